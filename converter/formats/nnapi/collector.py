@@ -86,9 +86,9 @@ Objection = Callable[[Subgraph, Operation, Lifetimes], str | None]
 class Writer:
     """Operands and operations of one graph, up to feature level `level`.
 
-    `dry`: one node is tried, its inputs become operands as they are.
+    `dry`: one node is tried, its inputs become operands directly.
 
-    `objects` says why a form of the table cannot have an operation, or None.
+    `objects` returns why a form of the table cannot have an operation, or None.
     """
 
     level: int
@@ -130,7 +130,7 @@ class Writer:
     def scalar(self, kind: OperandType, number: Any) -> Ref:
         assert kind.dtype is not None
         try:
-            with np.errstate(over="ignore"):  # a number that overflows a narrow type becomes infinity
+            with np.errstate(over="ignore"):  # overflow gives infinity
                 array = np.array(number, kind.dtype)
         except OverflowError:
             raise MappingError(f"{number} does not fit {kind.name}", "X204") from None

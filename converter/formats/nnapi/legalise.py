@@ -40,7 +40,7 @@ from converter.passes.lite.picking import gather, top_k, truth
 from converter.passes.split_directions import forward_alone
 from converter.passes.unroll import copy_body
 
-# Below level 3 a bound is added and subtracted again: the rounding error for small numbers is
+# Below level 3 a bound is added and subtracted again: for small bounds the rounding error is
 # irrelevant.
 LARGEST_BOUND = 256.0
 MOST = 4  # axes

@@ -116,8 +116,8 @@ def _plain(weight: ir.Value) -> bool:
 
 
 def _countable(node: ir.Node) -> bool:
-    """Whether a loop has a known iteration count within the limit, or is an enumeration, or a
-    branch has a known condition.
+    """Whether a loop has a known iteration count within the limit, or a Loop has no count at all,
+    or a branch has a known condition.
     """
     if node.op_type == "If" or node.inputs[0] is None:
         return node.op_type == "Loop" or known(node.inputs[0]) is not None

@@ -56,9 +56,7 @@ def check(op: Op, schema: Any) -> None:
     """MappingError where attributes or the numbers of inputs and outputs are not the operator's."""
     _check_node(op, schema)
     for name, value in op.attrs.items():
-        if isinstance(
-            value, onnx.GraphProto
-        ):  # kept unchanged; If, Loop and Scan are read earlier
+        if isinstance(value, onnx.GraphProto):  # kept unchanged; If, Loop and Scan are read earlier
             _check_body(op, name, value)
 
 

@@ -12,7 +12,7 @@ from typing import BinaryIO
 METADATA = "TFLITE_METADATA"
 LARGEST = 1 << 24  # bytes of all files together
 MOST = 64
-_LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the same content makes the same bytes
+_LONG_AGO = (1980, 1, 1, 0, 0, 0)  # equal content gives equal bytes
 
 
 def files_of(path: Path) -> dict[str, bytes]:

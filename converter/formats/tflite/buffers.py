@@ -29,7 +29,7 @@ _ONE = (
     "RELU_N1_TO_1 RSQRT SIN SOFTMAX SQRT TANH"
 )
 OVERWRITES = {**dict.fromkeys(_ONE_OF_TWO, 2), **dict.fromkeys(_ONE.split(), 1)}
-_POINTER = 8  # bytes up to which nothing is overwritten
+_POINTER = 8  # size in bytes up to which no buffer is overwritten
 
 
 def separate(graph: LiteGraph) -> None:
@@ -43,7 +43,7 @@ def separate(graph: LiteGraph) -> None:
 
 
 class _Plan:
-    """Which tensors lie in one buffer, as far as the operators were gone through."""
+    """The tensors in each buffer, after the operators seen so far."""
 
     def __init__(self, graph: LiteGraph) -> None:
         self.graph = graph
@@ -101,7 +101,9 @@ class _Plan:
         self.names[root].append(result)
 
     def _copied(self, source: int) -> LiteOperator:
-        """The whole of a tensor, cut out: an operator with a buffer of its own."""
+        """Return a copy of a tensor, by a slice of the whole: an operator with a separate
+        buffer.
+        """
         tensor = self.graph.tensors[source]
         rank = [len(tensor.shape)]
         begin = LiteTensor(

@@ -44,7 +44,7 @@ class LiteTensor:
 
     A size of -1 in `shape` is not known before the network runs. `scales` and `zero_points` are
     none, one, or one for each index along `axis`. The bytes of a sparse tensor are those of the
-    elements that `sparsity` says.
+    elements that `sparsity` lists.
     """
 
     name: str
@@ -63,8 +63,8 @@ class LiteOperator:
     """An operator by its builtin name; an absent optional input is -1.
 
     `kind` is the table of its options. `options` is complete when read, by the names of the schema
-    (`stride_w`). `custom` is the name of an operator that is no builtin ("CUSTOM"), and `content`
-    the bytes of its options. `intermediates` are tensors that have quantization alone.
+    (`stride_w`). `custom` is the name of a custom operator ("CUSTOM"), and `content` the bytes of
+    its options. `intermediates` are tensors that only carry quantization parameters.
     """
 
     builtin: str
@@ -492,7 +492,7 @@ class _Builder:
             )
         if tensor.variable:
             fields["IsVariable"] = True
-        if -1 in tensor.shape:  # a size that is not known: the shape says 1, the signature -1
+        if -1 in tensor.shape:  # a dynamic size: 1 in the shape, -1 in the signature
             fields["ShapeSignature"] = fields["Shape"]
             fields["Shape"] = self._ints([max(n, 1) if n else 0 for n in tensor.shape])
         return self._table("Tensor", **fields)

@@ -21,7 +21,7 @@ from converter.mapping.node import Layer, Node
 
 D = ir.DataType
 EIGHTS = frozenset({D.INT8, D.UINT8})
-# Operators whose constants, their weights, have scales and types of their own.
+# Operators whose constants, their weights, have separate scales and types.
 WEIGHTED = frozenset(
     {"CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED", "EMBEDDING_LOOKUP"}
 )
@@ -47,9 +47,7 @@ class Body:
 
 
 def demand_scales(layer: Layer, scales: dict[ir.Value, Quantization]) -> None:
-    """MappingError where a kernel does not read types and scales of quantized values as they are
-    meant.
-    """
+    """Raise MappingError if a kernel misreads types and scales of quantized values."""
     kind = layer.kind
     scaled = [v for v in (*layer.inputs, *layer.outputs) if v is not None and v in scales]
     if any(is_unscaled(kind, v.dtype or D.FLOAT) for v in scaled):
@@ -116,7 +114,7 @@ class LiteLowering(Lowering):
         self._enter(self.exact, value, True)
 
     def variable(self, name: str, shape: Iterable[Any]) -> ir.Value:
-        """A variable tensor of floats of its own."""
+        """Return a new variable tensor of floats."""
         made = self.value(name, D.FLOAT, shape)
         self._enter(self.variables, made, True)
         return made
@@ -148,7 +146,7 @@ class LiteLowering(Lowering):
             super().node(node)
 
     def lower_view(self, node: Node) -> None:
-        """On the stored integers where a kernel takes them, else on real numbers."""
+        """Lower a view on the quantized values if a kernel supports them, else on real numbers."""
         behind = any(dequantized(v) is not None for v in node.inputs)
         if node.op != "DequantizeLinear" and (behind or any_quantized(node.outputs)):
             mark = self.mark()

@@ -199,7 +199,7 @@ def _signed(node: ir.Node, names: Names) -> None:
 
 
 def _other(reader: ir.Node, writer: ir.Node) -> bool:
-    """Whether stored integers are read with another scale than they were written with."""
+    """Whether quantized values are read with another scale than they were written with."""
     a, b = parameters(reader), parameters(writer)
     return (
         a is None or b is None or any(not np.array_equal(x, y) for x, y in zip(a, b, strict=True))

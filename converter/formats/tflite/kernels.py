@@ -237,7 +237,7 @@ def limits() -> dict[str, str]:
 # How kernels read quantized values; measured with LiteRT 2.3.0 on its plain kernels, with a zero
 # point other than 0 and scales that differ. Kernels that are not listed rescale.
 
-# compute with the quantized values as they are: neither scale nor zero point is read
+# compute with the quantized values directly: neither scale nor zero point is read
 _UNSCALED = """BITCAST BITWISE_XOR CAST FLOOR_DIV FLOOR_MOD MATRIX_DIAG NEG RIGHT_SHIFT SCATTER_ND
 WHERE"""
 UNSCALED = frozenset(_UNSCALED.split())

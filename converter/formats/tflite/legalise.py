@@ -1,4 +1,4 @@
-"""A graph that rows can say: operators, types, numbers of axes and layout of TensorFlow Lite."""
+"""Legalization of a graph for TensorFlow Lite: operators, types, ranks and layout."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from converter.passes.split_directions import forward_alone
 from converter.passes.unroll import LARGEST
 
 D = ir.DataType
-FEW = 256  # numbers of four bits, which take less than the operator that makes them larger
+FEW = 256  # 4-bit constants, which are smaller than the result of their operator
 MOST = 4  # axes that every kernel takes
 TABLE = 1 << 20  # elements of the table by which the common decomposition scatters
 INTEGERS = (D.INT8, D.UINT8, D.INT16, D.UINT16, D.INT32, D.UINT32, D.INT64, D.UINT64)
@@ -62,8 +62,8 @@ def is_compact(node: ir.Node) -> bool:
 
 
 def countable(node: ir.Node) -> bool:
-    """Whether a loop of a known number of turns stacks something, which written out is a
-    concatenation, or the condition of a choice is known.
+    """Whether a loop of a known iteration count stacks outputs, which unrolled are a concatenation,
+    or the condition of an If is known.
     """
     if node.op_type == "If":
         return known(node.inputs[0]) is not None
@@ -176,7 +176,7 @@ def _types(node: ir.Node) -> dict[str, set[D]]:
     if own in found or not found:
         return {}
     whole = found.intersection(INTEGERS)
-    if own == D.UINT64:  # a cast that changes nothing
+    if own == D.UINT64:  # a cast without effect
         return {name: {D.INT64}}
     return {name: whole or found}
 
@@ -341,7 +341,7 @@ def unsqueezed(node: ir.Node, b: Builder) -> Value | None:
 
 
 def lstm(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
-    """Each direction is an operator that goes forward, or a loop."""
+    """Write each direction as an operator that runs forward, or as a loop."""
     if reason_against_lstm(node):
         return looped(node, b)
     return forward_alone(node, b)

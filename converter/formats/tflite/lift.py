@@ -56,8 +56,8 @@ FORMER_NOTE = "netconv.boundary"
 
 
 def read_model(path: Path, key: str = "") -> Network:
-    """The network of a file, or that of a signature, which then says the names of inputs and
-    outputs; UnsupportedError with all refusals.
+    """Return the network of a file, or of one of its signatures, which then determines the names of
+    inputs and outputs; UnsupportedError with all refusals.
     """
     lite = read_flat(path)
     signature = _signature(lite, key) if key else Signature("", 0, {}, {})
@@ -175,8 +175,8 @@ class GraphLifting(Lifting):
             set_public_name(value, name)
 
     def value(self, index: int) -> ir.Value:
-        """The value of a tensor as it is stored; constants and variables are entered when they are
-        first needed.
+        """Return the value of a tensor in its storage type; constants and variables are created on
+        first use.
         """
         if index not in self.values:
             tensor = self.tensors[index]
@@ -199,7 +199,7 @@ class GraphLifting(Lifting):
         return self.reals[index]
 
     def _state(self, index: int) -> State:
-        """The state of a variable tensor, which begins with zeros."""
+        """Return the state of a variable tensor, initially zeros."""
         tensor, states = self.tensors[index], self.variables.states
         if len(self.path) > 1:
             raise MappingError("a variable tensor inside a subgraph is not supported", "X201")
@@ -250,8 +250,8 @@ class GraphLifting(Lifting):
         return Layer(where.kind, where.layer, dict(attrs), {}, inputs, outputs, where, operator)
 
     def _operands(self, kind: str, operator: LiteOperator) -> list[ir.Value | None]:
-        """The inputs of an operator as its kernel reads them: real numbers, or quantized values
-        where the kernel does not look at their scales.
+        """Return the inputs of an operator as its kernel reads them: real numbers, or quantized
+        values if the kernel ignores their scales.
         """
         like = self._read_like(kind, operator)
         return [self._operand(kind, i, like) for i in operator.inputs]
@@ -287,7 +287,7 @@ class GraphLifting(Lifting):
         return Reading(layer, self.builder, layer.extra, self)
 
     def lift(self, layer: Layer) -> list[ir.Value]:
-        """The results of an operator as they are stored."""
+        """Return the results of an operator in their storage type."""
         operator: LiteOperator = layer.extra
         if reason := reason_against(layer.kind):
             raise MappingError(reason, "X201")
@@ -337,7 +337,9 @@ class GraphLifting(Lifting):
         return inner
 
     def inlined(self, number: int, b: Builder, inputs: Sequence[ir.Value]) -> list[ir.Value]:
-        """The results of a subgraph, written with `b` on these values, as they are stored."""
+        """Return the results of a subgraph, written with `b` on these values, in their storage
+        type.
+        """
         inner = self.child(number, b)
         wanted = inner.subgraph.inputs
         if len(wanted) != len(inputs):

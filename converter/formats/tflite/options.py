@@ -1,7 +1,7 @@
 """The options of operators, by the names of the schema: `stride_w`, `fused_activation_function`.
 
 The package of the schema has a class for each table of options with a method for each field, named
-`StrideW`, and says nothing of which table belongs to which operator.
+`StrideW`, but does not state which table belongs to which operator.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _values(kind: str, table: Any, count: Callable[[int], int]) -> dict[str, Any
 
 @cache
 def _empty(kind: str) -> Any:
-    """A table of options in which nothing is set."""
+    """Return a table of options with no option set."""
     b: Any = flatbuffers.Builder(64)
     getattr(schema, f"{kind}Start")(b)
     b.Finish(getattr(schema, f"{kind}End")(b))

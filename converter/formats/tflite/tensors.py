@@ -72,9 +72,8 @@ def is_quantized(tensor: LiteTensor) -> bool:
 
 
 def constant_of(tensor: LiteTensor) -> Array | LazyTensor:
-    """The elements of a constant, a view of the file, numbers of four bits packed as they lie there
-    (the lower half of a byte first, as in ONNX); MappingError R103 where the bytes do not fit the
-    shape.
+    """Return the elements of a constant, a view of the file; 4-bit numbers stay packed (low half of
+    a byte first, as in ONNX). MappingError R103 if the bytes do not match the shape.
     """
     dtype = type_of(tensor)
     data = np.zeros(0, np.uint8) if tensor.data is None else np.asarray(tensor.data).view(np.uint8)
@@ -124,7 +123,7 @@ def _strings(data: Array, tensor: LiteTensor) -> Array:
     return np.array([data[a:b].tobytes() for a, b in pairs], object)
 
 
-# stored integers and real numbers ----------------------------------------------------------------
+# quantized values and real numbers ----------------------------------------------------------------
 
 
 def zero_points(tensor: LiteTensor) -> Array:

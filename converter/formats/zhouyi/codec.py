@@ -237,7 +237,7 @@ def _print_block(node: Graph | Layer, entries: dict[str, Any]) -> str:
 
 
 def _print_entry(node: Graph | Layer, key: str, value: Any) -> str:
-    """The spelling that was read where it still means `value`, else the shortest text."""
+    """Return the original spelling if it still means `value`, else the shortest text."""
     spelled = node.spelling.get(key)
     if spelled is not None and _means(key, spelled, value):
         return spelled
@@ -248,7 +248,7 @@ def _print_entry(node: Graph | Layer, key: str, value: Any) -> str:
 
 
 def _means(key: str, spelled: str, value: Any) -> bool:
-    # repr tells 1, 1.0, True and '1' apart, == does not; a shape may lack its (outer) brackets
+    # repr distinguishes 1, 1.0, True and '1', == does not; a shape may lack its (outer) brackets
     parsed = parse_key(key, spelled)
     return repr(parsed) == repr(value) or (key.endswith("_shape") and repr([parsed]) == repr(value))
 
@@ -284,7 +284,7 @@ def _layer_entries(layer: Layer, position: int) -> Iterator[tuple[str, Any]]:
         base += ([t.name for t in tensors], shapes, types)
     for key, value in zip(BASE_KEYS, base, strict=True):
         nothing = value is None or (isinstance(value, list) and all(v is None for v in value))
-        # a key that the file left out stays out as long as there is nothing to say
+        # a key that was absent from the file is omitted as long as it has no value
         if not (nothing and layer.spelling and key not in layer.spelling):
             yield key, value
     for group in constant_order(layer):

@@ -68,7 +68,7 @@ class Constant:
 
     @classmethod
     def of(cls, array: Array | LazyTensor, dtype: DType | None = None) -> Constant:
-        """A constant for `array`; `dtype` only where numpy's type does not say it (int4 in
+        """Return a constant for `array`; `dtype` only if numpy's type does not imply it (int4 in
         int8).
         """
         own = array.dtype.numpy() if isinstance(array, LazyTensor) else array.dtype

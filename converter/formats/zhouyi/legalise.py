@@ -27,7 +27,9 @@ from converter.passes.split_directions import split_directions
 
 
 def extremes(node: ir.Node, b: Builder) -> Value | None:
-    """Two operands of one shape; of more the common decomposition makes pairs."""
+    """Operators on two operands of one shape; the common decomposition splits those with more into
+    pairs.
+    """
     return equal_shapes(node, b) if len(node.inputs) == 2 else None
 
 
@@ -70,10 +72,10 @@ def axes_of(node: ir.Node) -> list[int] | None:
 
 
 def kept(node: ir.Node, b: Builder) -> Value | None:
-    """The layers keep the reduced axes: a Reshape drops them. The common decompositions have none
-    for sums, and more layers for the others.
+    """The layers keep the reduced axes: a Reshape removes them.
 
-    Reducing nothing is nothing; truth is reduced as numbers.
+    The common decompositions have none for sums, and more layers for the others. A reduction over
+    no axes is the identity; booleans are reduced as numbers.
     """
     x, axes, a = operand(node), axes_of(node), attributes(node)
     reduce = b.operator(node.op_type)

@@ -1,4 +1,4 @@
-"""If and Loop: their sub-graphs become bodies, laid out as bodies.py says."""
+"""If and Loop: their sub-graphs become bodies, with the operands described in bodies.py."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def lift_if(lift: GraphLift, layer: Layer) -> Sequence[ir.Value]:
 
 
 def lift_loop(lift: GraphLift, layer: Layer) -> Sequence[ir.Value]:
-    """The body is fed the number of its turn, as the vendor's executor does."""
+    """The body receives the iteration number, as in the vendor's executor."""
     b, inputs = lift.builder, [lift.env[t.name] for t in layer.inputs]
     inner = _inner(lift, layer, "body")
     graph = inner.document

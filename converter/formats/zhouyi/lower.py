@@ -158,8 +158,8 @@ class DocumentWriter:
         return self.names[value]
 
     def _copy(self, layer: FarLayer) -> None:
-        """Two names for one tensor need a layer only at the boundary: there is none that does
-        nothing, but a Reshape to the same shape.
+        """Copy a value only at the boundary, where one tensor needs two names: there is no identity
+        layer, but a Reshape to the same shape.
         """
         value = layer.outputs[0]
         if value in self.same:
@@ -179,8 +179,8 @@ class DocumentWriter:
         self._add(layer.kind, name, inputs, layer.outputs, layer.attrs, stored)
 
     def _body(self, body: Body, layer: FarLayer) -> None:
-        """A sub-graph of its own, named by the attribute `body.key`; its inputs are all that it
-        reads.
+        """Write a separate sub-graph, named by the attribute `body.key`; its inputs are all of its
+        operands.
         """
         index = len(self.subgraphs)
         name = f"{body.key}_{index}"
@@ -254,8 +254,8 @@ class DocumentWriter:
             return Tensor(name, shape or (), DType.FLOAT32)
 
     def _main_constant(self) -> None:
-        """The vendor's reader takes nothing from the .bin for a sub-graph when it needed nothing
-        for the main graph: then that gets a constant, too.
+        """Add a constant to a main graph without constants: otherwise the vendor's reader reads no
+        constants from the .bin for sub-graphs either.
         """
         if any(x.constants for x in self.layers) or not any(
             x.constants for g in self.subgraphs for x in g.layers

@@ -34,8 +34,8 @@ def legal_name(name: str) -> str:
 
 
 def legal_names(names: Iterable[str]) -> dict[str, str]:
-    """A one-to-one map of all names (first come, first served; names that are legal keep theirs) to
-    legal ones, the same for the same input.
+    """Return a one-to-one map of all names (first come, first served; legal names are kept) to
+    legal ones, deterministically.
     """
     unique = list(dict.fromkeys(names))
     mapping = {n: n for n in unique if legal_name(n) == n}

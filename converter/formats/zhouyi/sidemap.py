@@ -21,8 +21,8 @@ SUFFIX = ".map.json"
 
 
 def write_map(renamed: dict[str, str], out: Output) -> None:
-    """`renamed`: name in the file -> public name. A map that lies there from before is replaced, so
-    that none is stale.
+    """`renamed`: name in the file -> public name. An existing map is replaced, so that none is
+    stale.
     """
     if renamed or out.place(SUFFIX).is_file():
         with out.open(SUFFIX) as f:

@@ -1,5 +1,5 @@
-"""The graph of a document: who writes which tensor, whether everything read is written, whether
-shapes agree and nothing waits for itself.
+"""The graph of a document: the producer of each tensor, and checks that every operand is produced,
+that shapes agree, and that there are no cycles.
 """
 
 from __future__ import annotations

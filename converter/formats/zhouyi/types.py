@@ -64,5 +64,5 @@ def is_index(dtype: ir.DataType | None) -> bool:
 
 
 def numpy_type(value: ir.Value) -> Any:
-    """That of the elements, float32 where nothing says so."""
+    """Return the numpy type of the elements, float32 if it is not declared."""
     return np.float32 if value.dtype is None else value.dtype.numpy()

@@ -206,7 +206,7 @@ def _print_float(value: Any) -> str:
         raise ValueError("NaN has no text in this format")
     if not np.isfinite(value):
         return "inf" if value > 0 else "-inf"
-    # str of a numpy scalar has the digits of its own width
+    # str of a numpy scalar has the digits of its own precision
     return repr(float(str(value)))
 
 

@@ -56,9 +56,9 @@ def dims_of(tensor_type: Any) -> list[int | None] | None:
 
 def constant(value: Any, blobs: Blobs) -> Any:
     """The array of a tensor, a string for one that is a single string, a list for tuples and lists.
-    Many numbers of less than a byte stay as they are stored: a LazyTensor.
+    Many numbers of less than a byte stay packed: a LazyTensor.
 
-    MappingError R103 where there are not as many elements as the type says.
+    MappingError R103 if the number of elements does not match the type.
     """
     if value.WhichOneof("value") == "blobFileValue":
         at, kind = value.blobFileValue, value.type.tensorType

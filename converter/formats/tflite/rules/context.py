@@ -68,7 +68,7 @@ TENSOR_INT32, TENSOR_INT64 = 2, 4  # of TensorType
 
 
 def dequantized(value: ir.Value | None) -> ir.Node | None:
-    """The DequantizeLinear that makes a value."""
+    """Return the DequantizeLinear that produces a value."""
     return maker(value, "DequantizeLinear")
 
 
@@ -132,7 +132,7 @@ class Reading(LiftContext):
         return self.cast(self.input(of) if isinstance(of, int) else of, ir.DataType.INT64)
 
     def stored(self, index: int) -> Value:
-        """Input `index` as it is stored: the integers of a quantized tensor."""
+        """Return input `index` in its storage type: the integers of a quantized tensor."""
         if not self.has(index):
             raise MappingError(f"input {index} is absent", "R105")
         return with_operators(self.graph.value(self.operator.inputs[index]))
@@ -185,7 +185,7 @@ class Reading(LiftContext):
 class Writing(LowerContext):
     """One operator on its way into a file.
 
-    `quantized`: it is written on the stored integers around it.
+    `quantized`: it is written on the quantized values around it.
     """
 
     low: LiteLowering
@@ -369,7 +369,9 @@ class Writing(LowerContext):
         return found[0]
 
     def target(self, value: ir.Value) -> ir.Value:
-        """The value that the operator writes: on the stored integers that of a QuantizeLinear."""
+        """The value that the operator writes; on quantized values, the result of the
+        QuantizeLinear.
+        """
         found = None if value in self.low.made else self.written_quantized(value)
         if found is None:
             return value
@@ -384,16 +386,15 @@ class Writing(LowerContext):
         return node.outputs[0]
 
     def scale(self, value: ir.Value | None) -> Quantization:
-        """The scale of stored integers that the operator reads or writes."""
+        """Return the scale of quantized values that the operator reads or writes."""
         found = None if value is None else self.low.scales.get(value)
         if found is None:
             raise MappingError("the operand is not quantized")
         return found
 
     def one_scale(self) -> None:
-        """Refuses stored integers whose scales differ, of which the kernel only moves the numbers.
-
-        Written when the layer is: the scales of results are known then.
+        """Refuse quantized values whose scales differ, if the kernel only moves them. Checked when
+        the layer is written: the scales of results are known then.
         """
         if not self.quantized:
             return
@@ -491,15 +492,15 @@ class Writing(LowerContext):
 
     @property
     def signed(self) -> bool:
-        """Whether the stored integers of the data are signed."""
+        """Whether the integers of the data are signed."""
         value = next(
             (n.inputs[0] for v in self.node.inputs if (n := dequantized(v)) is not None), None
         )
         return value is None or value.dtype in (ir.DataType.INT8, ir.DataType.INT16)
 
     def bias(self, value: ir.Value | None, count: int, weights: ir.Value) -> ir.Value:
-        """Beside stored integers it has 32 bits, 64 beside those of 16, and the scale of the data
-        times those of the weights.
+        """With quantized data the bias has 32 bits, 64 for 16-bit data, and the product of the
+        scales of data and weights as its scale.
         """
         name = "bias" if value is None else str(value.name)
         if not self.quantized:

@@ -84,7 +84,7 @@ class TransposedWindow(Window, transposed_window.TransposedWindow):
             w.then(lambda: w.put("SLICE", result, begin, sizes))
 
     def _wanted(self, r: Reading) -> list[int | None]:
-        """The spatial sizes that are asked for, as far as they are known."""
+        """Return the requested spatial sizes, as far as they are known."""
         asked, stated = known(r.input(0)), r.result().shape
         if asked is not None and asked.size == len(self.letters) + 2:
             return [int(n) for n in asked[1:-1]]
@@ -94,7 +94,7 @@ class TransposedWindow(Window, transposed_window.TransposedWindow):
 
 
 def is_dense(w: Writing) -> bool:
-    """Whether weights are a constant matrix, beside rows of data."""
+    """Whether weights are a constant matrix, and the data rows."""
     value = w.input(1)
     node = value.producer()
     stored = value if node is None or node.op_type not in _STORED else node.inputs[0]
@@ -102,7 +102,7 @@ def is_dense(w: Writing) -> bool:
 
 
 def is_vector(w: Writing) -> bool:
-    """Whether a Gemm adds one number for each column, or nothing."""
+    """Whether a Gemm adds one number for each column, or none."""
     bias = w.optional(2)
     return bias is None or (
         real_numbers(bias) is not None and all(n == 1 for n in w.static(2)[:-1])
@@ -113,7 +113,7 @@ _STORED = ("DequantizeLinear", "Cast")
 
 
 def widened(r: Reading) -> None:
-    """Integers of 8 bits are multiplied as they are into 32."""
+    """Multiply 8-bit integers directly, with a 32-bit result."""
     for i, v in enumerate(r.node.inputs):
         if v is not None and v.dtype in (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16):
             r.node.inputs[i] = r.cast(v, ir.DataType.INT32)

@@ -43,10 +43,10 @@ def one(r: Reading, index: int) -> float | None:
 
 
 def kept_boxes(r: Reading) -> tuple[Value, Value]:
-    """The boxes that stay, by falling score, and their scores.
+    """Return the selected boxes, by descending score, and their scores.
 
-    Inputs are [boxes, scores, most, overlap, least score, (sigma)]. A box goes whose overlap
-    reaches the threshold, where ONNX's has to exceed it.
+    Inputs are [boxes, scores, most, overlap, least score, (sigma)]. A box is removed if its overlap
+    reaches the threshold, in ONNX if it exceeds it.
     """
     b, boxes, scores = r.b, r.b.Unsqueeze(data(r), [0]), r.b.Unsqueeze(r.input(1), [0, 1])
     most, overlap, least = (b.Reshape(r.input(i), [1]) for i in (2, 3, 4))

@@ -198,7 +198,7 @@ class To(Field):
         w.layer.attrs |= {k: NUMBERS[d] for k, d in zip(keys, types, strict=True)}
 
     def four_bits(self, w: Writing, want: D) -> None:
-        """Integers of 4 bits become float32 alone, which every half and integer of them is."""
+        """Convert 4-bit integers to float32 only, which represents them and every half exactly."""
         if NARROW.get(want, want) != D.FLOAT:
             whole = w.result("whole", D.FLOAT)
             types = {"in_data_type": NUMBERS[D.FLOAT], "out_data_type": NUMBERS[want]}
@@ -220,7 +220,9 @@ def of_root(w: Writing) -> bool:
 
 
 def operand_of_root(w: Writing) -> None:
-    """One over the root of a number, of which the root is an operator of its own in the graph."""
+    """Return the operand of the root in 1 / sqrt(x), where the root is a separate operator of the
+    graph.
+    """
     w.place(0, made_of(w.data, "Sqrt"))
 
 

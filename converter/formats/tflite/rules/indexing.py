@@ -48,8 +48,8 @@ class Indices(Whole):
 
 
 def counts_from_front(w: Writing) -> bool:
-    """Whether no index is negative at run time: it is known, or it comes from a format that has no
-    negative ones.
+    """Whether no index is negative at run time: it is known, or it comes from a format without
+    negative indices.
     """
     given = w.origin[0] in ("nnapi", "tflite")
     return given or known(w.input(1)) is not None or never_negative(w.input(1))
@@ -304,13 +304,13 @@ def hit(w: Writing, places: ir.Value, updates: ir.Value, shape: ir.Value) -> ir.
 
 
 def values_and_places(r: Reading) -> None:
-    """Values in the order in which they come first, and where each is."""
+    """Return distinct values in the order of their first occurrence, and the index of each."""
     r.outputs = 4
     r.then(lambda found: [found[0], found[2]])
 
 
 def updated_slice(r: Reading) -> None:
-    """A part of the data replaced; it begins where it still fits."""
+    """Replace a slice of the data; its begin is clamped so that it fits."""
     b, x, update, start = r.b, data(r), r.input(1), r.whole(2)
     shape = r.static(update, "the update")
     room = b.Shape(x) - np.array(shape, np.int64)

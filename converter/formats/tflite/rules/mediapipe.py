@@ -182,7 +182,7 @@ def moved_image(r: Reading) -> Value:
 
 
 class Crop:
-    """The rotated box around landmarks: `turn` takes it upright, `size` and `middle` are those of
+    """The rotated box around landmarks: `turn` rotates it upright, `size` and `middle` are those of
     the upright box, each [1, 2].
     """
 

@@ -1,7 +1,7 @@
-"""The way between stored integers and real numbers.
+"""Conversions between quantized values and real numbers.
 
-Inputs are real numbers, and results are stored as their tensors say, so that QUANTIZE and
-DEQUANTIZE leave nothing to compute.
+Inputs are real numbers, and results are quantized as their tensors declare, so that QUANTIZE and
+DEQUANTIZE are identities.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ QUANTIZED_RANGE = Detail(
 
 @record
 class Scale(SameNumbers):
-    """Scale and zero point, which belong to the tensor of the stored integers: the result of a
+    """Scale and zero point, which belong to the tensor of the quantized values: the result of a
     QuantizeLinear (`of_result`), the input of a DequantizeLinear.
     """
 

@@ -163,7 +163,7 @@ def svdf(r: Reading) -> ir.Value:
     return found if r.quantized else activation(b, found)
 
 
-# an LSTM of its own -------------------------------------------------------------------------------
+# LSTM -------------------------------------------------------------------------------
 
 CLOSED = 100.0  # below minus this a sigmoid is zero in float32
 LARGEST_CELL = 2.0**20  # that a peephole sees: each step adds at most one
@@ -209,8 +209,8 @@ def is_padding(node: ir.Node, pads: list[int], number: float) -> bool:
 
 
 def states_of(node: ir.Node) -> list[tuple[ir.Value, ir.Value]]:
-    """The states of the network [batch, size] that an LSTM, and nothing else, goes on from and
-    leaves: (input, output) of the network for h and c; nothing if there are none.
+    """Return the states of the network [batch, size] that only an LSTM reads and updates: (input,
+    output) of the network for h and c; empty if there are none.
 
     The graph's meta "states" are the names of such inputs and outputs that begin with zeros.
     """
@@ -230,7 +230,7 @@ def states_of(node: ir.Node) -> list[tuple[ir.Value, ir.Value]]:
 
 
 def alone(value: ir.Value | None) -> ir.Value | None:
-    """The input of the network of which a value is another shape, where nothing else reads it."""
+    """Return the input of the network that was reshaped to a value, if it has no other consumer."""
     while value is not None and len(value.uses()) == 1:
         if value.is_graph_input():
             return value
@@ -240,7 +240,7 @@ def alone(value: ir.Value | None) -> ir.Value | None:
 
 
 def only_reshaped(value: ir.Value | None) -> ir.Value | None:
-    """The output of the network that a value becomes in another shape, and nothing else."""
+    """Return the output of the network to which a value is reshaped, if that is its only use."""
     while value is not None and not value.is_graph_output():
         user = only_user(value)
         value = user.outputs[0] if user is not None and user.op_type in RESHAPES else None
@@ -251,8 +251,8 @@ RESHAPES = ("Squeeze", "Unsqueeze", "Reshape")
 
 
 def reason_against_lstm(node: ir.Node) -> str:
-    """Why an LSTM of ONNX is no UNIDIRECTIONAL_SEQUENCE_LSTM, whatever its direction; "" if it
-    is one.
+    """Return why an LSTM of ONNX cannot be a UNIDIRECTIONAL_SEQUENCE_LSTM, in any direction; "" if
+    it can.
     """
     shape = shape_of(operand(node))
     if operand(node).dtype != ir.DataType.FLOAT or shape is None:

@@ -54,7 +54,7 @@ class Resize(resize.Resize):
         elif w.optional(3) is None or w.static(3, "the sizes") != (4,) or w.attr("axes", None):
             raise MappingError("factors of an image of unknown size", "X203")
         else:
-            # sizes are in ONNX's order whatever the order of the data is
+            # sizes are in ONNX's order for any order of the data
             place, count = w.int32([2]), w.int32([2])
             w.place(1, w.emit("SLICE", small(w, w.input(3)), place, count, shape=[2]))
         w.one_scale()

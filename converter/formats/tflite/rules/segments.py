@@ -29,14 +29,14 @@ def scattered(r: Reading, rows: Value, ids: Value, start: float) -> None:
 
 
 def known_rows(r: Reading) -> None:
-    """As many rows as constant ids say, which never fall."""
+    """Return the number of rows from constant ids, which are in ascending order."""
     if r.rank(data(r)) < 1 or r.rank(r.input(1)) != 1:
         raise MappingError("one segment for each row", "R105")
     r.set(rows=max(r.ints(1, "the segments"), default=-1) + 1)
 
 
 def segment_sum(r: Reading) -> None:
-    """The last id says how many rows there are."""
+    """The last id determines the number of rows."""
     ids = r.whole(1)
     scattered(r, ids[-1:] + 1, ids, 0)
 

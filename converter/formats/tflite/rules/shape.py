@@ -134,14 +134,14 @@ ADDED_AXIS = Detail(read=read_added_axis, write=write_added_axis, inputs=(1,))
 class JoinedAxis(Axis):
     def lower(self, w: Writing) -> None:
         super().lower(w)
-        # of stored integers the unsigned ones of 8 bits alone are brought to one scale
+        # of quantized types only uint8 is rescaled to a common scale
         first = w.data.dtype if not w.quantized else w.real(w.data).dtype
         if first != ir.DataType.UINT8:
             w.one_scale()
 
 
 def unpacked(r: Reading) -> list[ir.Value]:
-    """Slices of size 1 along an axis, which goes."""
+    """Slices of size 1 along an axis, which is removed."""
     axis, count = r.attr("axis", int), r.attr("num", int)
     outputs = len(r.operator.outputs)
     if outputs != count:
@@ -240,7 +240,7 @@ class Paddings(Pads):
 
 
 class Zeros(Field):
-    """The value of the padding is zero, which is the zero point of stored integers."""
+    """The value of the padding is zero, the zero point of quantized values."""
 
     inputs = (2,)
 
@@ -445,7 +445,7 @@ def bounded(step: int, size: int | None) -> int:
 
 
 def from_the_end(first: int, step: int, size: int | None) -> bool:
-    """Whether a range begins with the first element that there is in its direction."""
+    """Whether a range includes the first element in its direction."""
     if step > 0:
         return first == 0 or (size is not None and first <= -size)
     return first >= LARGEST or (size is not None and first >= size - 1) or first == -1
@@ -601,7 +601,7 @@ class Repeats(Whole):
 
 
 class Target(Whole):
-    """The shape of an Expand, whose sizes of 1 leave those of the data as they are."""
+    """The shape of an Expand, whose sizes of 1 keep the sizes of the data."""
 
     def lower(self, w: Writing) -> None:
         out = w.out

@@ -47,7 +47,7 @@ def _typed(r: IntegerReading, results: Sequence[Value]) -> list[Value]:
 
 
 def _shifted_32(x: Value, bits: int) -> Value:
-    """x >> bits of 32-bit integers, of which negative numbers of bits leave the sign alone."""
+    """Return x >> bits of 32-bit integers; a negative `bits` leaves only the sign."""
     return shifted(low_32_bits(x), bits if 0 <= bits < 31 else 31)
 
 

@@ -1,5 +1,5 @@
-"""Constants of a quantized network that is written: DequantizeLinear of stored integers, perhaps
-moved by Transpose or Reshape.
+"""Constants of a quantized network that is written: DequantizeLinear of integers, perhaps through a
+Transpose or Reshape.
 """
 
 from __future__ import annotations

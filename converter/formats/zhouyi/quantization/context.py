@@ -77,9 +77,9 @@ def _limits_of(dtype: ir.DataType) -> Limits:
 
 @dataclass(eq=False)
 class IntegerReading(Reading):
-    """One layer on stored integers; its builder's `with` block is open.
+    """One layer on quantized values; its builder's `with` block is open.
 
-    The file says of the tensors around it: zero points, types and ranges (`layer_top_range`) of
+    The file declares of the tensors around it: zero points, types and ranges (`layer_top_range`) of
     operands and results, the `bits` of the first result, and how it states the scales of the first
     operand and result. Where the operands are floats that hold integers, so are the results: their
     type is FLOAT.
@@ -118,7 +118,7 @@ class IntegerReading(Reading):
         return x + zero if zero else x
 
     def whole(self, index: int = 0) -> Value:
-        """The stored integers of an operand as doubles."""
+        """Return the integers of an operand as doubles."""
         return double(self.input(index))
 
     def reals(self) -> list[Value]:
@@ -154,7 +154,7 @@ class IntegerReading(Reading):
     # factors -------------------------------------------------------------------------------------
 
     def bit_count(self, key: str, default: Any = REQUIRED, least: int = -MOST_BITS) -> int:
-        """An attribute that says by how many bits something is shifted."""
+        """Return an attribute that is a number of bits to shift by."""
         return bits_of(self.attr(key, int, default), key, least)
 
     def factor_of(self, name: str, *default: int) -> float:
@@ -237,7 +237,7 @@ class IntegerReading(Reading):
                 what = "once or, as the executor has it behind an activation, twice"
                 raise MappingError(f"are sums shifted {what} (remain_shift)?")
             biases = biases + absorbed
-            if self.layer.kind != "FullyConnected":  # whose biases alone are no 32-bit floats
+            if self.layer.kind != "FullyConnected":  # whose biases are the only ones that are not 32-bit floats
                 biases = biases.astype(np.float32).astype(np.float64)
             biases = np.clip(np.floor(biases * 2.0**-early), *INT32)
             if absorbed.any():

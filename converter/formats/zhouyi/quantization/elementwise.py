@@ -55,7 +55,9 @@ COMPARISONS = {
 
 
 def lift_eltwise(r: IntegerReading) -> Value:
-    """Both operands on a common scale first (ADD, SUB, MAX, MIN), or multiplied as they are."""
+    """Rescale both operands to a common scale first (ADD, SUB, MAX, MIN), or multiply the integers
+    directly.
+    """
     op = r.attr("method", ~enum(METHODS)) if r.layer.kind == "Eltwise" else r.layer.kind
     x, y = r.real(0), r.real(1)
     if op != "Mul":
@@ -65,8 +67,8 @@ def lift_eltwise(r: IntegerReading) -> Value:
 
 
 def lower_eltwise(w: IntegerWriting) -> Written:
-    """ADD, SUB, MAX, MIN first bring both operands to a common scale of 15 bits; products are taken
-    as they are.
+    """ADD, SUB, MAX, MIN first rescale both operands to a common scale of 15 bits; products use the
+    integers directly.
     """
     scales = np.array([p.scale for p in w.sources], np.float64)
     if w.layer.attrs.get("method", w.layer.kind.upper()) == "MUL":
@@ -229,7 +231,7 @@ def _turns(count: int) -> int:
 
 
 def lift_in_top_k(r: IntegerReading) -> Value:
-    """The order of stored integers is that of the numbers."""
+    """Compare the integers, which have the same order as the real numbers."""
     return r.stored(r.as_numbers(r.real(narrow=True), r.input(1)))
 
 
@@ -270,7 +272,7 @@ def lift_table(r: IntegerReading) -> Value:
 
 
 def _of_turns(r: IntegerReading) -> Value:
-    """A table of one turn, whose size divides the scaled number."""
+    """Return a table of one period, whose size divides the scaled number."""
     lut = r.blob("lut").reshape(-1)
     if lut.size & (lut.size - 1):
         raise MappingError(f"a table of {lut.size} entries, a power of two is needed", "R105")
@@ -284,7 +286,7 @@ def lower_table(w: IntegerWriting) -> Written:
 def lower_activation(w: IntegerWriting) -> Written:
     if w.method in ("RELU", "RELU6", "CLIP", "LEAKYRELU"):
         found = w.activation("method")
-        if found["method"] == "NONE":  # the range alone bounds
+        if found["method"] == "NONE":  # only the range limits
             return requantization(w)
         return w.written(found | scalar_keys(w.factor, w.bits))
     if w.method == "PRELU":
@@ -336,8 +338,8 @@ def _lower_prelu(w: IntegerWriting) -> Written:
 
 
 def lift_abs(r: IntegerReading) -> Value:
-    """With a scale, the number; without one, the amount of the stored integer, zero point and
-    all.
+    """With a scale, the absolute value of the real number; without one, of the integer including
+    its zero point.
     """
     if r.is_scaled():
         return r.requantized(r.b.Abs(r.real()))
@@ -358,12 +360,12 @@ def lift_negative(r: IntegerReading) -> Value:
 
 
 def lift_sign(r: IntegerReading) -> Value:
-    """-1, 0 and 1 as they are, whatever the scale of the output."""
+    """-1, 0 and 1 as integers, independent of the output's scale."""
     return r.stored(r.b.Sign(r.real()))
 
 
 def lower_abs(w: IntegerWriting) -> Written:
-    """With a scale: without one the executor does not look at zero points."""
+    """With a scale: without one the executor ignores zero points."""
     return w.written(scalar_keys(w.factor, w.bits))
 
 
@@ -481,5 +483,5 @@ def lift_where(r: IntegerReading) -> Value:
 
 
 def lower_where(w: IntegerWriting) -> Written:
-    """Either operand comes to the scale of the result."""
+    """Rescale each operand to the scale of the result."""
     return w.written(list_keys([p.scale / w.result.scale for p in w.sources[1:]], w.bits))

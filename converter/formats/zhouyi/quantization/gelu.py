@@ -20,7 +20,7 @@ from converter.graph.infer import Array, constant, evaluate
 
 _LINEAR = ("QuantizeLinear", "DequantizeLinear")
 _STEPS = frozenset(("Add", "Div", "Erf", "Mul", "Pow", "Sub", "Tanh", *_LINEAR))
-_MOST = 40  # nodes of the longest spelling, with those that quantize
+_MOST = 40  # nodes of the longest form, including those that quantize
 _NEAR = 1e-4  # the two Gelus differ by five times as much
 _TABLE = "netconv.table"
 
@@ -58,8 +58,8 @@ def gelu(node: ir.Node, b: Builder, places: Mapping[ir.Node, int]) -> ir.Value |
 def _sources(
     node: ir.Node, places: Mapping[ir.Node, int]
 ) -> Iterator[tuple[ir.Value, list[ir.Node]]]:
-    """Values on which alone a node depends, the nearest first, and the elementwise steps from each
-    to the node.
+    """Return values on which alone a node depends, the nearest first, and the elementwise steps
+    from each to the node.
     """
     steps: list[ir.Node] = []
     pending: dict[ir.Value, None] = {}

@@ -1,4 +1,4 @@
-"""Labels, counts, bits and positions, which are stored as they are; and segments of rows."""
+"""Labels, counts, bits and positions, which are stored without scale; and segments of rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from converter.formats.zhouyi.quantization.requantize import (
 from converter.graph.sizes import arange
 from converter.graph.value import Value
 
-# as they are -------------------------------------------------------------------------------------
+# without scale
+# -------------------------------------------------------------------------------------
 
 
 # results of these layers on integers are not quantized
@@ -72,7 +73,7 @@ def lift_by_index(r: IntegerReading) -> Value:
 
 
 def _numbers(r: IntegerReading) -> Value:
-    """The stored integers of the first input as floats."""
+    """Return the integers of the first input as floats."""
     return real(r.input(0), narrow=True)
 
 
@@ -102,7 +103,7 @@ def lift_segment_sum(r: IntegerReading) -> Value:
 
 
 def lift_embeddings(r: IntegerReading) -> Value:
-    """Sums of products; a mean is a quotient that is cut off, a root comes from a table."""
+    """Sums of products; a mean is a truncated quotient, a root comes from a table."""
     b, combiner = r.b, r.attr("combiner", str, "MEAN")
     if r.attr("max_norm", str, "NONE") != "NONE":
         raise MappingError("which norm is a row of an embedding scaled down to?")

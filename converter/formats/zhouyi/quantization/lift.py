@@ -210,7 +210,7 @@ def _is_integer_only(far: FarLayer, source: QuantParams | None) -> bool:
         or (far.kind == "Softmax" and "adjust_q" in far.attrs)
         # products that lose bits one after the other, and no zero point
         or (far.kind.startswith("Scatter") and far.attrs.get("reduction") == "MUL")
-        # of numbers below 0, which nothing but whole exponents has powers of
+        # of negative numbers, which only have powers of integer exponents
         or (far.kind == "Pow" and source is not None and source.low < source.zero)
         or (far.kind == "LayerNorm" and len(far.outputs) > 1)
     )
@@ -239,7 +239,7 @@ def _is_number(kind: str, port: int, params: QuantParams | None) -> bool:
 
 
 def _moves(layer: FarLayer, around: Params) -> bool:
-    """Whether the layer moves stored integers: the result has scale and zero point of the first
+    """Whether the layer moves quantized values: the result has scale and zero point of the first
     operand, or none.
     """
     first = around[0] if around else None
@@ -249,7 +249,7 @@ def _moves(layer: FarLayer, around: Params) -> bool:
 
 
 def _whole_number(b: Builder, value: ir.Value, params: QuantParams | None) -> ir.Value:
-    """A number as a float that holds the stored integer."""
+    """Return a real number as a float that holds the quantized value."""
     if params is None or params.plain:
         return value
     whole = b.Round(with_operators(value) / params.scale)

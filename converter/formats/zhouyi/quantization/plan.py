@@ -42,8 +42,8 @@ TRUTH = QuantParams.of(1.0, 0, ir.DataType.UINT8)
 
 
 def moves(layer: Layer) -> bool:
-    """Whether a layer does the same to stored integers as to numbers (the number that it pads with
-    is stored too).
+    """Whether a layer has the same effect on integers as on real numbers (its padding value is
+    quantized too).
     """
     return (
         layer.kind == "="
@@ -115,7 +115,7 @@ class Plan:
     def _quantise(self, layer: Layer) -> None:
         source, out, params = _first(layer), layer.outputs[0], layer.attrs["params"]
         read = self.params.setdefault(out, params)
-        # an integer layer holds its own factor, everything else is said once, with the tensor
+        # an integer layer has its own factor, all other scales are written once, with the tensor
         if read.zero != params.zero or (read.scale != params.scale and source not in self.reals):
             raise MappingError(
                 f"the integers of {out.name} are quantized with {_said(params)} and "
@@ -143,7 +143,7 @@ class Plan:
         self.params.setdefault(out, params)
 
     def _move(self, layer: Layer) -> None:
-        """Moves the stored integers."""
+        """Move the quantized values."""
         stored, params = self.reals[_first(layer)]
         outputs = []
         for out in layer.outputs:
@@ -275,8 +275,8 @@ class Plan:
         return out, fine
 
     def _operand(self, value: ir.Value) -> tuple[ir.Value, QuantParams]:
-        """Where a number is stored; constants are stored as they are, a single number of its own as
-        the largest of its params.
+        """Return the quantized value of a real number; a constant keeps its integers, a single
+        number gets a scale in which it is the largest value.
         """
         if value in self.reals:
             return self.reals[value]

@@ -68,15 +68,15 @@ def lift_pooling(r: IntegerReading) -> Value:
     before, behind = r.stated
     by = _approximate(behind / before / np.maximum(areas, 1.0))
     found = r.rescaled(_sums(r, y, axes), by)
-    # a window of nothing is not even a zero point
+    # an empty window does not even give a zero point
     if np.any(areas == 0) and max(attrs["dilations"]) == 1:
         found = b.Where(areas == 0, 0, found)
     return r.stored(found)
 
 
 def lift_volumes(r: IntegerReading) -> Value:
-    """MAX on the stored integers; means of volumes in two steps, each rounded: over the rows and
-    columns of a window, then over its planes.
+    """MAX on the integers; means of volumes in two steps, each rounded: over the rows and columns
+    of a window, then over its planes.
     """
     if r.attr("method", enum(words("MAX AVG"))) == "MAX":
         return r.stored(r.as_numbers(real(r.input(0), narrow=True)))
@@ -258,7 +258,7 @@ def lift_lrn(r: IntegerReading) -> Value:
         half, even = (size - 1) // 2, 1 - size % 2
         axes = [Axis(n, n - even, size, 1, 1, half, half, 0) for n in r.static(x)[1:-1]]
         total = _float_sums(r, squares, *axes)
-        if even:  # the last neighbors are none
+        if even:  # the last neighbors do not exist
             total = b.Pad(total, [0] * 5 + [1, 1, 0])
     else:
         channels = r.static(x)[-1]

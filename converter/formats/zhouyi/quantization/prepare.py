@@ -24,7 +24,7 @@ from converter.graph.walk import all_graphs
 from converter.passes.dead_code import remove_dead_code
 from converter.passes.legalise import rewritten
 
-# bounds of real networks are rounded: a zero point this near to an integer is meant to be one
+# bounds of real networks are rounded: a zero point this close to an integer is an integer
 _NEAR = 0.02
 
 
@@ -113,7 +113,9 @@ def _weights(
 
 
 def _opened(low: Array, high: Array, out_low: Array, out_high: Array) -> tuple[Array, ...]:
-    """Slices whose bounds are all 0 hold zeros: any bounds say that, as long as there are some."""
+    """Widen bounds that are all 0: such slices contain zeros, which any nonempty bounds
+    represent.
+    """
     empty = (low == 0) & (high == 0) & (out_low == 0) & (out_high == 0)
     if not empty.any():
         return low, high, out_low, out_high

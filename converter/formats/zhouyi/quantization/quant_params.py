@@ -46,17 +46,17 @@ class QuantParams:
 
     @property
     def plain(self) -> bool:
-        """Whether the stored integers are the numbers themselves."""
+        """Whether the integers are the real numbers themselves."""
         return self.scale == 1.0 and self.zero == 0
 
     @property
     def indices(self) -> bool:
-        """Whether nothing is quantized here: counts and positions are stored like that."""
+        """Whether the tensor is not quantized: counts and positions are stored like that."""
         return self.plain and self.dtype in _INDICES
 
     @property
     def linear(self) -> bool:
-        """Whether ONNX's own operators can say it: the zero point has the stored type there."""
+        """Whether ONNX's own operators support it: their zero point has the storage type."""
         return self.dtype in _LINEAR and bool(self.dtype.min <= self.zero <= self.dtype.max)
 
     @property
@@ -96,7 +96,7 @@ def dequantized(b: Builder, x: ir.Value, params: QuantParams) -> Value:
 
 
 def quantized(b: Builder, y: Value, params: QuantParams) -> Value:
-    """Numbers as stored integers, within the range that may be stored."""
+    """Return the quantized values of numbers, clamped to the allowed range."""
     low, high = params.low, params.high
     if params.linear:
         if not params.full:

@@ -316,7 +316,7 @@ def lift_pyramid(r: IntegerReading) -> Value:
         area = area - floor(area * 2.0**-31) * 2.0**31
         pieces = [_from_edges(r, boxes, m) for m in maps]
         return r.stored(bounded(of_level(b, area, PARTS, pieces), *r.limits()))
-    # areas and levels have 32 bits in the executor, whatever the bits of the boxes
+    # areas and levels have 32 bits in the executor, for any size of the boxes
     first, second, third = ((v + 2**31) % 2**32 - 2.0**31 for v in r.number_list("levels", 3))
     masks = [(area >= first) & (area < second), (area >= second) & (area < third), area >= third]
     pieces = [_means(r, boxes, m, level) for level, m in enumerate(maps)]

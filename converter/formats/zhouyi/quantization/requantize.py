@@ -138,7 +138,7 @@ def of_sizes(array: Array, what: str, *sizes: int) -> Array:
 
 
 def within(array: Array, low: float, high: float) -> bool:
-    """Whether no element lies outside of a range."""
+    """Return whether no element is outside of a range."""
     return bool(array.min() >= low and array.max() <= high)
 
 

@@ -30,7 +30,7 @@ MODES = set(
         "ASYMMETRIC",
     ]
 )
-RATIOS = frozenset(("ratio_x", "ratio_y"))  # the sizes alone count
+RATIOS = frozenset(("ratio_x", "ratio_y"))  # only the sizes are used
 INTERPOLATION_BITS = 13
 Line = tuple[tuple[Array, Array], tuple[Array, Array]]  # two neighbors, each with its weight
 
@@ -114,7 +114,7 @@ def lift_space_to_batch(r: IntegerReading) -> Value:
 
 
 def lift_morphology(r: IntegerReading) -> Value:
-    """Data and weights come to a common scale first."""
+    """Rescale data and weights to a common scale first."""
     first, second = r.operand_scales()
     x = r.real() * first
     weights = np.asarray(r.blob("weights") * second, numpy_type(x))

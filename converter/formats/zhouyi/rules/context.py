@@ -29,7 +29,7 @@ from converter.mapping.node import Layer
 
 
 def single(value: Any) -> float:
-    """The shortest decimal that reads back as the same float32; beyond its range infinity."""
+    """Return the shortest decimal that reads back as the same float32; infinity on overflow."""
     with np.errstate(over="ignore"):
         return float(str(np.float32(np.asarray(value).reshape(()))))
 
@@ -43,7 +43,7 @@ def _elements(value: Any) -> list[Any]:
     return list(value)
 
 
-# the text codec has given every value its type by its look; words come in upper case
+# the text codec has determined the type of every value by its text; words are in upper case
 SPELLING: Mapping[Kind, Codec] = {
     bool: Codec(flag.lift, flag.lower),
     int: Codec(integer_of, int),
@@ -141,7 +141,7 @@ class Reading(context.Reading):
         return shape_of(outputs[output]) if output < len(outputs) else None
 
     def declared_size(self, output: int, axis: int = 1) -> int:
-        """A size that only the declared shape of an output tells."""
+        """Return a size that only the declared shape of an output determines."""
         shape = self.declared(output)
         if shape is None or len(shape) <= axis:
             raise MappingError("layer_top_shape must tell the size of the results", "R110")

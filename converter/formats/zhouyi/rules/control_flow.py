@@ -14,7 +14,7 @@ from converter.graph.walk import captured
 from converter.mapping.context import Writing, static
 from converter.mapping.rules import custom
 
-MANY = (1 << 31) - 1  # turns of a Loop that only its condition ends
+MANY = (1 << 31) - 1  # iterations of a Loop that only ends by its condition
 
 
 def lower_if(w: Writing) -> None:

@@ -68,7 +68,7 @@ def num_output(weights_axis: int, grouped: bool = False) -> Group:
 
 
 class DepthwiseWeights(Weight):
-    """Weights [channels * multiplier, y, x, 1]; each channel is a group, whatever `group` says."""
+    """Weights [channels * multiplier, y, x, 1]; each channel is a group, independent of `group`."""
 
     names = ("group",)
     keys = ("group",)
@@ -89,7 +89,7 @@ class DepthwiseWeights(Weight):
 
 
 class TransposedWindow(Window, transposed_window.TransposedWindow):
-    """`output_padding_*` is read; written are pads alone, which cut less off the end."""
+    """`output_padding_*` is read; written as smaller pads at the end."""
 
     names = ("output_padding", *Window.names[:-1], "output_shape")
 

@@ -125,7 +125,7 @@ KEPT = Detail(
 
 
 def flatten_scores(r: Reading) -> None:
-    """Scores [N, boxes] of all operands as floats, whatever axes of 1 they have."""
+    """Return scores [N, boxes] of all operands as floats, without axes of size 1."""
     batch, n = r.static(least=2)[:2]
     scores = r.b.Reshape(r.input(3), [batch, n])
     r.node.inputs = [_as_float(r, v) for v in (*r.operands[:3], scores)]
@@ -511,7 +511,9 @@ def lift_pyramid(r: Reading) -> ir.Value:
 
 
 def four_maps(r: Reading, values: list[Value]) -> list[Value]:
-    """Boxes and four feature maps of the first image; the executor looks at no other."""
+    """Return boxes and the four feature maps of the first image; the executor ignores all
+    others.
+    """
     if len(values) != 5:
         raise MappingError(f"{len(values) - 1} feature maps: four are needed", "R110")
     boxes, *maps = values
@@ -605,7 +607,7 @@ def _at_lines(r: Reading, features: Value, lines: list[Value], size: list[int]) 
     for axis, place in enumerate(lines):
         line = b.Unsqueeze(place * (2.0 / max(sides[axis] - 1, 1)) - 1.0, [2 - axis])
         spread.append(b.Expand(line, [count, *size]))
-    # x comes first; the pieces lie one below the other in one image
+    # x comes first; the pieces are concatenated vertically in one image
     grid = b.Reshape(stack(reversed(spread)), [1, count * size[0], size[1], 2])
     image = b.Transpose(features, perm=[0, 3, 1, 2])
     found = b.GridSample(image, grid, align_corners=1, padding_mode="border")

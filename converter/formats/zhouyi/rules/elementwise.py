@@ -388,7 +388,7 @@ def to_truth(w: Writing) -> None:
 
 
 def lower_cast(w: Writing) -> None:
-    """Between two types that the format keeps as one: nothing."""
+    """A cast between two types that the format does not distinguish is the identity."""
     if w.out.dtype == T.BOOL != w.input(0).dtype or len(set(_kept(w))) > 1:
         raise not_meant("the types are not kept as one")
     lower_same(w)

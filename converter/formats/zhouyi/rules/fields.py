@@ -45,7 +45,9 @@ def words(names: str) -> dict[str, str]:
 
 
 def method(value: str, absent: bool = False) -> Fixed:
-    """The method tells a layer from others of its type; with `absent` it is also meant without."""
+    """The method distinguishes a layer from others of its type; with `absent` it is also the
+    default.
+    """
     return Fixed("method", value, absent)
 
 

@@ -164,7 +164,9 @@ def by_length(r: Reading) -> None:
 
 
 def within_channel(r: Reading) -> None:
-    """By the mean of the squares of size * size neighbors of the same channel that there are."""
+    """Normalize by the mean of the squares of size * size neighbors of the same channel, as far as
+    they exist.
+    """
     x, size, b = r.input(0), r.count("size"), r.b
     if size % 2 == 0:
         raise MappingError("an even number of neighbours within a channel has no centre")

@@ -97,7 +97,7 @@ def pooling(kind: str, rank: int) -> list[Rule]:
             Only("p", p),
             UNCOUNTED,
             given=shape,
-            lift_only=rank > 2,  # the vendor's executor pools volumes by AVG and MAX alone
+            lift_only=rank > 2,  # the vendor's executor pools volumes by AVG and MAX only
         )
         for p in (1, 2)
     )

@@ -53,7 +53,7 @@ CELLS = {
     "GRUv3": Cell("GRU", *_GRU),
     "RNN": Cell("RNN", (0,), ("Tanh",), ("H", "Hn")),
 }
-# activations of recurrent layers that the vendor's executor knows; the definition lists more
+# activations of recurrent layers that the vendor's executor supports; the definition lists more
 RUN = ("SIGMOID", "TANH")
 _GATED = "Sigmoid Tanh Relu HardSigmoid Elu Softsign Softplus LeakyRelu ThresholdedRelu"
 FUNCTIONS = {name.upper(): name for name in _GATED.split()}

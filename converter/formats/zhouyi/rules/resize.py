@@ -105,7 +105,7 @@ class Nearest(Field):
     again, is half_pixel rounded half up.
     """
 
-    folds = True  # it means nothing for other methods
+    folds = True  # it has no effect for other methods
     names = ("nearest_mode",)
     keys = ("nearest_mode",)
 

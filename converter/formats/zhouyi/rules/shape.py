@@ -251,7 +251,7 @@ def _run_mode(w: Writing) -> bool:
     return w.attr("mode") in ("constant", "reflect")
 
 
-# the others are read, but the vendor's executor does not know them
+# the others are read, but the vendor's executor does not support them
 RUN_MODES = Guard("the mode is neither constant nor reflect", _run_mode)
 SYMMETRIC = Guard(
     "mode is not SYMMETRIC", lift_if=lambda r: r.layer.attrs.get("mode") == "SYMMETRIC"

@@ -136,10 +136,10 @@ def in_blocks(w: Writing) -> bool:
 
 
 class Blocks(Field):
-    """The blocks of an axis as an axis of their own, as runtimes know them.
+    """The blocks of an axis as a separate axis, as runtimes support them.
 
-    Of a scale for every weight one of them makes garbage with 4 bits. A last block that is not full
-    is a part of its own.
+    One of them computes 4-bit weights with a scale for every weight incorrectly. A last block that
+    is not full is a separate part.
     """
 
     names = ("axis", "block_size")
