@@ -133,7 +133,7 @@ class Declared:
         return True
 
     def picture(self, feature: Any, value: ir.Value, fixed: bool = False) -> bool:
-        """Declares an output that is an image in the source as one again; `fixed`: only one whose
+        """Declare an output that is an image in the source as one again; `fixed`: only one whose
         sizes are known.
         """
         said = self.told(PICTURES).get(public_name(value))
@@ -170,7 +170,7 @@ class Declared:
         return _COLOURS.get(str(named), _COLOURS["RGB"]) if list(channels) == [3] else None
 
     def _tell(self, name: str, sizes: Sizes | None, left: Sizes | None, fixed: Sizes) -> None:
-        """Warns where less is left of the sizes that the source declares."""
+        """Warn where less is left of the sizes that the source declares."""
         if sizes is not None and (left is None or not left.includes(sizes)):
             now = left or "x".join(map(str, fixed.default))
             self.notes.append(dropped(name, sizes, f"they are {now}"))

@@ -144,7 +144,7 @@ def _demand_bounded(entries: list[zipfile.ZipInfo], path: Path) -> None:
 
 
 def _reason_against(entry: zipfile.ZipInfo, name: str, found: dict[str, zipfile.ZipInfo]) -> str:
-    """Why an entry is not unpacked, "" if it is."""
+    """Return why an entry is not unpacked, "" if it is."""
     mode = entry.external_attr >> 16
     if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
         return "is a link" if stat.S_ISLNK(mode) else "is no regular file"

@@ -83,7 +83,7 @@ class LiftContext(context.Reading, ABC):
 
     @abstractmethod
     def channels(self) -> int | None:
-        """How many channels the image has, None where that is not known."""
+        """Return how many channels the image has, None where that is not known."""
 
     def optional_real(self, key: Any) -> Value | None:
         """An operand as real numbers, None when it is left out."""

@@ -254,7 +254,7 @@ def both_directions(
 
 
 def reason_against_lengths(node: ir.Node) -> str:
-    """Why a sequence of ONNX has no fixed length, or another layout; "" if neither."""
+    """Return why a sequence of ONNX has no fixed length, or another layout; "" if neither."""
     lengths = optional(node, 4)
     steps, count = constant(lengths), static(operand(node), "the sequence", least=1)[0]
     own = lengths is not None and (steps is None or (steps != count).any())

@@ -261,7 +261,7 @@ def write_blob(table: Table, out: Output) -> list[Diagnostic]:
 def reason_against(
     subgraph: Subgraph, operation: Operation, lifetimes: list[Lifetime]
 ) -> str | None:
-    """Why the flat form cannot hold an operation; None when it can."""
+    """Return why the flat form cannot hold an operation; None when it can."""
     reasons = (_missing(subgraph.operands[i], lifetimes[i]) for i in operation.inputs)
     return next((r for r in reasons if r is not None), None)
 

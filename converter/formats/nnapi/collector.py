@@ -220,7 +220,7 @@ class Writer:
     # --- operations -------------------------------------------------------------------------------
 
     def operation(self, kind: str, inputs: list[int], outputs: list[int]) -> None:
-        """Appends an operation; MappingError when it is not valid, or needs a higher feature
+        """Append an operation; MappingError when it is not valid, or needs a higher feature
         level.
         """
         subgraph, operation = self.subgraph, Operation(kind, inputs, outputs)

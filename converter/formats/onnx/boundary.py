@@ -67,7 +67,7 @@ def values_of(graph: ir.Graph) -> list[ir.Value]:
 def declare_outputs(
     graph: ir.Graph, outputs: list[ir.Value], proto: onnx.GraphProto, b: Builder
 ) -> None:
-    """Makes values the graph's outputs, under the names that the file gives them."""
+    """Make values the graph's outputs, under the names that the file gives them."""
     taken = {v.name for v in (*outputs, *values_of(graph))}
     bodies = (g for g in all_graphs(graph) if g is not graph)
     inner = {v.name: v for g in bodies for v in values_of(g)}

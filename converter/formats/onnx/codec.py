@@ -220,7 +220,7 @@ def write_onnx(
     external: bool | None = None,
     defaults: Mapping[str, Any] | None = None,
 ) -> None:
-    """Writes atomically and deterministically; `model` loses its initializers on the way.
+    """Write atomically and deterministically; `model` loses its initializers on the way.
 
     `external`: weights in NAME.data beside the model; None: when they exceed INLINE_LIMIT.
     `defaults`: values of inputs that need not be fed, by the input's name in the file (initializers

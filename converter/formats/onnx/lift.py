@@ -140,7 +140,7 @@ class Lifter:
     def graph(
         self, proto: onnx.GraphProto, scope: Scope, inputs: Sequence[ir.Value] | None = None
     ) -> list[ir.Value]:
-        """Writes a graph; `inputs` are given values for a body (None: the graph declares its own).
+        """Write a graph; `inputs` are given values for a body (None: the graph declares its own).
         Returns the outputs.
         """
         path = scope.path

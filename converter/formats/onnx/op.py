@@ -64,7 +64,7 @@ class Op:
         return index < len(self.outputs) and self.outputs[index] != ""
 
     def take(self, name: str, default: Any = None) -> Any:
-        """Removes an attribute and returns it."""
+        """Remove an attribute and return it."""
         return self.attrs.pop(name, default)
 
     def attr(self, name: str, default: Any = None) -> Any:
@@ -110,7 +110,7 @@ class Rows:
         self.table: dict[str, list[tuple[int, Row]]] = {}
 
     def until(self, version: int, *kinds: str) -> Callable[[AnyRow], AnyRow]:
-        """Enters a row for operators as they were up to and including an opset version."""
+        """Enter a row for operators as they were up to and including an opset version."""
 
         def enter(row: AnyRow) -> AnyRow:
             for kind in kinds:
@@ -125,7 +125,7 @@ class Rows:
         return self.until(1 << 30, *kinds)
 
     def enter(self, **rows: Row) -> None:
-        """Enters rows of one expression for all versions, by their operators."""
+        """Enter rows of one expression for all versions, by their operators."""
         for kind, row in rows.items():
             self.always(kind)(row)
 

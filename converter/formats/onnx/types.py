@@ -122,7 +122,7 @@ def too_new(proto: onnx.TypeProto) -> str | None:
 
 
 def fit_types(op: Op, schema: Any, b: Builder) -> Sequence[ir.Value]:
-    """Emits the operator; types that opset 21 does not allow for it are computed in a wider one,
+    """Emit the operator; types that opset 21 does not allow for it are computed in a wider one,
     between Casts.
     """
     inputs, narrowed = list(op.inputs), None

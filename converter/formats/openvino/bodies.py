@@ -118,7 +118,7 @@ class BodyWriter(ABC):
         return self.place(layer, inputs, outputs)
 
     def place(self, layer: Layer, inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]) -> Layer:
-        """Appends a layer whose ports carry these values."""
+        """Append a layer whose ports carry these values."""
         self.body.layers.append(layer)
         for port, value in zip(layer.inputs, inputs, strict=True):
             if value in self.made:

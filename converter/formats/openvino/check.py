@@ -125,7 +125,7 @@ class _Check:
 def _trouble(
     e: Edge, layers: dict[int, Layer], outputs: set[tuple[int, int]], inputs: set[tuple[int, int]]
 ) -> str:
-    """Why there cannot be this edge."""
+    """Return why there cannot be this edge."""
     for id in (e.from_layer, e.to_layer):
         if id not in layers:
             return f"refers to layer {id}, which does not exist"

@@ -108,7 +108,7 @@ class Iteration:
         return self.r.input(self._ports[m.external_port_id])
 
     def parts(self, m: PortMap) -> Slicing | None:
-        """How a sliced input is cut; None where the size of its axis is not known."""
+        """Return how a sliced input is cut; None where the size of its axis is not known."""
         size = dim(self.value(m), m.axis or 0)
         return None if size is None else slicing(m, size, rank(self.value(m)))
 

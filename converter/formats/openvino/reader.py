@@ -160,7 +160,7 @@ class _Parts:
         return layer
 
     def _section(self, r: Reader, layer: Layer, tag: str, e: XmlElement) -> bool:
-        """Reads one child of a layer; False when it is not a section of the format."""
+        """Read one child of a layer; False when it is not a section of the format."""
         if tag == "data":
             layer.data, layer.data_children = attributes(e), [free_tree(c) for c in elements(e)]
         elif tag == "input":

@@ -94,7 +94,7 @@ class _Pool:
 
 
 def write_xml(net: Net, places: Places, f: BinaryIO) -> None:
-    """Writes the XML with tabs, as OpenVINO does; sections in the order of OpenVINO's own files."""
+    """Write the XML with tabs, as OpenVINO does; sections in the order of OpenVINO's own files."""
     xml = _Xml(net, places)
     f.write(b'<?xml version="1.0"?>\n')
     with (

@@ -45,7 +45,7 @@ def texts_of(files: Mapping[str, bytes]) -> dict[str, str]:
 
 
 def write_files(file: BinaryIO, files: Mapping[str, bytes]) -> None:
-    """Appends the archive."""
+    """Append the archive."""
     with zipfile.ZipFile(file, "w") as archive:
         for name, content in sorted(files.items()):
             archive.writestr(zipfile.ZipInfo(name, _LONG_AGO), content)

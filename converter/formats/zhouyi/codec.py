@@ -76,8 +76,8 @@ def _find_bin(
         return MappedFile(weights)
     where = document.where("model_bin")
     named = str(document.header.get("model_bin") or "")
-    # the tools write model_bin relative to where they were started, so the neighbor is tried as
-    # well
+    # the tools write model_bin relative to where they were started, so the file in the same folder
+    # is tried as well
     candidates = [*([named] if named else []), path.with_suffix(".bin").name]
     for candidate in candidates:
         if (file := open_side_file(path, candidate, where)) is not None:

@@ -46,7 +46,7 @@ def carries(kind: str) -> bool:
 
 
 def take(attrs: dict[str, Any], blobs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Moves the keys and constants of the activation out of a layer's."""
+    """Move the keys and constants of the activation out of a layer's."""
     moved, constants = ({k: part.pop(k) for k in KEYS if k in part} for part in (attrs, blobs))
     return moved, constants
 

@@ -37,7 +37,7 @@ def hides_loop(node: ir.Node) -> bool:
 
 
 def static_loops(graph: ir.Model) -> bool:
-    """Writes out loops and choices that are known beforehand; whether there were any."""
+    """Write out loops and choices that are known beforehand; whether there were any."""
     found = unroll(graph)
     if found:
         infer_all(graph)

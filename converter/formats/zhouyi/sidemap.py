@@ -30,7 +30,7 @@ def write_map(renamed: dict[str, str], out: Output) -> None:
 
 
 def restore_names(model: Network, path: Path) -> None:
-    """Gives inputs and outputs their public names back; a map that cannot be read is as good as
+    """Give inputs and outputs their public names back; a map that cannot be read is as good as
     none.
     """
     try:

@@ -27,7 +27,7 @@ _MOVES = ("reshape", "expand_dims", "shrink_dims", "transpose")
 
 
 def keep_apart(low: CoreLowering) -> None:
-    """Puts a barrier before each operation that would be joined with the one before it, also in
+    """Put a barrier before each operation that would be joined with the one before it, also in
     blocks.
     """
     producers = {v: layer for layer in low.layers for v in layer.outputs}

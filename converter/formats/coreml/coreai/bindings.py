@@ -60,8 +60,8 @@ def program(main: Path) -> list[dict[str, Any]]:
 
 
 def call(command: str, *arguments: Path) -> None:
-    """Runs one command of the worker; Refused with the words of the bindings, Ended where they
-    ended the process.
+    """Run one command of the worker; Refused with the words of the bindings, Ended where they ended
+    the process.
     """
     demand_installed()
     worker = Path(__file__).with_name("worker.py")

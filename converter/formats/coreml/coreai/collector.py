@@ -44,7 +44,7 @@ class CoreLowering(Lowering):
         return Layer(kind, self.name, {}, {}, list(inputs), list(outputs))
 
     def check(self, layer: Layer) -> None:
-        """Refuses operands and results of types that tensors of Core AI do not have."""
+        """Refuse operands and results of types that tensors of Core AI do not have."""
         for value in (*layer.inputs, *layer.outputs):
             if value is not None and value.dtype is not None and value.dtype not in WORDS:
                 raise MappingError(f"{layer.kind} takes no {value.dtype.name}")

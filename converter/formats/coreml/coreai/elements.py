@@ -71,7 +71,7 @@ def type_of(text: str) -> Type:
 
 
 def type_text(dtype: ir.DataType, dims: Any, word: str = "") -> str:
-    """How MLIR writes a tensor type; MappingError X203 for an unknown number of axes."""
+    """Return how MLIR writes a tensor type; MappingError X203 for an unknown number of axes."""
     if dims is None:
         message = "the number of axes of a value is not known"
         raise MappingError(message, "X203", "fix the shapes with --inputs")

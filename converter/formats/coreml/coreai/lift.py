@@ -242,7 +242,7 @@ class BlockLifting(Lifting):
         return self.env[number]
 
     def _operation(self, op: Operation, kind: str, name: str, where: Where) -> bool:
-        """Enters the results of an operation; False when it was refused, or depends on such a
+        """Enter the results of an operation; False when it was refused, or depends on such a
         one.
         """
         self.current = op

@@ -37,7 +37,7 @@ STATES = "netconv.states"  # key of the metadata: states -> the outputs that are
 
 
 def write_model(network: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
-    """Writes a package; UnsupportedError with everything that has no counterpart."""
+    """Write a package; UnsupportedError with everything that has no counterpart."""
     bindings.demand_installed()
     notes: list[Diagnostic] = []
     model = prepared(network, notes)

@@ -47,7 +47,7 @@ def describe(
     notes: list[Diagnostic],
     hidden: Sequence[ir.Value] = (),
 ) -> Boundary:
-    """Fills in the description; values of the graph get the names of the program. `hidden` are
+    """Fill in the description; values of the graph get the names of the program. `hidden` are
     outputs of the graph that the program does not have.
     """
     said, images = said_of(network, model)

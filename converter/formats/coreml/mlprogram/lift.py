@@ -104,7 +104,7 @@ class ModelReading:
         return next((f for f in own.functions if f.name == name), own)
 
     def member(self, model: Any, description: Any, env: dict[str, ir.Value]) -> None:
-        """Lifts one model on the features of `env`, and adds its own."""
+        """Lift one model on the features of `env`, and add its own."""
         kind = model.WhichOneof("Type") or "nothing"
         self.boundary.enter(description)
         if kind == "mlProgram":

@@ -33,7 +33,7 @@ _FIRST_KIND = min(_KINDS)
 
 
 def read_mlmodel(path: str | os.PathLike[str], opened: MappedFile | None = None) -> MLModel:
-    """Reads a network or a pipeline (of any members). `opened`: the file, if it is open already.
+    """Read a network or a pipeline (of any members). `opened`: the file, if it is open already.
 
     Raises ReadError: R100 no such file, R103 damaged or not Core ML, R104 unknown
     specificationVersion, R106 another kind of model.
@@ -57,8 +57,8 @@ def read_mlmodel(path: str | os.PathLike[str], opened: MappedFile | None = None)
 
 
 def write_mlmodel(model: MLModel, out: Output) -> None:
-    """Writes the model as the target of `out`, weights one by one; into a package, if the target
-    is called like one. UnsupportedError X206 when it would be longer than protobuf allows.
+    """Write the model as the target of `out`, weights one by one; into a package, if the target is
+    called like one. UnsupportedError X206 when it would be longer than protobuf allows.
     """
     pieces = model.pieces()
     size = sum(piece.nbytes for piece in pieces)

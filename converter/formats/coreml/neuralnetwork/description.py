@@ -59,7 +59,7 @@ class Boundary(Declared):
 def declare(
     model: Network, clone: ir.Model, written: MLModel, version: int, notes: list[Diagnostic]
 ) -> Boundary:
-    """Writes the features; takes the outputs of a classifier out of `clone`."""
+    """Write the features; takes the outputs of a classifier out of `clone`."""
     said, images = said_of(model, clone)
     boundary = Boundary(said, images, notes, version=version, model=written)
     boundary.labels = take_out(boundary.said, clone)

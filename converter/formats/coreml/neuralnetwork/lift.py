@@ -91,7 +91,7 @@ class Reading:
         return Regime.of(getattr(proto, kind)) if kind in NETWORKS else Regime(0, False, 1)
 
     def member(self, proto: Any, kind: str, env: Env, path: str = "") -> None:
-        """Lifts one model; its output features are added to `env`."""
+        """Lift one model; its output features are added to `env`."""
         if (members := _members(proto)) is not None:
             for i, inner in enumerate(members):
                 place = f"{path}{kind}.models[{i}]."

@@ -101,7 +101,7 @@ class MLModel:
         )
 
     def set_weights(self, params: Any, data: WeightData) -> None:
-        """Makes `data` the content of a WeightParams of this model; its bytes are not asked for
+        """Make `data` the content of a WeightParams of this model; its bytes are not asked for
         before the model is written.
         """
         updatable = params.isUpdatable
@@ -139,7 +139,7 @@ class MLModel:
         return b"".join(buffers(self.pieces()))
 
     def _keep(self, payloads: dict[int, LazyTensor]) -> bytes:
-        """Stores payloads and returns the field that refers to them."""
+        """Store payloads and return the field that refers to them."""
         self._payloads.append(payloads)
         return reference(self._number, len(self._payloads) - 1)
 

@@ -118,7 +118,7 @@ class NetworkLift:
         return self.lifting.builder
 
     def layer(self, message: Any, env: Env, path: str) -> None:
-        """Lifts one layer (no control flow) and binds its outputs."""
+        """Lift one layer (no control flow) and binds its outputs."""
 
         def step(layer: Layer) -> None:
             if not layer.kind:
@@ -179,7 +179,7 @@ class NetworkLift:
         return None
 
     def named(self, value: ir.Value, name: str) -> ir.Value:
-        """Gives a new value the blob's name."""
+        """Give a new value the blob's name."""
         if (
             value.producer() is not None
             and value.graph is self.builder.graph

@@ -90,7 +90,7 @@ def dims(of: ir.Value | Reading, least: int = 0) -> list[int | None]:
 
 
 def unsqueeze(b: Builder, value: ir.Value, axes: Sequence[int]) -> ir.Value:
-    """Adds the axes; undoes a Squeeze of the same axes instead."""
+    """Add the axes; undo a Squeeze of the same axes instead."""
     if not axes:
         return value
     before = undone(value, "Squeeze", axes)
@@ -98,7 +98,7 @@ def unsqueeze(b: Builder, value: ir.Value, axes: Sequence[int]) -> ir.Value:
 
 
 def squeeze(b: Builder, value: ir.Value, axes: Sequence[int]) -> ir.Value:
-    """Removes the axes (of size 1); undoes an Unsqueeze of the same axes instead. Never below rank
+    """Remove the axes (of size 1); undo an Unsqueeze of the same axes instead. Never below rank
     1.
     """
     if not axes:

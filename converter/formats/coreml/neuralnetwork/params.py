@@ -75,7 +75,7 @@ def _many(field: Any, values: Any, name: str, attrs: dict[str, Any], blobs: dict
 
 
 def write_params(message: Any, attrs: Mapping[str, Any]) -> None:
-    """Sets `attrs` on a message; an empty dictionary sets an empty sub-message. Weights are set
+    """Set `attrs` on a message; an empty dictionary sets an empty sub-message. Weights are set
     through `message_at`.
     """
     message.SetInParent()

@@ -127,8 +127,8 @@ def plain(data: WeightData) -> Array:
 
 
 def stored_form(value: ir.Value | None, half: bool = False, axis: int = 0) -> WeightData | None:
-    """How a weight of the graph is stored, row-major in the value's own axis order; None when it is
-    not constant.
+    """Return how a weight of the graph is stored, row-major in the value's own axis order; None
+    when it is not constant.
 
     `axis` is where the layer expects per-channel scales; scales along another one are multiplied
     out. See `turned_form` for matrices that the layer stores the other way.

@@ -451,7 +451,7 @@ class Writing(LowerContext):
         self.writer.enter(self.writer.operands, value, self.stored(source).index)
 
     def constant_alias(self, value: ir.Value, array: Array) -> None:
-        """Return `value` if it is a constant of its storage type."""
+        """Make `value` a constant operand of its own type."""
         like = self.writer.like(value)
         assert like.type.dtype is not None
         stored = array.astype(like.type.dtype, copy=False)
@@ -503,7 +503,7 @@ class Writing(LowerContext):
             self.operation("RESHAPE", y, input=x, shape=wanted)
 
     def operation(self, kind: str, outputs: Ref | Sequence[Ref], /, **arguments: Any) -> None:
-        """Appends an operation with its arguments by name.
+        """Append an operation with its arguments by name.
 
         Arguments are operands, numbers (scalars), lists (int32 tensors), or None (left out).
         """
@@ -555,7 +555,9 @@ class Writing(LowerContext):
 
 
 def _count(signature: Signature, arguments: dict[str, Any]) -> int:
-    """How many arguments are written: the fewest that the signature allows and that are given."""
+    """Return how many arguments are written: the fewest that the signature allows and that are
+    given.
+    """
     given = [i for i, a in enumerate(signature.inputs) if arguments.get(a.name) is not None]
     count = max(given) + 1
     while count < len(signature.inputs) and signature.inputs[count].since is None:

@@ -136,7 +136,7 @@ def bit_cast(op: Op, b: Builder) -> Results:
 
 @ROWS.always("TensorScatter")
 def tensor_scatter(op: Op, b: Builder) -> Results:
-    """Writes `update` into the cache from each batch's write index on; circular indices wrap
+    """Write `update` into the cache from each batch's write index on; circular indices wrap
     around.
     """
     cache, update, start = op.x, op.need(1), op.input(2)

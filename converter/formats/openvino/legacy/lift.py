@@ -45,7 +45,7 @@ def attributes_of(kind: str) -> frozenset[str]:
 
 
 def lift(net: Net) -> Network:
-    """Lifts every layer; UnsupportedError with all refusals.
+    """Lift every layer; UnsupportedError with all refusals.
 
     Inputs are the Input layers, then the states of Memory layers; outputs the data that nothing
     consumes, then the new states.

@@ -153,7 +153,7 @@ def widen_inputs(model: ir.Model) -> None:
 
 
 def truth_as_numbers(model: ir.Model) -> None:
-    """Gives every truth value the type FLOAT or INT32; afterwards the types of the graph are those
+    """Give every truth value the type FLOAT or INT32; afterwards the types of the graph are those
     in which it is written.
     """
     truth = _Truth(Names(model))
@@ -182,7 +182,7 @@ class _Truth:
         return self.kinds.get(value, D.FLOAT) if value.dtype == D.BOOL else written(value.dtype)
 
     def same(self, node: ir.Node) -> bool:
-        """Takes away a cast from truth values to truth values."""
+        """Take away a cast from truth values to truth values."""
         value = node.inputs[0]
         if value is None or value.dtype != D.BOOL or node.outputs[0].dtype != D.BOOL:
             return False
@@ -194,7 +194,7 @@ class _Truth:
         self.kinds.update((o, kind) for o in node.outputs if o.dtype == D.BOOL)
 
     def _operands(self, node: ir.Node) -> ir.DataType:
-        """Lets the operands of `node` agree; the type of its truth values."""
+        """Let the operands of `node` agree; the type of its truth values."""
         truths = [i for i, v in enumerate(node.inputs) if v is not None and v.dtype == D.BOOL]
         if any(subgraphs(node)):
             return self._agree(node, truths, D.FLOAT)

@@ -65,7 +65,7 @@ def quantises(node: ir.Node) -> bool:
 
 
 def lift(net: Net) -> Network:
-    """Lifts every layer; UnsupportedError with all refusals. Boundary names: the first tensor name
+    """Lift every layer; UnsupportedError with all refusals. Boundary names: the first tensor name
     of v11, else the layer's.
     """
     model, b = new_model(net.name)

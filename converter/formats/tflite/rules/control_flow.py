@@ -26,7 +26,7 @@ def stored(r: Reading, first: int = 0) -> list[ir.Value]:
 
 
 def _subgraph(r: Reading, key: str) -> Body:
-    """Writes the subgraph that an option names."""
+    """Write the subgraph that an option names."""
     index = r.attr(f"{key}_subgraph_index", int)
     return lambda b, inputs: r.graph.inlined(index, b, list(inputs))
 

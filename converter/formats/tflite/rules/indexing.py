@@ -151,7 +151,7 @@ ON_AND_OFF = Detail(read=read_on_and_off, write=write_on_and_off, inputs=(2,))
 
 
 def read_largest(r: Reading) -> None:
-    """How many of the largest along the last axis."""
+    """Return how many of the largest along the last axis."""
     r.node.inputs[1], r.node.attrs["axis"] = r.b.Reshape(r.whole(1), [1]), -1
 
 
@@ -180,7 +180,7 @@ K_LARGEST = Detail(read=read_largest, write=write_largest, names=("axis",), inpu
 
 
 def read_boundaries(r: Reading) -> None:
-    """How many boundaries, which rise, are not above a number."""
+    """Return how many boundaries, which rise, are not above a number."""
     b, x = r.b, data(r)
     limits = np.asarray(r.layer.attrs.get("boundaries", []), np.float32)
     if x.dtype != ir.DataType.DOUBLE:

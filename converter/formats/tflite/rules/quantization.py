@@ -74,7 +74,7 @@ class SameNumbers(Field):
 
 
 def read_quantized_range(r: Reading) -> None:
-    """Rounds to one of 2^num_bits steps between min and max, which are moved so that 0 is one.
+    """Round to one of 2^num_bits steps between min and max, which are moved so that 0 is one.
 
     Source: TensorFlow Lite, fake_quant.
     """

@@ -29,7 +29,7 @@ def scattered(r: Reading, rows: Value, ids: Value, start: float) -> None:
 
 
 def known_rows(r: Reading) -> None:
-    """Return the number of rows from constant ids, which are in ascending order."""
+    """Set the number of rows from constant ids, which are in ascending order."""
     if r.rank(data(r)) < 1 or r.rank(r.input(1)) != 1:
         raise MappingError("one segment for each row", "R105")
     r.set(rows=max(r.ints(1, "the segments"), default=-1) + 1)

@@ -237,7 +237,7 @@ class IntegerReading(Reading):
                 what = "once or, as the executor has it behind an activation, twice"
                 raise MappingError(f"are sums shifted {what} (remain_shift)?")
             biases = biases + absorbed
-            if self.layer.kind != "FullyConnected":  # whose biases are the only ones that are not 32-bit floats
+            if self.layer.kind != "FullyConnected":  # its own biases are wider
                 biases = biases.astype(np.float32).astype(np.float64)
             biases = np.clip(np.floor(biases * 2.0**-early), *INT32)
             if absorbed.any():

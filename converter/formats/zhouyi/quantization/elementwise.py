@@ -348,10 +348,11 @@ def lift_abs(r: IntegerReading) -> Value:
 
 
 def lift_negative(r: IntegerReading) -> Value:
-    """The scale stays; the zero point of the output is taken off, the range bounds.
+    """The scale stays; the zero point of the output is subtracted, and the result clamped to the
+    range.
 
-    MappingError where the layer has a scale, at which the executor does not look: who wrote it
-    meant another result.
+    Raises MappingError if the layer has a scale, which the executor ignores: its writer intended
+    another result.
     """
     if (r.factor != 1).any():
         what = f"{r.layer.kind} has a scale, at which the executor does not look"

@@ -49,7 +49,7 @@ def lift_softmax(r: IntegerReading) -> Value:
 
 
 def _below(r: IntegerReading, axis: int) -> Value:
-    """How far stored numbers are from the largest along an axis: int64, up to 0."""
+    """Return how far stored numbers are from the largest along an axis: int64, up to 0."""
     x = int64(r.input(0))
     return x - r.b.ReduceMax(x, [axis])
 
@@ -73,7 +73,7 @@ def _shares(r: IntegerReading, lut: Array, axis: int) -> tuple[Value, float]:
 
 
 def _spare_bits(width: int, number: float) -> int:
-    """How many bits a number of `width` bits has above this one."""
+    """Return how many bits a number of `width` bits has above this one."""
     extra = width - int(np.ceil(np.log2(float(number)))) if number >= 1 else -1
     if extra < 0:
         raise MappingError(f"a scale or table of a Softmax with {number}", "R110")

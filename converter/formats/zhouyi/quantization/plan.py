@@ -222,7 +222,7 @@ class Plan:
         return replace(params, scale=params.scale * float(array.item()))
 
     def _integer(self, layer: Layer) -> bool:
-        """Puts the layer's integer form, where it has one that is within a step of the network."""
+        """Put the layer's integer form, where it has one that is within a step of the network."""
         known = dict(self.reals)
         try:
             self._stored(layer)

@@ -150,7 +150,7 @@ class Axis:
         return b.Slice(x, [first], [last], [axis], [self.stride])
 
     def covered(self) -> Array:
-        """How many elements of the data each window covers."""
+        """Return how many elements of the data each window covers."""
         at = arange(self.count)[:, None] * self.stride + arange(self.kernel) * self.dilation
         inside = (at >= self.before) & (at < self.before + self.size)
         return np.asarray(inside.sum(axis=1), np.float64)

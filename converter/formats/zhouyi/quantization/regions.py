@@ -164,7 +164,7 @@ class Axis:
         return found if self.half else b.Max(found, 2.0**self.bits)
 
     def counted(self, b: Builder, length: Value, longest: float) -> tuple[Value, int]:
-        """How many samples the cells of each region have [R, 1], and the most."""
+        """Return how many samples the cells of each region have [R, 1], and the most."""
         if not self.decided:
             return b.const(np.full((1, 1), float(self.samples))), self.samples
         cell = float(self.cells << self.bits)

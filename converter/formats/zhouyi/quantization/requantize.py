@@ -219,7 +219,7 @@ def cut(x: Value) -> Value:
 
 
 def reached(x: Value, levels: Array) -> Value:
-    """How many of the levels each element of `x`, doubles, reaches."""
+    """Return how many of the levels each element of `x`, doubles, reaches."""
     b = open_builder()
     over = x[..., None] >= np.asarray(levels, np.float64)
     return b.ReduceSum(double(over), [-1], keepdims=0)

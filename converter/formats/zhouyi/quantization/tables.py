@@ -90,7 +90,7 @@ def _computed(node: ir.Node, numbers: Array) -> Array:
         for extension in pending:
             expand(extension, b.names)
     fold(model)
-    if constant(model.graph.outputs[0]) is None:  # the reference implementation only supports Gelu as a function
+    if constant(model.graph.outputs[0]) is None:  # Gelu only has a reference function
         for node_left in list(model.graph):
             rewritten(node_left, b.names, onnx_function)
         fold(model)

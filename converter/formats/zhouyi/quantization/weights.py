@@ -97,7 +97,7 @@ class Integers:
 
     @property
     def _channels(self) -> int:
-        """How many rows the weights have, or columns those of a norm."""
+        """Return how many rows the weights have, or columns those of a norm."""
         return int(self.stored.shape[-1 if self.layer.kind in NORMS else 0])
 
     def _check_shape(self) -> None:

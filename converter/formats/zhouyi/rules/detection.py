@@ -125,7 +125,7 @@ KEPT = Detail(
 
 
 def flatten_scores(r: Reading) -> None:
-    """Return scores [N, boxes] of all operands as floats, without axes of size 1."""
+    """Reshape the scores to [N, boxes], and convert all operands to floats."""
     batch, n = r.static(least=2)[:2]
     scores = r.b.Reshape(r.input(3), [batch, n])
     r.node.inputs = [_as_float(r, v) for v in (*r.operands[:3], scores)]

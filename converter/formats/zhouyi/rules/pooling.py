@@ -26,7 +26,7 @@ from converter.mapping.rules import Rule, custom, op
 
 
 def overhang(layer: Layer, size: list[int], attrs: dict[str, list[int]]) -> list[int]:
-    """How far the last windows reach over the padded data, for each spatial axis.
+    """Return how far the last windows reach over the padded data, for each spatial axis.
 
     The declared output decides, as in the vendor's reader; else `ceil_mode`.
     """

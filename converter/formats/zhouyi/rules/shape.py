@@ -191,7 +191,9 @@ def _followed_by_zeros(r: Reading, x: ir.Value, axis: int) -> None:
 
 
 def _counts(repeats: Array, count: int) -> Array:
-    """How often each of `count` slices is repeated: constants, one for all or one for each."""
+    """Return how often each of `count` slices is repeated: constants, one for all or one for
+    each.
+    """
     given = whole_numbers(repeats, "the repeats")
     at_least(0, repeats=given)
     if len(given) not in (1, count):

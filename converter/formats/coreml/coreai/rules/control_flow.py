@@ -25,7 +25,7 @@ def condition(r: Reading) -> Sequence[ir.Value]:
 
 
 def _block(r: Reading, index: int) -> Body:
-    """Writes a block of the operation."""
+    """Write a block of the operation."""
     return lambda b, inputs: r.block.inlined(index, b, list(inputs))
 
 

@@ -80,7 +80,7 @@ def write_kept_axes(w: Writing) -> None:
 
 
 def drop_computed_axes(w: Writing) -> None:
-    """Lets the operation keep the axes, and reshapes its result after it."""
+    """Let the operation keep the axes, and reshape its result after it."""
     own, shape = w.layer.outputs[0], shape_of(w.out)
     if shape is None:
         raise MappingError("the axes must be constant")
@@ -93,7 +93,7 @@ KEPT = (REDUCED, Detail(read_kept_axes, write_kept_axes, names=("keepdims",)))
 
 
 def drop_axes(w: Writing, axes: list[int]) -> None:
-    """Lets the operation keep these axes, and removes them after it."""
+    """Let the operation keep these axes, and remove them after it."""
     own = w.layer.outputs[0]
     shape = [1 if i in axes else d for i, d in enumerate(w.data.shape or ())]
     kept = w.temporary("kept", own.dtype, shape)
@@ -102,7 +102,7 @@ def drop_axes(w: Writing, axes: list[int]) -> None:
 
 
 def demand_wide(w: Writing) -> None:
-    """Refuses totals of integers of less than 64 bits, which end the runtime when they overflow."""
+    """Refuse totals of integers of less than 64 bits, which end the runtime when they overflow."""
     dtype = w.data.dtype or D.FLOAT
     if dtype.is_integer() and dtype not in (D.INT64, D.UINT64):
         raise MappingError(f"a total of {dtype.name} ends the process of the runtime at overflow")

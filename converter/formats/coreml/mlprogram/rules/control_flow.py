@@ -30,7 +30,7 @@ def read_while(r: Reading) -> Sequence[ir.Value]:
 
 
 def _block(r: Reading, index: int) -> Body:
-    """Writes a block of the operation."""
+    """Write a block of the operation."""
     return lambda b, inputs: [r.block.as_value(v) for v in r.block.inlined(index, b, list(inputs))]
 
 

@@ -24,7 +24,7 @@ KEEP = Attr("keepdims", "keep_dims", bool, default=0)
 
 
 def read_count(r: Reading) -> None:
-    """How many of the largest; -1 is the whole axis."""
+    """Return how many of the largest; -1 is the whole axis."""
     axis = int(r.node.attrs.get("axis", -1))
     array = r.layer.attrs.get("k", 1)
     if isinstance(array, int):

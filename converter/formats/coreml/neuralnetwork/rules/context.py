@@ -173,7 +173,7 @@ class Writing(context.Writing):
     # weights -------------------------------------------------------------------------------------
 
     def stored(self, value: ir.Value | None, what: str = "weights", axis: int = 0) -> WeightData:
-        """How a constant operand is stored; MappingError when it is computed at run time."""
+        """Return how a constant operand is stored; MappingError when it is computed at run time."""
         data = stored_form(value, self.low.half, axis)
         if data is None:
             name = "absent" if value is None else value.name

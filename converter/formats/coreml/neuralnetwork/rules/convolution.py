@@ -219,7 +219,7 @@ BIAS = Weights("bias", 2, lambda r: [r.attr("outputChannels", int)], "hasBias")
 
 
 def elements_after(w: Writing) -> list[int]:
-    """How many elements of each axis follow the last window of a transpose."""
+    """Return how many elements of each axis follow the last window of a transpose."""
     kernel = weights_kernel(w.node)
     n, sizes = len(kernel), spatial(w.node, w.data)
     pads, extra = transposed_pads(w.node.attrs, sizes, kernel)

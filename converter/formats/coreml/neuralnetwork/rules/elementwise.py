@@ -80,7 +80,7 @@ def _power_of_two(value: Value | None) -> bool:
 
 
 def refuse_wraparound(w: Writing) -> None:
-    """Refuses integers that wrap around."""
+    """Refuse integers that wrap around."""
     out = w.out
     if is_short(out) or shifts_out(out.producer()):
         name = out.dtype.name if out.dtype else ""

@@ -348,7 +348,7 @@ class Sizes(Field):
 
 
 def read_repeats(r: Reading) -> None:
-    """How often along each of the last axes, as numbers of the layer or its second input."""
+    """Return how often along each of the last axes, as numbers of the layer or its second input."""
     repeats, rank = r.optional(1), blobs.rank(r)
     if repeats is None:
         amounts = r.attr("reps", list)
@@ -373,7 +373,7 @@ REPEATS = Detail(read=read_repeats, write=write_repeats, keys=("reps",), inputs=
 
 
 def read_sequence_repeats(r: Reading) -> None:
-    """How often along the first of five axes; zero is once."""
+    """Return how often along the first of five axes; zero is once."""
     rest = [1] * (blobs.rank(r, 5) - 1)
     r.set_input(1, [r.attr("nRepetitions", int) or 1, *rest])
 

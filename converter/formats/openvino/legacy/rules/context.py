@@ -144,7 +144,7 @@ class Writing(context.Writing):
     # -------------------------------------------------------------------------------
 
     def finish(self, value: ir.Value, out: ir.Value | None = None) -> None:
-        """Lets `value`, in the shape of `out`, be the operator's result."""
+        """Let `value`, in the shape of `out`, be the operator's result."""
         out = self.out if out is None else out
         shape = self.shape(out)
         if shape:

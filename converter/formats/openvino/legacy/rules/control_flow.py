@@ -39,7 +39,7 @@ class LayerWriter(Protocol):
     made: dict[ir.Value, tuple[int, int]]
 
     def add(self, layer: Layer) -> Any:
-        """Writes a layer."""
+        """Write a layer."""
 
 
 def lift(r: Reading) -> list[ir.Value]:

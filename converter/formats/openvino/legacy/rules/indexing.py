@@ -59,7 +59,9 @@ class Indices(Field):
         w.gives([*size[:axis], *w.shape(index), *size[axis + 1 :]])
 
     def _from_zero(self, w: Writing, index: ir.Value, size: int) -> ir.Value:
-        """Indices that are known at run time only: for negative ones the engine gives zeros."""
+        """Make indices nonnegative that are known at run time only: the engine does not support
+        negative ones.
+        """
         shape = w.shape(index)
         dtype = index.dtype.numpy() if index.dtype is not None else np.float32
 
