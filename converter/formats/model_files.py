@@ -103,7 +103,9 @@ def _boundary_diagnosed(path: Path) -> Iterator[None]:
 
 
 def _demand_boundary(network: Network, p: Path) -> None:
-    """There are outputs, sizes that tensors can have, and one name for each input."""
+    """Check that the network has outputs, that sizes are possible, and that input names are
+    unique.
+    """
     graph = network.ir.graph
     if reason := next(filter(None, map(check_shape, (*graph.inputs, *graph.outputs))), None):
         raise unreadable("R110", reason, p)

@@ -106,7 +106,7 @@ def side_names(path: Path) -> list[str]:
 
 
 def readable(path: Path, flavour: Flavour) -> bool:
-    """All forms but C source, which the flavour or the suffix chooses."""
+    """Whether the form can be read: all but C source, which the flavour or the suffix selects."""
     return "c" not in flavour.options and (
         "blob" in flavour.options or not path.name.endswith(".nnapi.c")
     )

@@ -1,4 +1,4 @@
-"""Where the constants of a new table go: small ones into operandValues, large ones into one pool
+"""The location of the constants of a new table: small ones in operandValues, large ones in one pool
 (NeuralNetworks.h, setOperandValue).
 """
 

@@ -78,7 +78,7 @@ def clip(node: ir.Node, b: Builder) -> Value | None:
 
 
 def leaky_relu(node: ir.Node, b: Builder) -> Value:
-    """As PRelu, which is one operation from level 3 on."""
+    """LeakyRelu as PRelu, which is one operation from level 3 on."""
     x = operand(node)
     slope = np.array(
         [attrs_of(node).get("alpha", 0.01)], x.dtype.numpy() if x.dtype else np.float32

@@ -121,7 +121,7 @@ class Search:
         return *self._between(graph, newest), shapes
 
     def _between(self, graph: ir.Model, newest: Written) -> Written:
-        """By halves; the first level has been tried."""
+        """Bisect the levels; the first level has been tried."""
         best, needed = newest, feature_level(newest[0])[0]
         levels = [level for level in LEVELS[1:] if level < needed]
         while levels:
@@ -192,7 +192,7 @@ def refuse_invalid(findings: list[Diagnostic]) -> None:
 
 
 def write_graph(graph: ir.Graph, writer: Writer) -> None:
-    """All operands and operations of the main graph."""
+    """Write all operands and operations of the main graph."""
     subgraph = writer.subgraph
     for value in graph.inputs:
         try:

@@ -120,8 +120,8 @@ def _document() -> dict[str, Any]:
 
 @functools.cache
 def operations() -> dict[str, OperationSpec]:
-    """All operations by name, in the order of their codes; OEM_OPERATION, which has no signature,
-    is not among them.
+    """Return all operations by name, in the order of their codes, except OEM_OPERATION, which has
+    no signature.
     """
     return {name: _spec(name, item) for name, item in _document()["operations"].items()}
 

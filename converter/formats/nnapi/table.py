@@ -70,7 +70,7 @@ class OperandType(enum.IntEnum):
 
 
 class Lifetime(enum.IntEnum):
-    """Where the value of an operand lives; the numbers are those of the HAL."""
+    """The location of an operand's value; the numbers are those of the HAL."""
 
     TEMPORARY_VARIABLE = 0
     MODEL_INPUT = 1
@@ -225,8 +225,8 @@ class Subgraph:
         return len(self.operands) - 1
 
     def consumers(self) -> list[int]:
-        """For each operand how often it appears among the inputs of operations, repetitions
-        counted; model outputs do not count.
+        """Return, for each operand, how often it is an input of operations, repetitions counted;
+        model outputs do not count.
         """
         counts = [0] * len(self.operands)
         for operation in self.operations:

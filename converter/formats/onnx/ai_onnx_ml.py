@@ -50,7 +50,9 @@ def kept(graph: ir.Graph) -> bool:
 
 
 def _kept(op: Op, b: Builder) -> Sequence[Value]:
-    """With the shapes that onnx's inference does not give: one row for each sample."""
+    """Keep the operator, with the shapes that onnx's inference does not give: one row for each
+    sample.
+    """
     results = b.ops(
         op.kind, *op.inputs, domain=DOMAIN, outputs=len(op.outputs), names=op.outputs, **op.attrs
     )

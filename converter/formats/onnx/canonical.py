@@ -196,7 +196,7 @@ def no_axes(op: Op, b: Builder) -> None:
 
 @ROWS.always("OptionalHasElement", "OptionalGetElement")
 def optional(op: Op, b: Builder) -> Results:
-    """Of values that are not optional, or not there."""
+    """Operators on values that are not optional, or absent."""
     x = op.input(0)
     if op.kind == "OptionalHasElement" and x is None:
         return b.const(np.array(False), "absent")

@@ -335,7 +335,7 @@ def _reversed_nothing(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _choice_of_truths(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Where has no kernel for truth values; this is the same in logic."""
+    """Where has no kernel for booleans; this is the equivalent logical expression."""
     condition, x, y = (operand(node, i) for i in range(3))
     return (condition & x) | (~condition & y) if x.dtype == _T.BOOL else None
 

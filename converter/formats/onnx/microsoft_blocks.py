@@ -195,7 +195,9 @@ def scaled_silu(op: Op, b: Builder) -> Results:
 
 @ROWS.always("GatedRMSNorm")
 def gated_rms_norm(op: Op, b: Builder) -> Results:
-    """Over groups of as many elements as `scale` has, in float; times the activated gate."""
+    """Normalize groups of as many elements as `scale` has, in float; multiply by the activated
+    gate.
+    """
     x, (width,) = op.x, op.shape(1)
     wide, scale, gate = (
         v if v.dtype == _FLOAT else b.Cast(v, to=_FLOAT) for v in (x, op.need(1), op.need(2))

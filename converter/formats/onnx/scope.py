@@ -31,5 +31,5 @@ class Scope:
     bound: Attributes = field(default_factory=dict)
 
     def inner(self, b: Builder, path: str) -> Scope:
-        """Of a body: it sees all names from outside, and may define them anew."""
+        """Return the scope of a body: it sees all outer names, and may redefine them."""
         return replace(self, b=b, path=path, values=dict(self.values), own=set(), bound={})

@@ -108,7 +108,7 @@ def kinds() -> Mapping[str, str]:
 
 
 def written() -> Written:
-    """Of the opsets."""
+    """Return the limits of the opsets."""
     from converter.formats.openvino.opset.legalise import REWRITES
     from converter.formats.openvino.opset.mapping import MAPPING
     from converter.passes.coverage import absent_operators

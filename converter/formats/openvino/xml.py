@@ -81,7 +81,7 @@ def free_tree(e: XmlElement) -> Element:
 
 
 def attributes(e: XmlElement, *known: str) -> dict[str, str]:
-    """All attributes but the known ones."""
+    """Return all attributes except the known ones."""
     return {str(k): str(v) for k, v in e.items() if k not in known}
 
 

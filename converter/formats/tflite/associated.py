@@ -34,7 +34,7 @@ def files_of(path: Path) -> dict[str, bytes]:
 
 
 def texts_of(files: Mapping[str, bytes]) -> dict[str, str]:
-    """Those of them that are texts."""
+    """Return those files that are texts."""
     found = {}
     for name, content in files.items():
         try:

@@ -206,7 +206,7 @@ class Kernel:
 
 @cache
 def kernels() -> dict[str, Kernel]:
-    """All rows by the names of their operators."""
+    """Return all rows by the names of their operators."""
     found = {}
     for line in _TABLE.strip().splitlines():
         name, *words = line.split()

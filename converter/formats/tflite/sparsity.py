@@ -36,7 +36,7 @@ class Sparsity:
 
 
 def dense(stored: Array, shape: Sequence[int], sparsity: Sparsity) -> Array:
-    """All elements of a tensor of which `stored` are those that are written."""
+    """Return all elements of a tensor from its `stored` ones."""
     n = len(shape)
     walked, blocks = n + len(sparsity.blocks), sparsity.blocks
     fits = sorted(sparsity.order) == list(range(walked)) and len(sparsity.dimensions) == walked

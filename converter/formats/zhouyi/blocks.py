@@ -58,8 +58,8 @@ class Findings:
 
 
 def parse_blocks(text: str, findings: Findings) -> list[Block]:
-    """All blocks of a text. A value that was broken across lines is joined again, a key with
-    characters too many is repaired: with a finding each.
+    """Return all blocks of a text. A value that was broken across lines is joined again,
+    superfluous characters in a key are removed: with a finding each.
     """
     for m in _CONTROL.finditer(text):
         findings.add(

@@ -268,7 +268,7 @@ def _print_fresh(key: str, value: Any) -> str:
 
 
 def _layer_entries(layer: Layer, position: int) -> Iterator[tuple[str, Any]]:
-    """All keys of a block in the order of a new one: the nine base keys, the constants, the
+    """Return all keys of a block in the order of a new one: the nine base keys, the constants, the
     attributes.
     """
     base: tuple[Any, ...] = (

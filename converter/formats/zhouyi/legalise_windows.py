@@ -65,7 +65,7 @@ class Geometry:
 
 
 def geometry(node: ir.Node) -> Geometry:
-    """That of a convolution or a pooling."""
+    """Return the geometry of a convolution or a pooling."""
     near = view_of(node)
     near.attrs = attributes(node)
     kernel = near.attrs.get("kernel_shape") or window.weights_kernel(near)

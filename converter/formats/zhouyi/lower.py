@@ -210,7 +210,7 @@ class DocumentWriter:
         return value
 
     def _constant(self, data: Any, name: str) -> Constant | None:
-        """That of a tensor or an array."""
+        """Return the constant of a tensor or an array."""
         tensor = data if isinstance(data, ir.TensorProtocol) else LazyTensor(np.asarray(data))
         target = NARROW.get(tensor.dtype, tensor.dtype)
         try:

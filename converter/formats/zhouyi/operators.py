@@ -77,7 +77,7 @@ def _data() -> dict[str, Any]:
 
 @functools.cache
 def operators() -> Mapping[str, Operator]:
-    """All layer types under the names that the vendor's tools write."""
+    """Return all layer types under the names that the vendor's tools write."""
     return {name: _operator(name, entry) for name, entry in _data()["layers"].items()}
 
 

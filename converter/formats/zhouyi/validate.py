@@ -28,8 +28,8 @@ from converter.formats.zhouyi.values import DType, is_int, print_value
 
 
 def validate(document: Document) -> list[Diagnostic]:
-    """All findings, in the order of the file within each kind. Codes: R103 sizes, R105 graph, R110
-    values, R111 unknown keys, R130 types, R131 missing keys.
+    """Return all findings, in the order of the file within each kind. Codes: R103 sizes, R105
+    graph, R110 values, R111 unknown keys, R130 types, R131 missing keys.
     """
     found = check_graphs(document)
     for graph in document.graphs:

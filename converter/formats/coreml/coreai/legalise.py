@@ -95,7 +95,7 @@ def negated(node: ir.Node, b: Builder) -> Value:
 
 
 def in_integers(node: ir.Node, b: Builder) -> Value | None:
-    """Of booleans, in si32."""
+    """Operators on booleans are computed in si32."""
     x = x_of(node)
     if x.dtype != D.BOOL:
         return None

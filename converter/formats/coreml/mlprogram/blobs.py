@@ -54,7 +54,7 @@ class Blobs:
         return open_part_of(self.package if self.weights is None else self.weights, place)
 
     def place(self, name: str, where: Where) -> Path:
-        """Where the file is that a value names."""
+        """Return the path of the file that a value names."""
         from converter.formats.coreml.package import inside
 
         relative = name.removeprefix("@model_path/")
@@ -94,7 +94,7 @@ class NewBlobs:
         self._end = _HEAD
 
     def add(self, tensor: LazyTensor, dtype: int) -> int:
-        """Where a value has to point to; `dtype` is the program's."""
+        """Return the offset that a value has to refer to; `dtype` is the program's."""
         return self._places[dtype].once(tensor, lambda: self._append(tensor, dtype))
 
     def _append(self, tensor: LazyTensor, dtype: int) -> int:

@@ -96,7 +96,7 @@ class ModelReading:
         self.names: dict[str, str] = {}
 
     def description(self, model: Any) -> Any:
-        """That of the model, or of the function which is asked for."""
+        """Return the description of the model, or of the requested function."""
         own = model.description
         if self.function and model.WhichOneof("Type") != "mlProgram":
             raise wrong_call("a pipeline has no functions")

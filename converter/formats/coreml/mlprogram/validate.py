@@ -47,7 +47,7 @@ class Checked:
 
 
 def findings(model: Any, blobs: Blobs, file: str) -> Iterator[Diagnostic]:
-    """Of a program, or of all programs in a pipeline."""
+    """Return the findings about a program, or about all programs in a pipeline."""
     yield from _findings(Checked(model, file))
     for name in sorted(set(_blob_files(model))):
         yield from storage(blobs, name, file)

@@ -36,7 +36,7 @@ _MOST_TRIPS = (1 << 63) - 1
 
 
 def reads(layers: Sequence[Any]) -> Names:
-    """All names that the layers (and bodies in them) read."""
+    """Return all names that the layers (and bodies in them) read."""
     found: Names = set()
     for layer in with_bodies(layers):
         found.update(layer.input)

@@ -1,4 +1,4 @@
-"""Where a damaged Core ML file is damaged, as a protobuf path; called only when an error is
+"""The location of the damage in a Core ML file, as a protobuf path; called only when an error is
 certain.
 """
 

@@ -56,7 +56,7 @@ def all_layers(network: Any) -> list[Any]:
 
 
 def writes(layers: Iterable[Any]) -> set[str]:
-    """All names that the layers (and bodies in them) write."""
+    """Return all names that the layers (and bodies in them) write."""
     return {name for layer in with_bodies(layers) for name in layer.output}
 
 

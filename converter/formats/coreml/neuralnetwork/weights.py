@@ -207,8 +207,8 @@ class _Floats:
             self._small.clear()
 
     def weight(self) -> LazyTensor | None:
-        """All pieces as one; None when there were none. Joined only when asked for, unless there is
-        one.
+        """Return all pieces as one; None if there were none. Several pieces are only joined on
+        request.
         """
         self._flush()
         pieces = self._pieces

@@ -153,7 +153,7 @@ class Reading(LiftContext):
         return operand_quantization(self.operand(name))
 
     def real_bias(self, key: str, factors: Sequence[str] = ()) -> ir.Value | None:
-        """As in the base; a table is not valid unless the scale of a bias is the product."""
+        """As in the base class; a table is only valid if the scale of a bias is the product."""
         stated = self.has(key) and self.operand(key).scale
         return self.real(key) if stated else super().real_bias(key, factors)
 
@@ -405,7 +405,7 @@ class Writing(LowerContext):
         return self.writer.tensor(array, kind, name, scale=scale, zero_point=zero)
 
     def bias(self, value: ir.Value | None, count: int, weights: Ref) -> Ref:
-        """Where the node is written quantized it is int32, with the product of the scales."""
+        """If the node is written quantized, the bias is int32, with the product of the scales."""
         x, numbers = self.about(self.ref(0)), np.zeros(count)
         name = "" if value is None else str(value.name)
         if value is not None:

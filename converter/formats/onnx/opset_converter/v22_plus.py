@@ -156,8 +156,8 @@ def tensor_scatter(op: Op, b: Builder) -> Results:
 
 @ROWS.always("Attention")
 def attention(op: Op, b: Builder) -> None:
-    """Its function shapes keys and values by the batch of the queries, and would take any others
-    apart to fit.
+    """ONNX's function reshapes keys and values by the batch of the queries, and would split others
+    to fit.
     """
     q, k, v = (None if (x := op.input(i)) is None else x.shape for i in range(3))
     for other in (k, v):

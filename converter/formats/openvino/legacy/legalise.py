@@ -139,9 +139,8 @@ def top_k(node: ir.Node, b: Builder) -> Sequence[Value | None] | None:
 
 
 def bits(node: ir.Node, b: Builder) -> Value | None:
-    """By digits, since the engine's sums are exact up to 2^24 only.
-
-    Integers of 8 and 16 bits as ones of 32, in as many digits as they need.
+    """Compute bitwise operators digit by digit, since the engine's sums are exact up to 2^24 only.
+    8-bit and 16-bit integers are computed as 32-bit ones, with as many digits as they need.
     """
     x = x_of(node)
     if x.dtype not in SMALL:

@@ -37,7 +37,7 @@ def bias_apart(node: ir.Node, b: Builder) -> Value | None:
 
 
 def computed_compress(node: ir.Node, b: Builder) -> Value | None:
-    """By a condition that is computed, too: the opsets have NonZero, and sizes of run time."""
+    """Compress by a condition, also a computed one: the opsets have NonZero, and dynamic sizes."""
     x, axis = x_of(node), attrs_of(node).get("axis")
     if constant(node.inputs[1]) is not None:
         return None
@@ -71,7 +71,7 @@ def bitwise(node: ir.Node, b: Builder) -> Value | None:
 
 
 def resize_in_turn(node: ir.Node, b: Builder) -> Value | None:
-    """More axes than the runtime takes at once: the last ones first, then the others."""
+    """Resize more axes than the runtime supports at once: the last ones first, then the others."""
     x, attrs, (_, _, scales, sizes) = x_of(node), attrs_of(node), operands(node, 4)
     shape, rank, wanted = shape_of(x), rank_of(x), known(scales if sizes is None else sizes)
     if attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch" or rank not in AT_ONCE:

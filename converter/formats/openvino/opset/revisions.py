@@ -1,4 +1,4 @@
-"""Which opsets changed an operation: `schemas/openvino/opset-revisions.json` lists, for each type,
+"""Opsets that changed an operation: `schemas/openvino/opset-revisions.json` lists, for each type,
 the opsets of its revisions.
 """
 

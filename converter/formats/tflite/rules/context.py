@@ -232,7 +232,7 @@ class Writing(LowerContext):
         shape: Sequence[Any] | None = None,
         **attrs: Any,
     ) -> ir.Value:
-        """As in the base; a result of the first operand's type has its scale, too."""
+        """As in the base class; a result of the first operand's type also has its scale."""
         inputs = [self.operand(v) for v in operands]
         result = super().emit(kind, *inputs, dtype=dtype, shape=shape, **attrs)
         if dtype is None and inputs[0] is not None and inputs[0] in self.low.scales:

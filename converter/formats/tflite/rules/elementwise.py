@@ -98,7 +98,7 @@ ALIKE = Guard("it takes two operands or more of one known shape", lower_if=have_
 
 
 def added(r: Reading) -> None:
-    """Of whole numbers ONNX adds two: the last one to the sum of the others."""
+    """ONNX adds two integers at a time: the last one to the sum of the others."""
     total, *others = (r.input(i) for i in range(len(r.layer.inputs)))
     for value in others[:-1]:
         total = total + value

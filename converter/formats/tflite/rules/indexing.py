@@ -29,7 +29,7 @@ LARGE = np.iinfo(np.int64).max
 
 
 class Indices(Whole):
-    """They count from the front; a negative one is an error there."""
+    """Indices count from the front; a negative one is an error in the kernel."""
 
     def lower(self, w: Writing) -> None:
         value = w.input(1)
@@ -296,7 +296,7 @@ ON_ZEROS = Detail(
 
 
 def hit(w: Writing, places: ir.Value, updates: ir.Value, shape: ir.Value) -> ir.Value:
-    """Where updates go: a mask, which is made of ones in the same way."""
+    """Return the mask of updated elements, computed by scattering ones."""
     size, sizes, whole = dims_of(updates), dims_of(w.data), ir.DataType.INT32
     ones = w.emit("FILL", w.shape(size, updates), w.int32(1), dtype=whole, shape=size)
     hits = w.emit("SCATTER_ND", places, ones, shape, dtype=whole, shape=sizes)
@@ -320,7 +320,7 @@ def updated_slice(r: Reading) -> None:
 
 
 def matrix_of_diagonal(r: Reading) -> None:
-    """Where row and column are the same."""
+    """Select the diagonal, where row and column are equal."""
     x = data(r)
     mask = r.b.const(np.eye(r.static(x, least=1)[-1], dtype=bool), "diagonal")
     r.set_inputs(mask, r.b.Unsqueeze(x, [-1]), r.b.like(x, 0))

@@ -51,7 +51,7 @@ class QuantizedConstant:
         return (whole * self.scales).astype(np.float32)
 
     def params(self) -> QuantParams | None:
-        """Those of all elements; None when they have several."""
+        """Return the params of all elements; None if they have several."""
         if not self.stored.size or np.ptp(self.scales) or np.ptp(self.zeros):
             return None
         return QuantParams.of(

@@ -89,8 +89,8 @@ def lower_weighted(w: IntegerWriting) -> Written:
 
 
 def _biases(w: IntegerWriting, scales: Array) -> Array:
-    """In steps of input scale * weight scale: as stored where they have these scales, else the
-    nearest.
+    """Return the biases in units of input scale * weight scale: as stored if they have these
+    scales, else rounded.
     """
     steps = scales.astype(np.float64) * w.sources[0].scale
     real = np.asarray(w.layer.blobs["biases"], np.float64).reshape(-1)

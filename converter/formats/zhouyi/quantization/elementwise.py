@@ -414,7 +414,7 @@ def lift_cast(r: IntegerReading) -> Value:
 
 
 def requantization(w: IntegerWriting) -> Written:
-    """From one scale and zero point to another."""
+    """Convert from one scale and zero point to another."""
     keys = {
         "to_dtype": dtype_name(w.result.dtype),
         "ignore_scale_zp": False,

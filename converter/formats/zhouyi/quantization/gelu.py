@@ -101,7 +101,7 @@ def _computed(
 
 
 def _kind(source: ir.Value, steps: list[ir.Node]) -> str | None:
-    """Which of ONNX's two Gelus the steps compute, but for their rounding."""
+    """Return which of ONNX's two Gelus the steps compute, apart from rounding."""
     x = np.linspace(-6, 6, 97, dtype=np.float32)
     found = _computed(source, steps, None, x)
     if found is None:

@@ -28,8 +28,8 @@ HELP = "an integer IR that was read needs --dequantize; float networks go to zho
 def lower_integer(
     model: Network, flavour: Flavour, notes: list[Diagnostic]
 ) -> tuple[Document, dict[str, str]]:
-    """As `lower.lower`, with layers on stored integers wherever the network is quantized; float
-    layers become a note.
+    """As `lower.lower`, with layers on integers wherever the network is quantized; float layers
+    become a note.
 
     UnsupportedError also for quantized layers that have no integer form, and for networks that are
     not quantized at all.

@@ -184,8 +184,8 @@ def lower_softmax(w: IntegerWriting) -> Written:
 
 
 def lift_log_softmax(r: IntegerReading) -> Value:
-    """By a table of floats, or a quotient as in Softmax, from 0 to the width of the result's range,
-    and a table of logarithms.
+    """Use a table of floats, or a quotient as in Softmax, from 0 to the width of the result's
+    range, and a table of logarithms.
     """
     lut, (bits, _), (low, high) = r.blob("lut_exp").reshape(-1), r.width(), r.limits()
     if lut.dtype.kind == "f":
@@ -308,7 +308,9 @@ def _normalized(r: IntegerReading, x: Value, axes: list[int]) -> tuple[Value, Va
 
 
 def lift_rms_norm(r: IntegerReading) -> Value:
-    """Times the reciprocal root of the mean of squares, then weights and biases of integers."""
+    """Multiply by the reciprocal root of the mean of squares, then apply integer weights and
+    biases.
+    """
     b, x, shape = r.b, r.double(), list(r.shape)
     axes = [axis_of(a, len(shape)) for a in axes_of(r.layer)]
     root = rescale(_short_root(b.ReduceMean(x * x, axes)), r.factor_of("norm"), 0, UINT16)
@@ -318,7 +320,7 @@ def lift_rms_norm(r: IntegerReading) -> Value:
 
 
 def _weighted(r: IntegerReading, y: Value, shape: list[int]) -> Value:
-    """Times the weights, with the biases, where there are such."""
+    """Multiply by the weights, and add the biases, where they exist."""
     for name, combine in (("weights", r.b.Mul), ("biases", r.b.Add)):
         if name in r.layer.blobs:
             y = combine(y, _shaped(with_zero_points(r.layer, name), shape))

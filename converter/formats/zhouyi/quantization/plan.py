@@ -134,7 +134,7 @@ class Plan:
     def _cast(
         self, layer: Layer, stored: ir.Value, own: QuantParams, out: ir.Value, params: QuantParams
     ) -> None:
-        """From one scale and zero point to another."""
+        """Convert from one scale and zero point to another."""
         kind, attrs, blobs = requantization(
             IntegerWriting(layer, [stored], [own], params, self.npu)
         )

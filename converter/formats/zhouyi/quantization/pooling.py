@@ -104,7 +104,7 @@ def lift_volumes(r: IntegerReading) -> Value:
 
 
 def lift_fractional(r: IntegerReading) -> list[Value]:
-    """As of numbers, without zero points; means by 8-bit reciprocals of the areas."""
+    """As on real numbers, without zero points; means by 8-bit reciprocals of the areas."""
     b, mean = r.b, r.attr("method", enum(words("AVG MAX"))) == "AVG"
     x = r.whole()
     y, borders, areas = fractional_windows(r, x, "ReduceSum" if mean else "ReduceMax")
@@ -238,7 +238,7 @@ _GEOMETRY = ("kernel", "stride", "pad", "dilation")
 
 
 def _window(attrs: Mapping[str, Any], key: str) -> list[int]:
-    """Those of the two axes, y first."""
+    """Return the values of the two axes, y first."""
     return [int(attrs[k]) for k in sorted(attrs, reverse=True) if k.split("_")[0] == key]
 
 

@@ -111,8 +111,8 @@ def quantized(b: Builder, y: Value, params: QuantParams) -> Value:
 
 
 def params_of_node(node: ir.Node) -> QuantParams:
-    """Those of a QuantizeLinear or DequantizeLinear of an activation; MappingError when it has
-    several scales, or computed ones.
+    """Return the params of a QuantizeLinear or DequantizeLinear of an activation; MappingError when
+    it has several scales, or computed ones.
     """
     scale = constant(node.inputs[1])
     given: Any = optional(node, 2)
@@ -138,9 +138,8 @@ def of_parser(document: Graph) -> bool:
 
 
 def params_of_tensors(document: Graph, parser: bool) -> dict[str, QuantParams | MappingError]:
-    """Those of each quantized tensor by its name; for one that QuantParams cannot say, the reason.
-
-    `parser` as `of_parser` says.
+    """Return the params of each quantized tensor by its name; the reason if QuantParams does not
+    support them. `parser` as in `of_parser`.
     """
     found: dict[str, QuantParams | MappingError] = {}
     for layer in document.layers:

@@ -83,7 +83,7 @@ class Along:
 
 @dataclass
 class Crossings:
-    """Where the samples of both axes of `count` regions cross: [R, rows * columns, ...]."""
+    """The crossings of the samples of both axes of `count` regions: [R, rows * columns, ...]."""
 
     b: Builder
     rows: Along

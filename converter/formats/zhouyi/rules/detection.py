@@ -347,9 +347,8 @@ def at_most(r: Reading, counts: Value, size: int) -> Value:
 
 
 def lift_filter_boxes(r: Reading) -> list[ir.Value]:
-    """Of grouped boxes those above the score threshold and not smaller than min_size (h, w).
-
-    Classes without boxes vanish.
+    """Select grouped boxes above the score threshold and not smaller than min_size (h, w). Classes
+    without boxes are removed.
     """
     b, (boxes, scores, counts, labels, number) = r.b, floats(r, 5)
     n, classes = r.static(scores, axes=2)[1], r.static(counts, axes=2)[1]

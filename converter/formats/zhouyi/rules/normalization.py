@@ -209,7 +209,7 @@ def mean_and_variance(r: Reading) -> None:
 
 
 def lift_normalized_moments(r: Reading) -> list[ir.Value]:
-    """From sums of x - shift and of its square to mean and variance."""
+    """Convert sums of x - shift and of its square to mean and variance."""
     total, squares, shift = (r.input(i) for i in range(3))
     count = r.attr("counts", float)
     mean, square = total / count, squares / count

@@ -194,8 +194,9 @@ def lift_adaptive(r: Reading) -> ir.Value:
 
 
 def random_borders(r: Reading, axis: int) -> Array:
-    """Where the windows of FractionalPool begin along an axis, and the end of the last: integers
-    drawn by the Mersenne Twister with the layer's seed, as the vendor's executor draws them.
+    """Return the begin of each window of FractionalPool along an axis, and the end of the last:
+    integers drawn by the Mersenne Twister with the layer's seed, as the vendor's executor draws
+    them.
 
     `pseudo`: all from one number; else windows of two sizes, shuffled as by C++'s std::shuffle.
     """

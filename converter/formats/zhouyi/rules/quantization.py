@@ -24,7 +24,7 @@ def add_biases(r: Reading) -> None:
 
 
 def lift_quantize(r: Reading) -> ir.Value:
-    """In ONNX's sense: x / scale + zero point, and back."""
+    """Quantize in ONNX's sense: x / scale + zero point, and back."""
     x, kind = r.input(0), r.layer.kind
     scale, zero = (r.blob(f"quantize_{part}") for part in ("scale", "zp"))
     dtype = r.declared_type if kind == "Quantize" else x.dtype

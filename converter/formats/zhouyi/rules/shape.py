@@ -161,8 +161,8 @@ PIECES = Detail(
 
 
 def repeated(r: Reading) -> None:
-    """Fewer repeats than the declared size says are followed by zeros, as in the vendor's executor;
-    without an axis the data are flattened.
+    """Pad fewer repeats than the declared size with zeros, as in the vendor's executor; without an
+    axis the data are flattened.
     """
     b, x, repeats = r.b, r.input(0), constant(r.input(1))
     axis = axis_of(r.node.attrs.setdefault("axis", 0), len(r.static(x)))
@@ -178,7 +178,7 @@ def repeated(r: Reading) -> None:
 
 
 def _followed_by_zeros(r: Reading, x: ir.Value, axis: int) -> None:
-    """As many slices as the declared size says: repeats that are computed, then zeros."""
+    """Return as many slices as the declared size: computed repeats, then zeros."""
     b, count = r.b, r.static(x)[axis]
     number = b.Expand(b.Reshape(r.cast(r.input(1), ir.DataType.INT64), [-1]), [count])
     every = b.const(arange(r.declared_size(0, axis)).reshape(-1, 1))
@@ -382,7 +382,7 @@ def filled_with(r: Reading) -> None:
 
 
 def lift_dummy(r: Reading) -> list[ir.Value]:
-    """Nothing happens."""
+    """Pass the data on."""
     return [r.b.Identity(v) for v in r.operands]
 
 

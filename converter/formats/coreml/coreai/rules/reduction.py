@@ -20,7 +20,7 @@ D = ir.DataType
 
 
 def sort(r: Reading) -> Any:
-    """All elements of an axis in order; NaN last in both directions."""
+    """Sort all elements of an axis; NaN is last in both directions."""
     x, b = r.input(0), r.b
     axis, down = r.ints(1, "dim")[0], bool(r.known(r.input(2), "descending").reshape(()))
     shape = b.Shape(x)

@@ -96,7 +96,7 @@ class Reading(context.Reading):
         return self.value(name) if self.has(name) else None
 
     def values(self, name: str) -> list[Value]:
-        """All values of a parameter that may have several."""
+        """Return all values of a parameter that may have several."""
         if not self.has(name):
             raise MappingError(f"the input {name!r} is absent", "R105")
         return [with_operators(self.block.as_value(g)) for g in self.layer.extra[name]]

@@ -220,7 +220,7 @@ def _places(r: Reading, indices: LazyTensor) -> Value:
 
 
 def mask_in(r: Reading, name: str) -> LazyTensor:
-    """Which elements are there: bits, or numbers 0 and 1."""
+    """Read the mask of stored elements: bits, or numbers 0 and 1."""
     mask = stored_in(r, name)
     if r.has("shape"):
         mask = numbers_of(mask, 1, [int(n) for n in r.array("shape").reshape(-1)])

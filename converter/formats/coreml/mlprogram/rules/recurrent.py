@@ -140,7 +140,7 @@ def lstm(r: Reading) -> Sequence[ir.Value]:
 
 
 def _peepholes(p: Parts) -> Array:
-    """Of the gates i, f, o -> i, o, f."""
+    """Reorder peepholes from the gates i, f, o to i, o, f."""
     names = ["peephole", *(["peephole_back"] if p.both else [])]
     return np.stack([blocks(p.r.array(n), (0, 2, 1)) for n in names]).astype(p.dtype)
 

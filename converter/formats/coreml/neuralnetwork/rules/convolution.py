@@ -146,7 +146,7 @@ def flatten_input(w: Writing) -> None:
 
 
 def flattened_result(w: Writing, sizes: Sequence[Any] | None) -> Stage:
-    """Of [N,C,1,L] to the result's [N,C,L]."""
+    """Reshape [N,C,1,L] to the result's [N,C,L]."""
     return lengthened(sizes), lambda x, y: w.put("squeeze", x, outputs=[y], axes=[2])
 
 

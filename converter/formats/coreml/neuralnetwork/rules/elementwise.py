@@ -438,7 +438,7 @@ def shifted(r: Reading, y: Value) -> Value:
 
 
 def products(r: Reading) -> None:
-    """Along axis -3; the cosine is the dot product of vectors divided by their norms."""
+    """Compute dot products along axis -3; the cosine is that of vectors divided by their norms."""
     x, y = r.inputs(2)
     if r.attr("cosineSimilarity", bool):
         x, y = (r.b.Div(v, r.b.ReduceL2(v, [-3], keepdims=1)) for v in (x, y))

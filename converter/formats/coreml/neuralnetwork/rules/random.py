@@ -63,7 +63,7 @@ _PARAMETER = {
 
 
 def lift_custom(r: Reading) -> tuple[Value, ...]:
-    """Everything of the layer, weights as further inputs."""
+    """Read all parameters of the layer, with weights as further inputs."""
     p, stored = r.layer.attrs, r.layer.blobs
     paths = sorted(stored, key=lambda path: int(path.split("[")[1][:-1]))
     weights = [r.weights(path, [stored[path].data().count]) for path in paths]

@@ -64,7 +64,7 @@ REMOVED_AXIS = Detail(
 
 
 def check_count(r: Reading) -> None:
-    """More than there are cannot be the largest ones."""
+    """Check that k does not exceed the number of elements."""
     if len(r.layer.inputs) > 1:
         return
     k, size = r.attr("K", int), blobs.dims(r)[r.node.attrs["axis"]]

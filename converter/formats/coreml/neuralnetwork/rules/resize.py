@@ -153,7 +153,7 @@ def _factor(size: int, wanted: int) -> float:
 
 
 class Positions(Field):
-    """Where a bilinear layer reads."""
+    """The sampling positions of a bilinear layer."""
 
     names = ("coordinate_transformation_mode", "nearest_mode")
     keys = ("linearUpsampleMode",)

@@ -291,7 +291,7 @@ def stacked(r: Reading) -> None:
 
 
 def read_equal_parts(r: Reading) -> None:
-    """As many equal parts as there are results."""
+    """Split into as many equal parts as there are results."""
     r.set(num_outputs=len(r.layer.outputs))
 
 

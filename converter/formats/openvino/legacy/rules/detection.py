@@ -157,7 +157,7 @@ class Boxes(Field):
 
 
 class ClipBefore(Attr):
-    """Also by its old name."""
+    """The clip flag, also by its old name."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -168,7 +168,7 @@ class ClipBefore(Attr):
 
 
 class Objectness(Attr):
-    """Of five inputs only."""
+    """The threshold of objectness, for five inputs only."""
 
     def lower(self, w: Writing) -> None:
         if len(w.layer.inputs) > 3:
@@ -204,7 +204,7 @@ LIMITS = Detail(read=read_limits, write=write_limits, names=("rows",))
 
 
 class GroupSize(Attr):
-    """That of the port."""
+    """The group size, from the shape of the port."""
 
     def lift(self, r: Reading) -> None:
         r.set(group_size=r.dims(least=1)[-1])

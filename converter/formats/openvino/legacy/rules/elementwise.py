@@ -70,8 +70,8 @@ class Operands(Field):
         r.set_inputs(first, operands[-1])
 
     def _type(self, r: Reading) -> ir.DataType:
-        """That of all operands when they agree, else that of the result;
-        truth values are numbers, but for logic.
+        """Return the type of all operands if they agree, else that of the result; booleans are
+        numbers, except in logical operators.
         """
         if r.node.op in LOGIC:
             return D.BOOL

@@ -45,7 +45,7 @@ STATISTICS = Detail(
 
 
 def fold_statistics(w: Writing) -> None:
-    """With scale and shift it becomes one ScaleShift."""
+    """Fold the statistics: with scale and shift it becomes one ScaleShift."""
     scale, bias, mean, variance = (w.constant(i, "the statistics") for i in range(1, 5))
     wide = variance.astype(np.float64) + w.attr("epsilon")
     with np.errstate(divide="ignore", invalid="ignore"):  # a variance below 0 gives a NaN here too
@@ -102,8 +102,8 @@ class Response(Field):
 
 
 def over_pixels(r: Reading) -> None:
-    """Over a window of as many pixels in each spatial axis:
-    x / (k + alpha * mean of x^2) ^ beta.
+    """Normalize over a window of as many pixels in each spatial axis: x / (k + alpha * mean of x^2)
+    ^ beta.
     """
     b, x, a = r.b, r.input(0), r.node.attrs
     n, size = r.rank() - 2, a.pop("size")

@@ -131,8 +131,8 @@ class Writing(context.Writing):
         return self.emit("Reshape", value, list(shape), special_zero=False)
 
     def stored(self, value: ir.Value) -> ir.Value:
-        """For readers that take the type in which a constant is stored: no Convert of packed
-        numbers in between.
+        """Return the operand in its storage type, for operations that support it: without the
+        Convert of packed numbers.
         """
         if not code_of(value.const_value):
             return value

@@ -108,8 +108,8 @@ class BitWeights(Field):
 
 
 def whole_weights(w: Writing) -> None:
-    """Of a list that a Reshape makes an image of one element the CPU plugin takes a product with
-    compressed weights, and then gives it the axes of an image wrongly: such weights are reshaped.
+    """Reshape compressed weights for a list that a Reshape converts to an image of one element: the
+    CPU plugin computes a matrix product with them, and then restores the image's axes incorrectly.
     """
     x, weights, shape = w.data, w.input(1).producer(), shape_of(w.input(1))
     before = x.producer()

@@ -168,7 +168,7 @@ def _dtype(x: ir.Value) -> Any:
 
 
 class Indices(Field):
-    """From opset8 on also the index of each maximum, in the elements from `axis` on; ONNX counts
+    """From opset8 on also the index of each maximum, within the axes from `axis` on; ONNX counts
     all elements: axis 0.
     """
 

@@ -540,7 +540,9 @@ def _same_beside(node: Node) -> bool:
 
 
 def rank_is_known(w: Writing) -> bool:
-    """Not where the shape of the result is an operand of unknown length, its last."""
+    """Whether the rank of the result is known: not if its shape is an operand of unknown length,
+    the last one.
+    """
     shape = w.input(len(w.node.inputs) - 1).shape
     length = 0 if shape is None or not len(shape) else shape[0]
     return isinstance(length, int) or w.out.shape is not None
