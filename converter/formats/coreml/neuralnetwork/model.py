@@ -195,7 +195,7 @@ def _floats(repeated: Any) -> Array:
 
 
 def _positions(data: bytes, key: bytes) -> list[int]:
-    """Yield the positions of `key`, ascending."""
+    """Return the positions of `key`, ascending."""
     found = []
     at = data.find(key)
     while at >= 0:

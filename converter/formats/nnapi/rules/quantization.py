@@ -168,7 +168,7 @@ WHOLE_SCALE = Detail(
 
 
 def constant_result(t: Writing) -> None:
-    """Whether the operands are constants, so that the result is one."""
+    """Write an operation on constants as its result."""
     node = t.source
     arrays: list[Array | None] = [constant(v) for v in node.inputs]
     pairs = zip(node.inputs, arrays, strict=True)
