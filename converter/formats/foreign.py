@@ -287,7 +287,7 @@ def _beside(path: Path, models: Models) -> Foreign | None:
 
 
 def _reader_of(path: Path, models: Models) -> Path | None:
-    """The model in the same folder that names this file as one of its own."""
+    """Return the model in the same folder that lists this file as a side file."""
     with os.scandir(path.parent) as entries:
         beside = sorted(e.path for e in entries if e.name.endswith(models.suffixes) and e.is_file())
     stem = path.name.partition(".")[0]

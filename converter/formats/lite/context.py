@@ -56,7 +56,9 @@ class LiftContext(context.Reading, ABC):
 
     @abstractmethod
     def stored(self, key: Any) -> Value:
-        """The value of an operand as it is stored: the integers of a quantized tensor."""
+        """Return the value of an operand in its storage type: the integers of a quantized
+        tensor.
+        """
 
     @abstractmethod
     def real(self, key: Any) -> Value:
@@ -86,7 +88,7 @@ class LiftContext(context.Reading, ABC):
         """Return how many channels the image has, None where that is not known."""
 
     def optional_real(self, key: Any) -> Value | None:
-        """An operand as real numbers, None when it is left out."""
+        """An operand as real numbers, None when it is omitted."""
         return self.real(key) if self.has(key) else None
 
     def permuted(self, key: Any, perm: Sequence[int]) -> ir.Value:
@@ -105,7 +107,7 @@ class LiftContext(context.Reading, ABC):
         return dequantize(self.b, self.transpose(stored, perm), found, axis)
 
     def real_bias(self, key: Any, factors: Sequence[Any] = ()) -> ir.Value | None:
-        """The bias as real numbers, None when it is left out.
+        """The bias as real numbers, None when it is omitted.
 
         Integers have the product of the scales of `factors`, the data and the weights, as engines
         do not read the scale of the bias itself.

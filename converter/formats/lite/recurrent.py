@@ -75,7 +75,7 @@ def rounding_of(r: LiftContext, name: str) -> Rounding:
 
 
 def optional_operand(r: LiftContext, name: str) -> Value | None:
-    """The real numbers of an operand, None when it is left out."""
+    """The real numbers of an operand, None when it is omitted."""
     return r.optional_real(r.key(name))
 
 

@@ -260,7 +260,7 @@ def view(operand: Operand, data: Bytes, where: Where) -> Value:
 
 
 def write_table(table: Table, out: Output) -> None:
-    """Write a table as the target of `out`, and its pools beside it (`NAME.nnapi.bin`).
+    """Write a table as the target of `out`, and its pools in the same folder (`NAME.nnapi.bin`).
 
     A table that was read is written back as it was (pool files follow the name of the new table);
     for a new one lifetimes, locations, consumer counts and the feature level are computed and large

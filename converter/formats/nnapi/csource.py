@@ -47,7 +47,7 @@ def write_c(table: Table, out: Output) -> list[Diagnostic]:
 
 
 def identifier(name: str) -> str:
-    """A C identifier made of a file name."""
+    """Return a C identifier for a file name."""
     word = re.sub(r"[^0-9A-Za-z_]", "_", name)
     return word if re.match(r"[A-Za-z]", word) else f"model_{word}"
 

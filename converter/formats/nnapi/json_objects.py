@@ -39,7 +39,9 @@ def parse_object(source: MappedFile, file: str) -> dict[str, Any]:
 
 
 def open_pool(table: Path, name: str, where: Where) -> MappedFile | None:
-    """A pool: a plain file name beside the table (R107 otherwise); None when it is missing."""
+    """Open a pool: a plain file name in the folder of the table (R107 otherwise); None when it is
+    missing.
+    """
     if name in ("", ".", "..") or "/" in name or os.sep in name:
         raise unreadable("R107", f"the pool {name!r} is not a file name beside the table", where)
     return open_side_file(table, name, where)

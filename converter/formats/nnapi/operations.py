@@ -5,8 +5,8 @@ values.
 depends on positions:
 
     binding = bind(operation, subgraph)
-    binding.inputs["filter"], binding.inputs["stride_width"]      operand indexes, None where left
-                                                                  out, a list where repeated
+    binding.inputs["filter"], binding.inputs["stride_width"]      operand indexes, None where
+                                                                  omitted, a list where repeated
 """
 
 from __future__ import annotations

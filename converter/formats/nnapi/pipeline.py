@@ -127,9 +127,9 @@ def _countable(node: ir.Node) -> bool:
 
 
 def out_of_order(node: ir.Node) -> bool:
-    """Whether the order of axes may have made a node of a kind that is not there.
+    """Whether a change of axis order may have created a node of a type without operation.
 
-    Whole numbers and truth values have no Transpose, and a TopK looks along the last axis.
+    Integers and booleans have no Transpose, and TopK uses the last axis.
     """
     whole = (ir.DataType.INT32, ir.DataType.INT64, ir.DataType.BOOL)
     turned = node.op_type == "Transpose" and node.outputs[0].dtype in whole

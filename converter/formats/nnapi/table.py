@@ -225,8 +225,8 @@ class Subgraph:
         return len(self.operands) - 1
 
     def consumers(self) -> list[int]:
-        """Return, for each operand, how often it is an input of operations, repetitions counted;
-        model outputs do not count.
+        """Return, for each operand, the number of times it is an input of operations, repetitions
+        counted; model outputs do not count.
         """
         counts = [0] * len(self.operands)
         for operation in self.operations:

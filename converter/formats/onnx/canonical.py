@@ -188,7 +188,7 @@ def recurrent(op: Op, b: Builder) -> Results:
 
 @ROWS.always(*REDUCTIONS)
 def no_axes(op: Op, b: Builder) -> None:
-    """Axes from outside that are known to be none are left out."""
+    """Omit an axes input that is known to be empty."""
     axes = op.input(1)
     if axes is not None and shape_of(axes) == (0,):
         op.set_input(1, None)

@@ -28,7 +28,7 @@ from converter.io.mapped_file import MappedFile
 
 INLINE_LIMIT = (
     1 << 30
-)  # bytes of weights above which they are written beside the model (protobuf itself ends at 2 GiB)
+)  # bytes of weights above which they get a separate file (protobuf's limit is 2 GiB)
 ALIGNMENT = 64
 _TYPES = {int(t): t for t in ir.DataType if t != ir.DataType.UNDEFINED}
 _STRING = ir.DataType.STRING
@@ -222,7 +222,7 @@ def write_onnx(
 ) -> None:
     """Write atomically and deterministically; `model` loses its initializers on the way.
 
-    `external`: weights in NAME.data beside the model; None: when they exceed INLINE_LIMIT.
+    `external`: weights in NAME.data next to the model; None: when they exceed INLINE_LIMIT.
     `defaults`: values of inputs that need not be fed, by the input's name in the file (initializers
     of the same name, as ONNX has it).
     """

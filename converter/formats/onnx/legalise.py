@@ -311,7 +311,7 @@ def _resize_of_last_axes(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _largest_truth_of_nothing(node: ir.Node, b: Builder) -> ir.Value | None:
-    """The kernel refuses an empty set of truth values."""
+    """The kernel rejects an empty set of booleans."""
     x = operand(node)
     if reduces_nothing(node) or x.dtype != _T.BOOL or 0 not in (shape_of(x) or ()):
         return _reduction(node, b)

@@ -216,7 +216,7 @@ def name_apart(model: ir.Model) -> None:
 
 
 def _int8(value: ir.Value | None) -> bool:
-    """Whether a value is made of signed bytes, that are no weights, by one scale and a zero
+    """Whether a value is quantized from signed bytes, other than weights, by one scale and zero
     point.
     """
     node = maker(value, "DequantizeLinear")

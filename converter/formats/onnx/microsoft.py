@@ -266,7 +266,7 @@ def nhwc_max_pool(op: Op, b: Builder) -> Results:
 @ROWS.always("CropAndResize")
 def crop_and_resize(op: Op, b: Builder) -> Results:
     """Boxes (y1, x1, y2, x2) in 0..1 of the image's corners, each resampled to crop_size; outside
-    lies the extrapolation value.
+    is the extrapolation value.
     """
     x = b.Gather(op.x, op.need(2))
     size = [int(n) for n in op.constant(3)]

@@ -105,7 +105,7 @@ def product(
     b: Builder, quantised: Sequence[Any], weight: Value, w_scale: Value, w_zero: Value | None
 ) -> Value:
     """(bytes, their scale and zero point) times a matrix of bytes with one scale and zero point, or
-    one for each column: whole numbers up to the scales.
+    one for each column: integers up to the scales.
     """
     x, scale, zero = quantised
     one = rank_of(w_scale) == 1 and shape_of(w_scale) == (1,)

@@ -37,9 +37,8 @@ def dim(value: ir.Value, axis: int) -> int | None:
 
 
 def words(*known: str | Mapping[Any, str], upper: bool = False, **pairs: str) -> Codec:
-    """Words of the format, read in any case; `upper`: written in upper case.
-
-    A keyword is one that ONNX calls otherwise, a mapping has those that ONNX says otherwise.
+    """Words of the format, read in any case; `upper`: written in upper case. A keyword argument
+    gives a word with another ONNX name, a mapping gives other ONNX values.
     """
     tables = (w if isinstance(w, Mapping) else {w: w} for w in (*known, pairs))
     codec = enum({k: v for table in tables for k, v in table.items()})

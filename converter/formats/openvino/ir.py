@@ -243,8 +243,7 @@ class Net(Body):
     `<net>` (`batch`, `precision`).
 
     `meta_data`, `quantization_parameters` and `rt_info` are free trees. `xml` and `bin` are the
-    files it was read from; `write_ir` copies them as they are as long as the net still says the
-    same.
+    files it was read from; `write_ir` copies them as they are as long as the net is unchanged.
     """
 
     name: str

@@ -121,7 +121,7 @@ def _indented(e: XmlElement, level: int) -> XmlElement:
 
 
 class _Xml:
-    """Builds lxml elements; every text goes through `safe`, since XML cannot hold control
+    """Builds lxml elements; every text passes through `safe`, since XML cannot hold control
     characters.
     """
 

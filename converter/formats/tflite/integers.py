@@ -1,4 +1,4 @@
-"""Stored integers of quantized graphs: DequantizeLinear -> operator -> QuantizeLinear."""
+"""Quantized values of quantized graphs: DequantizeLinear -> operator -> QuantizeLinear."""
 
 from __future__ import annotations
 

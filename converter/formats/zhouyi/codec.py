@@ -149,11 +149,11 @@ def _parse_header(block: Block, graph: Graph, findings: Findings) -> None:
 
 
 def write_ir(document: Document, out: Output) -> None:
-    """The text as the target of `out`, the constants beside it as `.bin`.
+    """Write the text as the target of `out`, and the constants next to it as `.bin`.
 
     A document as it was read keeps its .bin byte for byte, with gaps, order and tail. As soon as
     one constant is new, all are packed without gaps in the order of the text, weights before
-    biases, equal ones once. UnsupportedError W330 for a value that no line can carry.
+    biases, equal ones once. Raises UnsupportedError W330 for a value that no line can hold.
     """
     keep = document.bin is not None and all(
         c.offset is not None for _, _, _, c in document.constants()

@@ -149,7 +149,7 @@ def transposed_begin(node: ir.Node, g: Geometry) -> Array:
 
 
 def whole_size(g: Geometry) -> Array:
-    """The result of a transposed convolution from which no padding is taken off."""
+    """Return the size of a transposed convolution's result before the padding is cropped."""
     return np.asarray(g.strides * (g.data - 1) + g.reach + 1)
 
 

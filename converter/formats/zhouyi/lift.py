@@ -260,7 +260,7 @@ class GraphLift:
         return FarLayer(kind, layer.name, attrs, blobs, inputs, outputs, layer.where(), layer)
 
     def _drop_unknown(self, layer: Layer, attrs: dict[str, Any]) -> None:
-        """Keys of one's own are allowed (section 4.5); they are named in a warning and left out."""
+        """Drop custom keys, which are allowed (section 4.5), with a warning."""
         for d in check_layer(layer):
             if d.code == "R111":
                 self.notes.append(Diagnostic(d.code, d.message, "warning", d.where, help=d.help))

@@ -349,7 +349,7 @@ def _joined(node: ir.Node, b: Builder) -> Value:
 
 
 def pad(node: ir.Node, b: Builder) -> Value | None:
-    """Amounts of all axes; elements that a Pad removes are cut off first."""
+    """Use amounts for all axes; elements that a Pad removes are sliced off before."""
     x, rank, mode = x_of(node), rank_of(x_of(node)), attributes(node)["mode"]
     axes, amounts = known(optional(node, 3)), constant(optional(node, 1))
     if rank is None or (axes is None and optional(node, 3) is not None):

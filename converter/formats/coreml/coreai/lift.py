@@ -89,7 +89,9 @@ def graphs_of(operations: Sequence[Operation], prefix: str = "") -> Iterator[tup
 
 
 def chosen(graphs: Mapping[str, Operation], function: str, path: Path) -> str:
-    """The name of the graph to read: as asked for, else `main`, else the first public one."""
+    """Return the name of the graph to read: as requested, else `main`, else the first public
+    one.
+    """
     public = [n for n, g in graphs.items() if not g["attrs"].get("priv")]
     if function:
         if function not in public:

@@ -1,5 +1,5 @@
 """Inputs of a network as the description of a model declares them: sizes, pictures, values of those
-that may be left out; and the suppression model at the end of a pipeline.
+that may be omitted; and the suppression model at the end of a pipeline.
 """
 
 from __future__ import annotations

@@ -18,9 +18,9 @@ COMPRESSED = "constexpr_"
 
 
 class MilLowering(Lowering):
-    """`half`: every number with a fraction is written in half precision. `exact`: values whose type
-    in the program is their own. `stored`: quantized numbers, which all operations but those of
-    quantization take as whole numbers of 32 bits -> the same as they are stored.
+    """`half`: floating-point numbers are written in half precision. `exact`: values that keep their
+    own type in the program. `stored`: values cast to int32 for all operations other than those of
+    quantization -> their quantized values.
     """
 
     def __init__(self, mapping: LayerTable, version: int = 0, half: bool = False) -> None:

@@ -86,7 +86,7 @@ def in_other_types(node: ir.Node, b: Builder) -> list[ir.Value] | None:
 
 
 def div(node: ir.Node, b: Builder) -> Value | None:
-    """Whole numbers: the quotient of the absolute values, rounded down, with the sign of both."""
+    """Integers: the quotient of the absolute values, rounded down, with the sign of both."""
     x, y = x_of(node), x_of(node, 1)
     if x.dtype is None or x.dtype.is_floating_point():
         return None
@@ -111,7 +111,7 @@ def relu(node: ir.Node, b: Builder) -> Value | None:
 
 
 def clip(node: ir.Node, b: Builder) -> Value | None:
-    """Whole numbers by the least and the greatest."""
+    """Integers by the least and the greatest."""
     x, rewrite = x_of(node), DECOMPOSITIONS["", "Clip"]
     whole = x.dtype is not None and not x.dtype.is_floating_point()
     return rewrite(node, b) if whole else None  # type: ignore[return-value]
@@ -124,7 +124,7 @@ def equal(node: ir.Node, b: Builder) -> Value | None:
 
 
 def remainder(node: ir.Node, b: Builder) -> Value | None:
-    """Whole numbers with the sign of the dividend."""
+    """Integers with the sign of the dividend."""
     x, y = x_of(node), x_of(node, 1)
     if x.dtype is None or x.dtype.is_floating_point() or not attrs_of(node).get("fmod", 0):
         return None

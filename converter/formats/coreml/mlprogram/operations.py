@@ -46,8 +46,8 @@ SHORT = (D.INT8, D.UINT8, D.INT16, D.UINT16, D.INT4, D.UINT4)
 
 
 def takes(kind: str, dtype: ir.DataType) -> bool:
-    """Whether an operation computes with a first operand of this type; in a program whole numbers
-    have 32 bits.
+    """Whether an operation computes with a first operand of this type; in a program integers have
+    32 bits.
     """
     if kind in TRUTH:
         return dtype == D.BOOL

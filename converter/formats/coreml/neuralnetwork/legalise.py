@@ -81,8 +81,8 @@ def _shifted(node: ir.Node, b: Builder) -> Value:
 
 
 def bitwise(node: ir.Node, b: Builder) -> Value | None:
-    """Digit by digit, of numbers that a float holds exactly: blobs are floats, the common
-    decomposition counts in whole numbers.
+    """Compute digit by digit, with numbers that a float represents exactly: blobs are floats, while
+    the common decomposition uses integers.
     """
     return by_digits(node, b, count=7, largest=1 << 24)
 

@@ -139,7 +139,7 @@ class Reading:
             self.regimes[feature.name] = regime
 
     def _optional_states(self, proto: Any, network: Any) -> None:
-        """States of recurrent layers that may be left out, and are zeros then."""
+        """States of recurrent layers that are optional, with zeros as default."""
         values = {public_name(v): v for v in self.b.graph.inputs}
         for feature in proto.description.input:
             name, given = feature.name, self.interface.get("defaults", {})

@@ -101,7 +101,7 @@ class MLModel:
         )
 
     def set_weights(self, params: Any, data: WeightData) -> None:
-        """Make `data` the content of a WeightParams of this model; its bytes are not asked for
+        """Make `data` the content of a WeightParams of this model; its bytes are not requested
         before the model is written.
         """
         updatable = params.isUpdatable

@@ -57,8 +57,8 @@ def ints(b: Builder, value: ir.Value) -> Value:
 
 
 def vector(b: Builder, value: ir.Value) -> Value:
-    """Whole numbers on one axis: shapes, repeats and lengths, which Core ML takes from a blob of
-    any rank (it has no rank 0, so [1,1] is common).
+    """Integers on one axis: shapes, repeats and lengths, which Core ML takes from a blob of any
+    rank (it has no rank 0, so [1,1] is common).
     """
     whole = ints(b, value)
     return whole if rank_of(whole) == 1 else b.Reshape(whole, [-1])

@@ -186,11 +186,11 @@ def of_array(array: Array, half: bool = False, least: int = 2) -> WeightData:
 
 
 def alike(blobs: Mapping[str, WeightData], half: bool) -> dict[str, WeightData]:
-    """The weights of one layer in one precision: the specification allows half or full, but not
-    both in a layer (quantized ones go with either).
+    """Return the weights of one layer in one precision: the specification allows half or full, but
+    not both in a layer (quantized ones go with either).
 
-    `half`: half precision was asked for. Otherwise the few full ones, biases mostly, join the
-    halves where that changes no number; else the halves are widened, which never does.
+    `half`: half precision was requested. Otherwise the few full ones, mostly biases, become halves
+    if that changes no number; else the halves are widened, which is always exact.
     """
     full, narrow = (
         {k: d for k, d in blobs.items() if d.kind == kind} for kind in ("float32", "float16")

@@ -184,8 +184,8 @@ class _Floats:
         return after
 
     def _repeats(self, tag: int, start: int, end: int, stop: int) -> int:
-        """Return how often the bytes `tag..start` repeat every `end - tag` bytes: unpacked floats
-        are millions of five-byte fields.
+        """Return the number of times the bytes `tag..start` repeat every `end - tag` bytes:
+        unpacked floats are millions of five-byte fields.
         """
         header, stride = self.data[tag:start], end - tag
         if self.data[end : end + header.size].tobytes() != header.tobytes():

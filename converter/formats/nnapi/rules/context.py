@@ -219,7 +219,7 @@ class Reading(LiftContext):
                 self._entered.add(name)
 
     def _inputs(self, name: str, stored: bool) -> list[ir.Value | None]:
-        """The values of an argument, which may be repeated or left out."""
+        """The values of an argument, which may be repeated or omitted."""
         found = self.binding.inputs.get(name)
         if not isinstance(found, list) and not self.has(name):
             return [None]
@@ -234,7 +234,7 @@ class Writing(LowerContext):
     """One node on its way into a table.
 
     `source`      the node in the graph
-    `quantized`   operations work on the stored integers around the node
+    `quantized`   operations work on the quantized values around the node
     `operands`    of inputs of the operator for which a field put another operand
     """
 
@@ -505,7 +505,7 @@ class Writing(LowerContext):
     def operation(self, kind: str, outputs: Ref | Sequence[Ref], /, **arguments: Any) -> None:
         """Append an operation with its arguments by name.
 
-        Arguments are operands, numbers (scalars), lists (int32 tensors), or None (left out).
+        Arguments are operands, numbers (scalars), lists (int32 tensors), or None (omitted).
         """
         results = [outputs] if isinstance(outputs, Ref) else list(outputs)
         spec = operations()[kind]

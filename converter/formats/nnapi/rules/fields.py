@@ -39,7 +39,7 @@ def from_level(level: int) -> Guard:
 def read_channel_axis(r: Reading) -> None:
     """`axis` <-> axis 1 of an operator on four axes.
 
-    It is written channels-last, so that the argument is left out.
+    It is written channels-last, so that the argument is omitted.
     """
     x, rank = r.data, r.rank(r.data)
     axis = r.attr("axis", int, -1) % max(1, rank)

@@ -78,7 +78,7 @@ RESULT_TYPE = Detail(
 
 
 def write_truth_value(w: Writing) -> None:
-    """A number as a truth value (whether it is not 0), or a truth value as a number (1 or 0)."""
+    """A number as a boolean (whether it is not 0), or a boolean as a number (1 or 0)."""
     have, want = types_of(w)
     if want != DT.BOOL:
         write_choice(w, have)
@@ -89,7 +89,7 @@ def write_truth_value(w: Writing) -> None:
 
 
 def write_choice(w: Writing, have: DT | None) -> None:
-    """Select 1 where a truth value holds, 0 elsewhere."""
+    """Select 1 where a boolean is true, 0 elsewhere."""
     y = w.writer.like(w.out)
     if y.type.dtype is None or have != DT.BOOL:
         raise MappingError("there is no such cast")

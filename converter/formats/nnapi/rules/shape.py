@@ -136,7 +136,7 @@ def as_vector(r: Reading) -> None:
 
 
 def write_repeated(w: Writing) -> None:
-    """An Expand, as how often each axis is repeated."""
+    """An Expand, as the number of times each axis is repeated."""
     out = w.result_shape()
     dims = [1] * (len(out) - len(w.static())) + list(w.static())
     w.operands[0] = w.reshaped(w.ref(0), dims)

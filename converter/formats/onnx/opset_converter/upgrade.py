@@ -199,7 +199,7 @@ def top_k(op: Op, b: Builder) -> None:
 
 @ROWS.always("Dropout")
 def dropout(op: Op, b: Builder) -> Results:
-    """Identity, unless training mode is asked for: that stays, and is random."""
+    """Identity, unless training mode is requested: then it stays, and is random."""
     if op.version >= 12 and op.input(2) is not None:
         training, ratio = (
             constant(op.input(2)),

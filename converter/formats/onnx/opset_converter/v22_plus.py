@@ -83,8 +83,8 @@ def quantize_linear(op: Op, b: Builder) -> None:
 
 @ROWS.always("Range")
 def range_(op: Op, b: Builder) -> Results:
-    """Vectors of one element become the scalars that the operator asks for; types beyond opset 21's
-    are counted in `stash_type` (float).
+    """Reshape vectors of one element to the scalars that the operator requires; types beyond opset
+    21's are computed in `stash_type` (float).
     """
     stash = op.take("stash_type", 1)
     for i in range(3):

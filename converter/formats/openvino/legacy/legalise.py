@@ -51,8 +51,8 @@ def mvn_of_lists(node: ir.Node, b: Builder) -> Value | None:
 
 
 def deconvolution(node: ir.Node, b: Builder) -> Value | None:
-    """A kernel of one element that is laid far apart gets a second one along each axis, which is 0;
-    the end of the result is cut off so much later.
+    """Add a second element, 0, to a widely dilated kernel of one element along each axis; the end
+    of the result is cropped accordingly later.
     """
     weights, a = constant(node.inputs[1]), attrs_of(node)
     if weights is None or fit_steps(a.get("strides", [1]), weights.shape[2:]):

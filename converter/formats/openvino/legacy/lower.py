@@ -69,7 +69,7 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> Net:
 
 
 class NetWriter:
-    """Writes a whole net: inputs, layers, and a layer of its own for each output that another layer
+    """Writes a whole net: inputs, layers, and a separate layer for each output that another layer
     reads.
     """
 
@@ -229,9 +229,9 @@ class NetWriter:
         return True
 
     def tensor(self, data: Any, name: str) -> LazyTensor:
-        """The numbers of a tensor or an array as they are stored: narrowed and, for +fp16, halved,
-        with a check that none is lost. Those that stay as they are may be computed only while they
-        are written.
+        """Return the numbers of a tensor or an array in their storage type: narrowed and, for
+        +fp16, halved, with a check that none is lost. Those that stay as they are may be computed
+        only while they are written.
         """
         tensor = data if isinstance(data, ir.TensorProtocol) else LazyTensor(np.asarray(data))
         if tensor.dtype in (D.FLOAT, D.FLOAT16) and not self.half:

@@ -2,8 +2,7 @@
 other types are converted to one of them before layers are written.
 
 Integers of 8 and 16 bits occur at inputs only. The result of a comparison has the type of its
-operands, so a truth value is a number of either type; a consumer that needs the other one converts
-it.
+operands, so a boolean is a number of either type; a consumer that needs the other one converts it.
 """
 
 from __future__ import annotations
@@ -153,8 +152,8 @@ def widen_inputs(model: ir.Model) -> None:
 
 
 def truth_as_numbers(model: ir.Model) -> None:
-    """Give every truth value the type FLOAT or INT32; afterwards the types of the graph are those
-    in which it is written.
+    """Give every boolean the type FLOAT or INT32; afterwards the types of the graph are those in
+    which it is written.
     """
     truth = _Truth(Names(model))
     for graph in all_graphs(model.graph):
@@ -167,8 +166,8 @@ def truth_as_numbers(model: ir.Model) -> None:
 
 
 class _Truth:
-    """Decides the numeric type of each truth value, in the order of the nodes, and inserts
-    conversions where operands have to agree.
+    """Decides the numeric type of each boolean, in the order of the nodes, and inserts conversions
+    where operands have to agree.
 
     Inputs and outputs of a graph are floats; so is any value without a constraint.
     """
@@ -182,7 +181,7 @@ class _Truth:
         return self.kinds.get(value, D.FLOAT) if value.dtype == D.BOOL else written(value.dtype)
 
     def same(self, node: ir.Node) -> bool:
-        """Take away a cast from truth values to truth values."""
+        """Remove a cast from booleans to booleans."""
         value = node.inputs[0]
         if value is None or value.dtype != D.BOOL or node.outputs[0].dtype != D.BOOL:
             return False
@@ -194,7 +193,7 @@ class _Truth:
         self.kinds.update((o, kind) for o in node.outputs if o.dtype == D.BOOL)
 
     def _operands(self, node: ir.Node) -> ir.DataType:
-        """Let the operands of `node` agree; the type of its truth values."""
+        """Let the operands of `node` agree; the type of its booleans."""
         truths = [i for i, v in enumerate(node.inputs) if v is not None and v.dtype == D.BOOL]
         if any(subgraphs(node)):
             return self._agree(node, truths, D.FLOAT)
@@ -252,7 +251,7 @@ class _Truth:
         return self.converted[key]
 
     def outputs(self, graph: ir.Graph) -> None:
-        """Truth values that the graph gives are floats."""
+        """Booleans that the graph gives are floats."""
         for i, value in enumerate(graph.outputs):
             if value.dtype != D.BOOL or self.kind(value) == D.FLOAT:
                 continue

@@ -164,7 +164,7 @@ class BodyLift(BodyReader):
         for index, (port, value) in enumerate(zip(layer.outputs, values, strict=False)):
             if (
                 value.shape is None and port.dims and (node := value.producer()) is not None
-            ):  # the declared shape, where inference knows nothing
+            ):  # the declared shape, where inference determines none
                 value.shape = ir.Shape([d if d >= 0 else None for d in port.dims])
                 if (reason := verify_node(node)) is not None:
                     raise MappingError(f"the ports do not fit: {reason}", "R105")

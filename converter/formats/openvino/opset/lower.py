@@ -240,8 +240,8 @@ class NetWriter(BodyWriter):
         return self.place(write_const(len(self.body.layers), name, tensor), [], [value])
 
     def _narrow(self, tensor: ir.TensorProtocol) -> str:
-        """The half-precision type to store a constant in: as wanted, or as the source stored it
-        when nothing is lost; else "".
+        """Return the half-precision type to store a constant in: as requested, or as in the source
+        if it is lossless; else "".
         """
         if not is_weight(tensor):
             return ""

@@ -336,8 +336,8 @@ class Writing(LowerContext):
             raise MappingError(message, "X203")
 
     def demand_one_type(self, layer: Layer) -> None:
-        """Stored integers of an operator have one type, but for constants and those that it
-        brings to another scale.
+        """Quantized values of an operator have one type, but for constants and those that it brings
+        to another scale.
         """
         if not self.quantized or layer.kind == "QUANTIZE":
             return

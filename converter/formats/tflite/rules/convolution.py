@@ -57,7 +57,7 @@ class TransposedWindow(Window, transposed_window.TransposedWindow):
         return replace(found, scheme="", pads=pads, extra=[0] * n, target=wanted, sizes=own)
 
     def write(self, w: Writing, window: Geometry) -> None:
-        """Padding that no scheme gives is cut off from the whole result of VALID."""
+        """Padding without a scheme is cropped from the full result of VALID."""
         n = len(window.kernel)
         w.image_rank(n + 2)
         self.options(w, window)

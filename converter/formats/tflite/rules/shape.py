@@ -353,7 +353,7 @@ def read_bounds(r: Reading) -> tuple[Value, Value, Array]:
 
 
 def read_masks(r: Reading, count: int) -> tuple[Array, ...]:
-    """Return each mask as a truth value for each range; an ellipsis is no new axis."""
+    """Return each mask as a boolean for each range; an ellipsis is no new axis."""
     begins, ends, ellipsis, new, shrinks = (
         np.array([r.attr(k, int) >> i & 1 for i in range(count)], bool) for k in MASKS
     )
@@ -374,8 +374,8 @@ def axes_of_ranges(rank: int, ellipsis: Array, new: Array, shrinks: Array) -> tu
 def apply_masks(
     r: Reading, first: Value, last: Value, begins: Array, ends: Array, shrinks: Array, steps: Array
 ) -> tuple[Value, Value]:
-    """Apply the masks to starts and ends: those left out reach the border, and a range whose axis
-    is removed has one element.
+    """Apply the masks to starts and ends: those omitted reach the border, and a range whose axis is
+    removed has one element.
     """
     first = r.b.Where(begins & ~shrinks, np.where(steps > 0, 0, LARGE), first)
     after = r.b.Where(r.b.Equal(first, -1), LARGE, first + 1)

@@ -149,7 +149,7 @@ def _from_anchors(r: IntegerReading, axis: int, behind: int) -> tuple[Value, Val
 
 
 def lift_proposal(r: IntegerReading) -> list[Value]:
-    """Anchors as integers, moved by tables; scores above the threshold as they are stored."""
+    """Return integer anchors, moved by tables; scores above the threshold unchanged."""
     b, edges = r.b, []
     for axis, side in enumerate(("height", "width")):
         at, length = _from_anchors(r, axis, r.bit_count("box_shift_value"))
@@ -245,7 +245,7 @@ def _scores_of_region(r: IntegerReading, x: Value) -> Value:
 
 
 def lift_region_fuse(r: IntegerReading) -> list[Value]:
-    """Scores and boxes of both lists on one scale first, cut off."""
+    """Rescale scores and boxes of both lists to one scale first, truncated."""
     b, inputs = r.b, [r.input(i) for i in range(10)]
     for port, key in ((0, "score"), (2, "box")):
         for i, (scale, shift) in enumerate(zip(*_scaling(r, key, 2), strict=True), port):

@@ -293,10 +293,8 @@ Written = tuple[str, dict[str, Any], dict[str, Any]]  # kind, attributes, consta
 
 @dataclass(eq=False)
 class IntegerWriting:
-    """A float layer, its operands as stored integers with their parameters, and those of its
-    result.
-
-    `npu`: as the vendor's hardware takes it; else as exact as its executor computes.
+    """A float layer with quantized operands and result, and their parameters. `npu`: in the form
+    that the vendor's hardware supports; else as exact as its executor computes.
     """
 
     layer: Layer

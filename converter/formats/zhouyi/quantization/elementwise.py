@@ -163,8 +163,8 @@ def lift_pow(r: IntegerReading) -> Value:
 
 
 def lift_scatter(r: IntegerReading) -> Value:
-    """Data and updates on a common scale first. ScatterElements bounds them by the bits of both
-    together; wide results of ScatterND are not rounded but cut off.
+    """Data and updates on a common scale first. ScatterElements clamps them to the bits of both
+    together; wide results of ScatterND are truncated, not rounded.
     """
     signed, by_element = r.types[0].is_signed(), r.layer.kind == "ScatterElements"
     if not signed and any(r.input_limits(i)[0] + r.input_zeros[i] < 0 for i in (0, 2)):
@@ -320,7 +320,7 @@ def _signed(params: QuantParams) -> tuple[ir.DataType, int]:
 
 
 def params_of_activation(layer: Layer, source: QuantParams, wanted: QuantParams) -> QuantParams:
-    """PRELU stores a sign: executors cut off its numbers below 0 else."""
+    """PRELU stores signed results: otherwise executors clamp negative numbers."""
     dtype, less = _signed(wanted)
     if layer.attrs.get("method") != "PRELU" or not less:
         return wanted

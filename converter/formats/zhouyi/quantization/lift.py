@@ -3,8 +3,8 @@
     x (int8) -> DequantizeLinear -> Conv(weights: DequantizeLinear of int8) -> Relu
              -> QuantizeLinear -> y (uint8)
 
-Layers that only move data keep the stored integers. Recurrent layers, and those whose float form is
-not known, take their integer form.
+Layers that only move data keep the quantized values. Recurrent layers, and those whose float form
+is not known, take their integer form.
 """
 
 from __future__ import annotations

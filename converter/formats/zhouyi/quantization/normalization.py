@@ -126,9 +126,8 @@ def _from_table_of_powers(r: IntegerReading, power: Value, most: int) -> Value:
 
 
 def _by_short_floats(r: IntegerReading) -> Value:
-    """Powers of two by a table of floats with 16 bits (`float_lut`), in floats of which all but 16
-    bits are cut off; the two that are multiplied at last are a table of the distance to the
-    largest.
+    """Powers of two by a table of floats with 16 bits (`float_lut`), in floats truncated to 16
+    bits; the two factors of the result are tables of the distance to the largest.
     """
     b, (bits, _), lut = r.b, r.width(), r.blob("float_lut").reshape(-1).astype(np.float32)
     axis = r.axis(-1)
@@ -165,7 +164,7 @@ def _short_powers(exponents: Array, lut: Array) -> Array:
 
 
 def _short(x: Value) -> Value:
-    """Doubles between 2 ** -16 and 2 ** 16 as floats of 32 bits, all but 16 bits cut off."""
+    """Return doubles between 2 ** -16 and 2 ** 16 as 32-bit floats, truncated to 16 bits."""
     x = double(single(x))
     up = entry(2.0 ** (31 - np.arange(33)), reached(x, 2.0 ** np.arange(-15, 17)))
     return floor(x * up) / up
@@ -328,7 +327,7 @@ def _weighted(r: IntegerReading, y: Value, shape: list[int]) -> Value:
 
 
 def lift_moments(r: IntegerReading) -> list[Value]:
-    """The rounded mean as it is, and the variance from scale to scale."""
+    """The rounded mean unscaled, and the variance rescaled."""
     b, axes, keep = r.b, axes_of(r.layer), int(r.attr("keepdims", bool, True))
     x = floor(r.whole() * r.factor_of("input", 1, 0))
     mean = b.Round(b.ReduceMean(x, axes))

@@ -86,7 +86,7 @@ class QuantParams:
 
 
 def dequantized(b: Builder, x: ir.Value, params: QuantParams) -> Value:
-    """Stored integers as numbers."""
+    """Quantized values as numbers."""
     if params.linear and x.dtype == params.dtype:
         return b.DequantizeLinear(x, *params.operands(b))
     y = b.Cast(x, to=T.FLOAT)
@@ -184,7 +184,7 @@ def _params(tensor: Tensor, scale: Any, zero: Any, limits: Any, parser: bool) ->
     step = float(np.float32(scales[0] if parser else 1 / scales[0]))
     full = QuantParams.of(step, int(zeros[0] if parser else -zeros[0]), dtype)
     full = replace(full, stated=float(scales[0]))
-    # real networks give a range of their stored integers only in files of the quantizer; the
+    # real networks give a range of their quantized values only in files of the quantizer; the
     # parser's are ranges of numbers
     if parser or limits is None or np.shape(limits) != (2,) or isinstance(limits[0], str):
         return full

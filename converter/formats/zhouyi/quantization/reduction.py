@@ -105,8 +105,8 @@ def _slices(r: IntegerReading, x: Value, axis: int) -> list[Value]:
 
 
 def _products(factors: Sequence[Value], bits: int) -> Iterator[tuple[Value, Value]]:
-    """Products so far, halved and cut off until their amounts have `bits` bits, and how often they
-    were.
+    """Return cumulative products, halved and truncated until their magnitudes have `bits` bits, and
+    the number of halvings.
     """
     b = open_builder()
     product, halvings = b.like(factors[0], 1), b.like(factors[0], 0)

@@ -241,7 +241,7 @@ def _ends(r: IntegerReading, rois: Value, axis: Axis, by: float) -> list[Value]:
 
 
 def _fixed(r: IntegerReading, rois: Value, axis: Axis) -> tuple[list[Value], Along]:
-    """Start and end of regions, and as many samples as the layer says."""
+    """Return start and end of regions, and the number of samples that the layer declares."""
     b, by, bits = r.b, r.number_list("spatial_scale_value", 2)[axis.index], axis.bits
     ends = [e * by - axis.offset for e in _ends(r, rois, axis, float(r.scales[1]))]
     cell, cell_bits = _pair(r, "bin_{}_value", 2, axis.index)

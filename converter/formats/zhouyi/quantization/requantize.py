@@ -167,7 +167,7 @@ def int64(x: ir.Value) -> Value:
 
 
 def real(x: ir.Value, zero: int = 0, narrow: bool = False) -> Value:
-    """Stored integers as floats, their zero point added: those of more than 8 bits as doubles,
+    """Quantized values as floats, their zero point added: those of more than 8 bits as doubles,
     since a float holds none of their products.
 
     `narrow`: as floats all the same, for kernels that have no other type.

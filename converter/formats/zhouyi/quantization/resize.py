@@ -122,7 +122,9 @@ def lift_morphology(r: IntegerReading) -> Value:
 
 
 def lift_colours(r: IntegerReading) -> Value:
-    """Coefficients are integers; the executor packs planes as I420 whatever `format` says."""
+    """Coefficients are integers; the executor always packs planes as I420, independent of
+    `format`.
+    """
     given = r.attr("format", str, "I420")
     if given != "I420":
         raise MappingError(f"are planes packed as {given} or, as the executor does, as I420?")

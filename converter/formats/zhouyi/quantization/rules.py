@@ -123,7 +123,7 @@ RULES = [
 ]
 TABLE = {kind: rule for rule in RULES for kind in rule.kinds.split()}
 
-# layers that do the same to stored integers as to numbers: the zero point of the output is that of
+# layers that do the same to quantized values as to numbers: the zero point of the output is that of
 # the input
 _MOVING = """Transpose Reshape Slice Crop Split Tile Gather GatherElements GatherND ReverseSequence
 DepthToSpace SpaceToDepth ChannelShuffle ArgMinMax BatchToSpace BatchToSpaceND Repeat Pad TopK

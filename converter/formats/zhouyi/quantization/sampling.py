@@ -151,8 +151,8 @@ def _between(
 
 
 def lift_crop_and_resize(r: IntegerReading) -> Value:
-    """Boxes as stored, without their zero point; steps and shares are cut off, products within a
-    row of pixels to 32 bits.
+    """Boxes are integers, without their zero point; step sizes and interpolation weights are
+    truncated, products within a row of pixels to 32 bits.
     """
     b, x = r.b, r.whole(0)
     boxes, images = r.whole(1), double(b.Reshape(r.input(2), [-1]))

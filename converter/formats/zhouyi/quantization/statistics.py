@@ -30,7 +30,7 @@ def _three(r: IntegerReading, key: str) -> list[float]:
 
 
 def lift_sufficient_statistics(r: IntegerReading) -> list[Value]:
-    """Sums of the distance from the shift and of its square, cut off; the square in two halves of
+    """Sums of the distance from the shift and of its square, truncated; the square in two halves of
     16 bits each.
     """
     b, axes = r.b, axes_of(r.layer)

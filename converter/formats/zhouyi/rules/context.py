@@ -99,7 +99,7 @@ class Reading(context.Reading):
         return value if is_index(value.dtype) else self.b.Cast(value, to=ir.DataType.INT32)
 
     def blob(self, name: str) -> Array:
-        """The constant `name` of the layer; MappingError R110 when it is left out."""
+        """The constant `name` of the layer; MappingError R110 when it is omitted."""
         return blob_of(self.layer, name)
 
     def weights(self, name: str, array: Array | None = None) -> ir.Value:

@@ -245,7 +245,7 @@ POOLED_REGIONS = Detail(
 
 @record
 class PooledShape(Field):
-    """[height, width] of the pieces <-> `pooled_shape`, else the declared output says it."""
+    """[height, width] of the pieces <-> `pooled_shape`, else from the declared output."""
 
     names: tuple[str, ...]
     keys = ("pooled_shape",)

@@ -1,4 +1,4 @@
-"""Element-wise layers: one operand, two operands, activations, truth values, casts."""
+"""Element-wise layers: one operand, two operands, activations, booleans, casts."""
 
 from __future__ import annotations
 

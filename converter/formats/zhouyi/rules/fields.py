@@ -101,7 +101,7 @@ FOUR_AXES = Guard("only 4-D data have a counterpart", lambda w: w.rank() == 4)
 
 
 def truth(*positions: int) -> InputType:
-    """Truth values, which the format keeps as uint8."""
+    """Booleans, which the format keeps as uint8."""
     return InputType(positions, T.BOOL)
 
 
@@ -153,7 +153,7 @@ class DeclaredSize(Field):
 
 
 def constant_of(w: Writing, index: int, what: str) -> Any:
-    """The array of a constant input; refused where it is computed or left out."""
+    """The array of a constant input; refused where it is computed or omitted."""
     array = constant(w.optional(index))
     if array is None:
         raise MappingError(f"{what} must be constant: the target stores {what} with the layer")

@@ -105,7 +105,7 @@ def multiply_product(r: Reading) -> None:
 
 @record
 class ZeroPoint(Field):
-    """A zero point: a constant <-> a key, 0 when left out; of the type of input `operand`."""
+    """A zero point: a constant <-> a key, 0 when omitted; of the type of input `operand`."""
 
     index: int
     key: str

@@ -38,7 +38,7 @@ NO_STATISTICS = Guard(
 class FoldedStatistics(Field):
     """Scale, shift, mean and variance, folded into weights and biases along `axis`.
 
-    The epsilon that is read says nothing any more. Along other axes than the second and the last of
+    The epsilon that is read has no further effect. Along other axes than the second and the last of
     an image the layer is read as a product and a sum.
     """
 

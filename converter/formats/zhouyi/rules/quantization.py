@@ -1,4 +1,4 @@
-"""Stored integers: scales and zero points in constants of the layer, products of integers."""
+"""Quantized values: scales and zero points in constants of the layer, products of integers."""
 
 from __future__ import annotations
 

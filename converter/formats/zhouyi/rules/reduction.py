@@ -37,10 +37,10 @@ KEPT = Detail(read=read_kept, write=write_kept, names=("keepdims",), keys=("keep
 
 
 def read_best(r: Reading) -> None:
-    """k: a constant input <-> a key. Among equals the first comes first, or the last where
-    `select_index` says so.
+    """k: a constant input <-> a key. Of equal elements the first is selected, or the last by
+    `select_index`.
 
-    The format's own default of `select_index`, last, says nothing about float networks that the
+    The format's own default of `select_index`, last, does not apply to float networks that the
     tools write.
     """
     if r.layer.attrs.get("k") is None:

@@ -182,7 +182,7 @@ def _is_run(w: Writing) -> bool:
 
 
 class GridSize(Field):
-    """[N, C, H, W]: a constant input <-> `size`, else the declared output N, H, W, 2 says it."""
+    """[N, C, H, W]: a constant input <-> `size`, else from the declared output N, H, W, 2."""
 
     inputs = (1,)
     keys = ("size",)

@@ -104,7 +104,7 @@ BOUNDS = Detail(
 
 
 def _axes(w: Writing) -> list[int]:
-    """The fourth operand, counted from the front; all axes where it is left out."""
+    """The fourth operand, counted from the front; all axes where it is omitted."""
     rank = w.rank()
     given = range(rank) if w.optional(3) is None else constant_of(w, 3, "the axes")
     return [axis_of(int(a), rank) for a in given]
@@ -191,8 +191,8 @@ def _followed_by_zeros(r: Reading, x: ir.Value, axis: int) -> None:
 
 
 def _counts(repeats: Array, count: int) -> Array:
-    """Return how often each of `count` slices is repeated: constants, one for all or one for
-    each.
+    """Return the number of times each of `count` slices is repeated: constants, one for all or one
+    for each.
     """
     given = whole_numbers(repeats, "the repeats")
     at_least(0, repeats=given)

@@ -124,7 +124,7 @@ class Writing(context.Writing):
 
 
 def narrowed(array: Any, dtype: ir.DataType) -> Any:
-    """Whole numbers in a smaller type, in which the ends of 64 bits are its own ends."""
+    """Integers in a smaller type, in which the ends of 64 bits are its own ends."""
     ends, own = np.iinfo(np.int64), np.iinfo(dtype.numpy())
     if array.dtype == np.int64 and dtype == INDEX:
         array = np.where(array >= ends.max - 1, own.max, array)

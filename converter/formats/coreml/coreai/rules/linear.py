@@ -68,8 +68,8 @@ def put(w: Writing, first: int, *lines: list[int]) -> None:
 
 
 class TransposedWindow(Window, transposed_window.TransposedWindow):
-    """Strides, padding, dilations and output_padding; elements are left out at both ends of each
-    axis, as many before as after.
+    """Strides, padding, dilations and output_padding; the result is cropped equally at both ends of
+    each axis.
     """
 
     names = (

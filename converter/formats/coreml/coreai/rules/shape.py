@@ -160,7 +160,9 @@ SPREAD = Detail(read=read_spread, write=write_spread, inputs=(1,))
 
 
 def read_repeats(r: Reading) -> None:
-    """Return how often each axis is repeated; of fewer numbers than axes, the last ones."""
+    """Return the number of times each axis is repeated; of fewer numbers than axes, the last
+    ones.
+    """
     counts, rank = r.whole(1), r.rank()
     missing = rank - r.static(counts)[0]
     if missing > 0:

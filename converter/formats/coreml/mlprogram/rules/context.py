@@ -72,7 +72,7 @@ class Reading(context.Reading):
         return self.layer.extra[name][0]
 
     def value(self, name: str) -> Value:
-        """A parameter as a value of the graph; MappingError R105 when it is left out."""
+        """A parameter as a value of the graph; MappingError R105 when it is omitted."""
         found = self.values(name)
         if len(found) != 1:
             raise MappingError(f"the input {name!r} has {len(found)} values", "R105")
@@ -84,7 +84,7 @@ class Reading(context.Reading):
         return self.value("x")
 
     def operands(self) -> list[Value]:
-        """The inputs of the operator so far, without those that are left out."""
+        """The inputs of the operator so far, without those that are omitted."""
         return [with_operators(v) for v in self.node.inputs if v is not None]
 
     def whole(self, of: ir.Value | str) -> Value:
@@ -92,7 +92,7 @@ class Reading(context.Reading):
         return self.cast(self.value(of) if isinstance(of, str) else of, ir.DataType.INT64)
 
     def given(self, name: str) -> Value | None:
-        """The same of a parameter that may be left out."""
+        """The same of a parameter that may be omitted."""
         return self.value(name) if self.has(name) else None
 
     def values(self, name: str) -> list[Value]:

@@ -155,7 +155,7 @@ def computed(value: ir.Value | None) -> bool:
 
 
 def in_one_type(r: Reading) -> None:
-    """Two operands in the type of that which is computed; of whole numbers, in floats."""
+    """Cast two operands to the type of the computed one; integers to floats."""
     x, y = r.operands()
     if x.dtype != y.dtype:
         own = (y if x.const_value is not None else x).dtype or ir.DataType.FLOAT

@@ -43,7 +43,7 @@ def numbers(r: Reading, values: Sequence[int], name: str = "const") -> Value:
 
 
 def listed(r: Reading, key: str, default: Any = None) -> list[int] | None:
-    """A parameter of several whole numbers, a single one included."""
+    """A parameter of several integers, a single one included."""
     if key not in r.layer.attrs:
         return default  # type: ignore[no-any-return]
     array = r.array(key)
@@ -51,7 +51,7 @@ def listed(r: Reading, key: str, default: Any = None) -> list[int] | None:
 
 
 def axes_of(r: Reading, value: ir.Value, key: str = "axes") -> list[int]:
-    """The axes of a parameter, counted from the front; all where it is left out."""
+    """The axes of a parameter, counted from the front; all where it is omitted."""
     rank = r.rank(value)
     found = listed(r, key)
     return from_front(range(rank) if found is None else found, rank)

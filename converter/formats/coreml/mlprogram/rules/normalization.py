@@ -14,7 +14,7 @@ from converter.mapping.fields import Attr, Field, FirstResult, Guard, Implied, O
 
 
 class Filled(Field):
-    """Factors and addends of the channels: ones and zeros where they are left out."""
+    """Factors and addends of the channels: ones and zeros where they are omitted."""
 
     keys = ("gamma", "beta")
     inputs = (1, 2)

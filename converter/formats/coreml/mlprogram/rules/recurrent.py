@@ -64,7 +64,7 @@ class Parts:
         self.hidden = weights.shape[1]
 
     def stacked(self, name: str) -> Array | None:
-        """[directions, gates * hidden, ...] of a parameter; None where it is left out."""
+        """[directions, gates * hidden, ...] of a parameter; None where it is omitted."""
         if not self.r.has(name):
             return None
         found = [blocks(self.r.array(name), self.order)]
@@ -227,7 +227,7 @@ class Cell:
         }
 
     def initial(self, index: int) -> ir.Value:
-        """[directions, batch, hidden] -> [batch, directions * hidden]; zeros where left out."""
+        """[directions, batch, hidden] -> [batch, directions * hidden]; zeros where omitted."""
         value, shape = self.w.optional(index), [self.batch, self.ways * self.hidden]
         if value is None and not isinstance(self.batch, int):
             raise MappingError("a state of a size that is not known", "X203")

@@ -44,7 +44,7 @@ COUNT = Detail(read=read_count, write=write_count, keys=("k",), inputs=(1,))
 
 
 class Sorted(Field):
-    """Sort the result, whatever `sort` says.
+    """Sort the result, independent of `sort`.
 
     Without `sort` no order is guaranteed. Core ML then sorts as well, as the tests of coremltools
     expect (ops/tests/iOS16/test_tensor_operation.py), while onnxruntime keeps the input's order.

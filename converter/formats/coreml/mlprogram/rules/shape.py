@@ -125,7 +125,7 @@ def stacked(r: Reading) -> None:
 
 
 def write_repeats(w: Writing) -> None:
-    """Return how often each axis is repeated, of 32 bits."""
+    """Return the number of times each axis is repeated, of 32 bits."""
     if constant(w.input(1)) is not None:
         w.layer.attrs["reps"] = w.ints(1, "the repeats")
 

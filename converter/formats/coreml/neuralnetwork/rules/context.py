@@ -2,8 +2,8 @@
 
 A layer's attributes are the fields of its parameter message (see params.py), its blobs the weights
 by path. Blobs are float32 and have at least one axis; in the graph a value keeps its natural type.
-A row takes floats unless one of its fields says otherwise: `InputType` for indices and truth
-values, `any_type` for layers that only move numbers.
+A row takes floats unless one of its fields says otherwise: `InputType` for indices and booleans,
+`any_type` for layers that only move numbers.
 """
 
 from __future__ import annotations

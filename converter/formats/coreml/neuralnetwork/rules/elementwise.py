@@ -148,8 +148,8 @@ def function(name: str, kind: str, *fields: Field, **options: Any) -> Rule:
 
 
 class Exponent(ScalarOperand):
-    """`alpha` of a power <-> a constant second operand; a negative power of whole numbers would be
-    a fraction.
+    """`alpha` of a power <-> a constant second operand; a negative power of integers would be a
+    fraction.
     """
 
     def lower(self, w: Writing) -> None:
@@ -395,7 +395,7 @@ def repeat_operand(w: Writing) -> None:
 
 
 def truncate_quotient(w: Writing) -> None:
-    """Whole numbers are divided towards zero."""
+    """Integers are divided towards zero."""
     if not is_float(w.out):
         truncate_result(w)
 

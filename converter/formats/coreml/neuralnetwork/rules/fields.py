@@ -119,7 +119,7 @@ class ConstOrInput(Field):
 
 
 def truncate_result(w: Writing) -> None:
-    """The result of whole numbers is sign(x) * floor(|x|) of that of the layer."""
+    """Truncate the layer's result for integers: sign(x) * floor(|x|)."""
     x = w.result("fraction", T.FLOAT)
     w.then(lambda: truncate(w, x))
 
@@ -240,7 +240,7 @@ KEEP_ONE_AXIS = Detail(read=keep_one_axis)
 
 
 def flat(index: int) -> InputType:
-    """Whole numbers on one axis, which the layer takes from a blob of any rank."""
+    """Integers on one axis, which the layer takes from a blob of any rank."""
     return InputType((index,), flat=True)
 
 

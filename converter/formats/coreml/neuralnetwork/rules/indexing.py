@@ -219,10 +219,10 @@ def masks(values: Any, count: int) -> list[bool]:
 def strided(
     r: Reading, begin: list[int], end: list[int], p: Mapping[str, list[Any]]
 ) -> tuple[list[list[int]], list[int]]:
-    """[starts, ends, axes, steps] of the numpy slice, and the axes that go.
+    """[starts, ends, axes, steps] of the numpy slice, and the axes to remove.
 
-    Masks mean "from the start" and "to the end" in the stride's direction. A squeezed axis takes
-    the element at `begin` and goes away (but never the last axis of all).
+    Masks mean "from the start" and "to the end" in the stride's direction. A squeezed axis selects
+    the element at `begin` and is removed (except for the last remaining axis).
     """
     rank = blobs.rank(r)
     step = [int(s) for s in p["strides"]] or [1] * rank
@@ -324,7 +324,7 @@ def _first(r: Reading, values: Value, count: int) -> Value:
 def _computed(
     r: Reading, begin: Value, end: Value, p: dict[str, list[Any]], given: dict[str, Value]
 ) -> Value:
-    """A slice whose limits are values. Masks that nothing can set are left out."""
+    """A slice with computed limits. Masks without any bit set are omitted."""
     x, b = r.input(0), r.b
     rank = blobs.rank(x)
     gone = np.array(masks(p["squeezeMasks"], rank))
@@ -409,7 +409,7 @@ def piece(r: Reading) -> None:
 
 
 def inner_part(r: Reading) -> None:
-    """Borders are cut off."""
+    """Crop the borders."""
     rank = blobs.rank(r, 2)
     top, left, bottom, right = borders(r.layer.attrs.get("cropAmounts"))
     ends = [-n if n else LAST for n in (bottom, right)]

@@ -307,7 +307,7 @@ class Recurrent:
         }
 
     def weights(self, index: int, direction: int) -> list[Any]:
-        """The gates' matrices: the values that a Concat was made of (compact ones stay compact), or
+        """Return the gates' matrices: the inputs of their Concat (compact ones stay compact), or
         views.
         """
         parts = _parts(self.w.input(index)) if self.directions == 1 else None

@@ -257,7 +257,7 @@ CORNERS = Codec(
     lambda v: {"boxMode": v.upper()},
 )
 SIZE = Codec(lambda v: [int(n) for n in v] or [1, 1], list)
-# of other modes, or of nothing that the layers do
+# other modes are not supported by the layers
 UNUSED = Implied(
     ("keep_aspect_ratio_policy", "extrapolation_value", "exclude_outside", "cubic_coeff_a")
 )

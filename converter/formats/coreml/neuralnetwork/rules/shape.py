@@ -255,7 +255,7 @@ SEQUENCE_OR_CHANNELS = Detail(
 
 
 def drop_empty_operands(w: Writing) -> None:
-    """Operands without elements are left out; a single one is the result."""
+    """Drop operands without elements; a single remaining one is the result."""
     values = [v for v in w.node.inputs if v is not None and 0 not in (shape_of(v) or ())]
     w.layer.inputs = list(values)
     if len(values) == 1:
@@ -348,7 +348,9 @@ class Sizes(Field):
 
 
 def read_repeats(r: Reading) -> None:
-    """Return how often along each of the last axes, as numbers of the layer or its second input."""
+    """Return the number of times along each of the last axes, as numbers of the layer or its second
+    input.
+    """
     repeats, rank = r.optional(1), blobs.rank(r)
     if repeats is None:
         amounts = r.attr("reps", list)
@@ -373,7 +375,7 @@ REPEATS = Detail(read=read_repeats, write=write_repeats, keys=("reps",), inputs=
 
 
 def read_sequence_repeats(r: Reading) -> None:
-    """Return how often along the first of five axes; zero is once."""
+    """Return the number of times along the first of five axes; zero is once."""
     rest = [1] * (blobs.rank(r, 5) - 1)
     r.set_input(1, [r.attr("nRepetitions", int) or 1, *rest])
 

@@ -326,7 +326,7 @@ SCALE_SHIFT = [
 
 
 def read_bounds(r: Reading) -> None:
-    """min and max, which are numbers; a bound that is left out is the largest number."""
+    """min and max, which are numbers; an omitted bound is the largest number."""
     x = r.input(0)
     r.set_inputs(x, *(r.b.like(x, r.attr(key, float)) for key in ("min", "max")))
 
@@ -440,10 +440,10 @@ ACTIVATIONS = [
 
 
 def read_chosen(r: Reading) -> None:
-    """A condition, which is an integer in the engine, and two operands of the shape of the
-    result, of four axes at most.
+    """A condition, which is an integer in the engine, and two operands of the shape of the result,
+    of four axes at most.
 
-    A condition of fewer axes is one truth value for each row of the leading axes.
+    A condition of fewer axes is one boolean for each row of the leading axes.
     """
     condition, x, y = (r.input(i) for i in range(3))
     to = x.dtype if x.dtype == y.dtype and x.dtype != D.BOOL else r.declared()
@@ -471,7 +471,7 @@ CHOSEN = Detail(read=read_chosen, write=write_chosen)
 
 
 def read_precision(r: Reading) -> None:
-    """The type of the output port; `precision` repeats it. Truth values are the numbers 0 and 1."""
+    """The type of the output port; `precision` repeats it. Booleans are the numbers 0 and 1."""
     r.set(to=int(r.declared()))
 
 

@@ -324,7 +324,7 @@ NO_TEXTS = Guard("the runtime compares no texts", lambda w: w.data.dtype != T.ST
 
 
 # m_pythondiv asks for quotients of signed integers that are rounded down. The runtime does so when
-# it folds constants; its CPU plugin rounds to zero whatever the attribute says (as of 2026.4).
+# it folds constants; its CPU plugin rounds to zero independent of the attribute (as of 2026.4).
 ROUNDING = ignore("m_pythondiv")
 FOLDED = Guard("of constants only", lift_if=lambda r: _all_known(r, 0, 1))
 COMPUTED = Guard("not of constants", lift_if=lambda r: not _all_known(r, 0, 1))

@@ -324,7 +324,7 @@ def lower_resize(w: Writing) -> None:
 def _axes_to_write(
     x: ir.Value, axes: list[int], target: Array, by_sizes: bool, mode: str
 ) -> list[int]:
-    """Positions in `axes`: those that stay are left out, as the linear modes are made for two or
+    """Return positions in `axes`: unchanged axes are omitted, as the linear modes support two or
     three.
     """
     rank = len(x.shape or ())

@@ -227,9 +227,8 @@ class Lengths(Field):
 
 
 def read_broadcast_mode(r: Reading) -> None:
-    """numpy and bidirectional are Expand.
-
-    Explicit says which axes of the target the input's axes are.
+    """numpy and bidirectional are Expand. Explicit specifies the axes of the target for the input's
+    axes.
     """
     mode, target = r.attr("mode", str, "numpy"), r.node.inputs[1]
     if mode in ("explicit", "none"):
@@ -410,7 +409,7 @@ class Padding(Field):
 
 
 def cropped(r: Reading, x: Value, pads: list[int]) -> tuple[Value, list[int]]:
-    """Negative padding is cut off first: the values to repeat are those of the rest."""
+    """Negative padding is cropped first: the values to repeat are those of the rest."""
     n = len(pads) // 2
     axes = [i for i in range(n) if pads[i] < 0 or pads[n + i] < 0]
     if not axes:

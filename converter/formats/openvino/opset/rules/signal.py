@@ -82,8 +82,8 @@ class SpectrumAxes(Axes):
 
 
 class SignalSizes(Field):
-    """The lengths of the signal, -1 for those of the data; the CPU runtime does not take -1 beside
-    other lengths.
+    """The lengths of the signal, -1 for those of the data; the CPU runtime does not support -1
+    together with other lengths.
     """
 
     names = ("sizes",)
