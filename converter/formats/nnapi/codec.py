@@ -244,8 +244,8 @@ def _read_value(operand: Operand, stored: Stored, fields: Fields) -> Value | Non
 
 
 def view(operand: Operand, data: Bytes, where: Where) -> Value:
-    """The bytes of an operand's value as an array of its type and dimensions, ReadError R103 where
-    it needs another number of them; OEM values stay flat bytes.
+    """Return the bytes of an operand's value as an array of its type and dimensions, ReadError R103
+    if their number differs; OEM values stay flat bytes.
     """
     expected = operand.nbytes if operand.nbytes is not None or operand.type.is_oem else 0
     if expected is not None and expected != data.size:

@@ -47,7 +47,9 @@ MOST = 4  # axes
 
 
 def rewrites(level: int) -> Rewrites:
-    """Below level 3 some of them trade an operation that is missing for several that are there."""
+    """Return the rewrites for a level. Below level 3 some of them replace a missing operation by
+    several existing ones.
+    """
     found = {**REWRITES, **(BELOW_3 if level < 3 else {}), **(BELOW_4 if level < 4 else {})}
     return with_fewer_axes({("", op): rewrite for op, rewrite in found.items()}, MOST)
 

@@ -147,9 +147,8 @@ def give_up(node: ir.Node) -> None:
 
 
 def refused(node: ir.Node, dry: Writer) -> bool:
-    """Whether the node by itself cannot be written at the level of `dry`.
-
-    A dry run of the same code that writes.
+    """Whether the node cannot be written at the level of `dry`, by a dry run of the code that
+    writes it.
     """
     if node.op_type in HANDLERS and not node.domain and highest_rank(node) > MOST:
         return True

@@ -66,10 +66,10 @@ def check_operations(
 def check_operation(
     table: Table, lifetimes: list[Lifetime], found: Findings, operation: Operation, place: str = ""
 ) -> Binding | None:
-    """The checks of one operation by itself, and its signature if it has one.
+    """Check one operation, and its signature if it has one.
 
-    Ranks, missing values, scalars and scales are looked at where the findings are strict: Android's
-    own validator lets nearly all of them pass.
+    Ranks, missing values, scalars and scales are only checked strictly: Android's own validator
+    accepts nearly all of them.
     """
     return _Check(table, lifetimes, found, operation, place).run()
 

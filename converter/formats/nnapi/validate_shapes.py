@@ -111,7 +111,7 @@ def _check_sizes(operation: Operation, binding: Binding, subgraph: Subgraph) -> 
 
 
 def dimensions(value: ir.Value) -> Dimensions:
-    """The inferred shape as a table has it: a tensor has an axis at least."""
+    """Return the inferred shape in a table's form: a tensor has at least one axis."""
     if value.shape is None:
         return None
     return [d if isinstance(d, int) else 0 for d in value.shape] or [1]

@@ -96,7 +96,7 @@ def binarizer(op: Op, b: Builder) -> Results:
 
 @ROWS.always("ArrayFeatureExtractor")
 def array_feature_extractor(op: Op, b: Builder) -> Results:
-    """Columns; a vector is one row."""
+    """Select columns; a vector is treated as one row."""
     if op.x.dtype == ir.DataType.STRING:
         return None
     x = b.Unsqueeze(op.x, [0]) if op.rank(0) == 1 else op.x

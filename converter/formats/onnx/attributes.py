@@ -27,8 +27,7 @@ def decode(a: onnx.AttributeProto, bound: Attributes, weights: Weights) -> Any:
     """Numbers, str, lists of them, onnx_ir tensors; graphs, sparse tensors and types as protobufs.
     None: not set.
 
-    `bound` are the attributes of the function call around, which a reference (`ref_attr_name`)
-    names.
+    `bound` are the attributes of the enclosing function call, to which `ref_attr_name` refers.
     """
     if not isinstance(a.name, str):  # protobuf gives bytes for invalid UTF-8
         raise MappingError(f"the name {a.name!r} of an attribute is not valid UTF-8", "R103")

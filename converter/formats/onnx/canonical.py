@@ -65,8 +65,8 @@ def window(op: Op, b: Builder) -> Results:
 
 
 def _leaves_two(sizes: Sequence[int | None], kernel: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether the windows along some axis leave two elements or more over. onnxruntime leaves out
-    half of them before the first window of an average.
+    """Whether the windows along some axis leave two or more elements unused. onnxruntime skips half
+    of them before the first window of an average.
     """
     axes = zip(sizes, kernel, strides, strict=True)
     return any(n is not None and overhang(n, k, s, 1, -(-n // s)) < -1 for n, k, s in axes)
@@ -75,7 +75,7 @@ def _leaves_two(sizes: Sequence[int | None], kernel: Sequence[int], strides: Seq
 def explicit(
     b: Builder, kind: str, inputs: Sequence[ir.Value | None], attributes: dict[str, Any]
 ) -> Value:
-    """An operator of one result whose padding is written out; its attributes are taken over."""
+    """Return an operator of one result with explicit padding; its attributes are copied."""
     op = Op(kind, "", OPSET, list(inputs), attributes, [""])
     replaced = ROWS.apply(op, b)
     return replaced if isinstance(replaced, Value) else b.op(kind, *op.inputs, **op.attrs)

@@ -36,7 +36,7 @@ _COMPLEX = (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128)
 
 
 def read_proto(path: Path) -> onnx.ModelProto:
-    """The ModelProto as the file has it, weights included; external data stays a reference."""
+    """Return the ModelProto as in the file, weights included; external data stays a reference."""
     return _parse(MappedFile(path).bytes.tobytes(), path)
 
 
@@ -98,8 +98,8 @@ def _broken_text(message: Message) -> str | None:
 
 
 class Weights:
-    """The tensors of one file. One map per side file, bounds-checked slices of it, nothing
-    copied.
+    """The tensors of one file: one map per side file, bounds-checked slices of it, without
+    copies.
     """
 
     def __init__(self, model: Path, file: MappedFile | None = None) -> None:

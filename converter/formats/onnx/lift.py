@@ -331,8 +331,8 @@ class Lifter:
         b: Builder,
         path: str,
     ) -> Sequence[ir.Value | None]:
-        """The nodes of the function that is known as `key`; an output that it does not write is
-        None, which a reader of it finds out.
+        """Lift the nodes of the function `key`; an output that it does not write is None, which is
+        an error if it is read.
         """
         given = [*inputs, *[None] * len(function.input)]
         values = dict(zip(function.input, given, strict=False))

@@ -94,7 +94,7 @@ def bias_softmax(op: Op, b: Builder) -> Results:
 
 
 def softmax_from(b: Builder, x: Value, axis: int) -> Value:
-    """Softmax over all axes from `axis` on at once."""
+    """Return the softmax over all axes from `axis` on together."""
     return b.Reshape(b.Softmax(b.Flatten(x, axis=axis), axis=-1), b.Shape(x))
 
 

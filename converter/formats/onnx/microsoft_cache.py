@@ -135,7 +135,7 @@ def _bias(op: Op, b: Builder, columns: Value) -> Value:
 
 
 def _softmax(op: Op, b: Builder, scores: Value) -> Value:
-    """`head_sink` (zeros for smooth_softmax) is one more score in the denominator."""
+    """`head_sink` (zeros for smooth_softmax) is an additional score in the denominator."""
     sink = op.input(11)
     if sink is None and op.attr("smooth_softmax", 0) != 1:
         return b.Softmax(scores, axis=-1)

@@ -171,8 +171,8 @@ def unpack(data: np.ndarray, bits: int) -> np.ndarray:
 
 
 def _numbers(data: np.ndarray, bits: int, shape: list[int]) -> ir.TensorProtocol:
-    """Bytes of numbers of `bits` bits, each row of them full; 4 bits stay packed, as ONNX packs
-    them too, 2 bits become 4.
+    """Return the bytes of numbers of `bits` bits, whose rows are padded to full bytes; 4-bit
+    numbers stay packed, as in ONNX, 2-bit ones are widened to 4.
     """
     if bits == 4:
         return LazyTensor(data, ir.DataType.UINT4, shape)

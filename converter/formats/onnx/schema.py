@@ -105,7 +105,7 @@ def _check_body(op: Op, name: str, graph: onnx.GraphProto) -> None:
 
 @functools.lru_cache(1024)
 def schema_at(kind: str, version: int, domain: str = "") -> Any:
-    """The operator as a version of a domain has it; None when it does not."""
+    """Return the operator's schema in a version of a domain; None if it does not exist."""
     try:
         return onnx.defs.get_schema(kind, version, domain)
     except onnx.defs.SchemaError:

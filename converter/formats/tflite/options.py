@@ -102,8 +102,8 @@ def table_of(builtin: str) -> str:
 def options_of(
     builtin: str, operator: Any, count: Callable[[int], int]
 ) -> tuple[str, dict[str, Any]]:
-    """The table of an operator's options, and all of them; an operator without its table has the
-    schema's defaults. `count` takes notice of how long lists are.
+    """Return the table of an operator's options, and all options; an operator without a table has
+    the schema's defaults. `count` is called with the lengths of lists.
     """
     for name, _ in _UNIONS:
         kind = _KINDS[name].get(getattr(operator, f"{name}Type")(), "NONE")

@@ -176,7 +176,7 @@ def pad(node: ir.Node, b: Builder) -> Value | None:
 
 
 def same_axes(node: ir.Node, b: Builder) -> Value | None:
-    """Several axes of sizes that are not known added or taken away: by the shape of the operand."""
+    """Add or remove several axes of dynamic size: by a reshape to the operand's computed shape."""
     x, rank = x_of(node), rank_of(node.outputs[0])
     given, own = known([*node.inputs, None][1]), rank_of(x)
     if given is None or rank is None or own is None or node.op_type == "Flatten":

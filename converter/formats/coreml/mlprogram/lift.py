@@ -264,7 +264,7 @@ class BlockLifting(Lifting):
         return True
 
     def layer_of(self, operation: Any, where: Where) -> Layer | None:
-        """An operation with its parameters; None where one of them was refused."""
+        """Return an operation with its arguments; None if one of them was refused."""
         given = self._parameters(operation)
         if given is None:
             return None

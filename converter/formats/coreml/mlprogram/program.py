@@ -75,7 +75,7 @@ class ProgramWriter:
             del self.named[value]
 
     def _constant(self, block: Any, value: ir.Value, here: set[ir.Value]) -> None:
-        """A constant as an operation, in the first block that has a user of it."""
+        """Write a constant as an operation, in the first block that uses it."""
         if value in here or value in self.named:
             return
         here.add(value)

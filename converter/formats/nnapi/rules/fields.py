@@ -88,7 +88,7 @@ BIAS = Bias("bias", "filter", "input")
 
 
 def sizes(r: Reading, names: Sequence[str], default: Any = REQUIRED) -> list[int]:
-    """The scalars of these names, each at least 1; MappingError R110 otherwise."""
+    """Return the scalars of these names, each at least 1; MappingError R110 otherwise."""
     return [r.count(n, default) for n in names]
 
 

@@ -94,7 +94,7 @@ class Strides(Field):
     """Begin, end and stride of each axis, and masks with a bit for each axis.
 
     Bit i of begin_mask or end_mask: that bound of axis i is ignored. Bit i of shrink_axis_mask:
-    axis i is taken at `begin` and dropped.
+    axis i is indexed at `begin` and removed.
     """
 
     inputs = (1, 2, 3, 4)

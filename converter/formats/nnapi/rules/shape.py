@@ -67,7 +67,7 @@ class AddedAxis(Field):
 
 
 def read_squeezed_axes(r: Reading) -> None:
-    """The axes of length 1 that go <-> `axes`; without it all of them."""
+    """The axes of length 1 to remove <-> `axes`; without it all of them."""
     if axes := r.attr("axes", list, []):
         r.set_input(1, axes)
 

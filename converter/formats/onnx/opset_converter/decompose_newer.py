@@ -99,7 +99,7 @@ def _one_by_one(node: ir.Node, x: ir.Value, axes: ir.Value, b: Builder) -> ir.Va
 
 
 def _places(b: Builder, axes: ir.Value, rank: int) -> ir.Value:
-    """Axes as int64, none of them negative."""
+    """Return axes as int64, without negative ones."""
     number = b.Cast(axes, to=_INT64)
     return b.Where(number < 0, number + rank, number)
 

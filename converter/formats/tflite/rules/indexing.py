@@ -99,8 +99,8 @@ def dense_of_sparse(r: Reading) -> None:
 
 
 class Inside(Field):
-    """Indices, and the depth: an index outside of it, also a negative one, is nowhere, where those
-    of ONNX count from the end.
+    """Indices, and the depth: an index out of range, also a negative one, is ignored, while
+    negative indices of ONNX count from the end.
     """
 
     inputs = (0, 1)

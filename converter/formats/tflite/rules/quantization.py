@@ -74,7 +74,8 @@ class SameNumbers(Field):
 
 
 def read_quantized_range(r: Reading) -> None:
-    """Round to one of 2^num_bits steps between min and max, which are moved so that 0 is one.
+    """Round to one of 2^num_bits levels between min and max, which are shifted so that 0 is a
+    level.
 
     Source: TensorFlow Lite, fake_quant.
     """

@@ -67,7 +67,7 @@ def cell_of(r: Reading, prefix: str = "") -> Cell:
 
 
 def leave(r: Reading, values: Sequence[ir.Value], *names: str) -> None:
-    """The variables of these names hold such values from now on."""
+    """Set the variables of these names to these values from now on."""
     for name, value in zip(names, values, strict=True):
         r.leave(OPERANDS[r.layer.kind].index(name), value)
 

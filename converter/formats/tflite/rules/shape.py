@@ -100,7 +100,7 @@ OUT_SHAPE = Detail(write=write_out_shape, names=("axis",), inputs=(1,))
 
 
 def read_squeezed_axes(r: Reading) -> None:
-    """The axes of length 1 that go; without them all."""
+    """Read the axes of length 1 to remove; all of them if none are listed."""
     if axes := r.attr("squeeze_dims", list):
         r.set_input(1, constant_of(r, axes, "axes"))
 

@@ -65,7 +65,8 @@ def _scaling(r: IntegerReading, name: str, count: int) -> tuple[list[int], list[
 def _moved(
     r: IntegerReading, boxes: Value, deltas: Value, ports: tuple[int, int], order: Sequence[int]
 ) -> list[Value]:
-    """y1, x1, y2, x2 (with their zero point) moved by dy, dx and dh, dw (as stored), in 15 bits.
+    """Return y1, x1, y2, x2 (with their zero point) moved by dy, dx and dh, dw (integers), in 15
+    bits.
 
     `ports` of the boxes and of the deltas, `order` of these numbers in both.
     """

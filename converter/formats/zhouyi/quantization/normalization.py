@@ -389,8 +389,8 @@ def _short_root(x: Value) -> Value:
 
 
 def _reciprocal_root(x: Value) -> Value:
-    """2 ** 31 / sqrt(x) for whole doubles below 2 ** 31, as the executor computes it: `ROOTS` by
-    the seven highest bits of x, between two of them a straight line of 15 bits.
+    """Return 2 ** 31 / sqrt(x) for integer doubles below 2 ** 31, as the executor computes it:
+    `ROOTS` indexed by the seven highest bits of x, with linear interpolation of 15 bits.
     """
     steps = np.arange(31)
     digits = int64(reached(x, 2.0 ** steps[1:]))  # floor(log2(x))

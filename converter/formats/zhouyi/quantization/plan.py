@@ -262,7 +262,7 @@ class Plan:
     def _finer(
         self, layer: Layer, stored: ir.Value, params: QuantParams
     ) -> tuple[ir.Value, QuantParams]:
-        """The same numbers in 16 bits, so many times finer as they fit."""
+        """Return the same numbers in 16 bits, on a scale finer by the largest factor that fits."""
         if params.dtype.bitwidth > 8:
             return stored, params
         reach = max(abs(params.low - params.zero), abs(params.high - params.zero))

@@ -71,8 +71,8 @@ class Steps:
 
 
 def _parts(r: IntegerReading, lengths: list[int]) -> tuple[list[Array], list[Array], list[Array]]:
-    """Scales, shifts, and scale * 2 ** -shift in parts of these lengths: a number for each row, or
-    one for all rows of a part.
+    """Return scales, shifts, and scale * 2 ** -shift in parts of these lengths: a number for each
+    row, or one for all rows of a part.
     """
     found = []
     for name in ("scale", "shift"):

@@ -173,8 +173,8 @@ def lower_reduce(w: IntegerWriting) -> Written:
 
 
 def lift_batch_norm(r: IntegerReading) -> Value:
-    """The stored input times the weights of its channel, which BiasAdd does without; the input's
-    zero point is in the biases. All in floats of 32 bits, as the executor has it.
+    """Multiply the quantized input by the weights of its channel, which BiasAdd omits; the input's
+    zero point is in the biases. All in 32-bit floats, as in the executor.
     """
     if "scale1" in r.layer.blobs:
         raise MappingError("in which floats are biases added to activations per channel?")

@@ -130,7 +130,7 @@ def bits_of(value: Any, key: str, least: int = -MOST_BITS) -> int:
 
 
 def of_sizes(array: Array, what: str, *sizes: int) -> Array:
-    """The array; MappingError R105 unless it has one of these numbers of elements."""
+    """Return the array; MappingError R105 unless it has one of these numbers of elements."""
     if array.size not in sizes:
         needed = " or ".join(map(str, dict.fromkeys(sizes)))
         raise MappingError(f"{array.size} numbers in {what}, {needed} are needed", "R105")

@@ -290,7 +290,7 @@ PYRAMID_PIXELS = tuple(side**2 * 2**-2e-6 for side in (112, 224, 448))
 
 
 def floats(r: Reading, *counts: int) -> list[Value]:
-    """The operands as floats; there must be one of the `counts` of them, where any are given."""
+    """Return the operands as floats; if `counts` are given, their number must be one of them."""
     if counts and len(r.operands) not in counts:
         needed = " or ".join(map(str, counts))
         raise MappingError(f"{len(r.operands)} inputs, {needed} are needed", "R105")
@@ -368,9 +368,8 @@ def lift_filter_boxes(r: Reading) -> list[ir.Value]:
 
 
 def lift_post_nms(r: Reading) -> list[ir.Value]:
-    """The first `proposal_cnt` boxes that a suppression kept.
-
-    They come in pixels, and as parts of the longer side of the image.
+    """Return the first `proposal_cnt` boxes of a suppression, in pixels, and relative to the longer
+    side of the image.
     """
     b, (boxes, keep, counts) = r.b, floats(r, 3)
     (batch, n, _), most = r.static(boxes, axes=3), r.count("proposal_cnt")

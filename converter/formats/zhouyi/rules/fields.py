@@ -127,7 +127,7 @@ CAST_TO_DECLARED = Detail(read=cast_to_declared)
 class DeclaredSize(Field):
     """An attribute of the operator that is axis `axis` of the declared shape of output `output`.
 
-    `key` repeats it; where it is `given`, it comes first.
+    `key` repeats it; if it is `given`, the key takes precedence.
     """
 
     name: str

@@ -39,8 +39,8 @@ def lift_quantize(r: Reading) -> ir.Value:
 
 
 def lift_fake_quantize(r: Reading) -> ir.Value:
-    """Rounded to a grid of unsigned integers and back, as the vendor's executor has it: bounds
-    moved so that 0 is on the grid, and zero points of one bit less. All in floats of 32 bits.
+    """Round to a grid of unsigned integers and back, as the vendor's executor does: bounds are
+    shifted so that 0 is on the grid, and zero points have one bit less. All in 32-bit floats.
     """
     b, x = r.b, with_operators(r.input(0))
     low, high = (np.float32(r.attr(k, float)) for k in ("min", "max"))

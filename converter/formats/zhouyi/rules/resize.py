@@ -133,7 +133,7 @@ class Nearest(Field):
 
 
 class BothWays(Field):
-    """SIMPLE that shrinks one axis and enlarges the other: the first is resampled by itself."""
+    """SIMPLE that shrinks one axis and enlarges the other: the first is resampled separately."""
 
     def lift(self, r: Reading) -> None:
         a, source, size = r.node.attrs, r.shape, Target().size(r)

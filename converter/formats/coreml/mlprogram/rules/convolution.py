@@ -186,7 +186,7 @@ def attention(r: Reading) -> Value:
 
 
 def write_attention(w: Writing) -> None:
-    """The scale is that of the size, another one is taken to the query."""
+    """The scale is the default for the size; any other is multiplied into the query."""
     w.needs(IOS18)
     q, k, v = (w.input(i) for i in range(3))
     shapes, mask = [list(w.static(i)) for i in range(3)], w.optional(3)

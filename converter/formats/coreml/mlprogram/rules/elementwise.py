@@ -95,7 +95,7 @@ CHANNELS = Detail(read=read_channels, write=write_channels, keys=("alpha",), inp
 
 
 class To(Parameter):
-    """The word for a type <-> ONNX's number of it."""
+    """The name of a type <-> ONNX's number of it."""
 
     names = ("to", "saturate")
 

@@ -201,13 +201,13 @@ def of_table(r: Reading) -> Value:
 
 
 def stored_in(r: Reading, name: str) -> LazyTensor:
-    """The numbers of a constant parameter, which are taken apart when they are needed."""
+    """Return the numbers of a constant parameter, which are unpacked when they are needed."""
     given = r.given_as(name)
     return given if isinstance(given, LazyTensor) else LazyTensor(r.array(name))
 
 
 def numbers_of(data: LazyTensor, bits: int, shape: Sequence[int]) -> LazyTensor:
-    """Numbers of so many bits in a stream of bytes."""
+    """Return the numbers of the given bit width in a stream of bytes."""
     count = math.prod(shape)
     if data.size * 8 < count * bits:
         raise MappingError(f"{data.size} bytes for {count} numbers of {bits} bits", "R103")

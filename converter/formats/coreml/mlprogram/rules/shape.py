@@ -162,7 +162,7 @@ PARTS = Detail(
 
 
 class Amounts(Pads):
-    """Pairs of amounts for the last axes, in other modes than constant for two of them at most."""
+    """Pairs of amounts for the last axes; at most two axes in modes other than constant."""
 
     keys, last, computed = ("pad",), 2, True
 
