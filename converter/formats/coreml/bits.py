@@ -35,7 +35,9 @@ def unpacked(data: Array, bits: int) -> Array:
 
 @dataclass(frozen=True)
 class Packed:
-    """The change of bytes to a stream of numbers of so many bits, for `LazyTensor.derived`."""
+    """The conversion of bytes to a stream of numbers of a given bit width, for
+    `LazyTensor.derived`.
+    """
 
     bits: int
 

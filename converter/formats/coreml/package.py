@@ -51,7 +51,7 @@ def is_core_ai(path: Path) -> bool:
 
 
 def is_model_folder(path: Path) -> bool:
-    """Whether a folder is one model, of Core ML or of Core AI."""
+    """Whether a folder is a model, of Core ML or of Core AI."""
     return is_package(path) or is_core_ai(path)
 
 

@@ -171,10 +171,10 @@ def count(table: Table, kind: str) -> int:
 def at_level(
     model: Network, graph: ir.Model, writer: Writer, ends: Ends, hurry: bool = False
 ) -> Written:
-    """The table with operations of the writer's level, and warnings; UnsupportedError when
-    something needs more, in a hurry at the first of it.
+    """Return the table with operations of the writer's level, and warnings; UnsupportedError if a
+    node needs a higher level, when in a hurry at the first such node.
 
-    The graph is used up.
+    The graph is consumed.
     """
     context = Level(model, ends=ends, dry=writer.fresh(), on_failure=give_up if hurry else None)
     run_passes(AT_LEVEL, graph, context)

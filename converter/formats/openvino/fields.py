@@ -172,8 +172,8 @@ def leading_axes(r: Reading) -> None:
 
 
 def odd_window(alpha: float, size: int, axes: int = 1) -> tuple[float, int]:
-    """alpha and size of ONNX's LRN for those of a layer, whose window is over so many axes. With an
-    even size both engines leave out the last neighbor, and still divide by the size.
+    """alpha and size of ONNX's LRN for those of a layer, whose window covers that number of axes.
+    With an even size both engines leave out the last neighbor, and still divide by the size.
     """
     at_least(1, size=size)
     odd = 2 * ((size - 1) // 2) + 1

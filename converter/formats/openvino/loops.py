@@ -58,7 +58,7 @@ def span(entry: PortMap) -> tuple[int, int, int, int]:
 
 
 def slicing(entry: PortMap, size: int, axes: int) -> Slicing:
-    """The parts of an axis of that size, of a tensor with so many axes; MappingError R110 when
+    """Return the slices of an axis of that size, of a tensor of that rank; MappingError R110 when
     there are none.
     """
     start, end, stride, part = span(entry)

@@ -26,8 +26,8 @@ def all_names(layer: str, count: int) -> set[str]:
 
 
 class Boundary:
-    """The names of a network's inputs and outputs: no two of them are equal, or the runtime does
-    not load the file (v10), or renames one (v11).
+    """The names of a network's inputs and outputs, which are unique: otherwise the runtime does not
+    load the file (v10), or renames one (v11).
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Boundary:
 
 
 class Names:
-    """Hands out names of the layers of one body; `taken` are those that `free` does not give."""
+    """Allocates names of the layers of one body; `taken` are names that `free` does not return."""
 
     def __init__(self, reserved: Iterable[str] = ()) -> None:
         self.taken = set(reserved)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
-    """Whether a file is MLIR bytecode, as a package has it beside its metadata."""
+    """Whether a file is MLIR bytecode, as in a package."""
     return head[:4] == b"ML\xefR"
 
 

@@ -198,7 +198,7 @@ def _amounts(node: ir.Node, a: dict[str, Any], axes: int) -> tuple[list[int], li
 
 
 def one_axis(node: ir.Node, b: Builder) -> Value | None:
-    """A window over a line is one over an image of height 1."""
+    """Rewrite a window over one axis as one over an image of height 1."""
     if rank_of(x_of(node)) != 3 or (len(node.outputs) > 1 and node.outputs[1].uses()):
         return None
     a, rest = attrs_of(node), list(node.inputs[1:])
@@ -316,7 +316,7 @@ def picked_slice(node: ir.Node, b: Builder) -> Value | None:
 
 
 def squeeze(node: ir.Node, b: Builder) -> Value | None:
-    """Axes whose size is not known to be 1 go by a reshape."""
+    """Remove axes whose size is not known to be 1 by a reshape."""
     x, rank = x_of(node), rank_of(x_of(node))
     given, sizes = known(optional(node, 1)), known_sizes(x_of(node))
     if rank is None or sizes is None:

@@ -228,7 +228,7 @@ class Function:
         ]
 
     def _boundary(self, value: ir.Value, casts: list[Layer], out: bool) -> ir.Value:
-        """An input or output in the type that the source has, with a cast where it is computed in
+        """Return an input or output in the source's type, with a cast if it is computed in
         another.
         """
         if public_name(value) in self.network.interface.get("complex", ()):

@@ -80,7 +80,7 @@ class Description:
 
 
 def plain(attribute: Any) -> Any:
-    """An attribute as JSON has it; types and attributes of dialects as MLIR prints them."""
+    """Return an attribute as a JSON value; types and attributes of dialects as MLIR prints them."""
     match type(attribute).__name__:
         case "StringAttr" | "BoolAttr" | "FloatAttr" | "IntegerAttr":
             return attribute.value

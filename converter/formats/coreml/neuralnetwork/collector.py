@@ -117,7 +117,7 @@ class CoreLowering(Lowering):
         self.aliases[out] = value
 
     def resolve(self, value: Value) -> Value:
-        """The blob that a value is another name of."""
+        """Return the blob of which a value is an alias."""
         while value in self.aliases:
             value = self.aliases[value]
         return value

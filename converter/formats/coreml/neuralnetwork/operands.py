@@ -80,8 +80,8 @@ def rank(of: ir.Value | Reading, least: int = 0) -> int:
 
 
 def dims(of: ir.Value | Reading, least: int = 0) -> list[int | None]:
-    """Sizes that are known, None for the others; of a value, or of the first operand of a layer.
-    There must be at least so many axes.
+    """Return the sizes of a value, or of the first operand of a layer, None for dynamic ones. There
+    must be at least the given number of axes.
     """
     value = of.input(0) if isinstance(of, Reading) else of
     if rank(value) < least:
@@ -133,8 +133,8 @@ def reshape(b: Builder, value: ir.Value, shape: Any) -> ir.Value:
 
 
 def shape_as(b: Builder, parts: Sequence[int | None], source: ir.Value) -> Any:
-    """`parts` as a shape operand; None entries are taken from the same axis of `source` at run
-    time.
+    """Return `parts` as a shape operand; None entries are computed from the same axis of `source`
+    at run time.
     """
     if all(p is not None for p in parts):
         return [int(p) for p in parts if p is not None]
@@ -166,6 +166,8 @@ def ranked(
 
 
 def with_shape(b: Builder, value: Value, shape: Sequence[int]) -> Value:
-    """Numbers that the operator wants in this shape: one number, or a list of them on one axis."""
+    """Return the numbers in the shape that the operator requires: one number, or a list of them on
+    one axis.
+    """
     known_to_fit = value.shape is not None and rank_of(value) == len(shape) == 1 and shape == (-1,)
     return value if known_to_fit else b.Reshape(value, np.array(shape, np.int64))

@@ -114,7 +114,7 @@ class WeightData:
 
 @record
 class Parts:
-    """A WeightParams message taken apart: payloads by field number, references (model, index), and
+    """A parsed WeightParams message: payloads by field number, references (model, index), and
     slices of everything else.
     """
 
@@ -124,10 +124,9 @@ class Parts:
 
 
 def take_apart(data: memoryview, start: int, end: int) -> Parts:
-    """The WeightParams in `data[start:end]`, without copying payloads.
-
-    As protobuf has it: packed and unpacked pieces of `floatValue` are one list, and of several
-    values of a bytes field the last one counts.
+    """Parse the WeightParams in `data[start:end]`, without copying payloads. As in protobuf, packed
+    and unpacked pieces of `floatValue` are one list, and of several values of a bytes field the
+    last one counts.
     """
     parts, floats = Parts(), _Floats(np.frombuffer(data, np.uint8))
     copied = at = start

@@ -152,7 +152,7 @@ def bits(node: ir.Node, b: Builder) -> Value | None:
 
 
 def of_integers(node: ir.Node, b: Builder) -> Value | None:
-    """The layers of these names take floats only, and the common forms of them, too."""
+    """The layers of these names only support floats, and so do their common decompositions."""
     x, kind = x_of(node), node.op_type
     if is_float(x) or x.dtype is None:
         return None

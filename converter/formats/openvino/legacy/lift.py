@@ -137,8 +137,8 @@ class BodyLift(BodyReader):
         return settled
 
     def _settle(self, value: ir.Value, declared: ir.Value) -> ir.Value:
-        """Shape and type as the port declares them: another number of elements is a contradiction
-        in the file, and a number becomes true when it is not 0.
+        """Give a value the shape and type that the port declares: another number of elements is a
+        contradiction in the file; a number is true if it is not 0.
         """
         b, found, wanted = self.builder, shape_of(value), static(declared)
         if found is not None and math.prod(found) != math.prod(wanted):

@@ -146,7 +146,7 @@ def _unknown_constants(model: ir.Model) -> list[Diagnostic]:
 
 
 def presented_as(value: ir.Value) -> ir.DataType | None:
-    """The type in which readers of v10 show an input or output, where it is another."""
+    """Return the type in which readers of v10 present an input or output, if it differs."""
     if value.is_graph_input():
         return ir.DataType.FLOAT if value.dtype == ir.DataType.FLOAT16 else None
     return V10_OUTPUTS.get(value.dtype or ir.DataType.FLOAT)

@@ -99,7 +99,7 @@ def dense_of_sparse(r: Reading) -> None:
 
 
 class Inside(Field):
-    """Indices, and the depth: an index out of range, also a negative one, is ignored, while
+    """Indices, and the depth: an index out of range, also a negative one, selects no element, while
     negative indices of ONNX count from the end.
     """
 

@@ -97,7 +97,9 @@ class Writing(context.Writing):
         return super().emit(kind, *operands, dtype=dtype, shape=sizes, **attrs)
 
     def cast(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
-        """A value in another type; a constant is checked, number by number, and stays one."""
+        """Return a value in another type; a constant is checked, number by number, and stays a
+        constant.
+        """
         if value.dtype == dtype:
             return value
         array = constant(value)

@@ -53,7 +53,7 @@ def block_of(w: Writing, graph: Any) -> tuple[CoreLowering, list[ir.Value]]:
 
 
 def fitted(low: CoreLowering, value: ir.Value, like: ir.Value) -> ir.Value:
-    """A value in the type of another one, whose sizes may be less known."""
+    """Return a value in the type of another one, whose sizes may be less specific."""
     made = low.value("result", like.dtype, like.shape)
     low.add("cast", [value], [made])
     return made

@@ -61,8 +61,8 @@ REDUCED = Axes(1, computed=True)
 
 
 def read_kept_axes(r: Reading) -> None:
-    """The operation keeps the axes that it reduces, as axes of one element; they go after it where
-    the operator has none of them.
+    """The operation keeps the reduced axes with size 1; they are removed after it if the operator
+    does not keep them.
     """
     r.set(keepdims=1)
     if r.data.dtype in (D.INT8, D.UINT8, D.INT16, D.UINT16):

@@ -27,7 +27,7 @@ U32 = np.uint32
 
 @record
 class Images(Guard):
-    """Operands of so many axes."""
+    """Operands of a given rank."""
 
     def __init__(self, axes: int) -> None:
         super().__init__(

@@ -124,7 +124,7 @@ PARTS = Detail(read=read_parts, write=write_parts, names=("axis", "num_outputs")
 
 
 def read_spread(r: Reading) -> None:
-    """The shape of an Expand, with which the operand's own sizes broadcast."""
+    """Read the shape of an Expand, with which the operand's shape is broadcast."""
     r.set_inputs(r.input(0), r.whole(1))
 
 

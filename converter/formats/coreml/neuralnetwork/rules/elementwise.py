@@ -93,7 +93,7 @@ ROOM = Detail(write=refuse_wraparound)
 
 
 class Scaled(Field):
-    """f(scale * x + shift); a scale of zero is one that is not set."""
+    """f(scale * x + shift); a scale of zero means that it is not set."""
 
     keys = ("scale", "shift")
 

@@ -144,7 +144,7 @@ def result(r: Reading, y: Value, last: Value, whole: bool) -> Value:
 
 
 def common(r: Reading, direction: str = "") -> dict[str, Any]:
-    """The attributes that all of them have."""
+    """Return the attributes that all of them share."""
     way = direction or ("reverse" if r.attr("reverseInput", bool) else "forward")
     return {"hidden_size": r.attr("outputVectorSize", int), "direction": way}
 
@@ -322,8 +322,8 @@ class Recurrent:
         return [self.w.plain(a) for a in both[0] + both[1]]
 
     def inputs(self, states: Sequence[Value | None], needed: bool) -> list[Value]:
-        """The sequence and the states as blobs; absent states are zeros where the layer or another
-        state needs them.
+        """Return the sequence and the states as blobs; absent states are zeros if the layer or
+        another state requires them.
         """
         x = self.blob(self.w.data)
         if all(s is None for s in states) and not needed:

@@ -84,7 +84,7 @@ def constant_axes(w: Writing) -> list[int]:
 
 
 class Squeezed(SizeOne):
-    """The axes that go; the last one of all stays."""
+    """The axes to remove; the last remaining one is kept."""
 
     keys = ("axes", "squeezeAll")
     opposite = "Unsqueeze"

@@ -39,8 +39,8 @@ class Reading(context.Reading):
         return self.layer.outputs[index]
 
     def dims(self, index: int = 0, least: int = 0) -> tuple[int, ...]:
-        """The declared shape of an output, which has at `least` so many axes: it decides, nothing
-        is inferred again.
+        """Return the declared shape of an output, which has at least `least` axes: it takes
+        precedence, nothing is inferred again.
         """
         return static(self.port(index), f"output port {index}", least=least)
 
@@ -101,7 +101,9 @@ class Writing(context.Writing):
     # -----------------------------------------------------------------------------
 
     def reshaped(self, value: ir.Value, shape: Sequence[int]) -> ir.Value:
-        """`value` in another shape: a constant is written in it, anything else through a layer."""
+        """Return `value` in another shape: a constant is stored in it, any other value gets a
+        layer.
+        """
         if shape_of(value) == tuple(shape):
             return value
         producer = value.producer()

@@ -180,7 +180,7 @@ class Bits(Kernel):
 
 
 def fit_steps(strides: Sequence[int], kernel: Sequence[int]) -> bool:
-    """The engine has no code for single elements that are laid far apart ("label is too far")."""
+    """The engine does not support single elements with large dilations ("label is too far")."""
     return max(strides) <= WIDEST_STEP or max(kernel) > 1
 
 

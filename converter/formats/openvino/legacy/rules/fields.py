@@ -86,7 +86,7 @@ class ToPort(Field):
 
 
 def squeeze_all(w: Writing) -> None:
-    """A result without axes is squeezed out of all of them."""
+    """A scalar result is squeezed along all axes."""
     x = w.data
     x = x if w.shape(x) else w.reshaped(x, [1])
     w.set_inputs(x, range(len(w.shape(x))))

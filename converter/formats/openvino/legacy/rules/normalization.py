@@ -87,7 +87,7 @@ class Response(Field):
         )
 
     def lower(self, w: Writing) -> None:
-        """Another k is taken out of the power."""
+        """Write another k as a factor of the power."""
         shape, k = w.shape(), w.attr("bias")
         if k <= 0:
             raise MappingError(f"bias={k} is not known to the target")

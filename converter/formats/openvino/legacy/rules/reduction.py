@@ -17,7 +17,7 @@ D = ir.DataType
 
 
 def keep_one_axis(w: Writing) -> None:
-    """A result without axes is one of a single element that is squeezed."""
+    """A scalar result is written as a single element and squeezed."""
     shape = w.shape()
     if not w.attr("keepdims") and len(AXES.reduced(w)) == len(shape):
         w.layer.attrs["keep_dims"] = CAPITAL_TRUTH.lower(True)

@@ -144,10 +144,7 @@ def equal_pieces(w: Writing) -> bool:
 
 
 def cuts(w: Writing) -> None:
-    """Pieces of which some are not read: each that is read is cut out for itself.
-
-    One piece is everything.
-    """
+    """Write each used piece as a separate slice if some are unused. A single piece is the whole."""
     outputs = w.node.outputs
     if len(outputs) == 1:
         w.finish(w.data)
@@ -399,7 +396,7 @@ def by_mirror(r: Reading) -> None:
 
 
 def shuffled(r: Reading) -> None:
-    """Channels along another axis than 1; the operator is the Reshape at the end."""
+    """Shuffle channels along an axis other than 1; the operator is the Reshape at the end."""
     size, group = list(r.static()), r.count("group", 1)
     axis, rank = r.axis(1), len(size)
     split = r.b.Reshape(r.input(0), [*size[:axis], group, size[axis] // group, *size[axis + 1 :]])

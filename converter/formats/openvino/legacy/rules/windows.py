@@ -88,7 +88,9 @@ def along(r: Reading) -> tuple[list[int], list[int]]:
 
 
 def end_pads(window: Geometry, size: Sequence[int], out: Sequence[int]) -> list[int]:
-    """End pads with which rounding down gives `out`; the declared ones where they already do."""
+    """Return end pads with which rounding down gives `out`; the declared ones if they already
+    do.
+    """
     result, n = [], len(size)
     pairs = zip(window.pads[:n], window.pads[n:], strict=True)
     for m, o, k, s, d, (before, after) in zip(size, out, *window.steps, pairs, strict=True):

@@ -203,7 +203,7 @@ def _narrowed(
 
 
 def _stretch(w: Writing, value: ir.Value, axis: int, at: slice, shape: list[int]) -> ir.Value:
-    """A stretch of a constant along an axis, in another shape; cut when it is written."""
+    """Return a slice of a constant along an axis, reshaped; sliced when it is written."""
     tensor, whole = value.const_value, (at.start, at.stop) == (0, dim(value, axis))
     if tensor is None:
         if not whole:

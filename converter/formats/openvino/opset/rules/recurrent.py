@@ -253,8 +253,8 @@ def _size(w: Writing, x: ir.Value, axis: int) -> ir.Value:
 
 
 def one_step(r: Reading) -> None:
-    """A cell is one step of one direction: operands get the axes of both, the states lose that of
-    the direction.
+    """A cell is one step of one direction: operands get both axes, the states lose that of the
+    direction.
     """
     kind, n = r.node.op, 3 if r.node.op == "LSTM" else 2
     if len(r.layer.inputs) > n + 3:

@@ -500,7 +500,9 @@ def batch_to_space(r: Reading) -> None:
 
 
 def image_patches(r: Reading) -> ir.Value:
-    """Each output position holds its whole window: channels are (row, column, channel) of it."""
+    """Each output position contains its whole window: its channels are (row, column, channel) of
+    the window.
+    """
     a, b, x = r.attributes(sizes=list, strides=list, rates=list, auto_pad=str), r.b, r.input(0)
     of_counts(2, sizes=a.sizes, strides=a.strides, rates=a.rates)
     size, pads = r.static(x, axes=4)[2:], [0, 0, 0, 0]
