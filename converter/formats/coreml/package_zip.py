@@ -20,7 +20,7 @@ from converter.formats.coreml.package import COMPILED, LARGEST, MANIFEST, SUFFIX
 
 MAGIC = b"PK\x03\x04"
 MOST_ENTRIES = 10_000
-# largest compression ratio: weights hardly compress, except for equal numbers
+# uncompressed bytes per byte of the file: weights hardly compress, except for equal numbers
 MOST_GROWTH = 200
 SMALL = 1 << 26  # uncompressed bytes that are always allowed
 _BEGIN = 1 << 24  # bytes of a model that are looked at

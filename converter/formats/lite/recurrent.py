@@ -63,7 +63,7 @@ Rounding = Callable[[Builder, Value], Value]
 
 
 def rounding(dtype: ir.DataType, found: Quantization | None) -> Rounding:
-    """Return real numbers rounded as storing them would round them."""
+    """Return a function that rounds real numbers as storing them would."""
     if found is None:
         return lambda b, x: x
     return lambda b, x: with_operators(dequantize(b, quantize(b, x, dtype, found), found))

@@ -223,7 +223,7 @@ class Reading:
 
 
 def _members(proto: Any) -> Any:
-    """Return the models of a pipeline; none for another model."""
+    """Return the models of a pipeline; None for any other model."""
     kind = proto.WhichOneof("Type")
     if kind not in PIPELINES:
         return None

@@ -67,7 +67,7 @@ def layer_of(t: Writing, kind: str, *inputs: ir.Value, like: ir.Value, **attrs: 
 
 
 def always(value: ir.Value | None, again: ir.Value) -> bool:
-    """Whether a condition is always true: it is omitted, known, or the previous one."""
+    """Whether a condition is always true: it is omitted, known to be true, or the previous one."""
     if value is None or value is again:
         return True
     node = value.producer()

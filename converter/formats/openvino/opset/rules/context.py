@@ -131,8 +131,8 @@ class Writing(context.Writing):
         return self.emit("Reshape", value, list(shape), special_zero=False)
 
     def stored(self, value: ir.Value) -> ir.Value:
-        """Return the operand in its storage type, for operations that support it: without the
-        Convert of packed numbers.
+        """Return the operand; a constant with a packed element type is passed without a Convert,
+        for readers that support it.
         """
         if not code_of(value.const_value):
             return value

@@ -243,7 +243,7 @@ def _sliced(
     )
 
     def pick(mask: Any, yes: Any, no: Any) -> Any:
-        """Gather numbers, as a constant if all of them are known."""
+        """Select between numbers by a mask, as a constant if all of them are known."""
         if any(isinstance(v, ir.Value) for v in (mask, yes, no)):
             return b.Where(mask, yes, no)
         return np.where(mask, yes, no)
