@@ -55,8 +55,8 @@ def get(name: str) -> Format:
 
 
 def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
-    """Writes with the format of the flavour; also warns of what only the source's format declares
-    of the boundary.
+    """Write a network with the format of the flavour; also warn about boundary declarations that
+    only the source format has.
     """
     chosen = get(flavour.format)
     model, taken = (model, []) if chosen.text(flavour) else _without_labels(model)
@@ -68,7 +68,7 @@ def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
 
 
 def _without_labels(model: Network) -> tuple[Network, list[Diagnostic]]:
-    """The network as it is, or without outputs of text that only name classes."""
+    """Return the network as it is, or without string outputs that only name classes."""
     from converter.passes.labels import take_out_labels
 
     if all(o.dtype.kind != "O" for o in model.outputs):
@@ -78,7 +78,7 @@ def _without_labels(model: Network) -> tuple[Network, list[Diagnostic]]:
 
 
 def _states_as_inputs(model: Network, flavour: Flavour, target: Format) -> list[Diagnostic]:
-    """Says which states the target has as inputs and outputs alone."""
+    """Describe which states the target has as both inputs and outputs only."""
     from converter.graph.states import begun_states
 
     states = dict(model.interface.get("states", {}))
@@ -101,8 +101,8 @@ def _states_as_inputs(model: Network, flavour: Flavour, target: Format) -> list[
 
 
 def demand_readable(path: Path, flavour: Flavour, what: str) -> None:
-    """UsageError where `what`, an option, has to read what is written at a path, and nothing
-    can.
+    """Raise UsageError if the option `what` must read the result at a path and the format cannot be
+    read.
     """
     if not get(flavour.format).readable(path, flavour):
         raise wrong_call(
@@ -153,9 +153,9 @@ def parse_flavour(text: str, io_layout: str = "") -> Flavour:
 def detect(path: Path) -> Format:
     """Return the format of a file: content first, suffix where the content fits several.
 
-    Where the file is absent, what a killed writer of it left is completed before. Raises ReadError:
-    R100 for what cannot be opened and for a folder that is no package, R101 for a file that is no
-    model; either says what it is instead.
+    If the file is absent, an interrupted write of it is completed first. Raises ReadError: R100 for
+    a file that cannot be opened and for a folder that is not a model package, R101 for a file that
+    is not a model; the message names the actual kind of file if it is recognized.
     """
     if not os.path.lexists(path):
         recover(path)
@@ -184,7 +184,9 @@ def detect(path: Path) -> Format:
 
 
 def _unrecognized(path: Path, head: bytes) -> ReadError:
-    """Return the refusal of a file or folder that is no model: what it is, where that is known."""
+    """Return the error for a file or folder that is not a model; it names the actual kind where
+    that is known.
+    """
     from converter.formats.foreign import Models, recognize
 
     suffixes = tuple(s for n in present() for s in get(n).suffixes if s != ".txt")
@@ -199,7 +201,7 @@ def _unrecognized(path: Path, head: bytes) -> ReadError:
 
 
 def _side_names(model: Path) -> Sequence[str]:
-    """Return the names of the side files of a model, whose format its suffix says; none where it
+    """Return the names of a model's side files, by the format of its suffix; none if the model
     cannot be read.
     """
     chosen = get(of_suffix(model) or "")
@@ -216,19 +218,19 @@ def demand_file(path: Path) -> None:
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):
-        return  # opening it says why
+        return  # opening the file reports the error
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         raise unreadable("R100", "cannot read: not a regular file", path)
 
 
 def of_suffix(path: Path) -> str | None:
-    """The format whose suffix the path has; of several the one with the longest."""
+    """Return the format whose suffix the path has; the longest suffix if several match."""
     found = [(len(s), n) for n in present() for s in get(n).suffixes if path.name.endswith(s)]
     return max(found)[1] if found else None
 
 
 def suffix(flavour: Flavour) -> str:
-    """The suffix of files of this flavour, where nobody names them."""
+    """Return the suffix for files of this flavour that is used where no file name is given."""
     chosen = get(flavour.format)
     own = (o.suffix for o in chosen.options if o.name in flavour.options and o.suffix)
     return next(own, chosen.suffixes[0])

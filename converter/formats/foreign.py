@@ -1,8 +1,8 @@
-"""Recognize files that are no models of a format netconv reads, and say what leads on.
+"""Recognize files that are not models of a supported format, and suggest the next step.
 
-Most files that are refused are a model of another framework, a file beside the model, or a download
-that went wrong. Each kind is an entry of a table: how its bytes, its members, or (where the content
-has no mark of its own) its name show it, what it is, and the command or the file to use instead.
+Most rejected files are a model of another framework, a side file of a model, or a failed download.
+Each kind is an entry of a table: how it is recognized by its bytes, its members or (if the content
+has no signature) its name, a description, and the command or the file to use instead.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _FROM_NCNN = "it cannot be read back: convert the model that it was made from"
 
 @dataclass(frozen=True)
 class Foreign:
-    """What a file is, as a noun phrase after "this is", and what to do."""
+    """A kind of file: a noun phrase that follows "this is", and the suggested action."""
 
     title: str
     help: str
@@ -58,15 +58,15 @@ def _marks(*entries: tuple[int, bytes, str, str]) -> tuple[tuple[int, bytes, For
 
 @dataclass(frozen=True)
 class Models:
-    """What is known of models: the suffixes of their files, and the names of the files that a model
-    takes besides its own, relative to its folder.
+    """Names by which models are known: the suffixes of their files, and the names of the side files
+    of a model, relative to its folder.
     """
 
     suffixes: tuple[str, ...]
     side_names: Callable[[Path], Sequence[str]]
 
 
-# Bytes that begin a file, or stand at an offset of it.
+# Bytes at the beginning of a file, or at an offset.
 MARKS = _marks(
     (0, b"version https://git-lfs.github.com/spec/", "a Git LFS pointer, not the file itself",
      "fetch the file: git lfs pull"),
@@ -131,7 +131,7 @@ MEMBERS: tuple[tuple[tuple[str, ...], Foreign], ...] = (
     (("*.npy",), Foreign("a NumPy archive of arrays", "name the model; arrays go to --data")),
 )
 
-# Names, where the content has no mark of its own.
+# Names, for content without a signature.
 SUFFIXES: dict[str, Foreign] = {
     ".pt2": Foreign("an exported PyTorch program (.pt2)", _FROM_TORCH),
     ".ptl": Foreign("a PyTorch Mobile program", _FROM_TORCH),
@@ -174,11 +174,11 @@ SUFFIXES: dict[str, Foreign] = {
 _PICKLES = tuple(bytes([0x80, n]) for n in range(2, 6))
 # https://github.com/pytorch/pytorch/blob/main/torch/serialization.py: MAGIC_NUMBER as a pickle
 _OLD_TORCH = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
-_ENOUGH = 1 << 16  # bytes that are looked at where a file begins with zeros
+_ENOUGH = 1 << 16  # bytes to examine if a file begins with zeros
 
 
 def recognize(path: Path, head: bytes, models: Models) -> Foreign | None:
-    """Return what a file or folder is that no format reads, None where nothing is known of it.
+    """Describe a file or folder that no format reads; None if it is not recognized.
 
     `head` are the first bytes of a file, empty for a folder. Nothing is raised.
     """
@@ -275,7 +275,7 @@ def _json(path: Path, head: bytes) -> Foreign | None:
 
 
 def _beside(path: Path, models: Models) -> Foreign | None:
-    """A file that a model beside it, or the package around it, reads."""
+    """Recognize a side file of a model in the same folder, or of the package around it."""
     for folder in path.parents:
         if package.is_model_folder(folder):
             return Foreign(
@@ -287,7 +287,7 @@ def _beside(path: Path, models: Models) -> Foreign | None:
 
 
 def _reader_of(path: Path, models: Models) -> Path | None:
-    """The model in the same folder that names this file as one of its own."""
+    """Return the model in the same folder that lists this file as a side file."""
     with os.scandir(path.parent) as entries:
         beside = sorted(e.path for e in entries if e.name.endswith(models.suffixes) and e.is_file())
     stem = path.name.partition(".")[0]
@@ -302,7 +302,7 @@ _CHECKS: Sequence[Callable[[Path, bytes], Foreign | None]] = (
 
 
 def _folder(path: Path, known: Models) -> Foreign | None:
-    """What a folder is that is no package."""
+    """Describe a folder that is not a model package."""
     there = set(os.listdir(path))
     if "saved_model.pb" in there or "saved_model.pbtxt" in there:
         return Foreign("a TensorFlow SavedModel", _FROM_SAVED_MODEL)

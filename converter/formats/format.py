@@ -1,4 +1,4 @@
-"""What a format is: one value, in the table of `converter.formats`."""
+"""The description of a format: one value in the table of `converter.formats`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 class Option:
     """A flavour's option: `openvino+ir=7` sets ir to 7, `openvino+fp16` sets fp16 to "".
 
-    `values` lists what may be given (empty: a flag), `default` is what a target means without it.
-    `suffix`: that of files of this flavour, where it is another than the format's.
+    `values` lists the allowed values (empty: a flag), `default` is the value that a target without
+    the option has. `suffix` is the suffix of files of this flavour, where it differs from the
+    format's.
     """
 
     name: str
@@ -47,10 +48,10 @@ class Flavour:
 
 @record
 class Written:
-    """What a format cannot hold, for `netconv ops`.
+    """The limits of a format, for `netconv ops`.
 
-    `absent`  operators of the shared graph that nothing writes
-    `partly`  operators of which something is not written, and what that is
+    `absent`  operators of the shared graph that cannot be written
+    `partly`  operators that can be written in part, and the part that is missing
     `limits`  layer types, and the types and numbers of axes that they take
     """
 
@@ -64,17 +65,18 @@ class Format:
     """`read` gives a Network in the shared graph, `write` lowers and writes one and returns
     warnings.
 
-    `sniff(head, path)` looks at the first 4 KiB (and at the path for what content cannot tell).
+    `sniff(head, path)` looks at the first 4 KiB (and at the path where the content is ambiguous).
     `check` validates a file of this format by itself. `kinds` lists the format's layer types with
-    the canonical operators they map to, and `written` what it cannot hold, both for `netconv ops`.
-    `passes(flavour)` are those that a graph goes through before it is written, in order.
-    `states(flavour)` is which states are written as such: "" none, "static" those of known sizes,
-    "constant" those that begin with constants, "computed" all. `text(flavour)` is whether outputs
-    of text are written. `untold(model, title)` are warnings of what a model of this format declares
-    of its boundary and the format of that title does not say.
-    `side_names` are the files that reading a model takes besides it, by their names relative to its
-    folder, whether they are there or not; it may raise a ReadError. None: a model of this format is
-    one file. `containers` are suffixes of another format that models of this one have as well.
+    the canonical operators they map to, and `written` its limits, both for `netconv ops`.
+    `passes(flavour)` are the passes that run on a graph before it is written, in order.
+    `states(flavour)` is the set of states that are written as states: "" none, "static" those of
+    static shape, "constant" those with a constant initial value, "computed" all. `text(flavour)` is
+    whether string outputs are written. `untold(model, title)` are warnings about declarations of
+    the model's inputs and outputs that this format has and the format of that title has not.
+    `side_names` returns the names, relative to the model's folder, of the further files that
+    reading the model needs, whether they exist or not; it may raise a ReadError. None: a model of
+    this format is a single file. `containers` are suffixes of another format that files of this one
+    may have too.
     """
 
     name: str
@@ -91,7 +93,7 @@ class Format:
     options: tuple[Option, ...] = ()
     versions: str = ""
     read_numbers: Callable[[Path, Path | None], Network] | None = (
-        None  # integer arithmetic as quantised numbers (`--dequantize`)
+        None  # integer arithmetic as quantized values (`--dequantize`)
     )
     package: Callable[[Path], bool] = lambda path: False  # whether a folder is a model
     read_signature: Callable[[Path, str, Path | None], Network] | None = (
@@ -101,7 +103,7 @@ class Format:
     states: Callable[[Flavour], str] = lambda flavour: ""
     text: Callable[[Flavour], bool] = lambda flavour: False
     untold: Callable[[Network, str], list[Diagnostic]] = lambda model, title: []
-    # whether what is written at a path as a flavour can be read again
+    # whether the result at a path, written in a flavour, can be read again
     readable: Callable[[Path, Flavour], bool] = lambda path, flavour: True
     engine: Callable[[Path], str] = lambda path: (
         ""

@@ -1,4 +1,4 @@
-"""Model files of any format: recognised by content and suffix, read, checked and written."""
+"""Model files of any format: recognized by content and suffix, read, checked and written."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from converter.passes.stored_halves import is_weight, stored_half
 PathLike = str | os.PathLike[str]
 D = ir.DataType
 
-TEXT = (".xml", ".txt", ".json")  # of formats whose weights lie beside
+TEXT = (".xml", ".txt", ".json")  # of formats that store their weights in a separate file
 GROWTH = 1.3  # from where a written file is much larger than the weights of the source
 ROOM, NODE_ROOM = 1 << 16, 1 << 10  # bytes for everything but weights: for a file, for each node
 TEXT_ROOM = 1 << 14  # bytes for each node in a format of text, where one may become many layers
@@ -46,7 +46,7 @@ def load(
     dequantize: bool = False,
     signature: str = "",
 ) -> Network:
-    """What `converter.load` documents, as a network that cannot run itself."""
+    """Load a network as `converter.load` documents, but without the means to run it."""
     p = Path(path)
     recover(p)
     chosen = formats.get(format.split("+")[0]) if format else formats.detect(p)
@@ -80,9 +80,7 @@ def load(
 def check(
     path: PathLike, format: str | None = None, weights: PathLike | None = None
 ) -> list[Diagnostic]:
-    """What is wrong with a model file by itself. Raises ReadError for what cannot be read at
-    all.
-    """
+    """Return the problems of a model file. Raises ReadError if it cannot be read at all."""
     p = Path(path)
     recover(p)
     chosen = formats.get(format) if format else formats.detect(p)
@@ -93,8 +91,8 @@ def check(
 
 @contextmanager
 def _boundary_diagnosed(path: Path) -> Iterator[None]:
-    """Errors of inference become R105 of the file: those of a layer were diagnosed with their layer
-    before. A layer that is invalid makes the file invalid, and not only unsupported.
+    """Convert inference errors to R105 of the file: errors of a layer already carry their layer. An
+    invalid layer makes the file invalid, not only unsupported.
     """
     try:
         yield
@@ -105,7 +103,9 @@ def _boundary_diagnosed(path: Path) -> Iterator[None]:
 
 
 def _demand_boundary(network: Network, p: Path) -> None:
-    """There are outputs, sizes that tensors can have, and one name for each input."""
+    """Check that the network has outputs, that sizes are possible, and that input names are
+    unique.
+    """
     graph = network.ir.graph
     if reason := next(filter(None, map(check_shape, (*graph.inputs, *graph.outputs))), None):
         raise unreadable("R110", reason, p)
@@ -120,7 +120,7 @@ def _demand_boundary(network: Network, p: Path) -> None:
 def save(
     network: Network, path: PathLike, format: str | None = None, io_layout: str = ""
 ) -> list[Diagnostic]:
-    """What `converter.save` documents."""
+    """Save a network as `converter.save` documents."""
     from converter.graph.invariants import violations
 
     if violations(network.ir):
@@ -139,9 +139,11 @@ def save(
 def larger(
     network: Network, files: Iterable[Path], sources: Sequence[Path] = ()
 ) -> list[Diagnostic]:
-    """A warning (X212) where the written files take much more than the weights of the source, or
-    than its files, which may pack what the network spells out. Text with side files for weights
-    counts where it is more than nodes take, as of a recurrent layer that is unrolled.
+    """Warn (X212) if the written files are much larger than the weights of the source or than its
+    files, which may be compressed.
+
+    Text files with separate weights only count where they exceed the usual size per node, as for an
+    unrolled recurrent layer.
     """
     tensors = (v.const_value for g in all_graphs(network.ir.graph) for v in g.initializers.values())
     distinct = {LazyTensor.of(t) for t in tensors if t is not None and t.dtype != D.STRING}

@@ -1,9 +1,9 @@
-"""Whose a file is. A side file belongs to the model that reads it, and is replaced only together
-with that model.
+"""Ownership of side files. A side file belongs to the model that reads it, and is replaced only
+together with that model.
 
-So `n.bin` of `n.xml` gives way to a new result `n.xml`; it is never overwritten for a result
-`n.txt`, which would leave `n.xml` without its weights. A file that no model beside it reads belongs
-to nobody.
+So `n.bin` of `n.xml` may be replaced by a new result `n.xml`; it is never overwritten for a result
+`n.txt`, which would leave `n.xml` without its weights. A file that no model in its folder reads has
+no owner.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _ELSEWHERE = "give the output another name or folder"
 
 
 def names(model: Path, format: str | None = None) -> list[str]:
-    """What a model file takes besides itself, as far as it can be read, relative to its folder:
-    whether it is there or not.
+    """Return the names of a model's side files relative to its folder, whether they exist or not;
+    those that are known if the model cannot be read.
     """
     try:
         chosen = formats.get(format) if format else formats.detect(model)
         return list(chosen.side_names(model)) if chosen.side_names is not None else []
-    except ConverterError:  # whoever reads it will say so
+    except ConverterError:  # the reader will report it
         return []
 
 
@@ -37,9 +37,11 @@ def present(model: Path, format: str | None = None) -> list[Path]:
 
 
 def demand_replaceable(files: Sequence[Path], inputs: Iterable[Path], force: bool) -> None:
-    """W302 unless a result may consist of these files: UsageError for one of `inputs` or their side
-    files, or a package that holds one, WriteError for what another model reads, for a folder that
-    is no package, and, without `force`, for everything that exists.
+    """Check that a result may consist of these files.
+
+    Raises UsageError for one of `inputs` or their side files, or a package that contains one;
+    WriteError W302 for a file that another model reads, for a folder that is not a package, and,
+    without `force`, for any existing file.
     """
     there = [f for f in files if os.path.lexists(f)]
     if not there:
@@ -60,8 +62,8 @@ def demand_replaceable(files: Sequence[Path], inputs: Iterable[Path], force: boo
 
 
 def _others(file: Path, together: Sequence[Path]) -> Iterator[Path]:
-    """The models beside `file` that read it, other than those that are replaced together with it. A
-    model is no side file.
+    """Return the models in the folder of `file` that read it, except those that are replaced
+    together with it. A model is not a side file.
     """
     known = [formats.get(n) for n in formats.present()]
     if file.name.endswith(tuple(s for f in known for s in f.suffixes)):
@@ -83,8 +85,8 @@ def _others(file: Path, together: Sequence[Path]) -> Iterator[Path]:
 
 @functools.lru_cache(1 << 16)
 def _unchanged(model: Path, mtime_ns: int, size: int) -> tuple[str, ...]:
-    """`names` of a model as it is now: a batch asks for all models of a folder each time that it
-    replaces a result there.
+    """Return the current `names` of a model, cached: a batch reads all models of a folder each time
+    that it replaces a result there.
     """
     return tuple(names(model))
 

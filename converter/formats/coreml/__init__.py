@@ -1,11 +1,11 @@
-"""Apple's files: three dialects, each a format with a value `FORMAT`, and what they share.
+"""Apple's files: three dialects, each a format with a value `FORMAT`, and their common code.
 
 package.py      folders that are one model: .mlpackage and .aimodel
 package_zip.py  a package in a .zip
 kind.py         the kind of model that a Core ML file holds, detected without decoding it
 proto.py        the protobuf messages of Core ML files
-description.py  what a file declares of inputs and outputs, written again
-features.py     what a file declares of inputs and outputs, read
+description.py  declarations of inputs and outputs, written
+features.py     declarations of inputs and outputs, read
 fields.py       fields of rows that several dialects share
 classifier.py   classifiers <-> operators
 suppression.py  a model of non-maximum suppression in a pipeline -> operators

@@ -20,7 +20,7 @@ _PIECE = 1 << 20  # numbers that are packed at once, a multiple of 8
 def unpacked(data: Array, bits: int) -> Array:
     """The numbers of so many bits in a stream of them, as bytes; those that are whole."""
     flat = data.reshape(-1).view(np.uint8)
-    width, count = bits // math.gcd(bits, 8), 8 // math.gcd(bits, 8)  # bytes that are whole numbers
+    width, count = bits // math.gcd(bits, 8), 8 // math.gcd(bits, 8)  # bytes of complete numbers
     groups = np.concatenate([flat, np.zeros(-len(flat) % width, np.uint8)]).reshape(-1, width)
     found = np.empty((len(groups), count), np.uint8)
     mask = (1 << bits) - 1
@@ -35,7 +35,9 @@ def unpacked(data: Array, bits: int) -> Array:
 
 @dataclass(frozen=True)
 class Packed:
-    """The change of bytes to a stream of numbers of so many bits, for `LazyTensor.derived`."""
+    """The conversion of bytes to a stream of numbers of a given bit width, for
+    `LazyTensor.derived`.
+    """
 
     bits: int
 
@@ -52,8 +54,8 @@ class Packed:
 
 
 def packed_tensor(data: Array, bits: int, dtype: ir.DataType, sizes: Sequence[int]) -> LazyTensor:
-    """Numbers where they lie: those of 2 and 4 bits are packed as ONNX packs them, others are
-    unpacked when they are needed.
+    """Return numbers without copying them: 2-bit and 4-bit numbers are packed as in ONNX, others
+    are unpacked when they are needed.
     """
     if dtype.bitwidth == bits:
         return LazyTensor(data, dtype, sizes)

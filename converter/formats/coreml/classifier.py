@@ -23,7 +23,7 @@ _SAME = ("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten")
 @record
 class Classifier:
     """`labels` in the order of `scores`, the last of the graph's outputs; the names of both
-    outputs, None for probabilities that no output tells.
+    outputs, None for probabilities without an output.
     """
 
     labels: list[Any]
@@ -33,8 +33,8 @@ class Classifier:
 
 
 def take_out(said: Mapping[str, Any], model: ir.Model) -> Classifier | None:
-    """The classifier that an output of text is, or the one that a Core ML file `said` to be; its
-    outputs leave the graph.
+    """Remove the classifier of a string output, or the one that a Core ML file declares in `said`,
+    from the graph and return it; its outputs are removed too.
     """
     graph, declared = model.graph, said.get("classifier") or {}
     for index, out in enumerate(graph.outputs):

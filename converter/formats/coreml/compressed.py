@@ -81,15 +81,15 @@ def looked_up(indices: Array, table: Array, axis: int) -> Array:
 
 
 def demand_as_many(mask: Array, values: Array) -> None:
-    """MappingError R103 unless there is a value for each place of the mask."""
+    """Raise MappingError R103 unless there is a value for each set element of the mask."""
     if int(mask.sum()) != values.size:
         raise MappingError(f"{values.size} values for {int(mask.sum())} places", "R103")
 
 
 @dataclass(frozen=True, eq=False)
 class Scattered:
-    """A constant most of whose elements are zeros: where the others are, and what they are. It is
-    the source of a lazy tensor, by which a format with such constants recognizes it.
+    """A mostly zero constant: the positions of the nonzero elements, and their values. It is the
+    source of a lazy tensor, by which a format with sparse constants recognizes it.
     """
 
     mask: LazyTensor

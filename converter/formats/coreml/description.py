@@ -1,5 +1,5 @@
-"""What a Core ML file says of inputs and outputs beside their types, declared again in a model of
-whatever kind that is written: sizes that a caller may choose, pictures, what the author says.
+"""Declarations of a Core ML file about its inputs and outputs beyond their types, written to models
+of any kind: sizes that a caller may choose, image features, metadata of the author.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ _COLOURS = {name: number for number, name in COLOURS.items()}
 
 
 def said_of(network: Network, model: ir.Model) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a Core ML file said of the boundary, and of its images: of the file that was read, or as
-    another format kept it in the metadata.
+    """Return the declarations of a Core ML file about its inputs, outputs and images: of the file
+    that was read, or as kept in the metadata by another format.
     """
     kept = note(model.metadata_props.get(REMEMBERED, ""), _REMEMBERED) or {}
     said = network.interface.get("coreml") or kept
@@ -67,7 +67,7 @@ def has_halves(network: Network, model: ir.Model) -> bool:
 @record
 class Declared:
     """`said` and `images` are those of `said_of`; `spec` is the lowest specificationVersion that
-    has what was declared, `version` the highest one that may be written.
+    supports the declarations, `version` the highest one that may be written.
     """
 
     said: dict[str, Any] = field(default_factory=dict)
@@ -77,12 +77,12 @@ class Declared:
     version: int = 5
 
     def told(self, key: str) -> dict[str, Any]:
-        """What a Core ML file said under `key`, by the names of inputs or outputs."""
+        """Return the declarations under `key`, by the names of inputs or outputs."""
         found = self.said.get(key)
         return found if isinstance(found, dict) else {}
 
     def metadata(self, meta: Any) -> None:
-        """What the author says of the model."""
+        """Return the author's metadata of the model."""
         given = self.said.get("metadata", {})
         for key in TEXTS:
             if key in given:
@@ -113,9 +113,8 @@ class Declared:
         return from_json(self.told(SIZES).get(public_name(value))) if own else None
 
     def image(self, kind: Any, value: ir.Value, ranks: Sequence[int]) -> bool:
-        """Declares an input that is an image in the source, of one of these numbers of axes; False
-        where it is none, with a warning where its shape is none of an image, or open without
-        bounds.
+        """Declare an input that is an image in the source, of one of these ranks; return False if
+        it is not. Warn if its shape cannot be that of an image, or is dynamic without bounds.
         """
         name, shape = public_name(value), known_sizes(value) or []
         if name not in self.images:
@@ -134,7 +133,7 @@ class Declared:
         return True
 
     def picture(self, feature: Any, value: ir.Value, fixed: bool = False) -> bool:
-        """Declares an output that is an image in the source as one again; `fixed`: only one whose
+        """Declare an output that is an image in the source as one again; `fixed`: only one whose
         sizes are known.
         """
         said = self.told(PICTURES).get(public_name(value))
@@ -159,8 +158,8 @@ class Declared:
         return True
 
     def _colour(self, said: Any, channels: Sequence[int | None]) -> int | None:
-        """The number of the colour space of a picture with so many channels; None when there is
-        none.
+        """Return the number of the color space of a picture with so many channels; None when there
+        is none.
         """
         named = said.get("colour") if isinstance(said, dict) else None
         if list(channels) == [1] and named == GRAYSCALE16:
@@ -171,14 +170,14 @@ class Declared:
         return _COLOURS.get(str(named), _COLOURS["RGB"]) if list(channels) == [3] else None
 
     def _tell(self, name: str, sizes: Sizes | None, left: Sizes | None, fixed: Sizes) -> None:
-        """Warns where less is left of the sizes that the source declares."""
+        """Warn where less is left of the sizes that the source declares."""
         if sizes is not None and (left is None or not left.includes(sizes)):
             now = left or "x".join(map(str, fixed.default))
             self.notes.append(dropped(name, sizes, f"they are {now}"))
 
     def default(self, feature: Any, default: Array | None) -> None:
-        """What an array is that is left out, where all its numbers are one; without a value,
-        whether the source says that it may be.
+        """Return the default of an optional array, if all its numbers are the same; without a
+        value, whether the source declares the input as optional.
         """
         if default is None:
             feature.type.isOptional = feature.name in self.said.get(OPTIONAL, [])
@@ -194,9 +193,7 @@ class Declared:
         setattr(array, f"{key}DefaultValue", number)
 
     def demand_one(self, inputs: Any) -> None:
-        """One input at least has to be given: where all have values of their own, the first one
-        loses its.
-        """
+        """Require at least one input: if all are optional, the first one loses its default."""
         if inputs and all(feature.type.isOptional for feature in inputs):
             first, array = inputs[0], inputs[0].type.multiArrayType
             first.type.isOptional = False

@@ -1,9 +1,8 @@
-"""What the description of a Core ML model, of whatever kind, says of inputs and outputs beside
-their types, as plain data beside the graph and back: sizes that a caller may choose, pictures,
-values of inputs that may be left out.
+"""Declarations of a Core ML model, of any kind, about its inputs and outputs beyond their types, as
+plain data and back: sizes that a caller may choose, image features, defaults of optional inputs.
 
-The graph knows only that a dimension is open. Bounds and choices are kept in the model's interface,
-by the name of the input or output.
+The graph only knows that a dimension is dynamic. Bounds and choices are kept in the model's
+interface, by the name of the input or output.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from converter.graph.record import record
 from converter.graph.value import known_sizes
 
 SIZES = "sizes"  # of inputs, in the interface
-OPTIONAL = "optional"  # inputs that may be left out without a value of their own, in the interface
+OPTIONAL = "optional"  # optional inputs without default, in the interface
 PICTURES = "pictures"  # outputs that are images
 COLOURS = {10: "grayscale", 20: "RGB", 30: "BGR", 40: "grayscale16"}
-NOTES = "netconv."  # what keys of notes begin with
+NOTES = "netconv."  # prefix of the keys of notes
 REMEMBERED = "netconv.coreml"  # key of the graph's metadata
 _MOST = (1 << 63) - 1
 TEXTS = ("shortDescription", "versionString", "author", "license")
@@ -38,7 +37,7 @@ _DEFAULTS = {
 
 
 def default_value(feature: Any) -> Array | None:
-    """What an optional input is when it is not given."""
+    """Return the default of an optional input."""
     array = feature.type.multiArrayType
     chosen = array.WhichOneof("defaultOptionalValue")
     if not feature.type.isOptional or chosen is None:
@@ -47,7 +46,7 @@ def default_value(feature: Any) -> Array | None:
 
 
 def is_merely_optional(feature: Any) -> bool:
-    """Whether an input may be left out, and nothing says what it is then."""
+    """Whether an input is optional without a declared default."""
     return bool(feature.type.isOptional) and default_value(feature) is None
 
 
@@ -59,7 +58,7 @@ def sizes_of(feature: Any) -> Sizes:
 
 
 def picture_of(image: Any) -> dict[str, Any]:
-    """What is said of an output that is an image."""
+    """Return the declaration of an output that is an image."""
     said: dict[str, Any] = {"colour": COLOURS.get(image.colorSpace, "RGB")}
     said["size"] = [int(image.height), int(image.width)]
     sizes = of_image(image)
@@ -67,7 +66,7 @@ def picture_of(image: Any) -> dict[str, Any]:
 
 
 def metadata_of(description: Any) -> dict[str, Any]:
-    """What the author says of a model, without the notes of a writer of this program."""
+    """Return the author's metadata of a model, without this program's own notes."""
     meta = description.metadata
     fields = {k: getattr(meta, k) for k in TEXTS if getattr(meta, k)}
     own = {k: v for k, v in meta.userDefined.items() if not k.startswith(NOTES)}
@@ -75,8 +74,8 @@ def metadata_of(description: Any) -> dict[str, Any]:
 
 
 def remember(model: ir.Model, interface: dict[str, Any]) -> None:
-    """What only Core ML says of the boundary, as metadata of the graph: it survives formats that
-    keep metadata.
+    """Store the declarations that only Core ML has as metadata of the graph, so that they survive
+    formats that keep metadata.
     """
     kept = {
         **interface["coreml"],
@@ -88,8 +87,8 @@ def remember(model: ir.Model, interface: dict[str, Any]) -> None:
 
 @record
 class Sizes:
-    """Of the last axes: the sizes that are meant where nobody chooses, and the least and most of
-    each (most -1: no end) or a list of choices.
+    """The sizes of the last axes: defaults, and the least and most of each (most -1: unlimited) or
+    a list of choices.
     """
 
     default: tuple[int, ...]
@@ -101,7 +100,7 @@ class Sizes:
         return not self.choices and all(low == high for low, high in self.ranges)
 
     def dims(self, name: str, axes: Iterable[object]) -> list[int | str]:
-        """Sizes that nobody chooses are numbers, the others are names."""
+        """Return fixed sizes as numbers, the others as names."""
         ends = self.ranges or [(min(c), max(c)) for c in zip(*self.choices, strict=True)]
         ends = ends or [(d, d) for d in self.default]
         pairs = zip(ends, axes, strict=False)
@@ -120,7 +119,7 @@ class Sizes:
         return {"default": list(self.default), kind: [list(v) for v in values]}
 
     def includes(self, sizes: Sizes) -> bool:
-        """Whether these say the same of the last axes."""
+        """Whether these sizes are equal for the last axes."""
         count = len(sizes.default)
         return (self.ranges[-count:], tuple(c[-count:] for c in self.choices)) == (
             sizes.ranges,
@@ -128,8 +127,8 @@ class Sizes:
         )
 
     def fitted(self, dims: Sequence[int | None]) -> Sizes | None:
-        """What is left of them for a tensor of these dimensions (None: open), for all its axes;
-        None when it is fixed, or never had these sizes.
+        """Return the sizes for a tensor of these dimensions (None: dynamic), for all its axes; None
+        when it is fixed, or never had these sizes.
         """
         lead = len(dims) - len(self.default)
         own = dims[max(lead, 0) :]
@@ -151,7 +150,9 @@ class Sizes:
 
 
 def of_array(array: Any) -> Sizes:
-    """What an ArrayFeatureType declares; what does not make sense is fixed."""
+    """Return the sizes that an ArrayFeatureType declares; inconsistent declarations count as
+    fixed.
+    """
     kind = array.WhichOneof("ShapeFlexibility")
     if kind == "shapeRange":
         return _ranged(array.shape, map(_ends, array.shapeRange.sizeRanges))
@@ -164,7 +165,7 @@ def _ends(size: Any) -> tuple[int, int]:
 
 
 def of_image(image: Any) -> Sizes:
-    """What an ImageFeatureType declares of height and width."""
+    """Return the height and width that an ImageFeatureType declares."""
     kind, default = image.WhichOneof("SizeFlexibility"), (image.height, image.width)
     if kind == "imageSizeRange":
         sides = image.imageSizeRange
@@ -232,13 +233,13 @@ def dropped(name: str, sizes: Sizes, now: str) -> Diagnostic:
 
 
 def less(name: str, text: str) -> Diagnostic:
-    """The warning where less is said of an input or output than the source declares."""
+    """Return the warning if the target declares less about an input or output than the source."""
     return Diagnostic("X207", text, level="warning", where=Where(layer=name))
 
 
 def untold(model: Network, title: str) -> list[Diagnostic]:
-    """Warnings of what a Core ML file declares of sizes and images and a format of another name
-    does not say.
+    """Return warnings about declared sizes and images of a Core ML file that a format of another
+    name does not support.
     """
     said = model.interface.get("coreml", {})
     found = []
@@ -256,7 +257,9 @@ def untold(model: Network, title: str) -> list[Diagnostic]:
 
 
 def _lost(sizes: Sizes, value: ir.Value, title: str) -> str:
-    """How less is said of an input than `sizes`; "" where an open dimension says as much."""
+    """Return how the declaration of an input is less specific than `sizes`; "" if a dynamic
+    dimension is equivalent.
+    """
     dims = known_sizes(value) or []
     if None not in dims:
         return "they are " + "x".join(map(str, dims))

@@ -1,4 +1,4 @@
-"""Which kind of model a Core ML file holds, told without decoding it."""
+"""Detection of the kind of model in a Core ML file, without decoding it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from converter.formats.coreml.package import is_package, open_model
 from converter.formats.coreml.package_zip import MAGIC, begin_of_model, is_zip
 from converter.io.protobuf import WireError, fields
 
-# Model: everything beside the kinds (all from 200), with the wire types they have
+# Model: all fields other than the kinds (all from 200), with their wire types
 _COMMON = {(1, 0), (2, 2), (10, 0)}
 _KINDS = range(200, 4000)
 ML_PROGRAM = 502
@@ -38,12 +38,14 @@ def kind_of(path: Path) -> int:
 
 
 def kind_in(data: memoryview, depth: int = 8) -> int:
-    """The number of the field that says the kind of model; 0 for a file that is none of Core ML.
+    """Return the number of the field that determines the kind of model; 0 for a file that is not a
+    Core ML model.
 
-    A bare protobuf message, told by walking its top-level fields. ONNX begins with the same byte
+    A bare protobuf message is recognized by its top-level fields. ONNX begins with the same byte
     (0x08, a version) and goes on with a length-delimited field 2 when it names its producer, but
     has no field from 200 on; Core ML has one there, and none of ONNX's 3..9. A truncated model is
-    still recognised if its kind is begun. A pipeline with a program in it is of that kind.
+    still recognized if the field of its kind is begun. A pipeline that contains a program is of
+    that kind.
     """
     kind = 0
     try:
@@ -60,7 +62,7 @@ def kind_in(data: memoryview, depth: int = 8) -> int:
 
 
 def _has_program(pipeline: memoryview, kind: int, depth: int) -> bool:
-    """Whether a pipeline, or what holds it beside classes, has a program in it."""
+    """Whether a pipeline, or a classifier around one, contains a program."""
     found = [pipeline[f.start : f.end] for f in fields(pipeline) if (f.number, f.wire) == (1, 2)]
     if kind != _PIPELINE:
         return any(_has_program(inner, _PIPELINE, depth) for inner in found[:1])

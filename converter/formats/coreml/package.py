@@ -51,7 +51,7 @@ def is_core_ai(path: Path) -> bool:
 
 
 def is_model_folder(path: Path) -> bool:
-    """Whether a folder is one model, of Core ML or of Core AI."""
+    """Whether a folder is a model, of Core ML or of Core AI."""
     return is_package(path) or is_core_ai(path)
 
 
@@ -61,7 +61,7 @@ def marker(path: Path) -> str:
 
 
 def holds_model(path: Path) -> bool:
-    """Whether a folder has the files of a model, whatever it is called."""
+    """Whether a folder has the files of a model, under any name."""
     return names_model(path) or (path / PROGRAM).is_file()
 
 
@@ -74,11 +74,11 @@ def names_model(path: Path) -> bool:
 
 
 def model_in(path: Path) -> Path:
-    """The file of the model in a package, as the root of its manifest says it; of a file, the file
-    itself. Its folder is what `@model_path` means in it.
+    """Return the model file of a package, the root of its manifest; a file is returned itself. Its
+    folder is the meaning of `@model_path`.
 
-    Raises ReadError: R103 for a manifest that is none, R102 for a model that is not there, R107 for
-    one that lies outside, and for links, R106 for a compiled model.
+    Raises ReadError: R103 for an invalid manifest, R102 for a missing model, R107 for one outside
+    the package, and for links, R106 for a compiled model.
     """
     if not path.is_dir():
         return path
@@ -118,7 +118,7 @@ def manifest_of(path: Path) -> str:
 
 
 def model_of(content: bytes) -> str:
-    """The name of the model below `Data`, as a manifest says it; "" if it does not."""
+    """Return the name of the model below `Data` according to a manifest; "" if there is none."""
     try:
         found = note(content, _FORM) or {}
     except (UnicodeDecodeError, RecursionError, json.JSONDecodeError):
@@ -128,9 +128,9 @@ def model_of(content: bytes) -> str:
 
 
 def files_of(path: Path) -> list[Path]:
-    """All files of a package, its `marker` last. ReadError R107 for a link (but in a cache of
-    Hugging Face, where each file is one), R100 for what is no file and for a folder that cannot be
-    read.
+    """Return all files of a package, its `marker` last. Raises ReadError R107 for a link (except in
+    a cache of Hugging Face, where each file is one), R100 for anything but a regular file and for a
+    folder that cannot be read.
     """
     found: list[Path] = []
     for folder, folders, names in os.walk(path, onerror=_raise):
@@ -152,7 +152,7 @@ def size_of(path: Path) -> int:
 
 
 def is_inside(path: str | Path) -> bool:
-    """Whether a file is a part of a package: whoever looks for models finds the package."""
+    """Whether a file is a part of a package: a search for models finds the package instead."""
     return any(map(is_model_folder, Path(path).parents))
 
 
@@ -180,8 +180,8 @@ def inside(folder: Path, name: str, where: Where) -> Path:
 
 
 def compiled(path: Path) -> ReadError | None:
-    """The refusal of what Core ML's compiler made (a folder .mlmodelc, or the text of a program in
-    it); None for anything else.
+    """Return the error for a result of Core ML's compiler (a folder .mlmodelc, or the text of a
+    program in it); None for anything else.
     """
     try:
         if path.is_dir():
@@ -208,9 +208,9 @@ def demand_not_compiled(path: Path) -> None:
 
 
 def manifest(content: str, weights: bool) -> bytes:
-    """A manifest of a package with the parts MODEL and, `weights`, WEIGHTS. `content`: what its
-    identifiers are made of, a hash of what is in the package, so that equal packages have equal
-    bytes.
+    """Return the manifest of a package with the parts MODEL and, if `weights`, WEIGHTS. `content`
+    is a hash of the package content from which the identifiers are computed, so that equal packages
+    have equal bytes.
     """
     parts = [(MODEL, "model.mlmodel", "CoreML Model Specification")]
     if weights:
@@ -233,7 +233,7 @@ def manifest(content: str, weights: bool) -> bytes:
 
 
 def write_manifest(out: Output, content: str, weights: bool) -> None:
-    """Makes the target of `out` a package, whose parts are written with `out.open(inside=MODEL)`
+    """Write the target of `out` as a package, whose parts are written with `out.open(inside=MODEL)`
     and `out.open(inside=WEIGHTS)`; arguments of `manifest`.
     """
     with out.open(inside=MANIFEST) as f:
@@ -252,7 +252,7 @@ class Hashed(io.RawIOBase):
 
 
 def digest() -> hashlib._Hash:
-    """A SHA-256 of what a package holds."""
+    """Return the SHA-256 of the content of a package."""
     import hashlib  # brings OpenSSL, which only packages need
 
     return hashlib.sha256()
@@ -261,8 +261,8 @@ def digest() -> hashlib._Hash:
 def write_package(
     out: Output, model: bytes, weights: Callable[[BinaryIO], None] | None = None
 ) -> None:
-    """Makes the target of `out` a package of a message and its weights; the same content makes the
-    same bytes.
+    """Write the target of `out` as a package of a message and its weights; equal content gives
+    equal bytes.
     """
     content = digest()
     content.update(model)

@@ -20,9 +20,9 @@ from converter.formats.coreml.package import COMPILED, LARGEST, MANIFEST, SUFFIX
 
 MAGIC = b"PK\x03\x04"
 MOST_ENTRIES = 10_000
-# bytes that may come of one byte: weights are noise, which hardly shrinks; a few that are equal do
+# uncompressed bytes per byte of the file: weights hardly compress, except for equal numbers
 MOST_GROWTH = 200
-SMALL = 1 << 26  # bytes that may come of any file
+SMALL = 1 << 26  # uncompressed bytes that are always allowed
 _BEGIN = 1 << 24  # bytes of a model that are looked at
 _PIECE = 1 << 20
 _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError)
@@ -56,9 +56,9 @@ def begin_of_model(path: Path) -> bytes:
 
 @contextlib.contextmanager
 def unpacked(path: Path) -> Iterator[Path]:
-    """The package of a .zip in a folder that is gone afterwards (what is mapped of it stays); any
-    other path as it is. ReadError R103 for what is damaged, too large or holds no package, R107 for
-    names and links that lead elsewhere.
+    """Provide the package of a .zip in a temporary folder (mapped files stay valid after its
+    removal); any other path is returned unchanged. Raises ReadError R103 for an archive that is
+    damaged, too large or without a package, R107 for names and links that lead outside.
     """
     if path.is_dir() or not is_zip(path):
         yield path
@@ -82,7 +82,7 @@ def unpacked(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
-    """An archive; whatever is wrong with it becomes a ReadError."""
+    """Open an archive; any error becomes a ReadError."""
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive
@@ -130,7 +130,7 @@ def _is_manifest(name: str) -> bool:
 
 
 def _of_finder(name: str) -> bool:
-    """What macOS adds to archives."""
+    """Whether an entry was added to the archive by macOS."""
     return name.startswith("__MACOSX/") or name.rsplit("/", 1)[-1] == ".DS_Store"
 
 
@@ -144,7 +144,7 @@ def _demand_bounded(entries: list[zipfile.ZipInfo], path: Path) -> None:
 
 
 def _reason_against(entry: zipfile.ZipInfo, name: str, found: dict[str, zipfile.ZipInfo]) -> str:
-    """Why an entry is not unpacked, "" if it is."""
+    """Return why an entry is not unpacked, "" if it is."""
     mode = entry.external_attr >> 16
     if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
         return "is a link" if stat.S_ISLNK(mode) else "is no regular file"
@@ -159,7 +159,7 @@ def _reason_against(entry: zipfile.ZipInfo, name: str, found: dict[str, zipfile.
 
 
 def _extract(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, place: Path) -> None:
-    """An entry as a file. What is longer or other than the list of entries says is damaged."""
+    """Extract an entry to a file. Content that differs from the list of entries is an error."""
     place.parent.mkdir(parents=True, exist_ok=True)
     with archive.open(entry) as packed, open(place, "xb") as f:
         while piece := packed.read(_PIECE):

@@ -22,7 +22,7 @@ _PACKAGE = f"{__package__}.coremltools_proto"
 
 
 def _package() -> str:
-    """Registers the folder of generated modules as the package `_PACKAGE` and returns that name.
+    """Register the folder of generated modules as the package `_PACKAGE` and return that name.
     UsageError U502 without coremltools.
     """
     if _PACKAGE not in sys.modules:

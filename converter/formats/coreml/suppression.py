@@ -16,7 +16,7 @@ Value = ir.Value
 
 
 def lift_suppression_model(b: Builder, nms: Any, env: dict[str, Value]) -> None:
-    """Confidences [N,C] and coordinates [N,4] (centre x, centre y, width, height) -> those of the
+    """Confidences [N,C] and coordinates [N,4] (center x, center y, width, height) -> those of the
     boxes that survive, best first.
     """
     names = (nms.confidenceInputFeatureName, nms.coordinatesInputFeatureName)

@@ -1,6 +1,6 @@
-"""What TensorFlow Lite and NNAPI, whose operators are much the same, say alike.
+"""Code shared by TensorFlow Lite and NNAPI, whose operators are much the same.
 
-context.py         what rows see of a layer that is read, and of an operator that is written
+context.py         views of a layer that is read and an operator that is written, for rows
 quantization.py    scales and zero points, quantized weights and biases
 fields.py          conditions and fields of rows of several families
 elementwise.py     arithmetic, comparisons and activations

@@ -1,4 +1,4 @@
-"""What rows of both formats see of a layer that is read, and of an operator that is written.
+"""Views of a layer that is read and of an operator that is written, for the rows of both formats.
 
 A key names an operand of a layer: TensorFlow Lite numbers them, NNAPI has names. Quantized tensors
 are read as DequantizeLinear -> operator -> QuantizeLinear; an operator between the two is first
@@ -56,18 +56,22 @@ class LiftContext(context.Reading, ABC):
 
     @abstractmethod
     def stored(self, key: Any) -> Value:
-        """The value of an operand as it is stored: the integers of a quantized tensor."""
+        """Return the value of an operand in its storage type: the integers of a quantized
+        tensor.
+        """
 
     @abstractmethod
     def real(self, key: Any) -> Value:
-        """The value of an operand as real numbers, and as it is where it has no scale."""
+        """Return the value of an operand as real numbers; unchanged if it has no scale."""
 
     @abstractmethod
     def quantization(self, key: Any) -> Quantization | None:
         """Scale and zero point of an operand."""
 
     def bias_scales(self, key: Any, factors: Sequence[Any]) -> Array:
-        """The scales of an integer bias, beside the operands whose scales it has the product of."""
+        """Return the scales of an integer bias together with the operands whose scales it is the
+        product of.
+        """
         return self.product_of_scales(factors)
 
     def product_of_scales(self, keys: Sequence[Any]) -> Array:
@@ -81,15 +85,17 @@ class LiftContext(context.Reading, ABC):
 
     @abstractmethod
     def channels(self) -> int | None:
-        """How many channels the image has, None where that is not known."""
+        """Return how many channels the image has, None where that is not known."""
 
     def optional_real(self, key: Any) -> Value | None:
-        """An operand as real numbers, None when it is left out."""
+        """An operand as real numbers, None when it is omitted."""
         return self.real(key) if self.has(key) else None
 
     def permuted(self, key: Any, perm: Sequence[int]) -> ir.Value:
-        """Weights with their axes permuted, as real numbers: a constant becomes a view, which keeps
-        its quantized values, and what is computed gets a Transpose.
+        """Return weights with their axes permuted, as real numbers.
+
+        A constant becomes a view, which keeps its quantized values; a computed value gets a
+        Transpose.
         """
         stored = self.stored(key)
         if (rank := self.rank(stored, "the weights")) != len(perm):
@@ -101,7 +107,7 @@ class LiftContext(context.Reading, ABC):
         return dequantize(self.b, self.transpose(stored, perm), found, axis)
 
     def real_bias(self, key: Any, factors: Sequence[Any] = ()) -> ir.Value | None:
-        """The bias as real numbers, None when it is left out.
+        """The bias as real numbers, None when it is omitted.
 
         Integers have the product of the scales of `factors`, the data and the weights, as engines
         do not read the scale of the bias itself.
@@ -135,7 +141,7 @@ class LowerContext(context.Writing, ABC):
 
     @abstractmethod
     def placed(self, key: Any) -> Any:
-        """The operand that `place` made one of the layer."""
+        """Return the operand that `place` assigned to the layer."""
 
     @abstractmethod
     def absorb(self, node: ir.Node) -> ir.Value:
@@ -150,7 +156,9 @@ class LowerContext(context.Writing, ABC):
         """The sizes of an image with its channels last."""
 
     def untransposed(self, index: int) -> ir.Value | None:
-        """What a Transpose of the last two axes makes operand `index` of, None without one."""
+        """Return the input of the Transpose of the last two axes that produces operand `index`, or
+        None.
+        """
         before, order = self.before_transpose(self.input(index))
         return before if order == swapped(len(order)) else None
 
@@ -164,7 +172,7 @@ class LowerContext(context.Writing, ABC):
 
     @abstractmethod
     def bias(self, value: ir.Value | None, count: int, weights: Any) -> Any:
-        """The operand of a bias, zeros where there is none, beside the operand of the weights."""
+        """Return the bias operand, zeros if there is none, for the operand of the weights."""
 
     def as_matrix(self, units: int) -> None:
         """Reshape the data to a matrix, and the result of so many columns back; MappingError where
@@ -212,15 +220,17 @@ class LowerContext(context.Writing, ABC):
 
     @property
     def graph(self) -> Any:
-        """The graph in which the operator stands; None for one that was taken out of it."""
+        """The graph that contains the operator; None if the operator was removed from its graph."""
         own = self.node.outputs[0].producer()
         return None if own is None else own.graph
 
     def before_transpose(
         self, value: ir.Value, perm: Sequence[int] | None = None
     ) -> tuple[ir.Value, list[int]]:
-        """The value that a Transpose of the same graph reads, and the order in which `perm` (of the
-        value itself) has its axes. A body is handed what it reads of an outer graph.
+        """Return the input of the Transpose that produces a value in the same graph, and the order
+        in which `perm` (of the value itself) puts its axes.
+
+        A body receives values of an outer graph as inputs.
         """
         node, order = maker(value, "Transpose"), list(perm or range(len(value.shape or ())))
         if node is None or node.graph is not self.graph:

@@ -33,7 +33,7 @@ TWO = Guard("it takes two operands", lambda w: len(w.node.inputs) == 2)
 
 
 class Ordered(Field):
-    """Compare booleans, of which false comes before true; ONNX does not compare them."""
+    """Compare booleans, with false less than true; ONNX does not compare them."""
 
     def lift(self, r: LiftContext) -> None:
         for i, v in enumerate(r.node.inputs):

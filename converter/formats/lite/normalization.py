@@ -17,10 +17,8 @@ SMALLEST_NORM = 1e-6  # the larger of this and the norm is the divisor
 
 @record
 class Beta(Field):
-    """`beta` <-> a factor before a softmax.
-
-    `takes_factor`: a factor before the operator is written as `beta`. LiteRT's fast kernel takes
-    the 1 alone.
+    """`beta` <-> a factor before a softmax. `takes_factor`: a factor before the operator is written
+    as `beta`. LiteRT's fast kernel only supports 1.
     """
 
     takes_factor: bool = False
@@ -42,7 +40,8 @@ class Beta(Field):
 class SoftmaxAxis(Field):
     """The axis of a softmax: `key`, or the last one where there is none.
 
-    `always`: the last axis is stated, too. Without it that of a matrix, or of four axes, is meant.
+    `always`: the last axis is stated, too. Without it the axis is implied for a matrix, or for four
+    axes.
     """
 
     key: str = ""
@@ -67,7 +66,7 @@ class SoftmaxAxis(Field):
 
 
 def scales_a_softmax(node: ir.Node) -> bool:
-    """Whether a Mul is the factor of a Softmax, which has one of its own."""
+    """Whether a Mul is the factor of a Softmax, which has a parameter for it."""
     user = only_user(node.outputs[0])
     softmax = user is not None and user.op_type in ("Softmax", "LogSoftmax") and not user.domain
     return softmax and factor_of(node) is not None

@@ -17,8 +17,9 @@ from converter.graph.value import maker, optional
 
 D = ir.DataType
 FLOATS = (D.FLOAT, D.FLOAT16, D.BFLOAT16, D.DOUBLE)
-LARGEST_SCALE = 1e30  # multiples of a larger one are beyond the floats in which both compute
-# Attributes of QuantizeLinear and DequantizeLinear, which say what a scale and types say there.
+LARGEST_SCALE = 1e30  # larger ones overflow the floats in which both compute
+# Attributes of QuantizeLinear and DequantizeLinear whose information is in the scale and the types
+# here.
 ATTRIBUTES = ("axis", "block_size", "output_dtype", "precision", "saturate")
 BLOCKS = "scales of blocks are not supported: there is one scale, or one for each channel"
 
@@ -53,9 +54,9 @@ class Quantization:
 def dequantize(
     b: Builder, value: ir.Value, found: Quantization | None, axis: int | None = None
 ) -> ir.Value:
-    """Return the real numbers of a value; what has no scale stays as it is.
+    """Return the real numbers of a value; a value without a scale stays as it is.
 
-    `axis` is that of the scales, where the axes of the value are in another order.
+    `axis` is the axis of the scales, for a value whose axes are in another order.
     """
     if found is None:
         return value
@@ -66,9 +67,7 @@ def dequantize(
 def quantize(
     b: Builder, value: ir.Value, dtype: ir.DataType, found: Quantization | None
 ) -> ir.Value:
-    """Return a result as it is stored: real numbers are quantized where there is a scale, and cast
-    to `dtype` otherwise.
-    """
+    """Return a result in its storage type: quantized if there is a scale, else cast to `dtype`."""
     if found is not None and value.dtype in FLOATS:
         if value.dtype != D.FLOAT:
             value = b.Cast(value, to=D.FLOAT)
@@ -128,7 +127,7 @@ def demand_ordinary(found: Quantization) -> None:
 
 
 def constant_dequantized(value: ir.Value | None) -> ir.Node | None:
-    """The DequantizeLinear that makes a value of a constant."""
+    """Return the DequantizeLinear of a constant that produces a value."""
     node = maker(value, "DequantizeLinear")
     return node if node is not None and constant(node.inputs[0]) is not None else None
 

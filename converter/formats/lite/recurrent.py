@@ -63,7 +63,7 @@ Rounding = Callable[[Builder, Value], Value]
 
 
 def rounding(dtype: ir.DataType, found: Quantization | None) -> Rounding:
-    """What is left of real numbers once they were stored."""
+    """Return a function that rounds real numbers as storing them would."""
     if found is None:
         return lambda b, x: x
     return lambda b, x: with_operators(dequantize(b, quantize(b, x, dtype, found), found))
@@ -75,7 +75,7 @@ def rounding_of(r: LiftContext, name: str) -> Rounding:
 
 
 def optional_operand(r: LiftContext, name: str) -> Value | None:
-    """The real numbers of an operand, None when it is left out."""
+    """The real numbers of an operand, None when it is omitted."""
     return r.optional_real(r.key(name))
 
 
@@ -93,7 +93,7 @@ def lstm_cell(r: LiftContext, prefix: str = "", hidden: Rounding | None = None) 
 
     def gate(name: str) -> Gate:
         weights, norm = f"{prefix}input_to_{name}_weights", f"{name}_layer_norm_weights"
-        # beside a layer normalization the scale is that of the normalized values
+        # with layer normalization the scale is that of the normalized values
         plain = r.has(r.key(weights)) and not r.has(r.key(prefix + norm))
         bias = optional_bias(r, prefix + BIASES[name], *(("input", weights) if plain else ()))
         return Gate(
@@ -120,7 +120,7 @@ def lstm_cell(r: LiftContext, prefix: str = "", hidden: Rounding | None = None) 
 
 
 def lstm_step(r: LiftContext, cell: Cell, states: Sequence[str]) -> Step:
-    """One step of an LSTM, whose states are stored as those operands are."""
+    """Return one iteration of an LSTM, whose states are stored as those operands are."""
     keep_h, keep_c = (rounding_of(r, name) for name in states)
 
     def step(b: Builder, x: Value, states: Sequence[Value], aux: Value | None) -> list[Value]:
@@ -131,7 +131,7 @@ def lstm_step(r: LiftContext, cell: Cell, states: Sequence[str]) -> Step:
 
 
 def rnn_cell(r: LiftContext, prefix: str = "") -> Step:
-    """One step of a recurrent network."""
+    """Return one iteration of a recurrent cell."""
     f, beside = ACTIVATIONS[r.attr(r.activation_key, CODES)], f"{prefix}aux_weights"
     weights, recurrent = (r.real(r.key(prefix + name)) for name in RNN[:2])
     bias, aux_weights = optional_bias(r, f"{prefix}bias"), optional_operand(r, beside)
@@ -172,7 +172,7 @@ def sequence(
 
 
 def is_plain(r: LiftContext, cell: Cell) -> bool:
-    """Whether ONNX's LSTM computes what an LSTM does."""
+    """Whether ONNX's LSTM computes the same as this LSTM."""
     gates = (cell.input, cell.forget, cell.cell, cell.output)
     return (
         r.quantization(r.key("input")) is None
@@ -184,8 +184,8 @@ def is_plain(r: LiftContext, cell: Cell) -> bool:
 
 
 def lstm_sequence(r: LiftContext, cell: Cell) -> list[Value]:
-    """The outputs of an LSTM in one direction, and its last states: an LSTM of ONNX where that
-    computes the same, else a loop over steps.
+    """Return the outputs of an LSTM in one direction, and its last states: an ONNX LSTM if that
+    computes the same, else a loop over the time axis.
     """
     if not is_plain(r, cell):
         return sequence(r, lstm_step(r, cell, STATES), STATES)
@@ -254,7 +254,7 @@ def both_directions(
 
 
 def reason_against_lengths(node: ir.Node) -> str:
-    """Why a sequence of ONNX has no fixed length, or another layout; "" if neither."""
+    """Return why a sequence of ONNX has no fixed length, or another layout; "" if neither."""
     lengths = optional(node, 4)
     steps, count = constant(lengths), static(operand(node), "the sequence", least=1)[0]
     own = lengths is not None and (steps is None or (steps != count).any())
@@ -264,7 +264,7 @@ def reason_against_lengths(node: ir.Node) -> str:
 
 
 def reason_against(node: ir.Node, activations: Sequence[str]) -> str:
-    """Why neither format says a sequence of ONNX, whatever its direction; "" if they may."""
+    """Return why neither format supports an ONNX sequence, in any direction; "" if they may."""
     a = attrs_of(node)
     names = list(a.get("activations") or activations)
     if a.get("clip") or a.get("input_forget"):

@@ -18,7 +18,7 @@ from converter.mapping.fields import Field
 
 
 def owned(*keys: Key) -> tuple[str, ...]:
-    """The keys that are names, which a field owns; numbered operands belong to nobody else."""
+    """Return the keys that are names, which a field owns; numbered operands have no other owner."""
     return tuple(k for k in keys if isinstance(k, str))
 
 
@@ -48,10 +48,10 @@ class Filter(Field):
 
 @record
 class Bias(Field):
-    """The bias at input 2, which both formats always write: `filter` and `data` are the keys of
-    the operands whose scales make that of the bias.
+    """Bias at input 2, which both formats always write: `filter` and `data` are the keys of the
+    operands whose scales give the scale of the bias.
 
-    `drops_zeros`: a bias of zeros is read as none.
+    `drops_zeros`: a bias of zeros is not read.
     """
 
     key: Key
@@ -78,9 +78,9 @@ class Bias(Field):
 
 @record
 class Multiplier(Field):
-    """A number of output channels for each channel of the image, whose number is `group`.
+    """Number of output channels for each channel of the image, whose number is `group`.
 
-    The shapes say both; `key` may be wrong, and is not read where they are known.
+    The shapes determine both; `key` may be wrong, and is not read where they are known.
     """
 
     key: str
@@ -104,10 +104,10 @@ class Multiplier(Field):
 
 @record
 class Dense(Field):
-    """Weights and a bias; an input of other axes is rows of the size of the weights.
+    """Weights and a bias; an input of another rank is flattened to rows of the size of the weights.
 
-    `keep` says that the result keeps the leading axes of the input. Without it layers take and give
-    matrices, and always have a bias.
+    `keep`: the result keeps the leading axes of the input. Without it the layer's input and output
+    are matrices, and there always is a bias.
     """
 
     data: Key
@@ -131,7 +131,7 @@ class Dense(Field):
             r.behind(lambda y: y + bias)
 
     def lower(self, w: LowerContext) -> None:
-        w.read_quantized(w.data)  # nothing is made where the data are not quantized
+        w.read_quantized(w.data)  # no operand is created if the data are not quantized
         perm = (0, 1) if w.attr("transB", 0) else (1, 0)
         units = int(w.static(1, "the weights")[perm[0]])
         weights = w.weights(perm, 0)

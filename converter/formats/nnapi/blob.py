@@ -197,8 +197,8 @@ def _referenced(data: Bytes, buffers: dict[int, Bytes], path: Path, place: Where
 
 
 def write_blob(table: Table, out: Output) -> list[Diagnostic]:
-    """Write a table as a blob, its large values as one buffer beside it; the warnings say what the
-    form has no place for.
+    """Write a table as a blob, with its large values as one buffer in a second file; returns
+    warnings about content that the form cannot store.
 
     Raises UnsupportedError X202 for operands without value, per-channel scales and subgraphs, X204
     for a buffer of 2 GiB or more.
@@ -261,13 +261,13 @@ def write_blob(table: Table, out: Output) -> list[Diagnostic]:
 def reason_against(
     subgraph: Subgraph, operation: Operation, lifetimes: list[Lifetime]
 ) -> str | None:
-    """Why the flat form cannot hold an operation; None when it can."""
+    """Return why the flat form cannot hold an operation; None when it can."""
     reasons = (_missing(subgraph.operands[i], lifetimes[i]) for i in operation.inputs)
     return next((r for r in reasons if r is not None), None)
 
 
 def _missing(operand: Operand, lifetime: Lifetime) -> str | None:
-    """What an operand has that the flat form has not."""
+    """Return the first property of an operand that the blob form does not support."""
     if lifetime is Lifetime.NO_VALUE:
         return "the flat form has no operands without value"
     if lifetime is Lifetime.SUBGRAPH:

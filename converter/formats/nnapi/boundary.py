@@ -1,7 +1,8 @@
-"""Inputs and outputs that a table stores otherwise than the source, and the notes that say so.
+"""Inputs and outputs whose layout or shape in the table differs from the source, and the notes on
+that.
 
-Those of more dimensions than an operation takes are stored with fewer. A table that was read is
-written with its inputs and outputs as it stored them, in whatever order of axes it noted.
+Those of more dimensions than an operation supports are stored with fewer. A table that was read is
+written with its inputs and outputs as it stored them, in the axis order that it noted.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ class Stored:
     outputs: Mapping[str, Operand] = field(default_factory=dict)
 
     def turn(self, model: ir.Model) -> None:
-        """Inputs and outputs get the order of axes in which the table stored them; in place."""
+        """Transpose inputs and outputs, in place, to the axis order of the table."""
         restore_boundary(model, *self._turns(inverse))
 
     def restore(self, model: ir.Model) -> None:
-        """The reverse, and the shapes that the source had; in place."""
+        """Undo `turn`, and restore the shapes that the source had; in place."""
         restore_boundary(model, *self._turns(tuple))
         ends = ((model.graph.inputs, self.inputs), (model.graph.outputs, self.outputs))
         stored = ([side.get(public_name(v)) for v in values] for values, side in ends)
@@ -47,12 +48,16 @@ class Stored:
     def _turns(
         self, order: Callable[[list[int]], tuple[int, ...]]
     ) -> Iterator[dict[str, tuple[int, ...]]]:
-        """Of inputs and of outputs, by name: the order that `order` makes of what is noted."""
+        """Return, by name, for inputs and for outputs, the permutation that `order` computes from
+        their notes.
+        """
         for side in (self.inputs, self.outputs):
             yield {name: order(o.permutation) for name, o in side.items() if o.permutation}
 
     def note(self, table: Table) -> None:
-        """The operands of a new table say what those of the old one said of their order."""
+        """Copy the notes on axis order from the operands of the old table to those of the new
+        one.
+        """
         for indexes, side in ((table.inputs, self.inputs), (table.outputs, self.outputs)):
             for operand in (table.operands[i] for i in indexes):
                 if operand.name in side and (permutation := side[operand.name].permutation):
@@ -60,7 +65,9 @@ class Stored:
 
 
 def note_shapes(table: Table, inputs: Shapes, outputs: Shapes) -> list[Diagnostic]:
-    """The operands that are stored with fewer dimensions say which they had; a warning for each."""
+    """Note the original dimensions of operands that are stored with fewer; return a warning for
+    each.
+    """
     warnings = []
     for side, indexes, shapes in (
         ("input", table.inputs, inputs),
@@ -77,9 +84,9 @@ def note_shapes(table: Table, inputs: Shapes, outputs: Shapes) -> list[Diagnosti
 
 
 def narrow_boundary(model: ir.Model, stored: Stored) -> tuple[Shapes, Shapes]:
-    """Inputs and outputs get at most four dimensions, or those that they were `stored` with.
+    """Give inputs and outputs at most four dimensions, or those that they were `stored` with.
 
-    In place; by public name, the shapes that they had.
+    In place; returns their previous shapes by public name.
     """
     ends = (model.graph.inputs, stored.inputs), (model.graph.outputs, stored.outputs)
     had: tuple[Shapes, Shapes] = {}, {}
@@ -96,7 +103,7 @@ def narrow_boundary(model: ir.Model, stored: Stored) -> tuple[Shapes, Shapes]:
 def _reshape_ends(
     model: ir.Model, inputs: Sequence[list[int] | None], outputs: Sequence[list[int] | None]
 ) -> None:
-    """Inputs and outputs get other shapes, where one is given, with a Reshape inside; in place."""
+    """Give inputs and outputs the given shapes, by a Reshape inside the graph; in place."""
     names, graph = Names(model), model.graph
     first, public = next(iter(graph), None), [public_name(v) for v in graph.outputs]
     for i, dims in enumerate(inputs):
@@ -131,7 +138,9 @@ def _narrow(shape: tuple[int, ...] | None, stored: Operand | None) -> list[int] 
 
 
 def fewer(shape: Sequence[int]) -> list[int]:
-    """At most four dimensions: ones in front go first, then the foremost are one."""
+    """Return a shape of at most four dimensions: leading ones are dropped, then leading axes are
+    merged.
+    """
     found = list(shape)
     while len(found) > MOST and found[0] == 1:
         del found[0]

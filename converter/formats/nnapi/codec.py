@@ -59,7 +59,7 @@ def read_table(path: str | Path) -> Table:
 
     Raises ReadError: R100 no file, R102 a value outside operandValues or its pool, R103 not this
     format or damaged, R104 another version, R107 a pool outside the folder, R110 a value of the
-    wrong type or domain. The diagnostic's `where.path` names the JSON place.
+    wrong type or domain. The diagnostic's `where.path` is the JSON path.
     """
     path = Path(path)
     fields = Fields(parse_object(MappedFile(path), str(path)), str(path))
@@ -244,8 +244,8 @@ def _read_value(operand: Operand, stored: Stored, fields: Fields) -> Value | Non
 
 
 def view(operand: Operand, data: Bytes, where: Where) -> Value:
-    """The bytes of an operand's value as an array of its type and dimensions, ReadError R103 where
-    it needs another number of them; OEM values stay flat bytes.
+    """Return the bytes of an operand's value as an array of its type and dimensions, ReadError R103
+    if their number differs; OEM values stay flat bytes.
     """
     expected = operand.nbytes if operand.nbytes is not None or operand.type.is_oem else 0
     if expected is not None and expected != data.size:
@@ -260,7 +260,7 @@ def view(operand: Operand, data: Bytes, where: Where) -> Value:
 
 
 def write_table(table: Table, out: Output) -> None:
-    """Write a table as the target of `out`, and its pools beside it (`NAME.nnapi.bin`).
+    """Write a table as the target of `out`, and its pools in the same folder (`NAME.nnapi.bin`).
 
     A table that was read is written back as it was (pool files follow the name of the new table);
     for a new one lifetimes, locations, consumer counts and the feature level are computed and large
@@ -290,13 +290,13 @@ def write_table(table: Table, out: Output) -> None:
 
 
 def _suffix(out: Output, suffix: str) -> str:
-    # `Output` may or may not have been told that the table's suffix is ".nnapi.json"
+    # `Output` may not know that the table's suffix is ".nnapi.json"
     return suffix.removeprefix(".nnapi") if out.stem.endswith(".nnapi") else suffix
 
 
 def _pool_suffixes(out: Output, stored: Stored) -> list[str]:
-    """For each pool that was read what follows the table's stem in its new name; one file that is
-    listed twice stays one.
+    """Return the part of each read pool's new name that follows the table's stem; a file that is
+    listed twice stays one file.
     """
     found: dict[str, str] = {}
     for name in stored.names:

@@ -1,10 +1,10 @@
-"""A subgraph that is being written: values become operands when something uses them, nodes become
-operations that are checked at once.
+"""A subgraph that is being written: values become operands on first use, nodes become operations
+that are validated at once.
 
 Quantized graphs are DequantizeLinear -> operator -> QuantizeLinear. A node is first tried on the
-stored integers (its DequantizeLinear and QuantizeLinear vanish into scales and zero points); where
-NNAPI has no such operation it is written in floats between DEQUANTIZE and QUANTIZE. What the
-validator finds about an operation is the reason why its node cannot be written.
+quantized values (its DequantizeLinear and QuantizeLinear become scales and zero points); where
+NNAPI has no such operation it is written in floats between DEQUANTIZE and QUANTIZE. The validator's
+finding about an operation is the reason why its node cannot be written.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ TENSORS = {d: t for t, d in reversed(DATA_TYPES.items()) if t.is_tensor} | {
 
 @record
 class Ref:
-    """An operand that is an argument, to tell it from a number."""
+    """An operand as an argument, to distinguish it from a number."""
 
     index: int
 
 
 class Lifetimes(list[Lifetime]):
-    """Lifetimes as far as the checks of one operation ask for them, without a pass over the whole
-    subgraph.
+    """Lifetimes of the operands that the checks of one operation need, without a pass over the
+    whole subgraph.
     """
 
     def __init__(self, operands: list[Operand]) -> None:
@@ -86,9 +86,9 @@ Objection = Callable[[Subgraph, Operation, Lifetimes], str | None]
 class Writer:
     """Operands and operations of one graph, up to feature level `level`.
 
-    `dry`: one node is tried, its inputs become operands as they are.
+    `dry`: one node is tried, its inputs become operands directly.
 
-    `objects` says why a form of the table cannot have an operation, or None.
+    `objects` returns why a form of the table cannot have an operation, or None.
     """
 
     level: int
@@ -107,7 +107,7 @@ class Writer:
         """One for dry runs, with the same limits."""
         return Writer(self.level, dry=True, objects=self.objects)
 
-    # --- what was entered can be taken back -------------------------------------------------------
+    # --- entries can be rolled back -------------------------------------------------------
 
     def enter(self, table: dict[Any, Any], key: Any, entry: Any) -> None:
         table[key] = entry
@@ -130,7 +130,7 @@ class Writer:
     def scalar(self, kind: OperandType, number: Any) -> Ref:
         assert kind.dtype is not None
         try:
-            with np.errstate(over="ignore"):  # a number beyond a narrow type is its infinity
+            with np.errstate(over="ignore"):  # overflow gives infinity
                 array = np.array(number, kind.dtype)
         except OverflowError:
             raise MappingError(f"{number} does not fit {kind.name}", "X204") from None
@@ -177,8 +177,8 @@ class Writer:
         return operand
 
     def quantization(self, value: ir.Value) -> tuple[float, int] | None:
-        """That of a value. A dry run looks at its neighbourhood only, and anew each time: the graph
-        still changes.
+        """Return the quantization of a value. A dry run only searches near the value, and repeats
+        this each time: the graph still changes.
         """
         if self.dry:
             return quantization(value, set(), _NEAR)
@@ -220,7 +220,7 @@ class Writer:
     # --- operations -------------------------------------------------------------------------------
 
     def operation(self, kind: str, inputs: list[int], outputs: list[int]) -> None:
-        """Appends an operation; MappingError when it is not valid, or needs a higher feature
+        """Append an operation; MappingError when it is not valid, or needs a higher feature
         level.
         """
         subgraph, operation = self.subgraph, Operation(kind, inputs, outputs)
@@ -273,7 +273,9 @@ class Writer:
             raise MappingError(str(e)) from None
 
     def takes_integers(self, node: ir.Node) -> bool:
-        """Whether an operation on the stored integers says this node, which is written then."""
+        """Try to write the node as an operation on the quantized values; return whether there is
+        one.
+        """
         if not any(dequantized(v) is not None for v in node.inputs):
             return False
         try:
@@ -290,7 +292,7 @@ class Writer:
 
 
 def dequantized(value: ir.Value | None) -> ir.Node | None:
-    """The DequantizeLinear that makes a value, behind the Transpose of a filter if there is one."""
+    """Return the DequantizeLinear that produces a value, also through the Transpose of a filter."""
     return maker(made_of(value, "Transpose") or value, "DequantizeLinear")
 
 
@@ -322,8 +324,8 @@ _MOVES = {
 
 
 def quantization(value: ir.Value, plain: set[ir.Value], most: int) -> tuple[float, int] | None:
-    """Scale and zero point with which the stored integers of a value are written or read; None for
-    plain integers.
+    """Return scale and zero point with which the quantized values of a value are written or read;
+    None for plain integers.
 
     Looked for at the value itself, then through operators that only move integers, at `most` so
     many values and readers of one; those of which none has any are entered in `plain`.

@@ -1,4 +1,4 @@
-"""C source that builds a table through NeuralNetworks.h: what an application compiles with the NDK.
+"""C source that builds a table through NeuralNetworks.h, for an application that uses the NDK.
 
 Written, not read.
 
@@ -32,8 +32,8 @@ _API = {1: 27, 2: 28, 3: 29, 4: 30, 5: 31}
 
 
 def write_c(table: Table, out: Output) -> list[Diagnostic]:
-    """Write a table as C source and its large values as a file beside it; nothing that a table says
-    about computing is lost.
+    """Write a table as C source and its large values as a separate file; everything in the table
+    that affects the computation is preserved.
     """
     clean = by_size(table)
     layout = lay_out(clean)
@@ -47,7 +47,7 @@ def write_c(table: Table, out: Output) -> list[Diagnostic]:
 
 
 def identifier(name: str) -> str:
-    """A C identifier made of a file name."""
+    """Return a C identifier for a file name."""
     word = re.sub(r"[^0-9A-Za-z_]", "_", name)
     return word if re.match(r"[A-Za-z]", word) else f"model_{word}"
 

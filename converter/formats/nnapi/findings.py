@@ -1,4 +1,4 @@
-"""What is said about one subgraph of a table, with its places."""
+"""Diagnostics about one subgraph of a table, with their JSON paths."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from converter.formats.nnapi.table import Subgraph
 class Findings(list[Diagnostic]):
     """Diagnostics of one subgraph, whose JSON path in the `file` begins with `prefix`.
 
-    Unless `strict`, only what Android's own validator refuses is kept.
+    Unless `strict`, only errors that Android's own validator reports are kept.
     """
 
     def __init__(
@@ -31,10 +31,10 @@ class Findings(list[Diagnostic]):
         evidence: tuple[str, ...] = (),
         ours: bool = False,
     ) -> None:
-        """A finding at `place`, a JSON path within the subgraph.
+        """Add a finding at `place`, a JSON path within the subgraph.
 
-        `index` is the operand that it is about, `kind` the type of the operation. R105 is about the
-        structure of the graph, R110 about a value. `ours` is what Android does not refuse.
+        `index` is the operand concerned, `kind` the type of the operation. R105 is about the
+        structure of the graph, R110 about a value. `ours`: Android does not report this error.
         """
         if ours and not self.strict:
             return

@@ -1,4 +1,4 @@
-"""How the forms of an NNAPI model are told apart; every file that netconv is given passes here."""
+"""Detection of the forms of an NNAPI model; runs on every file that netconv is given."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def read(path: Path, weights: Path | None) -> Network:
 
 
 def _read_table(path: Path) -> Table:
-    from converter.io.mapped_file import MappedFile  # refuses what is no file
+    from converter.io.mapped_file import MappedFile  # raises for anything but a regular file
 
     if sniff(MappedFile(path).bytes[:4096].tobytes(), path) == "nnapi+blob":
         from converter.formats.nnapi.blob import read_blob
@@ -106,7 +106,7 @@ def side_names(path: Path) -> list[str]:
 
 
 def readable(path: Path, flavour: Flavour) -> bool:
-    """All forms but C source, which the flavour or the suffix chooses."""
+    """Whether the form can be read: all but C source, which the flavour or the suffix selects."""
     return "c" not in flavour.options and (
         "blob" in flavour.options or not path.name.endswith(".nnapi.c")
     )

@@ -1,5 +1,5 @@
-"""JSON objects with every access checked: the right kind of value or a ReadError that names its
-place.
+"""JSON objects with checked access: a value of the right type, or a ReadError that names its
+path.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _MISSING: Any = object()
 
 
 def parse_object(source: MappedFile, file: str) -> dict[str, Any]:
-    """The JSON object in a file; ReadError R103 for anything else, for repeated keys, NaN, and
-    numbers or nesting beyond reason.
+    """Return the JSON object in a file; ReadError R103 for anything else, for repeated keys, NaN,
+    and excessive numbers or nesting.
     """
     data = source.bytes.tobytes()
     try:
@@ -39,16 +39,18 @@ def parse_object(source: MappedFile, file: str) -> dict[str, Any]:
 
 
 def open_pool(table: Path, name: str, where: Where) -> MappedFile | None:
-    """A pool: a plain file name beside the table (R107 otherwise); None when it is missing."""
+    """Open a pool: a plain file name in the folder of the table (R107 otherwise); None when it is
+    missing.
+    """
     if name in ("", ".", "..") or "/" in name or os.sep in name:
         raise unreadable("R107", f"the pool {name!r} is not a file name beside the table", where)
     return open_side_file(table, name, where)
 
 
 class Fields:
-    """One JSON object at a place.
+    """One JSON object and its path.
 
-    Getters mark a key as known; `done` hands over what nobody asked for.
+    Getters mark a key as known; `done` returns the keys that were not read.
     """
 
     def __init__(self, raw: dict[str, Any], file: str, path: str = "") -> None:
@@ -160,7 +162,7 @@ class Fields:
 
 
 def _finite(value: float) -> bool:
-    # a scale is a float32: what does not fit one is as good as infinite
+    # a scale is a float32: a number that overflows it counts as infinite
     return (
         math.isfinite(value) and abs(value) <= 3.4028235677973366e38
         if type(value) is float

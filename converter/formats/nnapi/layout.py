@@ -1,4 +1,4 @@
-"""Where the constants of a new table go: small ones into operandValues, large ones into one pool
+"""The location of the constants of a new table: small ones in operandValues, large ones in one pool
 (NeuralNetworks.h, setOperandValue).
 """
 
@@ -25,8 +25,7 @@ from converter.graph.equal_weights import EqualWeights
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.record import record
 
-# Every value in the pool begins at a multiple of this, so that a mapped pool suits any driver
-# (Android's default request alignment).
+# Alignment of every value in the pool, so that a mapped pool suits any driver
 POOL_ALIGNMENT = 64
 _S = TypeVar("_S", bound=Subgraph)
 
@@ -47,8 +46,8 @@ class Layout:
     )
 
     def pool(self) -> Iterator[Array]:
-        """What makes up the pool: value after value with the gaps between them, each value made
-        only now.
+        """Yield the content of the pool: the values and the gaps between them, each value computed
+        only when it is needed.
         """
         position = 0
         for offset, operand in self.chunks:
@@ -77,8 +76,8 @@ def lay_out(table: Table) -> Layout:
 
 
 def by_size(table: Table) -> Table:
-    """The table with constants that are small or large by their size alone, as NeuralNetworks.h
-    has them: what was read may have placed a small value in a pool.
+    """Return the table with constants stored as small or large by their size alone, as
+    NeuralNetworks.h does; the source may have stored a small value in a pool.
     """
 
     def clean(graph: _S) -> _S:

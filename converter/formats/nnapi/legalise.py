@@ -1,6 +1,6 @@
-"""Rewrites of canonical operators that no operation says at a feature level, by level.
+"""Rewrites, by feature level, of canonical operators that have no operation at that level.
 
-Each says what it gains over the common decomposition, where there is one.
+Each docstring states the advantage over the common decomposition, where there is one.
 """
 
 from __future__ import annotations
@@ -40,13 +40,16 @@ from converter.passes.lite.picking import gather, top_k, truth
 from converter.passes.split_directions import forward_alone
 from converter.passes.unroll import copy_body
 
-# A bound is added and taken away again below level 3: small ones lose nothing that matters.
+# Below level 3 a bound is added and subtracted again: for small bounds the rounding error is
+# irrelevant.
 LARGEST_BOUND = 256.0
 MOST = 4  # axes
 
 
 def rewrites(level: int) -> Rewrites:
-    """Below level 3 some of them trade an operation that is missing for several that are there."""
+    """Return the rewrites for a level. Below level 3 some of them replace a missing operation by
+    several existing ones.
+    """
     found = {**REWRITES, **(BELOW_3 if level < 3 else {}), **(BELOW_4 if level < 4 else {})}
     return with_fewer_axes({("", op): rewrite for op, rewrite in found.items()}, MOST)
 
@@ -77,7 +80,7 @@ def clip(node: ir.Node, b: Builder) -> Value | None:
 
 
 def leaky_relu(node: ir.Node, b: Builder) -> Value:
-    """As PRelu, which is one operation from level 3 on."""
+    """LeakyRelu as PRelu, which is one operation from level 3 on."""
     x = operand(node)
     slope = np.array(
         [attrs_of(node).get("alpha", 0.01)], x.dtype.numpy() if x.dtype else np.float32
@@ -106,7 +109,7 @@ def hard_sigmoid(node: ir.Node, b: Builder) -> Value:
 def hard_swish(node: ir.Node, b: Builder) -> Value:
     """x * (relu6(x + 3) / 6), three operations of level 1 instead of four.
 
-    In this order a large x stays what it is.
+    In this order a large x is preserved exactly.
     """
     x = operand(node)
     return x * (between(b, x + 3, 0, 6) * (1 / 6))

@@ -1,6 +1,6 @@
-"""The lowest feature level that has everything in a table.
+"""The lowest feature level that supports everything in a table.
 
-It follows from operations, argument counts, operand types, and what older levels forbade.
+It follows from operations, argument counts, operand types, and restrictions of older levels.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ _Q8 = OperandType.TENSOR_QUANT8_ASYMM
 
 
 def feature_level(table: Table) -> tuple[int, str]:
-    """The minimal feature level and what needs it ("" at level 1).
+    """Return the minimal feature level and the reason for it ("" at level 1).
 
-    A JSON place with the type of the operation or operand.
+    The reason is a JSON path with the type of the operation or operand.
     """
     # the permission to relax is no operation: a level 1 driver just does not use it
     level, reason = 1, ""
@@ -35,7 +35,7 @@ def feature_level(table: Table) -> tuple[int, str]:
 
 
 def operand_level(operand: Operand) -> int:
-    # a tensor without any dimensions has an unspecified rank, which only level 3 knows
+    # a tensor without dimensions has an unspecified rank, which only level 3 supports
     return max(operand.type.since, 3 if operand.type.is_tensor and not operand.dimensions else 1)
 
 
@@ -65,7 +65,7 @@ def bound_level(binding: Binding, subgraph: Subgraph) -> int:
 def _needs_level_3(binding: Binding, subgraph: Subgraph) -> bool:
     """Restrictions of levels 1 and 2 that level 3 lifted.
 
-    AOSP's validator turns each violation into "needs level 3".
+    AOSP's validator reports each violation as "needs level 3".
     """
     name = binding.spec.name
 
@@ -80,8 +80,7 @@ def _needs_level_3(binding: Binding, subgraph: Subgraph) -> bool:
     ):
         x = one(binding.inputs["input"])
         w = one(binding.inputs.get("filter", binding.inputs.get("weights")))
-        # AOSP multiplies float32 by float32; in convolutions it takes the scale of the input where
-        # the documentation says that of the output
+        # by the documentation, for the output
         bound = one(binding.outputs["output"]) if name == "FULLY_CONNECTED" else x
         return not np.float32(bound.scale) > np.float32(x.scale) * np.float32(w.scale)
     if name == "CONCATENATION" and binding.types["T"] is _Q8:

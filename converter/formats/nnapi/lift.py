@@ -98,7 +98,7 @@ class SubgraphLift:
         layer = self.name(operation.outputs[0]) if operation.outputs else ""
         where = Where(self.file, path=f"operations[{position}]", layer=layer, kind=operation.type)
         if self.refused.intersection(operation.inputs):
-            self.refused.update(operation.outputs)  # behind a refused operation
+            self.refused.update(operation.outputs)  # depends on a refused operation
             return
         origin = {"format": "nnapi", "layer": layer, "type": operation.type, "where": where.path}
         try:
@@ -129,7 +129,7 @@ class SubgraphLift:
         return self.lift(operation, bind(operation, self.subgraph))
 
     def lift(self, operation: Operation, binding: Binding) -> list[ir.Value]:
-        """The results of an operation as they are stored."""
+        """Return the results of an operation in their storage type."""
         return self.stored(operation, MAPPING.table.lift(self.reading(binding)))
 
     def reading(self, binding: Binding) -> Reading:
@@ -147,7 +147,9 @@ class SubgraphLift:
         return stored
 
     def settle(self, operation: Operation, results: Sequence[ir.Value]) -> None:
-        """What the table states where the data decide how long results are."""
+        """Use the dimensions that the table states where the size of a result depends on the
+        data.
+        """
         if operation.type in DATA_DEPENDENT:
             for value, index in zip(results, operation.outputs, strict=False):
                 if shape_of(value) is None:

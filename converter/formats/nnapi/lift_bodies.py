@@ -1,4 +1,4 @@
-"""IF and WHILE: their subgraphs become bodies of If and Loop, which read what is around them."""
+"""IF and WHILE: their subgraphs become bodies of If and Loop, which capture outer values."""
 
 from __future__ import annotations
 

@@ -29,15 +29,14 @@ from converter.mapping.lifting import refuse
 from converter.passes.channels_last import boundary_permutation
 from converter.passes.pipeline import run_passes
 
-LEVELS = (1, 2, 3, 4, 6, 7)  # level 5 has no operation of its own
+LEVELS = (1, 2, 3, 4, 6, 7)  # level 5 added no operation
 Written = tuple[Table, list[Diagnostic]]  # and warnings
 
 
 def write_model(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
-    """Writes `.nnapi.json`, `.nnapi` (+blob) or `.nnapi.c` (+c); returns warnings.
-
-    UnsupportedError lists everything that cannot be expressed up to the level asked for; nothing is
-    written then.
+    """Write `.nnapi.json`, `.nnapi` (+blob) or `.nnapi.c` (+c); return warnings. Raises
+    UnsupportedError with everything that cannot be expressed up to the requested level; then
+    nothing is written.
     """
     notes: list[Diagnostic] = []
     plain = not {"blob", "c"} & flavour.options.keys()  # then the suffix names the form
@@ -68,13 +67,13 @@ def lower(
     records: bool = True,
     objects: Objection | None = None,
 ) -> Table:
-    """A valid Table of the lowest feature level that has everything, at most `limit`;
-    UnsupportedError with all that has no counterpart.
+    """Return a valid Table of the lowest possible feature level, at most `limit`; raises
+    UnsupportedError with all nodes that cannot be written.
 
-    `records`: the file has a place for notes that inputs and outputs are stored otherwise than in
-    the source. `io_layout` "" is "native" then, or as the table stored them from which the model
-    was read; without a place for notes it is "keep". `objects` says which operations the form in
-    which the table is written cannot have.
+    `records`: the file can store notes on inputs and outputs whose layout differs from the source.
+    `io_layout` "" then means "native", or the layout of the table from which the model was read;
+    without such notes it means "keep". `objects` determines which operations the written form does
+    not support.
     """
     search = Search(model, Ends.of(model, io_layout, records), objects)
     table, warnings, shapes = search.lowest(limit)
@@ -98,9 +97,9 @@ def lower(
 
 @record
 class Search:
-    """The way to the lowest feature level of a model.
+    """The search for the lowest feature level of a model.
 
-    What a level expresses, every newer level does.
+    A newer level supports everything that an older one does.
     """
 
     model: Network
@@ -122,7 +121,7 @@ class Search:
         return *self._between(graph, newest), shapes
 
     def _between(self, graph: ir.Model, newest: Written) -> Written:
-        """By halves; the first level has been tried."""
+        """Bisect the levels; the first level has been tried."""
         best, needed = newest, feature_level(newest[0])[0]
         levels = [level for level in LEVELS[1:] if level < needed]
         while levels:
@@ -172,10 +171,10 @@ def count(table: Table, kind: str) -> int:
 def at_level(
     model: Network, graph: ir.Model, writer: Writer, ends: Ends, hurry: bool = False
 ) -> Written:
-    """The table with operations of the writer's level, and warnings; UnsupportedError when
-    something needs more, in a hurry at the first of it.
+    """Return the table with operations of the writer's level, and warnings; UnsupportedError if a
+    node needs a higher level, when in a hurry at the first such node.
 
-    The graph is used up.
+    The graph is consumed.
     """
     context = Level(model, ends=ends, dry=writer.fresh(), on_failure=give_up if hurry else None)
     run_passes(AT_LEVEL, graph, context)
@@ -193,7 +192,7 @@ def refuse_invalid(findings: list[Diagnostic]) -> None:
 
 
 def write_graph(graph: ir.Graph, writer: Writer) -> None:
-    """All operands and operations of the main graph."""
+    """Write all operands and operations of the main graph."""
     subgraph = writer.subgraph
     for value in graph.inputs:
         try:
@@ -233,7 +232,7 @@ def output(writer: Writer, value: ir.Value) -> int:
 
 
 def copied(writer: Writer, source: Ref, target: Ref, operand: Operand) -> None:
-    """An operation that changes nothing, of the lowest level that the type has."""
+    """Write an operation that copies a value, of the lowest level that supports the type."""
     integer = operand.type is OperandType.TENSOR_INT32
     if operand.type is OperandType.TENSOR_BOOL8:
         writer.operation("LOGICAL_AND", [source.index, source.index], [target.index])

@@ -1,4 +1,4 @@
-"""What operand tables know about operators."""
+"""Operators of operand tables and their limits."""
 
 from __future__ import annotations
 

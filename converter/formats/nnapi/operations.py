@@ -1,12 +1,12 @@
-"""What operations there are, and which signature a given operation uses:
-`schemas/nnapi/operations.json` as values.
+"""All operations, and the signature that a given operation uses: `schemas/nnapi/operations.json` as
+values.
 
-`bind` gives every operand of an operation the name that its signature has for it, so that nobody
-counts positions:
+`bind` gives every operand of an operation the name that its signature has for it, so that no code
+depends on positions:
 
     binding = bind(operation, subgraph)
-    binding.inputs["filter"], binding.inputs["stride_width"]      operand indexes, None where left
-                                                                  out, a list where repeated
+    binding.inputs["filter"], binding.inputs["stride_width"]      operand indexes, None where
+                                                                  omitted, a list where repeated
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class Binding:
 
 
 class NoMatch(MappingError):
-    """No signature fits: the reason of the one that came closest, and its place ("inputs[3]")
-    within the operation.
+    """No signature matches: the reason for the closest one, and its path ("inputs[3]") within the
+    operation.
     """
 
     def __init__(self, message: str, place: str = "", allowed: Sequence[int] = ()) -> None:
@@ -120,8 +120,8 @@ def _document() -> dict[str, Any]:
 
 @functools.cache
 def operations() -> dict[str, OperationSpec]:
-    """All operations by name, in the order of their codes; OEM_OPERATION, which has no signature,
-    is not among them.
+    """Return all operations by name, in the order of their codes, except OEM_OPERATION, which has
+    no signature.
     """
     return {name: _spec(name, item) for name, item in _document()["operations"].items()}
 
@@ -146,8 +146,8 @@ def is_operation(name: str) -> bool:
 
 
 def nearest(name: str) -> str:
-    """A hint at the nearest known operation, to be appended to a message; empty when nothing is
-    near.
+    """Return a hint at the nearest known operation, to be appended to a message; empty if there is
+    none.
     """
     close = closest(name.upper()[:64], operations())
     return f"; did you mean {close}?" if close else ""
@@ -212,7 +212,7 @@ Types = tuple[OperandType, ...]
 
 @functools.lru_cache(4096)
 def _bind(name: str, inputs_have: Types, outputs_have: Types) -> Binding:
-    """The binding of an operation with operands of these types; it says their positions."""
+    """Return the binding of an operation with operands of these types: their positions."""
     spec = operations().get(name)
     if spec is None:
         raise NoMatch(f"{name} has no signature that netconv knows")
@@ -330,8 +330,8 @@ def _named(arguments: tuple[Argument, ...], pairs: Pairs) -> dict[str, Bound]:
 
 
 def arguments_of(binding: Binding) -> Iterator[tuple[str, Argument, int]]:
-    """Every operand of a bound operation: its place ("inputs[2]"), its argument, its operand
-    index.
+    """Yield, for every operand of a bound operation, its path ("inputs[2]"), its argument, its
+    operand index.
     """
     for side, arguments, bound in (
         ("inputs", binding.signature.inputs, binding.inputs),

@@ -1,5 +1,5 @@
-"""The passes that make a graph sayable in operations: those that are run once, and those that are
-run for a feature level, on a copy.
+"""The passes that legalize a graph for NNAPI: those that run once, and those that run for a feature
+level, on a copy.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ class Ends:
 
 @record
 class Whole(Context):
-    """What is done whatever the level is. `shapes` are those of inputs and outputs that are stored
-    with others, once they are known.
+    """The passes that do not depend on the level. `shapes` are those of inputs and outputs that are
+    stored with other shapes, once they are known.
     """
 
     ends: Ends = field(default_factory=lambda: Ends("keep", False))
@@ -93,8 +93,8 @@ class Whole(Context):
 
 @record
 class Level(Whole):
-    """One attempt: a writer of the level that writes nothing, and `on_failure` for nodes that
-    nothing rewrites.
+    """One attempt: a writer of the level that writes nothing, and `on_failure` for nodes without a
+    rewrite.
     """
 
     dry: Writer = field(default_factory=lambda: Writer(1))
@@ -106,9 +106,8 @@ class Level(Whole):
 
 
 def _plain(weight: ir.Value) -> bool:
-    """Whether a computed constant is stored as its numbers.
-
-    Quantised weights that are only moved may stay quantised, but for recurrent layers.
+    """Whether a computed constant is stored as real numbers. Quantized weights that are only moved
+    may stay quantized, except for recurrent layers.
     """
     producer = weight.producer()
     return (producer is not None and producer.op_type not in _MOVING) or any(
@@ -117,8 +116,8 @@ def _plain(weight: ir.Value) -> bool:
 
 
 def _countable(node: ir.Node) -> bool:
-    """Whether a loop has a known number of turns that all fit, or counts by itself, or a choice has
-    a known condition.
+    """Whether a loop has a known iteration count within the limit, or a Loop has no count at all,
+    or a branch has a known condition.
     """
     if node.op_type == "If" or node.inputs[0] is None:
         return node.op_type == "Loop" or known(node.inputs[0]) is not None
@@ -128,9 +127,9 @@ def _countable(node: ir.Node) -> bool:
 
 
 def out_of_order(node: ir.Node) -> bool:
-    """Whether the order of axes may have made a node of a kind that is not there.
+    """Whether a change of axis order may have created a node of a type without operation.
 
-    Whole numbers and truth values have no Transpose, and a TopK looks along the last axis.
+    Integers and booleans have no Transpose, and TopK uses the last axis.
     """
     whole = (ir.DataType.INT32, ir.DataType.INT64, ir.DataType.BOOL)
     turned = node.op_type == "Transpose" and node.outputs[0].dtype in whole
@@ -138,9 +137,7 @@ def out_of_order(node: ir.Node) -> bool:
 
 
 def give_up(node: ir.Node) -> None:
-    """Raises for a node that nothing rewrites; Reshapes may still be joined, and constants
-    computed.
-    """
+    """Raise for a node without a rewrite; Reshapes may still be merged, and constants folded."""
     if (
         node.op_type not in RESHAPES
         and any(o.uses() or o.is_graph_output() for o in node.outputs)
@@ -150,9 +147,8 @@ def give_up(node: ir.Node) -> None:
 
 
 def refused(node: ir.Node, dry: Writer) -> bool:
-    """Whether the node by itself cannot be written at the level of `dry`.
-
-    A dry run of the same code that writes.
+    """Whether the node cannot be written at the level of `dry`, by a dry run of the code that
+    writes it.
     """
     if node.op_type in HANDLERS and not node.domain and highest_rank(node) > MOST:
         return True
@@ -162,7 +158,7 @@ def refused(node: ir.Node, dry: Writer) -> bool:
     if kind == "QuantizeLinear" and part_of(x, dry):
         return False
     if kind == "MaxPool" and x is not None and x.dtype in BYTES and rank_of(x) == MOST:
-        # the scale, which the operation keeps, is known when what comes before is written
+        # the scale, which the operation keeps, is known when the operators before it are written
         return False
     mark = dry.mark()
     try:
@@ -175,7 +171,7 @@ def refused(node: ir.Node, dry: Writer) -> bool:
 
 
 def part_of(value: ir.Value | None, like: Writer) -> bool:
-    """Whether what makes `value` gives integers itself, so that their QuantizeLinear needs no
+    """Whether the producer of `value` gives integers itself, so that their QuantizeLinear needs no
     operation.
     """
     producer = producer_of(value)

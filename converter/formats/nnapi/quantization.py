@@ -1,4 +1,4 @@
-"""Stored integers, and the real numbers that they stand for: (stored - zero point) * scale."""
+"""Quantized values and their real numbers: (stored - zero point) * scale."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DATA_TYPES = {
 
 
 def operand_quantization(operand: Operand) -> Quantization | None:
-    """Scale and zero point of an operand whose integers stand for real numbers."""
+    """Return scale and zero point of a quantized operand."""
     if (channel := operand.channel_quant) is not None:
         return Quantization(tuple(channel.scales), axis=channel.dim)
     if not operand.scale or operand.type not in QUANTISED | {T.TENSOR_INT32}:

@@ -1,11 +1,11 @@
 """The nodes of an NNAPI model: a Table of operands and operations, as the HAL structures have them
 (types.hal 1.0, `Model`).
 
-A table that was read keeps what the file said (locations, consumer counts, unknown keys, pools) so
-that writing it again gives the same JSON values and pool bytes. A table built by a lowering leaves
-`lifetime`, `consumers`, `location` and `feature_level` as None: the writer computes them
-(`layout.py`). Values are numpy arrays, zero-copy views of the mapped file when read, or weights
-of the graph.
+A table that was read keeps the content of the file (locations, consumer counts, unknown keys,
+pools) so that writing it again gives the same JSON values and pool bytes. A table built by a
+lowering leaves `lifetime`, `consumers`, `location` and `feature_level` as None: the writer computes
+them (`layout.py`). Values are numpy arrays, zero-copy views of the mapped file when read, or
+weights of the graph.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ class OperandType(enum.IntEnum):
 
     @property
     def is_oem(self) -> bool:
-        """Driver-defined: the length of a value says nothing about its dimensions."""
+        """Driver-defined: the length of a value is independent of its dimensions."""
         return self in (OperandType.OEM, OperandType.TENSOR_OEM_BYTE)
 
 
 class Lifetime(enum.IntEnum):
-    """Where the value of an operand lives; the numbers are those of the HAL."""
+    """The location of an operand's value; the numbers are those of the HAL."""
 
     TEMPORARY_VARIABLE = 0
     MODEL_INPUT = 1
@@ -125,8 +125,8 @@ class Operand:
     `value` is the constant (None for everything else); `subgraph` the index into `Table.referenced`
     of a SUBGRAPH operand; `boundary` belongs to model inputs and outputs: `{"permutation": [0, 2,
     3, 1]}` means operand axis i is axis permutation[i] of the tensor that the source model had,
-    `{"shape": [2, 1, 3, 4, 5]}` what shape that tensor had, with more dimensions. `extra` holds
-    keys that are not ours, `omitted` the keys of ours that the file left out.
+    `{"shape": [2, 1, 3, 4, 5]}` gives the shape of that tensor, with more dimensions. `extra` holds
+    unknown keys, `omitted` the known keys that are absent from the file.
     """
 
     type: OperandType
@@ -157,7 +157,9 @@ class Operand:
 
     @property
     def nbytes(self) -> int | None:
-        """Bytes of a value of this operand; None when the dimensions or the type do not say."""
+        """Return the number of bytes of a value of this operand; None if dimensions or type do not
+        determine it.
+        """
         count, dtype = self.elements, self.type.dtype
         return (
             None if count is None or dtype is None or self.type.is_oem else count * dtype.itemsize
@@ -223,7 +225,7 @@ class Subgraph:
         return len(self.operands) - 1
 
     def consumers(self) -> list[int]:
-        """For each operand how often it appears among the inputs of operations, repetitions
+        """Return, for each operand, the number of times it is an input of operations, repetitions
         counted; model outputs do not count.
         """
         counts = [0] * len(self.operands)
@@ -234,8 +236,8 @@ class Subgraph:
         return counts
 
     def lifetimes(self) -> list[Lifetime]:
-        """Lifetime of each operand: as stated, else what its value, its place in `inputs`/`outputs`
-        and its writers make it.
+        """Return the lifetime of each operand: as stated, or derived from its value, its occurrence
+        in `inputs`/`outputs` and its producers.
         """
         computed = [Lifetime.NO_VALUE] * len(self.operands)
         for indexes, lifetime in (
@@ -282,7 +284,7 @@ class Stored:
 
 @dataclass(slots=True)
 class Table(Subgraph):
-    """The main subgraph and what belongs to the whole model.
+    """The main subgraph and the properties of the whole model.
 
     `relaxed`: float32 may be computed as float16.
     """

@@ -1,8 +1,8 @@
-"""Whether a table is a valid NNAPI model: what Android's validator checks, and more.
+"""Validation of an NNAPI table: the checks of Android's validator, and more.
 
-Android does not look at the dimensions of results, at operands without value in required places, at
-most relations between shapes, or at the values of scalars; a driver then fails or computes
-something else. All findings of a table are returned, in the order of its subgraphs.
+Android does not check the dimensions of results, required operands without value, most relations
+between shapes, or the values of scalars; a driver then fails or computes something else. All
+findings of a table are returned, in the order of its subgraphs.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from converter.formats.nnapi.validate_structure import (
 def validate(
     table: Table, file: str = "", strict: bool = True, shapes: bool = True
 ) -> list[Diagnostic]:
-    """Every finding about a table; an empty list means that it is valid.
+    """Return all findings about a table; an empty list means that it is valid.
 
-    Codes are R105 for the structure of the graph and R110 for values, places JSON paths in `file`
-    such as `operations[3].inputs[1]`. Works on tables that were read and on new ones. Unless
-    `strict`: what Android's own validator refuses. `shapes`: whether the dimensions of results are
-    looked at, too, which takes as long as reading the table.
+    Codes are R105 for the structure of the graph and R110 for values; locations are JSON paths in
+    `file` such as `operations[3].inputs[1]`. Works on tables that were read and on new ones. Unless
+    `strict`, only the errors of Android's own validator are reported. `shapes`: whether to check
+    the dimensions of results too, which takes as long as reading the table.
     """
     findings: list[Diagnostic] = []
     for prefix, subgraph in table.subgraphs():

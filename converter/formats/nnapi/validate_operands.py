@@ -1,4 +1,4 @@
-"""What is said about one operand by itself: dimensions, value, quantization, location."""
+"""Checks of a single operand: dimensions, value, quantization, location."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def check_operands(
 
 
 class _Check:
-    """The checks of one operand; values of its own are R110, how it fits the table is R105."""
+    """The checks of one operand; errors of its value are R110, errors of its use in the table
+    R105.
+    """
 
     def __init__(self, operand: Operand, lifetime: Lifetime, index: int, found: Findings) -> None:
         self.operand, self.lifetime, self.index, self.found = operand, lifetime, index, found

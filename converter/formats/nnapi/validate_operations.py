@@ -1,4 +1,4 @@
-"""What is said about one operation: signature, ranks, values, quantization, subgraphs."""
+"""Checks of a single operation: signature, ranks, values, quantization, subgraphs."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from converter.formats.nnapi.table import (
 # Scales are float32 products; AOSP's kernels accept this relative difference between the scale of
 # a bias and input * filter.
 _BIAS_TOLERANCE = 1e-4
-# Where Android's own validator looks at the rank of the first input, and at scales that must be
-# alike.
+# Operations for which Android's own validator checks the rank of the first input, and scales that
+# must be equal
 _RANKED = """
     ADD CAST CHANNEL_SHUFFLE CONCATENATION CONV_2D DEQUANTIZE DIV FLOOR FULLY_CONNECTED
     L2_NORMALIZATION LOCAL_RESPONSE_NORMALIZATION LOGISTIC MEAN MIRROR_PAD MUL PAD PAD_V2 REDUCE_ALL
@@ -53,7 +53,7 @@ _TOGETHER = (
 def check_operations(
     table: Table, subgraph: Subgraph, lifetimes: list[Lifetime], found: Findings
 ) -> list[int]:
-    """The numbers of the operations about which nothing was found."""
+    """Return the indices of the operations without findings."""
     sound = []
     for i, operation in enumerate(subgraph.operations):
         before = len(found)
@@ -66,16 +66,16 @@ def check_operations(
 def check_operation(
     table: Table, lifetimes: list[Lifetime], found: Findings, operation: Operation, place: str = ""
 ) -> Binding | None:
-    """The checks of one operation by itself, and its signature if it has one.
+    """Check one operation, and its signature if it has one.
 
-    Ranks, missing values, scalars and scales are looked at where the findings are strict: Android's
-    own validator lets nearly all of them pass.
+    Ranks, missing values, scalars and scales are only checked strictly: Android's own validator
+    accepts nearly all of them.
     """
     return _Check(table, lifetimes, found, operation, place).run()
 
 
 class _Check:
-    """The checks of one operation; they share its place and operands."""
+    """The checks of one operation; they share its path and operands."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class _Check:
         return binding
 
     def _given(self, name: str, side: str = "inputs") -> Operand | None:
-        """The operand of an argument, unless it is left out or repeated."""
+        """The operand of an argument, unless it is omitted or repeated."""
         index = getattr(self.binding, side).get(name)
         return self.operands[index] if isinstance(index, int) else None
 
@@ -152,7 +152,7 @@ class _Check:
             self.add(place, message, index)
 
     def _first(self, place: str, argument: Argument, index: int) -> None:
-        """What Android's own validator checks beside the types."""
+        """Check the conditions of Android's own validator other than types."""
         name, given = self.binding.spec.name, self.lifetimes[index] is not Lifetime.NO_VALUE
         if place == "inputs[0]" and name in _RANKED.split() and given:
             self._rank(place, argument, index)
@@ -223,7 +223,7 @@ class _Check:
             self.add("outputs[0]", message, self.operation.outputs[0], "R110")
 
     def _cells(self) -> None:
-        """Which optional operands of LSTM cells must come together."""
+        """Check which optional operands of LSTM cells must be given together."""
         inputs = self.binding.inputs
         for prefix in ("", "fw_", "bw_"):
             if f"{prefix}cell_to_forget_weights" not in inputs:

@@ -1,8 +1,8 @@
-"""Whether results have the dimensions that a table states: the graph's inference says them.
+"""Comparison of the result dimensions in a table with those that shape inference determines.
 
 Each operation is lifted on operands of the dimensions that the table states, so that one wrong
-number is one finding. What the graph leaves open stays unjudged, and so does what netconv cannot
-express. Three things it does not say:
+number is one finding. Dimensions that inference cannot determine are not checked, nor are
+operations that netconv cannot express. Three things are not checked here:
 
 * sizes of coordinates (`SIZES`): the operators that find boxes take the coordinates one by one, and
   would not notice more of them than there are
@@ -27,7 +27,7 @@ from converter.formats.nnapi.table import Dimensions, Lifetime, Operation, Subgr
 from converter.graph.build import new_model
 from converter.mapping.conversion_errors import CONVERSION_ERRORS, code_message_help
 
-# operation, argument: what its last dimension is
+# operation, argument: meaning of its last dimension
 SIZES = {
     ("AXIS_ALIGNED_BBOX_TRANSFORM", "rois"): 4,
     ("AXIS_ALIGNED_BBOX_TRANSFORM", "image_info"): 2,
@@ -44,14 +44,14 @@ SIZES = {
 
 
 def check_shapes(subgraph: Subgraph, operations: Sequence[int], found: Findings) -> None:
-    """The shapes of these operations, given by number; of the others nothing can be said."""
+    """Check the shapes of the operations with these indices; the others cannot be checked."""
     lifting = _ShapeLift(subgraph, found)
     for position in operations:
         lifting.check(position)
 
 
 class _ShapeLift(SubgraphLift):
-    """Operations are lifted one by one, on what the table states of their operands."""
+    """Lifts operations one by one, on operands with the dimensions that the table states."""
 
     def __init__(self, subgraph: Subgraph, found: Findings) -> None:
         super().__init__(subgraph, new_model()[1], "")
@@ -111,7 +111,7 @@ def _check_sizes(operation: Operation, binding: Binding, subgraph: Subgraph) -> 
 
 
 def dimensions(value: ir.Value) -> Dimensions:
-    """The inferred shape as a table has it: a tensor has an axis at least."""
+    """Return the inferred shape in a table's form: a tensor has at least one axis."""
     if value.shape is None:
         return None
     return [d if isinstance(d, int) else 0 for d in value.shape] or [1]

@@ -1,4 +1,4 @@
-"""What is said about the structure of a table: indexes, roles, order of execution, references."""
+"""Checks of the structure of a table: indexes, roles, order of execution, references."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from converter.formats.nnapi.table import Lifetime, Subgraph, Table
 
 
 def check_structure(table: Table, file: str = "") -> None:
-    """ReadError when an index leads nowhere or nothing writes an output.
-
-    Such a table has no meaning at all.
+    """Raise ReadError if an index is out of range or an output has no producer. Such a table has no
+    meaning.
     """
     findings: list[Diagnostic] = []
     for prefix, subgraph in table.subgraphs():
@@ -29,9 +28,8 @@ def check_structure(table: Table, file: str = "") -> None:
 
 
 def check_indexes(subgraph: Subgraph, found: Findings) -> bool:
-    """Every list has entries, and every index an operand.
-
-    False where an index has none: then nothing else can be judged.
+    """Check that every list has entries, and that every index has an operand. Return False if an
+    index has none: then nothing else can be checked.
     """
     n, before = len(subgraph.operands), len(found)
     for place, indexes in _lists(subgraph):
@@ -50,7 +48,7 @@ def check_indexes(subgraph: Subgraph, found: Findings) -> bool:
 
 
 def _lists(subgraph: Subgraph) -> Iterator[tuple[str, list[int]]]:
-    """All lists of operand indexes with their places."""
+    """Yield all lists of operand indexes with their paths."""
     yield "inputIndexes", subgraph.inputs
     yield "outputIndexes", subgraph.outputs
     for i, operation in enumerate(subgraph.operations):

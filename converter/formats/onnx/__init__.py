@@ -1,16 +1,16 @@
-"""ONNX files of every opset: reading and writing are normalisation, not mapping.
+"""ONNX files of every opset: reading and writing are normalization, not mapping.
 
 format.py               ONNX as a format
-detect.py               an ONNX file told from other protobufs
+detect.py               detection of ONNX files among other protobufs
 wire.py                 large tensors cut out of a file before it is parsed
 codec.py                bytes to and from ModelProto, weights mapped and streamed
 attributes.py, types.py attributes and types as Python values
-schema.py               what onnx's schemas say about a node
+schema.py               checks of nodes against onnx's schemas
 op.py                   a node of a file on its way into the graph, and the tables that rewrite it
 order.py                nodes in an order in which every name is written before it is read
 lift.py, lower.py       a file's graph to and from the shared graph
 lift_bodies.py          If, Loop and Scan
-scope.py                what names stand for while a graph is read
+scope.py                the values of names while a graph is read
 boundary.py             inputs and outputs
 canonical.py            one spelling where ONNX allows several
 canonicalize.py         graphs that a program built, read like a file
@@ -19,10 +19,10 @@ ai_onnx_ml.py           classical machine learning
 microsoft.py            com.microsoft: the table of its operators
 microsoft_attention.py, microsoft_cache.py, microsoft_blocks.py  attention, its cache, fused
                                                                  operators
-microsoft_quantised.py, microsoft_weights.py, microsoft_recurrent.py  quantised operators, weights
+microsoft_quantised.py, microsoft_weights.py, microsoft_recurrent.py  quantized operators, weights
                                                                       and LSTM
-loadable.py             the spelling that onnxruntime loads
-onnxruntime_kernels.py  which types its kernels have
+loadable.py             the form that onnxruntime loads
+onnxruntime_kernels.py  the types that its kernels support
 pipeline.py             the passes before lowering, in order
 legalise.py             a graph that those kernels execute
 """

@@ -1,5 +1,5 @@
-"""ai.onnx.ml, the operators of classical machine learning: what standard operators say is written
-with them, the rest is kept as it is.
+"""ai.onnx.ml, the operators of classical machine learning: rewritten with standard operators where
+possible, else kept as they are.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _MAPS = ("ZipMap", "CastMap", "DictVectorizer")
 
 
 def lift_classical(op: Op, b: Builder) -> Results:
-    """The standard operators in the place of one of ai.onnx.ml, or the operator itself, which only
-    ONNX can carry on.
+    """Return the standard operators for one of ai.onnx.ml, or the operator itself, which only ONNX
+    can preserve.
     """
     if op.kind in _MAPS:
         raise MappingError(
@@ -50,7 +50,9 @@ def kept(graph: ir.Graph) -> bool:
 
 
 def _kept(op: Op, b: Builder) -> Sequence[Value]:
-    """With the shapes that onnx's inference does not give: one row for each sample."""
+    """Keep the operator, with the shapes that onnx's inference does not give: one row for each
+    sample.
+    """
     results = b.ops(
         op.kind, *op.inputs, domain=DOMAIN, outputs=len(op.outputs), names=op.outputs, **op.attrs
     )
@@ -94,7 +96,7 @@ def binarizer(op: Op, b: Builder) -> Results:
 
 @ROWS.always("ArrayFeatureExtractor")
 def array_feature_extractor(op: Op, b: Builder) -> Results:
-    """Columns; a vector is one row."""
+    """Select columns; a vector is treated as one row."""
     if op.x.dtype == ir.DataType.STRING:
         return None
     x = b.Unsqueeze(op.x, [0]) if op.rank(0) == 1 else op.x
@@ -103,7 +105,7 @@ def array_feature_extractor(op: Op, b: Builder) -> Results:
 
 @ROWS.always("FeatureVectorizer")
 def feature_vectorizer(op: Op, b: Builder) -> Results:
-    """The columns of all inputs beside each other."""
+    """Concatenate the columns of all inputs."""
     if any(op.rank(i) != 2 for i in range(len(op.inputs))):
         return None
     return b.Concat(*(_real(b, op.need(i)) for i in range(len(op.inputs))), axis=1)
@@ -120,7 +122,7 @@ def one_hot_encoder(op: Op, b: Builder) -> Results:
 
 @ROWS.always("Imputer")
 def imputer(op: Op, b: Builder) -> Results:
-    """Numbers that stand for absent ones are replaced, column by column."""
+    """Replace missing numbers by constants, column by column."""
     x, values = op.x, _numbers(op, "imputed_value_floats")
     if x.dtype != ir.DataType.FLOAT or not values.size:
         return None

@@ -27,10 +27,9 @@ def decode(a: onnx.AttributeProto, bound: Attributes, weights: Weights) -> Any:
     """Numbers, str, lists of them, onnx_ir tensors; graphs, sparse tensors and types as protobufs.
     None: not set.
 
-    `bound` are the attributes of the function call around, which a reference (`ref_attr_name`)
-    names.
+    `bound` are the attributes of the enclosing function call, to which `ref_attr_name` refers.
     """
-    if not isinstance(a.name, str):  # protobuf hands out bytes for what is no text
+    if not isinstance(a.name, str):  # protobuf gives bytes for invalid UTF-8
         raise MappingError(f"the name {a.name!r} of an attribute is not valid UTF-8", "R103")
     if a.ref_attr_name:
         return bound.get(a.ref_attr_name)
@@ -62,7 +61,7 @@ def _text(a: onnx.AttributeProto, data: bytes) -> str:
 
 
 def _guess(a: onnx.AttributeProto) -> int:
-    """The type of an attribute of IR version 1 or 2, which did not say it."""
+    """Return the type of an attribute of IR version 1 or 2, which did not declare it."""
     for field, kind in (
         ("f", _A.FLOAT),
         ("i", _A.INT),

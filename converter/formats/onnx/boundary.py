@@ -22,7 +22,7 @@ STATES = "netconv.states"  # names of inputs with defaults -> of the outputs tha
 
 
 def declare_input(b: Builder, info: onnx.ValueInfoProto) -> ir.Value:
-    """A new input of the graph, typed as far as the file says."""
+    """Declare an input of the graph, typed as far as the file declares it."""
     value = ir.Value(name=b.names.fresh(info.name))
     merge_type(value, info.type)
     value.doc_string = info.doc_string or None
@@ -36,7 +36,7 @@ def declare_input(b: Builder, info: onnx.ValueInfoProto) -> ir.Value:
 def check_constants(
     proto: onnx.GraphProto, own: Mapping[str, ir.Value | None], where: Where
 ) -> None:
-    """Initializers that are declared as inputs too are what the declaration says; ReadError
+    """Check initializers that are also declared as inputs against the declaration; ReadError
     R105.
     """
     for info in proto.input:
@@ -59,7 +59,7 @@ def check_constants(
 
 
 def values_of(graph: ir.Graph) -> list[ir.Value]:
-    """The inputs and initializers of a graph, and what its nodes make."""
+    """Return the inputs and initializers of a graph, and the results of its nodes."""
     made = (o for n in graph for o in n.outputs)
     return [*graph.inputs, *graph.initializers.values(), *made]
 
@@ -67,7 +67,7 @@ def values_of(graph: ir.Graph) -> list[ir.Value]:
 def declare_outputs(
     graph: ir.Graph, outputs: list[ir.Value], proto: onnx.GraphProto, b: Builder
 ) -> None:
-    """Makes values the graph's outputs, under the names that the file gives them."""
+    """Make values the graph's outputs, under the names that the file gives them."""
     taken = {v.name for v in (*outputs, *values_of(graph))}
     bodies = (g for g in all_graphs(graph) if g is not graph)
     inner = {v.name: v for g in bodies for v in values_of(g)}
@@ -90,8 +90,8 @@ def declare_outputs(
 
 
 def check_version(proto: onnx.ModelProto, where: Where) -> None:
-    """Files of a newer version may hold fields that nobody here sees; ReadError R104. Some writers
-    say no version at all.
+    """Check the IR version: newer files may contain unknown fields; ReadError R104. Some writers
+    omit the version.
     """
     if not 0 <= proto.ir_version <= onnx.IR_VERSION:
         raise unreadable(

@@ -21,10 +21,10 @@ from converter.graph.value import Value, known_sizes
 from converter.graph.windows import overhang, same_pads, transposed_pads
 
 ROWS = Rows()
-# (builder of the body, number of the turn, states) -> the next states and what is stacked
+# (builder of the body, number of the iteration, states) -> the next states and the stacked outputs
 _POOLS = ("MaxPool", "AveragePool", "LpPool")
 _WINDOWS = ("Conv", "ConvInteger", "QLinearConv", *_POOLS)
-# what exporters write for "to the end"
+# the values that exporters write for "to the end"
 _TO_THE_END = (np.iinfo(np.int32).max, np.iinfo(np.int64).max)
 
 
@@ -36,7 +36,7 @@ def window(op: Op, b: Builder) -> Results:
     mode = op.take("auto_pad", "NOTSET") or "NOTSET"
     kernel = _kernel(op)
     if mode != "NOTSET" and kernel is None:
-        op.attrs["auto_pad"] = mode  # stays as it is: the pads follow at run time
+        op.attrs["auto_pad"] = mode  # unchanged: the pads are computed at run time
     if mode == "NOTSET" or kernel is None:
         return None
     spatial = len(kernel)
@@ -65,8 +65,8 @@ def window(op: Op, b: Builder) -> Results:
 
 
 def _leaves_two(sizes: Sequence[int | None], kernel: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether the windows along some axis leave two elements or more over. onnxruntime leaves out
-    half of them before the first window of an average.
+    """Whether the windows along some axis leave two or more elements unused. onnxruntime skips half
+    of them before the first window of an average.
     """
     axes = zip(sizes, kernel, strides, strict=True)
     return any(n is not None and overhang(n, k, s, 1, -(-n // s)) < -1 for n, k, s in axes)
@@ -75,7 +75,7 @@ def _leaves_two(sizes: Sequence[int | None], kernel: Sequence[int], strides: Seq
 def explicit(
     b: Builder, kind: str, inputs: Sequence[ir.Value | None], attributes: dict[str, Any]
 ) -> Value:
-    """An operator of one result whose padding is written out; its attributes are taken over."""
+    """Return an operator of one result with explicit padding; its attributes are copied."""
     op = Op(kind, "", OPSET, list(inputs), attributes, [""])
     replaced = ROWS.apply(op, b)
     return replaced if isinstance(replaced, Value) else b.op(kind, *op.inputs, **op.attrs)
@@ -135,7 +135,7 @@ def conv_transpose(op: Op, b: Builder) -> None:
     if mode == "NOTSET" and not wanted:
         return
     if kernel is None or (wanted and None in _sizes(op, len(kernel))):
-        # stays as it is: the pads follow at run time
+        # unchanged: the pads are computed at run time
         op.attrs |= {} if mode == "NOTSET" else {"auto_pad": mode}
         return
     given = op.attr("output_padding") or [0] * len(kernel)
@@ -175,7 +175,7 @@ def mean_variance_normalization(op: Op, b: Builder) -> None:
 
 @ROWS.always("LSTM", "GRU", "RNN")
 def recurrent(op: Op, b: Builder) -> Results:
-    """`layout` 1 has the batch first: turned into layout 0 by Transposes."""
+    """`layout` 1 is batch-major: converted to layout 0 by Transposes."""
     if not op.take("layout", 0):
         return None
     states = (5, 6) if op.kind == "LSTM" else (5,)
@@ -188,7 +188,7 @@ def recurrent(op: Op, b: Builder) -> Results:
 
 @ROWS.always(*REDUCTIONS)
 def no_axes(op: Op, b: Builder) -> None:
-    """Axes from outside that are known to be none are left out."""
+    """Omit an axes input that is known to be empty."""
     axes = op.input(1)
     if axes is not None and shape_of(axes) == (0,):
         op.set_input(1, None)
@@ -196,7 +196,7 @@ def no_axes(op: Op, b: Builder) -> None:
 
 @ROWS.always("OptionalHasElement", "OptionalGetElement")
 def optional(op: Op, b: Builder) -> Results:
-    """Of values that are not optional, or not there."""
+    """Operators on values that are not optional, or absent."""
     x = op.input(0)
     if op.kind == "OptionalHasElement" and x is None:
         return b.const(np.array(False), "absent")
@@ -206,8 +206,8 @@ def optional(op: Op, b: Builder) -> Results:
 
 
 def constant_tensor(op: Op, tensor: Any) -> ir.TensorProtocol:
-    """The tensor of a Constant node, whichever attribute holds it. `tensor` turns a sparse one into
-    a dense one.
+    """Return the tensor of a Constant node, from any of its attributes. `tensor` converts a sparse
+    one to a dense one.
     """
     if len(op.attrs) != 1:
         raise MappingError("Constant needs exactly one attribute", "R105")
@@ -287,8 +287,8 @@ def _extent(b: Builder, value: ir.Value, axis: int) -> Value:
 
 
 def _scan_8(op: Op, b: Builder, lift_body: Any) -> list[Value]:
-    """Scan-8 runs for each sample of a batch (axis 0 of every operand), as long as its length says,
-    zeros behind; an outer Loop does that.
+    """Scan-8 runs for each sample of a batch (axis 0 of every operand), for its given length,
+    padded with zeros; an outer Loop implements that.
     """
     body: onnx.GraphProto = op.attrs["body"]
     count = int(op.attrs["num_scan_inputs"])

@@ -1,4 +1,4 @@
-"""Graphs that a program built, in whatever spelling of ONNX."""
+"""Canonical form of graphs that a program built, in any form that ONNX allows."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from converter.graph.network import Network
 
 
 def canonical_form(model: Network) -> Network:
-    """A model whose graph was built by hand, of any opset and spelling, as reading it from a file
-    would give it; the model itself stays.
+    """Return a model whose graph was built by hand, of any opset and spelling, in the form in which
+    reading it from a file would give it; the model itself is unchanged.
 
-    Raises what reading raises: ReadError, UnsupportedError.
+    Raises the errors of reading: ReadError, UnsupportedError.
     """
     try:
         proto = ir.to_proto(model.ir)

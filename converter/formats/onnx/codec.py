@@ -28,7 +28,7 @@ from converter.io.mapped_file import MappedFile
 
 INLINE_LIMIT = (
     1 << 30
-)  # bytes of weights above which they are written beside the model (protobuf itself ends at 2 GiB)
+)  # bytes of weights above which they get a separate file (protobuf's limit is 2 GiB)
 ALIGNMENT = 64
 _TYPES = {int(t): t for t in ir.DataType if t != ir.DataType.UNDEFINED}
 _STRING = ir.DataType.STRING
@@ -36,12 +36,12 @@ _COMPLEX = (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128)
 
 
 def read_proto(path: Path) -> onnx.ModelProto:
-    """The ModelProto as the file has it, weights included; external data stays a reference."""
+    """Return the ModelProto as in the file, weights included; external data stays a reference."""
     return _parse(MappedFile(path).bytes.tobytes(), path)
 
 
 def write_proto(proto: onnx.ModelProto, path: Path) -> None:
-    """Writes a ModelProto as it is. WriteError when it is beyond protobuf's 2 GiB."""
+    """Write a ModelProto unchanged. WriteError if it exceeds protobuf's limit of 2 GiB."""
     try:
         data = proto.SerializeToString(deterministic=True)
     except (EncodeError, ValueError) as e:
@@ -53,7 +53,7 @@ def write_proto(proto: onnx.ModelProto, path: Path) -> None:
 
 
 def read_onnx(path: Path) -> tuple[onnx.ModelProto, Weights]:
-    """The ModelProto without large weights, and what gives them."""
+    """Return the ModelProto without large weights, and the source of these weights."""
     file = MappedFile(path)
     proto = _parse(skeleton(file.bytes), path)
     if not proto.HasField("graph"):
@@ -98,8 +98,8 @@ def _broken_text(message: Message) -> str | None:
 
 
 class Weights:
-    """The tensors of one file. One map per side file, bounds-checked slices of it, nothing
-    copied.
+    """The tensors of one file: one map per side file, bounds-checked slices of it, without
+    copies.
     """
 
     def __init__(self, model: Path, file: MappedFile | None = None) -> None:
@@ -108,7 +108,7 @@ class Weights:
         self._files: dict[str, MappedFile] = {}
 
     def tensor(self, proto: onnx.TensorProto, place: str = "") -> ir.TensorProtocol:
-        """The tensor behind a TensorProto. ReadError R102 (missing bytes), R103 (sizes), R107
+        """Return the tensor of a TensorProto. ReadError R102 (missing bytes), R103 (sizes), R107
         (outside the folder).
         """
         where = Where(str(self.model), path=place or f"initializer {proto.name}")
@@ -192,7 +192,9 @@ def _from_bytes(
 def _from_fields(
     proto: onnx.TensorProto, dtype: ir.DataType, shape: list[int], where: Where
 ) -> ir.TensorProtocol:
-    """A tensor whose values lie in float_data, int32_data, ...: small ones, as writers use them."""
+    """Return a tensor whose values are in float_data, int32_data, ...: small ones, as writers store
+    them.
+    """
     count = math.prod(shape)
     held = sum(len(getattr(proto, field)) for field in _FIELDS)
     per = 2 if dtype in _COMPLEX else 1
@@ -218,9 +220,9 @@ def write_onnx(
     external: bool | None = None,
     defaults: Mapping[str, Any] | None = None,
 ) -> None:
-    """Writes atomically and deterministically; `model` loses its initializers on the way.
+    """Write atomically and deterministically; `model` loses its initializers on the way.
 
-    `external`: weights in NAME.data beside the model; None: when they exceed INLINE_LIMIT.
+    `external`: weights in NAME.data next to the model; None: when they exceed INLINE_LIMIT.
     `defaults`: values of inputs that need not be fed, by the input's name in the file (initializers
     of the same name, as ONNX has it).
     """

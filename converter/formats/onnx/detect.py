@@ -13,7 +13,7 @@ _FIELDS = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2, 7: 2, 8: 2, 14: 2, 20: 2, 25: 2, 
 
 
 def looks_like_onnx(head: bytes, path: Path) -> bool:
-    """Walks the top-level fields: only ONNX's, with their wire types, and the graph or an opset
+    """Walk the top-level fields: only ONNX's, with their wire types, and the graph or an opset
     import among them.
     """
     size, at, seen = path.stat().st_size, 0, set()

@@ -1,4 +1,4 @@
-"""The ONNX format: the shared graph's own form, so reading and writing are normalisation, not
+"""The ONNX format: the shared graph's own form, so reading and writing are normalization, not
 mapping.
 """
 

@@ -55,12 +55,12 @@ BOUNDARY = {
 
 
 def legalise_for_onnxruntime(model: ir.Model) -> None:
-    """Rewrites in place; afterwards the model has no functions and no extension operator with a
+    """Legalize a model in place; afterwards it has no functions and no extension operator with a
     definition.
     """
     if any(
         n.op_type == "If" for n in all_nodes(model.graph)
-    ):  # to know a condition, and take the branch out, can bring onnxruntime down
+    ):  # determining a condition, and inlining the branch, can crash onnxruntime
         fold(model)
         unroll(model, lambda n: n.op_type == "If")
     names = Names(model)
@@ -76,8 +76,8 @@ def legalise_for_onnxruntime(model: ir.Model) -> None:
 
 
 def legalise_node(node: ir.Node, names: Names) -> None:
-    """Rewrites one operator of ONNX in place, and what comes of it, until there is a kernel or no
-    way is known.
+    """Rewrite one ONNX operator in place, and the resulting operators, until a kernel exists or no
+    rewrite is known.
     """
     table = kernels().get(node.op_type)
     rewrite = DEVIATING.get(node.op_type) or (_without_kernel if table is None else None)
@@ -89,8 +89,8 @@ def legalise_node(node: ir.Node, names: Names) -> None:
 
 
 def narrowed(node: ir.Node) -> str:
-    """The types, as text, that onnxruntime computes in narrower ones, for want of a kernel; ""
-    where it computes in the node's own.
+    """Return, as text, the types that onnxruntime computes in narrower ones, since it has no
+    kernel; "" if it computes in the node's own types.
     """
     kind, inputs, outputs = _types(node)
     if _has_kernel(kind, inputs, outputs):
@@ -111,7 +111,7 @@ def _types(node: ir.Node) -> tuple[str, Types, Types]:
 
 @functools.lru_cache(4096)
 def _has_kernel(kind: str, inputs: Types, outputs: Types) -> bool:
-    """Whether a kernel takes these types, or nothing is known of the operator."""
+    """Whether a kernel supports these types, or nothing is known of the operator."""
     table = kernels().get(kind)
     if table is None:
         return True
@@ -121,8 +121,8 @@ def _has_kernel(kind: str, inputs: Types, outputs: Types) -> bool:
 
 @functools.lru_cache(512)
 def inlined(kind: str) -> bool:
-    """Whether onnxruntime, which has no kernel of its own for an operator, puts in the function
-    that its schema defines.
+    """Whether onnxruntime has no kernel for an operator and inlines the function that its schema
+    defines.
     """
     schema: Any = schema_of(kind)
     return (
@@ -140,8 +140,8 @@ def _without_kernel(node: ir.Node, b: Builder) -> Written:
 
 
 def _takes(kernel: Kernel, types: dict[str, ir.DataType]) -> bool:
-    """onnxruntime itself computes float16 in float, with fewer roundings than Casts around each
-    node would make.
+    """float16 counts as supported: onnxruntime itself computes it in float32, with fewer roundings
+    than Casts around each node would give.
     """
     return all(
         t in kernel[p] or (t == _T.FLOAT16 and _T.FLOAT in kernel[p])
@@ -188,8 +188,8 @@ def _mod(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _pad_every_axis(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Pad without `axes`: moving a Transpose over it, onnxruntime's optimiser takes the amounts for
-    those of all axes.
+    """Pad without `axes`: when moving a Transpose past it, onnxruntime's optimizer treats the
+    amounts as those of all axes.
     """
     if len(node.inputs) < 4:
         return None
@@ -215,14 +215,14 @@ def _lrn(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _mean_variance_normalization(node: ir.Node, b: Builder) -> ir.Value:
-    """The kernel leaves out the 1e-9 of the operator's definition: what does not vary, one number
-    alone for instance, is 0 / 0 then.
+    """The kernel omits the 1e-9 of the operator's definition: constant data, for instance a single
+    number, give 0 / 0 without it.
     """
     return mean_variance_normalization(node, b)
 
 
 def _matmul_of_vector(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Fusing a Transpose into it, onnxruntime's optimiser takes a vector for a matrix."""
+    """When fusing a Transpose into it, onnxruntime's optimizer treats a vector as a matrix."""
     x, y = operand(node), operand(node, 1)
     if rank_of(y) != 1 or rank_of(x) in (None, 1):
         return None
@@ -285,13 +285,13 @@ def _conv_integer(node: ir.Node, b: Builder) -> Written:
 
 
 def _reduction(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Old kernels fail, or reduce, where no axis at all is meant."""
+    """Old kernels fail, or reduce over all axes, if there are no axes."""
     return each_alone(node, b) if reduces_nothing(node) else None
 
 
 def _pool_of_uneven_margins(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Old kernels, where margins count, take those in front for those behind; zeros that are put
-    around before are the same.
+    """Old kernels that count padding use the pads at the start also for the end; an explicit zero
+    Pad before the pool is equivalent.
     """
     x, a = operand(node), attrs_of(node)
     pads = np.array(a.pop("pads", [])).reshape(2, -1)
@@ -311,7 +311,7 @@ def _resize_of_last_axes(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _largest_truth_of_nothing(node: ir.Node, b: Builder) -> ir.Value | None:
-    """The kernel refuses an empty set of truth values."""
+    """The kernel rejects an empty set of booleans."""
     x = operand(node)
     if reduces_nothing(node) or x.dtype != _T.BOOL or 0 not in (shape_of(x) or ()):
         return _reduction(node, b)
@@ -326,9 +326,7 @@ def _cos_of_doubles(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _reversed_nothing(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Old kernels leave out sequences of length 0, which are as they are, like those of length
-    1.
-    """
+    """Old kernels skip sequences of length 0, which are unchanged, like those of length 1."""
     lengths = operand(node, 1)
     array = known(lengths)
     if (array is not None and array.all()) or maker(lengths, "Max") is not None:
@@ -337,13 +335,13 @@ def _reversed_nothing(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _choice_of_truths(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Where has no kernel for truth values; this is the same in logic."""
+    """Where has no kernel for booleans; this is the equivalent logical expression."""
     condition, x, y = (operand(node, i) for i in range(3))
     return (condition & x) | (~condition & y) if x.dtype == _T.BOOL else None
 
 
 def _unpool_to_a_size(node: ir.Node, b: Builder) -> Written:
-    """The kernel takes the places for those of the larger result."""
+    """The kernel interprets the indices as those of the larger result."""
     return max_unpool(node, b) if len(node.inputs) > 2 else None
 
 

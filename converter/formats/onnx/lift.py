@@ -130,8 +130,8 @@ class Lifter:
         return Network(with_sizes(model), "onnx", self.notes, interface=interface)
 
     def drop_replaced(self, graph: ir.Graph, outputs: list[ir.Value]) -> None:
-        """Weights that the file's nodes read and those that stand for them do not: others were
-        made of them. What the file itself does not read stays.
+        """Remove weights that the file's nodes use but their replacements do not: other weights
+        were derived from them. Weights that are unused in the file stay.
         """
         for name, value in list(graph.initializers.items()):
             if value in self.read and not value.uses() and value not in outputs:
@@ -140,7 +140,7 @@ class Lifter:
     def graph(
         self, proto: onnx.GraphProto, scope: Scope, inputs: Sequence[ir.Value] | None = None
     ) -> list[ir.Value]:
-        """Writes a graph; `inputs` are given values for a body (None: the graph declares its own).
+        """Write a graph; `inputs` are given values for a body (None: the graph declares its own).
         Returns the outputs.
         """
         path = scope.path
@@ -174,7 +174,7 @@ class Lifter:
         self.define(scope, name, value, scope.path)
 
     def nodes(self, proto: Any, scope: Scope, path: str) -> Iterator[tuple[str, ir.Value | None]]:
-        """Writes the nodes of a graph or a function; what they define, by name."""
+        """Write the nodes of a graph or a function; return their results by name."""
         ordered = order.sorted_nodes(
             proto, scope.values, lambda m, i: self.refusal("R105", m, f"{path}[{i}]")
         )
@@ -206,7 +206,7 @@ class Lifter:
         return newer is not None
 
     def define(self, scope: Scope, name: str, value: ir.Value | None, path: str) -> None:
-        if not isinstance(name, str):  # protobuf hands out bytes for what is no text
+        if not isinstance(name, str):  # protobuf gives bytes for invalid UTF-8
             raise self.refusal("R103", f"the name {name!r} is not valid UTF-8", path)
         if name in scope.own:
             raise self.refusal("R105", f"the name {name!r} is written twice", path)
@@ -245,7 +245,7 @@ class Lifter:
         except UnsupportedError:
             raise
         except ReadError:
-            # what follows from an operator that could not be read says nothing new
+            # errors that follow from an operator that could not be read are not reported
             if not self.problems:
                 raise
         except InferenceError as e:
@@ -270,7 +270,7 @@ class Lifter:
             raise ReadError(Diagnostic("R110", message, where=where)) from None
         finally:
             b.source = previous
-        # untyped values for what could not be read, so that the remaining nodes are looked at too
+        # untyped values for unreadable operators, so that the remaining nodes are checked too
         return [ir.Value(name=b.names.fresh(o or "unknown")) for o in proto.output]
 
     def translate(
@@ -312,7 +312,7 @@ class Lifter:
         b: Builder,
         path: str,
     ) -> Sequence[ir.Value | None]:
-        """A model-local function: its nodes take the place of the call."""
+        """Inline a model-local function: its nodes replace the call."""
         key = (function.domain, function.name, function.overload)
         if key in self.calls:
             raise self.refusal("R105", f"the function {function.name!r} calls itself", path)
@@ -331,8 +331,8 @@ class Lifter:
         b: Builder,
         path: str,
     ) -> Sequence[ir.Value | None]:
-        """The nodes of the function that is known as `key`; an output that it does not write is
-        None, which a reader of it finds out.
+        """Lift the nodes of the function `key`; an output that it does not write is None, which is
+        an error if it is read.
         """
         given = [*inputs, *[None] * len(function.input)]
         values = dict(zip(function.input, given, strict=False))

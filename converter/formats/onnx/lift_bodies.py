@@ -27,8 +27,8 @@ Hint = Callable[[str, str], str]
 def control_flow(
     graph: Graph, hint: Hint, op: Op, scope: Scope, path: str
 ) -> Sequence[ir.Value | None]:
-    """The results of an operator with bodies; `graph` reads a body, `hint` says what to call its
-    inputs.
+    """Return the results of an operator with bodies; `graph` reads a body, `hint` is the prefix of
+    its inputs' names.
     """
     b = scope.b
 
@@ -57,7 +57,7 @@ def control_flow(
 
 
 def _formal(hint: Hint, proto: onnx.GraphProto, inner: Builder, op: Op) -> list[ir.Value]:
-    """The inputs of a Loop's body: typed as declared, else as the values that come in first."""
+    """Return the inputs of a Loop's body: typed as declared, else as their initial values."""
     given: list[Any] = [None, None, *op.inputs[2:]] if op.kind == "Loop" else []
     made = []
     for i, info in enumerate(proto.input):
@@ -87,8 +87,8 @@ def _check_loop(op: Op, body: ir.Graph) -> None:
 
 
 def with_sizes(model: ir.Model) -> ir.Model:
-    """States of loops whose bodies do not declare a shape have that of what comes in first, where
-    the body gives it back.
+    """Give loop states whose bodies declare no shape that of their initial value, if the body
+    returns the same shape.
     """
     loops = [n for n in all_nodes(model.graph) if n.op_type == "Loop" and not n.domain]
     if all(v.shape is not None for n in loops for body in subgraphs(n) for v in body.inputs[2:]):
@@ -96,6 +96,6 @@ def with_sizes(model: ir.Model) -> ir.Model:
     sized = model.clone()
     try:
         infer_all(sized)
-    except InferenceError:  # of what was only assumed
+    except InferenceError:  # of the assumed shapes
         return model
     return sized

@@ -1,9 +1,9 @@
-"""The spelling that onnxruntime, the engine that ONNX files are for, loads with its default
-options. The meaning stays.
+"""The form of a graph that onnxruntime, the main engine of ONNX files, loads with its default
+options. The semantics stay the same.
 
-What it has no kernel for is computed between Casts or by other operators
-(legalise.py), but for operators that an ONNX file came with: these stay as
-they are. Quantised operators are spelled so that its optimiser gets along with them.
+Operators without a kernel are computed between Casts or by other operators (legalise.py), except
+for operators of an ONNX source: these are unchanged. Quantized operators are written in a form that
+its optimizer handles correctly.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from converter.graph.walk import all_graphs, all_nodes, take_over
 from converter.passes.decompositions import DECOMPOSITIONS
 from converter.passes.legalise import rewritten
 
-# other opsets had another Mod and other ways to name no axis: what the file came with may be loaded
-# where opset 21's is not
+# other opsets had another Mod and other ways to specify no axis: an operator of the source may be
+# loadable where opset 21's is not
 _OTHER_OPSETS = frozenset({"Mod", *REDUCTIONS})
 APART = "__"  # between an extension operator's name and the hash of its body
-# the operators over which onnxruntime's optimiser carries a DequantizeLinear along
+# the operators over which onnxruntime's optimizer carries a DequantizeLinear along
 _CARRIED_OVER = ("MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
 
 
 def make_loadable(graph: ir.Graph, names: Names, notes: list[Diagnostic] | None = None) -> None:
-    """Rewrites a graph and its sub-graphs in place. `notes` hear of what is computed in a narrower
-    type.
+    """Rewrite a graph and its subgraphs in place. Adds to `notes` the operators that are computed
+    in a narrower type.
     """
     for inner in list(all_graphs(graph)):
         for node in list(inner):
@@ -62,8 +62,8 @@ def _came_so(node: ir.Node) -> bool:
 
 
 def _average_pool(node: ir.Node, names: Names) -> None:
-    """onnxruntime's quantised AveragePool knows no dilations, and is made with those that the
-    operator has: ones are left out.
+    """onnxruntime's quantized AveragePool does not support dilations, but copies the operator's:
+    dilations of one are removed.
     """
     if "dilations" not in node.attributes:
         return
@@ -74,16 +74,16 @@ def _average_pool(node: ir.Node, names: Names) -> None:
 
 
 def _depth_to_space(node: ir.Node, names: Names) -> None:
-    """The optimiser of old releases has it move the bytes themselves, for which there is a kernel
-    only when they are unsigned.
+    """The optimizer of old releases applies it to the bytes directly, for which there is only a
+    kernel for unsigned ones.
     """
     if _int8(node.inputs[0]):
         rewritten(node, names, DECOMPOSITIONS["", "DepthToSpace"])
 
 
 def _float_product(node: ir.Node, names: Names) -> None:
-    """Of floats with weights of 8 bits: the optimiser of newer releases would quantise the floats
-    on the fly, to 8 bits as well.
+    """Products of floats with 8-bit weights: the optimizer of newer releases would quantize the
+    floats dynamically, to 8 bits as well.
     """
     if not _came_so(node):
         rewritten(node, names, _product_apart)
@@ -103,11 +103,11 @@ def _product_apart(node: ir.Node, b: Builder) -> ir.Value | None:
     if source is None or x.shape is None or _from_bytes(x):
         return None
     stored, a = constant(source.inputs[0]), attrs_of(source)
-    if source.graph is not node.graph:  # dequantised once, outside of a loop
+    if source.graph is not node.graph:  # dequantized once, outside of a loop
         return None
     if stored is None or stored.ndim != 2 or stored.dtype.name not in ("int8", "uint8"):
         return None
-    if a.get("block_size"):  # as language models have them, whose engine is meant to do that
+    if a.get("block_size"):  # as in language models, whose engine is expected to do that
         return None
     if len(x.shape) != 2:
         y = x @ b.Unsqueeze(weights, [0])
@@ -124,16 +124,16 @@ def _from_bytes(value: ir.Value | None) -> bool:
 
 
 def _quantise(node: ir.Node, names: Names) -> None:
-    """Beside a zero point, `output_dtype` repeats its type: when the optimiser changes the one, it
-    forgets the other.
+    """With a zero point, `output_dtype` repeats its type: the optimizer changes the one without the
+    other.
     """
     if optional(node, 2) is not None:
         node.attributes.pop("output_dtype", None)
 
 
 def _dequantise(node: ir.Node, names: Names) -> None:
-    """The zero point that is implied, 0: without one, what the optimiser quantises anew are
-    unsigned bytes.
+    """Add the implied zero point 0: without it, the optimizer quantizes new values to unsigned
+    bytes.
     """
     dtype, scale = operand(node).dtype, operand(node, 1)
     if dtype not in _NEED_POINT or optional(node, 2) is not None:
@@ -157,15 +157,16 @@ _QUANTISED = {
 
 
 def pair_int8(model: ir.Model, names: Names) -> None:
-    """A pair of QuantizeLinear and DequantizeLinear behind what moves dequantised bytes, in place;
-    the numbers are on its grid already.
+    """Insert a pair of QuantizeLinear and DequantizeLinear after operators that move dequantized
+    bytes, in place; the pair is exact, since the numbers are quantized already.
 
     before:  DequantizeLinear (int8) -> Transpose -> Conv
     after:   DequantizeLinear (int8) -> Transpose -> QuantizeLinear -> DequantizeLinear -> Conv
 
-    onnxruntime's optimiser makes this pair itself, but with an output type that contradicts the
-    zero point that it gives it later. Of products of more than two axes and a bias it makes a Gemm
-    between two Reshapes, and then such a pair: there the bias gets the axes of the products.
+    onnxruntime's optimizer inserts this pair itself, but with an output type that contradicts the
+    zero point that it adds later. It turns products of more than two axes and a bias into a Gemm
+    between two Reshapes, and then adds such a pair; to prevent this, the bias gets the rank of the
+    products.
     """
     nodes = all_nodes(model.graph)
     _expand_all([n for n in nodes if any(_int8(v) for v in n.inputs)], names)
@@ -189,15 +190,17 @@ def pair_int8(model: ir.Model, names: Names) -> None:
 
 
 def _expand_all(nodes: Iterable[ir.Node], names: Names) -> None:
-    """Puts definitions in the places of extension operators: they may begin with one that moves."""
+    """Replace extension operators by their definitions, which may begin with an operator that moves
+    data.
+    """
     for node in nodes:
         if can_expand(node):
             expand(node, names)
 
 
 def name_apart(model: ir.Model) -> None:
-    """Functions of one name and several overloads, of which old releases of onnxruntime see one:
-    all but the first get names of their own, in place.
+    """Rename functions that are overloads of one name, of which old releases of onnxruntime see
+    only one: all but the first get separate names, in place.
     """
     first: dict[tuple[str, str], str] = {}
     for domain, name, overload in sorted(model.functions):
@@ -213,7 +216,7 @@ def name_apart(model: ir.Model) -> None:
 
 
 def _int8(value: ir.Value | None) -> bool:
-    """Whether a value is made of signed bytes, that are no weights, by one scale and a zero
+    """Whether a value is quantized from signed bytes, other than weights, by one scale and zero
     point.
     """
     node = maker(value, "DequantizeLinear")
@@ -235,7 +238,7 @@ def _widen_bias(product: ir.Node, names: Names) -> None:
 
 
 def _wide(b: Builder, bias: ir.Value, rank: int) -> ir.Value:
-    """A list as the last axis of `rank`; a constant that is dequantised has that shape itself: old
+    """A list as the last axis of `rank`; a constant that is dequantized has that shape itself: old
     releases would carry the DequantizeLinear over an Unsqueeze.
     """
     source = maker(bias, "DequantizeLinear")
@@ -247,7 +250,7 @@ def _wide(b: Builder, bias: ir.Value, rank: int) -> ir.Value:
 
 
 def _pair(mover: ir.Node, source: ir.Node, names: Names) -> ir.Node | None:
-    """The new DequantizeLinear; None where nothing but QuantizeLinear reads the result."""
+    """Return the new DequantizeLinear; None if only a QuantizeLinear reads the result."""
     moved, graph = mover.outputs[0], mover.graph
     assert isinstance(graph, ir.Graph)
     if not moved.is_graph_output() and all(

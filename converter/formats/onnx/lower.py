@@ -1,5 +1,5 @@
-"""The canonical graph -> an ONNX model that stands by itself: extension operators carry their
-definition as functions.
+"""The canonical graph -> a self-contained ONNX model: extension operators carry their definition as
+functions.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> ir.Model
 
 
 def default_values(model: Network, lowered: ir.Model) -> dict[str, Any]:
-    """Values of inputs that need not be fed, by their names in the file; the metadata tells a
-    reader that they are no constants.
+    """Return the values of optional inputs, by their names in the file; the metadata tells a reader
+    that they are not constants.
     """
     given = {
         str(v.name): model.interface["defaults"][public_name(v)]

@@ -1,8 +1,9 @@
-"""com.microsoft operators, as onnxruntime's optimiser and exporters write them, in standard
+"""com.microsoft operators, as onnxruntime's optimizer and exporters write them, in standard
 operators.
 
-Source: the operator documentation of onnxruntime (ContribOperators). What is not in the table is
-refused by name. A row that returns None turned the operator into the standard one of its `kind`.
+Source: the operator documentation of onnxruntime (ContribOperators). Operators that are not in the
+table are refused by name. A row that returns None has changed the operator into the standard one of
+its `kind`.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def bias_softmax(op: Op, b: Builder) -> Results:
 
 
 def softmax_from(b: Builder, x: Value, axis: int) -> Value:
-    """Softmax over all axes from `axis` on at once."""
+    """Return the softmax over all axes from `axis` on together."""
     return b.Reshape(b.Softmax(b.Flatten(x, axis=axis), axis=-1), b.Shape(x))
 
 
@@ -106,8 +107,8 @@ def cdist(op: Op, b: Builder) -> Results:
 
 @ROWS.always("FusedMatMul", "TransposeMatMul")
 def fused_matmul(op: Op, b: Builder) -> Value:
-    """trans: the last two axes; transBatch: the batch axes move one place to the left, the first
-    behind them.
+    """trans: transpose the last two axes; transBatch: move the batch axes one position to the left,
+    the first one after them.
     """
     sides = []
     for i, side in enumerate("AB"):
@@ -167,7 +168,7 @@ def plus(x: Value, y: Value | None) -> Value:
     return x if y is None else x + y
 
 
-# normalisation
+# normalization
 
 
 def rms(b: Builder, x: Value, scale: Value, epsilon: float, axis: int = -1) -> tuple[Value, Value]:
@@ -187,8 +188,8 @@ def rms(b: Builder, x: Value, scale: Value, epsilon: float, axis: int = -1) -> t
 
 @ROWS.always("SkipLayerNormalization")
 def skip_layer_normalization(op: Op, b: Builder) -> Results:
-    """(input, skip, gamma, beta, bias) -> normalised, mean, 1/deviation, the sum that was
-    normalised.
+    """(input, skip, gamma, beta, bias) -> normalized, mean, 1/deviation, the sum that was
+    normalized.
     """
     total = plus(op.x + op.need(1), op.input(4))
     y, mean, factor = b.LayerNormalization(
@@ -206,7 +207,7 @@ def skip_simplified_layer_normalization(op: Op, b: Builder) -> Results:
 
 @ROWS.always("EmbedLayerNormalization")
 def embed_layer_normalization(op: Op, b: Builder) -> Results:
-    """(ids, segment ids, word, position, segment, gamma, beta, mask, position ids) -> normalised,
+    """(ids, segment ids, word, position, segment, gamma, beta, mask, position ids) -> normalized,
     mask length, sum.
     """
     ids, word, position = op.x, op.need(2), op.need(3)
@@ -230,7 +231,7 @@ def embed_layer_normalization(op: Op, b: Builder) -> Results:
 
 @ROWS.always("GroupNorm")
 def group_norm(op: Op, b: Builder) -> Value:
-    """Channels last unless told otherwise; `activation` 1 is x * sigmoid(x)."""
+    """Channels-last by default; `activation` 1 is x * sigmoid(x)."""
     x, rank = op.x, op.rank(0)
     last = op.attr("channels_last", 1)
     y = b.GroupNormalization(
@@ -265,7 +266,7 @@ def nhwc_max_pool(op: Op, b: Builder) -> Results:
 @ROWS.always("CropAndResize")
 def crop_and_resize(op: Op, b: Builder) -> Results:
     """Boxes (y1, x1, y2, x2) in 0..1 of the image's corners, each resampled to crop_size; outside
-    lies the extrapolation value.
+    is the extrapolation value.
     """
     x = b.Gather(op.x, op.need(2))
     size = [int(n) for n in op.constant(3)]

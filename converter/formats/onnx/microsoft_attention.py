@@ -141,7 +141,7 @@ def masked(b: Builder, keep: Value, scores: Value) -> Value:
 
 
 def _penalty(op: Op, b: Builder, scores: Value, mask: Value, value: float) -> Value:
-    """What is added to masked scores, from a mask of ones and zeros or from lengths."""
+    """Return the penalty added to masked scores, from a mask of ones and zeros or from lengths."""
     rank = mask.shape.rank() if mask.shape is not None else None
     if rank == 1:
         sizes = [v.shape[0] if v.shape is not None else None for v in (scores, mask)]
@@ -163,7 +163,7 @@ def _penalty(op: Op, b: Builder, scores: Value, mask: Value, value: float) -> Va
 @ROWS.always("RotaryEmbedding")
 def rotary_embedding(op: Op, b: Builder) -> Results:
     """(x [B,S,H] or [B,N,S,D], position ids [1] or [B,S], cos and sin [max, R/2]): pairs of
-    features are turned by an angle.
+    features are rotated by an angle.
     """
     if op.attr("is_packed_batching", 0):
         raise MappingError("RotaryEmbedding with packed batching is not supported")
@@ -184,8 +184,8 @@ def rotary_embedding(op: Op, b: Builder) -> Results:
 def turned(
     op: Op, b: Builder, x: Value, cos: Value, sin: Value, places: Value, interleaved: bool
 ) -> Value:
-    """x [B,N,S,D] with its first R features turned by the angles of its places [B,S]; cos, sin
-    [max, R/2].
+    """Return x [B,N,S,D] with its first R features rotated by the angles of its positions [B,S];
+    cos, sin [max, R/2].
     """
     size, width = head_size(op, x), head_size(op, cos)
     factors = [b.Unsqueeze(b.Gather(table, places), [1]) for table in (cos, sin)]  # [B,1,S,R/2]

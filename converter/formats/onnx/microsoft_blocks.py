@@ -44,7 +44,7 @@ def nhwc_conv(op: Op, b: Builder) -> Results:
 
 @ROWS.always("QLinearConv")
 def qlinear_conv(op: Op, b: Builder) -> Results:
-    """The standard operator, with the data channels-last where `channels_last` says so."""
+    """The standard operator, with the data channels-last if `channels_last` is set."""
     if not op.take("channels_last", 0):
         return CANONICAL.apply(op, b)
     rank = op.rank(0)
@@ -80,8 +80,8 @@ def fused_matmul_activation(op: Op, b: Builder) -> Results:
 
 @ROWS.always("Rfft", "Irfft")
 def fourier(op: Op, b: Builder) -> Results:
-    """Along the last axis of real numbers; complex ones are pairs behind it. The inverse knows an
-    even number of samples.
+    """Fourier transform along the last axis of real numbers; complex ones are pairs on an
+    additional last axis. The inverse assumes an even number of samples.
     """
     plain = not op.attr("normalized", 0) and op.attr("onesided", 1)
     if op.attr("signal_ndim", 1) != 1 or not plain:
@@ -195,7 +195,9 @@ def scaled_silu(op: Op, b: Builder) -> Results:
 
 @ROWS.always("GatedRMSNorm")
 def gated_rms_norm(op: Op, b: Builder) -> Results:
-    """Over groups of as many elements as `scale` has, in float; times the activated gate."""
+    """Normalize groups of as many elements as `scale` has, in float; multiply by the activated
+    gate.
+    """
     x, (width,) = op.x, op.shape(1)
     wide, scale, gate = (
         v if v.dtype == _FLOAT else b.Cast(v, to=_FLOAT) for v in (x, op.need(1), op.need(2))

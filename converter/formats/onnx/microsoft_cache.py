@@ -65,7 +65,7 @@ def _scalar(b: Builder, x: Value) -> Value:
 
 
 def _operands(op: Op, b: Builder, heads: int, groups: int) -> list[Value]:
-    """Query, key and value as [B, heads, S, D], normalised where weights for that are given."""
+    """Query, key and value as [B, heads, S, D], normalized where weights for that are given."""
     if op.input(1) is not None:
         parts = [op.need(i) for i in range(3)]
     else:
@@ -128,14 +128,14 @@ def _attend(op: Op, b: Builder, q: Value, k: Value, v: Value, places: Value) -> 
 
 
 def _bias(op: Op, b: Builder, columns: Value) -> Value:
-    """The bias speaks of as many columns as there are tokens; the room behind them is masked."""
+    """The bias has as many columns as there are tokens; the columns after them are masked."""
     bias = op.need(10)
     missing = b.Shape(columns) - b.Shape(bias, start=3, end=4)
     return b.Pad(bias, b.Concat([0], b.Max(missing, [0]), axis=0), None, [3])
 
 
 def _softmax(op: Op, b: Builder, scores: Value) -> Value:
-    """`head_sink` (zeros for smooth_softmax) is one more score in the denominator."""
+    """`head_sink` (zeros for smooth_softmax) is an additional score in the denominator."""
     sink = op.input(11)
     if sink is None and op.attr("smooth_softmax", 0) != 1:
         return b.Softmax(scores, axis=-1)

@@ -1,4 +1,4 @@
-"""com.microsoft quantised operators: DequantizeLinear, the operator in floats, QuantizeLinear."""
+"""com.microsoft quantized operators: DequantizeLinear, the operator in floats, QuantizeLinear."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def product(
     b: Builder, quantised: Sequence[Any], weight: Value, w_scale: Value, w_zero: Value | None
 ) -> Value:
     """(bytes, their scale and zero point) times a matrix of bytes with one scale and zero point, or
-    one for each column: whole numbers up to the scales.
+    one for each column: integers up to the scales.
     """
     x, scale, zero = quantised
     one = rank_of(w_scale) == 1 and shape_of(w_scale) == (1,)
@@ -117,7 +117,7 @@ def product(
 
 @ROWS.always("DynamicQuantizeMatMul")
 def dynamic_quantize_matmul(op: Op, b: Builder) -> Results:
-    """(A float, B, its scale and zero point, bias): A is quantised by its own range first."""
+    """(A float, B, its scale and zero point, bias): A is quantized by its own range first."""
     quantised = b.DynamicQuantizeLinear(op.x, outputs=3)
     return plus(product(b, quantised, op.need(1), op.need(2), op.input(3)), op.input(4))
 
@@ -171,8 +171,8 @@ def unpack(data: np.ndarray, bits: int) -> np.ndarray:
 
 
 def _numbers(data: np.ndarray, bits: int, shape: list[int]) -> ir.TensorProtocol:
-    """Bytes of numbers of `bits` bits, each row of them full; 4 bits stay packed, as ONNX packs
-    them too, 2 bits become 4.
+    """Return the bytes of numbers of `bits` bits, whose rows are padded to full bytes; 4-bit
+    numbers stay packed, as in ONNX, 2-bit ones are widened to 4.
     """
     if bits == 4:
         return LazyTensor(data, ir.DataType.UINT4, shape)

@@ -1,9 +1,9 @@
-"""com.microsoft DynamicQuantizeLSTM: X, and the state in each step, are rounded to bytes by their
-own range before they meet the weights.
+"""com.microsoft DynamicQuantizeLSTM: X, and the state in each step, are quantized to bytes by their
+own range before they are multiplied by the weights.
 
-Source: onnxruntime's kernel. All of X that any sequence reaches is rounded at once, for each
-direction by itself; the state of a whole batch is, where the kernel may take a batch in parts, as
-many as it has threads. Behind the end of a sequence its row is zeros if Y is wanted.
+Source: onnxruntime's kernel. All of X that any sequence reaches is quantized at once, separately
+for each direction; the state is quantized for a whole batch, where the kernel may split a batch
+into as many parts as it has threads. After the end of a sequence its row is zeros if Y is wanted.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def dynamic_quantize_lstm(op: Op, b: Builder) -> Results:
 def _direction(
     op: Op, b: Builder, d: int, backward: bool, functions: Sequence[Function]
 ) -> list[Value]:
-    """Y [steps, batch, H], then state and cell behind the last step, [batch, H] each."""
+    """Return Y [steps, batch, H], then state and cell after the last step, [batch, H] each."""
     size = op.shape(2)[1]
     lengths = None if (given := op.input(4)) is None else b.Cast(given, to=_T.INT64)
     steps = b.Shape(op.x, start=0, end=1)
@@ -81,7 +81,9 @@ def _direction(
 
 
 def _reached(b: Builder, x: Value, lengths: Value | None, steps: Value) -> Value:
-    """X, zeros in steps behind the end of the longest sequence: zero is in every range."""
+    """Return X with zeros in steps after the end of the longest sequence: zero is in every
+    range.
+    """
     if lengths is None:
         return x
     places = b.Range(0, b.Squeeze(steps), 1)

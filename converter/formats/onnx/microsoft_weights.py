@@ -1,4 +1,4 @@
-"""com.microsoft operators with quantised weights around an operator on floats."""
+"""com.microsoft operators with quantized weights around an operator on floats."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Which types onnxruntime's CPU kernels have, for each operator of opset 21: data measured on the
+"""The types that onnxruntime's CPU kernels support, for each operator of opset 21: measured on the
 oldest release that we support.
 
 `onnxruntime_kernels.json` maps an operator to its kernels; a kernel maps the type parameters of the
-operator's schema to the tensor types it takes. `tests/measured_kernels.py` asks the installed
-onnxruntime for the same table; tests compare the two: later releases have more.
+operator's schema to the tensor types it takes. `tests/measured_kernels.py` measures the same table
+with the installed onnxruntime; tests compare the two: later releases have more.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Op:
     def set_constant(
         self, b: Builder, index: int, name: str, value: Any, dtype: Any = np.int64
     ) -> None:
-        """What was an attribute before as input `index`; nothing where it is None."""
+        """Set input `index` from a value that was an attribute before; no input if it is None."""
         if value is not None:
             self.set_input(index, b.const(np.array(value, dtype), name))
 
@@ -64,7 +64,7 @@ class Op:
         return index < len(self.outputs) and self.outputs[index] != ""
 
     def take(self, name: str, default: Any = None) -> Any:
-        """Removes an attribute and returns it."""
+        """Remove an attribute and return it."""
         return self.attrs.pop(name, default)
 
     def attr(self, name: str, default: Any = None) -> Any:
@@ -103,14 +103,14 @@ AnyRow = TypeVar("AnyRow", bound=Row)
 
 class Rows:
     """Rewrites by operator. A row edits the Op in place and returns None, or returns the values
-    that replace it. Operators between values are written by the builder that it is given.
+    that replace it. It writes further operators with the builder that it receives.
     """
 
     def __init__(self) -> None:
         self.table: dict[str, list[tuple[int, Row]]] = {}
 
     def until(self, version: int, *kinds: str) -> Callable[[AnyRow], AnyRow]:
-        """Enters a row for operators as they were up to and including an opset version."""
+        """Enter a row for operators as they were up to and including an opset version."""
 
         def enter(row: AnyRow) -> AnyRow:
             for kind in kinds:
@@ -125,7 +125,7 @@ class Rows:
         return self.until(1 << 30, *kinds)
 
     def enter(self, **rows: Row) -> None:
-        """Enters rows of one expression for all versions, by their operators."""
+        """Enter rows of one expression for all versions, by their operators."""
         for kind, row in rows.items():
             self.always(kind)(row)
 

@@ -1,4 +1,4 @@
-"""The passes that make the canonical graph a model of an opset that stands by itself."""
+"""The passes that turn the canonical graph into a self-contained model of an opset."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NEWEST = onnx.defs.onnx_opset_version()
 
 @record
 class Opset(Context):
-    """A conversion for an opset. `unread` are the initializers that nothing reads in the source."""
+    """A conversion for an opset. `unread` are the initializers without consumer in the source."""
 
     version: int = OPSET
     unread: list[Any] = field(default_factory=list)
@@ -122,7 +122,7 @@ def _respell(model: ir.Model, version: int) -> None:
 
 
 def _reason(node: ir.Node, version: int) -> str:
-    """Why the opset cannot say the node; "" when it can."""
+    """Return why the opset cannot express the node; "" if it can."""
     if node.domain:
         return ""
     try:

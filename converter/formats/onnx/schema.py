@@ -1,4 +1,4 @@
-"""What onnx's own operator schemas say about a node, and the functions that they carry."""
+"""Checks of nodes against onnx's operator schemas, and the functions in these schemas."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _PLAIN: dict[str, Any] = {
 
 
 def check_declared(op: Op) -> None:
-    """MappingError where the version of ai.onnx that the file names has no such operator, or where
-    the node is not what that one says.
+    """Raise MappingError if the file's version of ai.onnx has no such operator, or if the node does
+    not conform to its schema.
 
-    Nothing has rewritten it yet. Operators that no version knows are left to who rewrites them.
+    The node is as in the file. Operators that no version has are left to the rewrites.
     """
     schema = schema_at(op.kind, op.version)
     if schema is None:
@@ -56,9 +56,7 @@ def check(op: Op, schema: Any) -> None:
     """MappingError where attributes or the numbers of inputs and outputs are not the operator's."""
     _check_node(op, schema)
     for name, value in op.attrs.items():
-        if isinstance(
-            value, onnx.GraphProto
-        ):  # kept as it is; If, Loop and Scan have been read before
+        if isinstance(value, onnx.GraphProto):  # kept unchanged; If, Loop and Scan are read earlier
             _check_body(op, name, value)
 
 
@@ -107,7 +105,7 @@ def _check_body(op: Op, name: str, graph: onnx.GraphProto) -> None:
 
 @functools.lru_cache(1024)
 def schema_at(kind: str, version: int, domain: str = "") -> Any:
-    """The operator as a version of a domain has it; None when it does not."""
+    """Return the operator's schema in a version of a domain; None if it does not exist."""
     try:
         return onnx.defs.get_schema(kind, version, domain)
     except onnx.defs.SchemaError:

@@ -1,4 +1,4 @@
-"""What names stand for while a graph, a body or a function is read."""
+"""The values of names while a graph, a body or a function is read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Opsets = Mapping[str, int]
 class Scope:
     """A graph, a body or a function that is being read, with the builder that writes it.
 
-    `values`  what its names stand for, those of the graphs around it included
+    `values`  by name, including those of the graphs around it
     `own`     the names that it has defined itself
     `bound`   the attributes of the call, for the nodes of a function
     """
@@ -31,5 +31,5 @@ class Scope:
     bound: Attributes = field(default_factory=dict)
 
     def inner(self, b: Builder, path: str) -> Scope:
-        """Of a body: it sees all names from outside, and may define them anew."""
+        """Return the scope of a body: it sees all outer names, and may redefine them."""
         return replace(self, b=b, path=path, values=dict(self.values), own=set(), bound={})

@@ -59,8 +59,8 @@ def check_widened(op: Op) -> None:
 
 
 def merge_type(value: ir.Value, proto: onnx.TypeProto, where: Place = "") -> None:
-    """Takes over what a file declares about a value where inference does not know better; a type
-    that contradicts it is refused.
+    """Use the declarations of a file about a value where inference knows less; a contradicting type
+    is refused.
     """
     if proto.WhichOneof("value") is None or has_maps(proto):
         return
@@ -100,8 +100,8 @@ def merge_type(value: ir.Value, proto: onnx.TypeProto, where: Place = "") -> Non
 
 
 def has_maps(proto: onnx.TypeProto) -> bool:
-    """Whether values of the type are maps, or sequences of maps (ZipMap), which the graph has no
-    place for.
+    """Whether values of the type are maps, or sequences of maps (ZipMap), which the graph does not
+    support.
     """
     kind = proto.WhichOneof("value")
     if kind == "sequence_type":
@@ -122,7 +122,7 @@ def too_new(proto: onnx.TypeProto) -> str | None:
 
 
 def fit_types(op: Op, schema: Any, b: Builder) -> Sequence[ir.Value]:
-    """Emits the operator; types that opset 21 does not allow for it are computed in a wider one,
+    """Emit the operator; types that opset 21 does not allow for it are computed in a wider one,
     between Casts.
     """
     inputs, narrowed = list(op.inputs), None
@@ -153,7 +153,7 @@ def fit_types(op: Op, schema: Any, b: Builder) -> Sequence[ir.Value]:
 
 
 def _allowed(schema: Any, index: int) -> frozenset[ir.DataType]:
-    """The tensor types of an input; empty when the schema has no say."""
+    """Return the tensor types of an input; empty if the schema has no constraint."""
     formals = _formals(schema.name)
     return formals[min(index, len(formals) - 1)] if formals else frozenset()
 

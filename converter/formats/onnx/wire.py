@@ -70,7 +70,7 @@ def _tensor(view: memoryview, start: int, end: int) -> list[Piece]:
         if field.number not in _DATA:
             continue
         if field.wire != LEN or field.number in cut:
-            return [view[start:end]]  # unpacked or repeated: protobuf knows how to join them
+            return [view[start:end]]  # unpacked or repeated: protobuf can join them
         if field.end - field.start >= THRESHOLD:
             chunks.append(view[kept : field.tag])
             cut[field.number], kept = field, field.end

@@ -4,10 +4,10 @@ format.py    the value `FORMAT`: how netconv finds, reads and writes the format
 codec.py     files on disk <-> `ir.Net`, without any meaning
 ir.py        layers, ports, edges and blobs as they are in a file
 reader.py    XML elements -> `ir`
-writer.py    `ir` -> XML elements and places in the .bin
+writer.py    `ir` -> XML elements and offsets in the .bin
 xml.py       XML that is parsed without trust
-names.py     what layers, inputs and outputs are called
-types.py     element types, what ports call them, and their sizes
+names.py     the names of layers, inputs and outputs
+types.py     element types, their names in ports, and their sizes
 check.py     whether the layers of a file are a graph
 validate.py  validation of legacy IR against its grammar
 fields.py    fields, hooks and attributes that rows of both dialects share

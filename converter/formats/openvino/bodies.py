@@ -17,10 +17,10 @@ from converter.mapping.lifting import FormatMapping, Lifting
 class BodyReader(ABC):
     """Lifts the layers of a body of `net`.
 
-    `values`  the values at the places of the body: output ports and, in the opsets, Results
-    `feeds`   what the port map puts at places: input ports or Parameters
-    `read`    the output ports that anybody in the body reads
-    `notes`   what is to be said about the net
+    `values`  the values at the ports of the body: output ports and, in the opsets, Results
+    `feeds`   the values that the port map feeds to input ports or Parameters
+    `read`    the output ports that have a consumer in the body
+    `notes`   diagnostics about the net
     """
 
     mapping: FormatMapping
@@ -36,8 +36,8 @@ class BodyReader(ABC):
         self.read: set[tuple[int, int]] = set()
 
     def run(self, body: Body) -> None:
-        """Refusals are noted in `lifting.problems`; what is behind a refused layer is passed
-        over.
+        """Lift all layers. Refusals are added to `lifting.problems`; layers that depend on a
+        refused layer are skipped.
         """
         self.producers = body.producers()
         self.read = set(self.producers.values())
@@ -83,8 +83,8 @@ class BodyWriter(ABC):
     """Numbers the layers of a body and writes the edges between them.
 
     `made`    value -> (layer, output port)
-    `feeds`   inputs that nothing in the body makes: (value, layer, input port)
-    `opset`   what layers are of that need no later operation set
+    `feeds`   inputs that are produced outside the body: (value, layer, input port)
+    `opset`   the operation set of layers whose operation no later set changed
     """
 
     opset = ""
@@ -108,8 +108,8 @@ class BodyWriter(ABC):
         version: str = "",
         apart: int = 0,
     ) -> Layer:
-        """A layer behind all others. Its ports are numbered through, inputs first, and `apart`
-        numbers between them and the outputs are left out.
+        """Append a layer. Its ports are numbered, inputs first; `apart` numbers are skipped between
+        the inputs and the outputs.
         """
         layer = Layer(len(self.body.layers), name, kind, version or self.opset, data=data or {})
         layer.inputs = [self.port(i, v, True) for i, v in enumerate(inputs)]
@@ -118,7 +118,7 @@ class BodyWriter(ABC):
         return self.place(layer, inputs, outputs)
 
     def place(self, layer: Layer, inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]) -> Layer:
-        """Appends a layer whose ports carry these values."""
+        """Append a layer whose ports carry these values."""
         self.body.layers.append(layer)
         for port, value in zip(layer.inputs, inputs, strict=True):
             if value in self.made:

@@ -10,7 +10,7 @@ from converter.errors import ReadError, Where, unreadable
 from converter.formats.openvino.ir import Body, Edge, Layer, Net, SubNet
 from converter.graph.record import record
 
-# how many input and output ports what begins and ends a graph has
+# the number of input and output ports of the layers at the ends of a graph
 _ENDS: dict[str, tuple[int, ...]] = {"Parameter": (0, 1), "Const": (0, 1), "Result": (1,)}
 
 
@@ -48,7 +48,7 @@ class _Check:
                 self.connections(layer, tag, sub)
 
     def ports(self, layer: Layer, fed: set[tuple[int, int]]) -> None:
-        """Every input port is fed; what begins and ends a graph has one port."""
+        """Check that every input port is connected, and that the ends of a graph have one port."""
         counts = len(layer.inputs), len(layer.outputs)
         ends = None if self.net.legacy else _ENDS.get(layer.type)
         if ends is not None and counts[: len(ends)] != ends:
@@ -125,7 +125,7 @@ class _Check:
 def _trouble(
     e: Edge, layers: dict[int, Layer], outputs: set[tuple[int, int]], inputs: set[tuple[int, int]]
 ) -> str:
-    """Why there cannot be this edge."""
+    """Return why there cannot be this edge."""
     for id in (e.from_layer, e.to_layer):
         if id not in layers:
             return f"refers to layer {id}, which does not exist"

@@ -37,9 +37,8 @@ def dim(value: ir.Value, axis: int) -> int | None:
 
 
 def words(*known: str | Mapping[Any, str], upper: bool = False, **pairs: str) -> Codec:
-    """Words of the format, read in any case; `upper`: written in upper case.
-
-    A keyword is one that ONNX calls otherwise, a mapping has those that ONNX says otherwise.
+    """Words of the format, read in any case; `upper`: written in upper case. A keyword argument
+    gives a word with another ONNX name, a mapping gives other ONNX values.
     """
     tables = (w if isinstance(w, Mapping) else {w: w} for w in (*known, pairs))
     codec = enum({k: v for table in tables for k, v in table.items()})
@@ -70,7 +69,7 @@ def rearranged(
 
 
 def depth_to_space(r: Reading) -> None:
-    """Of other than two spatial axes, or the order that ONNX lacks."""
+    """For other than two spatial axes, or the order that ONNX lacks."""
     shape, size = list(r.static(least=3)), r.count("block_size", 1)
     n, blocks = len(shape) - 2, [size] * (len(shape) - 2)
     batch, depth, rest = shape[0], shape[1] // size**n, shape[2:]
@@ -84,7 +83,7 @@ def depth_to_space(r: Reading) -> None:
 
 
 def space_to_depth(r: Reading) -> None:
-    """Of other than two spatial axes, or the order that ONNX lacks."""
+    """For other than two spatial axes, or the order that ONNX lacks."""
     shape, size = list(r.static(least=3)), r.count("block_size", 1)
     n, rest = len(shape) - 2, [d // size for d in shape[2:]]
     split = [*shape[:2], *(v for d in rest for v in (d, size))]
@@ -103,14 +102,14 @@ BLOCKS_APART = [
 
 
 def amounts_of(pads: Array, axes: Array | None, rank: int) -> Array:
-    """[2, rank]: the padding before and behind each axis, of that of all or some axes."""
+    """Return [2, rank]: the padding before and after each axis, from that of all or some axes."""
     both = np.zeros((2, rank), np.int64)
     both[:, range(rank) if axes is None else axes.reshape(-1)] = pads.reshape(2, -1)
     return both
 
 
 def bounds_below(r: Reading, x: ir.Value, bounds: ir.Value, equal: bool) -> None:
-    """How many bounds lie below each element; the operator is the ReduceSum."""
+    """Count the bounds below each element; the operator is the ReduceSum."""
     floats = [v.dtype is None or v.dtype.is_floating_point() for v in (x, bounds)]
     wide = T.FLOAT if any(floats) else T.INT64
     wide = T.DOUBLE if T.DOUBLE in (x.dtype, bounds.dtype) else wide
@@ -123,8 +122,8 @@ def bounds_below(r: Reading, x: ir.Value, bounds: ir.Value, equal: bool) -> None
 
 @record
 class SlicePlan:
-    """Per entry of the begin of a StridedSlice: which axis of the input it is about, and what
-    happens there.
+    """Describe, per entry of the begin of a StridedSlice, the axis of the input it refers to, and
+    the operation on that axis.
     """
 
     sliced: list[tuple[int, int]] = field(default_factory=list)  # (entry, axis)
@@ -133,8 +132,8 @@ class SlicePlan:
 
     @classmethod
     def of(cls, count: int, n: int, masks: Mapping[str, list[int]]) -> Self:
-        """Walks over the entries; an ellipsis covers the axes, of `n`, that no other entry speaks
-        of.
+        """Iterate over the entries; an ellipsis covers the axes, of `n`, that no other entry refers
+        to.
         """
         new, ellipsis = masks["new_axis_mask"], masks["ellipsis_mask"]
         result, axis, out = cls(), 0, 0
@@ -173,8 +172,8 @@ def leading_axes(r: Reading) -> None:
 
 
 def odd_window(alpha: float, size: int, axes: int = 1) -> tuple[float, int]:
-    """alpha and size of ONNX's LRN for those of a layer, whose window is over so many axes. With an
-    even size both engines leave out the last neighbour, and still divide by the size.
+    """alpha and size of ONNX's LRN for those of a layer, whose window covers that number of axes.
+    With an even size both engines leave out the last neighbor, and still divide by the size.
     """
     at_least(1, size=size)
     odd = 2 * ((size - 1) // 2) + 1
@@ -205,7 +204,9 @@ class Deformation(Field):
 
 
 class WidePadding(Field):
-    """ONNX's engines want less padding than kernel: a Pad in front of a maximum."""
+    """Add a Pad before a maximum whose padding is not smaller than the kernel, which ONNX's engines
+    reject.
+    """
 
     def lift(self, r: Reading) -> None:
         a, x = r.node.attrs, r.data
@@ -235,7 +236,7 @@ ACTIVATIONS = {
 }
 
 
-# attributes of layers of detection networks, where both say the same -----------------------------
+# attributes of layers of detection networks, where both are alike -----------------------------
 
 BATCH_AND_TIME = (
     Attr("batch_axis", kind=int, default=0),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _PROLOG = rb"(?>\s+|<\?(?>.*?\?>)|<!--(?>.*?-->))*+"
 _NET = re.compile(_PROLOG + rb"<net(?=[\s/>])([^>]*)", re.DOTALL)
 _VERSION = re.compile(rb"\sversion\s*=\s*[\"']\s*(\d+)")
-_CURRENT = {b"10", b"11"}  # what OpenVINO of today reads
+_CURRENT = {b"10", b"11"}  # versions that current OpenVINO reads
 
 
 def sniff(head: bytes, path: Path | None = None) -> bool:
@@ -108,7 +108,7 @@ def kinds() -> Mapping[str, str]:
 
 
 def written() -> Written:
-    """Of the opsets."""
+    """Return the limits of the opsets."""
     from converter.formats.openvino.opset.legalise import REWRITES
     from converter.formats.openvino.opset.mapping import MAPPING
     from converter.passes.coverage import absent_operators

@@ -1,9 +1,9 @@
-"""OpenVINO IR as it is on disk: layers, ports, edges and blobs, without any meaning.
+"""OpenVINO IR as it is on disk: layers, ports, edges and blobs, without semantics.
 
-Everything that an engine looks at is a typed field; what it ignores (unknown attributes and
-elements) is kept as it stands in `attrs` and `extra`. `None` says "absent from the file" wherever
-absence and a default are different things. Legacy IR (versions 2 to 9) and opset IR (10 and 11)
-share these classes; the docstrings say which fields belong to one only.
+Everything that an engine reads is a typed field; content that it ignores (unknown attributes and
+elements) is kept unchanged in `attrs` and `extra`. `None` means "absent from the file" wherever
+absence and a default differ. Legacy IR (versions 2 to 9) and opset IR (10 and 11) share these
+classes; the docstrings note fields that belong to one only.
 """
 
 from __future__ import annotations
@@ -166,8 +166,8 @@ class Body:
         return result
 
     def ordered(self) -> list[Layer]:
-        """The layers, each after those that feed it and otherwise in file order; layers on or
-        behind a cycle are left out.
+        """Return the layers in topological order, otherwise in file order; layers on or after a
+        cycle are omitted.
         """
         position = {layer.id: i for i, layer in enumerate(self.layers)}
         waiting = dict.fromkeys(position, 0)
@@ -243,8 +243,7 @@ class Net(Body):
     `<net>` (`batch`, `precision`).
 
     `meta_data`, `quantization_parameters` and `rt_info` are free trees. `xml` and `bin` are the
-    files it was read from; `write_ir` copies them as they are as long as the net still says the
-    same.
+    files it was read from; `write_ir` copies them as they are as long as the net is unchanged.
     """
 
     name: str

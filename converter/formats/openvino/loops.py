@@ -1,8 +1,9 @@
 """The port map and the back edges of a loop (TensorIterator, Loop) as ONNX's Loop.
 
 A port of the layer goes into the body as a slice along an axis in each iteration, or as the same
-value every time; a back edge replaces it from the second iteration on. A place in the body is a
-(layer id, port id); opset IR has Parameter and Result layers there, whose port id is None.
+value every time; a back edge replaces it from the second iteration on. A port in the body is
+identified by (layer id, port id); opset IR has Parameter and Result layers there, whose port id is
+None.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ class Slicing:
 
 
 def span(entry: PortMap) -> tuple[int, int, int, int]:
-    """Start, end, stride and part; by default from 0 to the end (-1: one behind the last), one
-    element at a time. A negative stride goes from the end to the start.
+    """Return start, end, stride and part; by default from 0 to the end (-1: one after the last),
+    one element at a time. A negative stride goes from the end to the start.
     """
     given = (entry.start, entry.end, entry.stride, entry.part_size)
     start, end, stride, part = (
@@ -57,7 +58,7 @@ def span(entry: PortMap) -> tuple[int, int, int, int]:
 
 
 def slicing(entry: PortMap, size: int, axes: int) -> Slicing:
-    """The parts of an axis of that size, of a tensor with so many axes; MappingError R110 when
+    """Return the slices of an axis of that size, of a tensor of that rank; MappingError R110 when
     there are none.
     """
     start, end, stride, part = span(entry)
@@ -81,7 +82,7 @@ class Iteration:
     """A loop that is read: its body is lifted into `inner`, between `given` and `finish`.
 
     `number`  the number of the iteration, a value of the body
-    `back`    place of an input of the body -> place of the output that feeds it
+    `back`    input port of the body -> output port that feeds it
     """
 
     def __init__(self, r: Reading, source: Layer) -> None:
@@ -99,7 +100,7 @@ class Iteration:
         self.inner.input("go_on", ir.DataType.BOOL, [])
 
     def value(self, m: PortMap) -> ir.Value:
-        """What the entry takes from outside."""
+        """Return the value that an entry of the port map takes from outside."""
         if m.external_port_id not in self._ports:
             raise MappingError(
                 f"the port map names the port {m.external_port_id}, which is no input", "R105"
@@ -107,13 +108,13 @@ class Iteration:
         return self.r.input(self._ports[m.external_port_id])
 
     def parts(self, m: PortMap) -> Slicing | None:
-        """How a sliced input is cut; None where the size of its axis is not known."""
+        """Return how a sliced input is cut; None where the size of its axis is not known."""
         size = dim(self.value(m), m.axis or 0)
         return None if size is None else slicing(m, size, rank(self.value(m)))
 
     def given(self, state: Callable[[Place, ir.Value], ir.Value]) -> dict[Place, ir.Value]:
-        """What the body reads; `state` declares an input of `inner` for a place and its initial
-        value.
+        """Return the inputs of the body; `state` declares an input of `inner` for a port and its
+        initial value.
         """
         return {
             **{p: state(p, v) if p in self.back else v for p, v in self.whole.items()},
@@ -135,20 +136,20 @@ class Iteration:
         """The part along an axis of unknown size."""
         b, axis, (start, _, stride, part) = self.inner, m.axis or 0, span(m)
         begin = b.Mul(b.Reshape(self.number, [1]), [stride])
-        if start < 0:  # -1 is one behind the last
+        if start < 0:  # -1 is one after the last
             size = b.Shape(x, start=axis, end=axis + 1)
             begin = b.Add(begin, b.Add(size, [start + 1]))
         elif start:
             begin = b.Add(begin, [start])
-        if stride < 0:  # from the end: the part lies in front
+        if stride < 0:  # from the end: the part is before it
             return b.Slice(x, b.Sub(begin, [part]), begin, [axis])
         return b.Slice(x, begin, b.Add(begin, [part]), [axis])
 
     def finish(
         self, made: dict[Place, ir.Value], trips: ir.Value | None, condition: ir.Value
     ) -> list[ir.Value]:
-        """Outputs of the body: condition, states, collected values; then the layer's outputs from
-        those of the Loop. `made` are the values at the places of the body.
+        """Finish the body with its outputs: condition, states, collected values; then return the
+        layer's outputs from those of the Loop. `made` are the values at the ports of the body.
         """
         b, inner = self.r.b, self.inner
         entries = {m.external_port_id: m for m in self.body.outputs if not m.purpose}
@@ -181,8 +182,8 @@ def inside(m: PortMap) -> Place:
 
 
 def along_axis(m: PortMap) -> bool:
-    """Whether a value is cut or collected. Legacy IR says -1 where it is not; for the opsets that
-    is the last axis.
+    """Whether a value is sliced or collected. In legacy IR an axis of -1 means neither; in the
+    opsets it is the last axis.
     """
     return m.axis is not None and (m.axis >= 0 or m.internal_port_id is None)
 

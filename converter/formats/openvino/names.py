@@ -1,8 +1,8 @@
-"""What layers are called. v11 says the names of inputs and outputs beside their ports; in v10 they
-are those of the layers that make them.
+"""Names of layers, inputs and outputs. v11 declares the names of inputs and outputs at their ports;
+in v10 they are those of the layers that produce them.
 
-The output of a layer NAME is called NAME, one of several is NAME.INDEX: its position, whatever the
-number of its port is.
+The output of a layer NAME is called NAME, one of several is NAME.INDEX: its position, independent
+of its port number.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from converter.graph.names import public_name
 
 
 def output_name(layer: str, index: int, count: int) -> str:
-    """What the `index`th of `count` outputs of a layer is called where no tensor name says
-    otherwise.
-    """
+    """Return the name of the `index`th of `count` outputs of a layer that has no tensor name."""
     return layer if count == 1 else f"{layer}.{index}"
 
 
@@ -28,15 +26,15 @@ def all_names(layer: str, count: int) -> set[str]:
 
 
 class Boundary:
-    """The names of a network's inputs and outputs: no two of them are equal, or the runtime does
-    not load the file (v10), or renames one (v11).
+    """The names of a network's inputs and outputs, which are unique: otherwise the runtime does not
+    load the file (v10), or renames one (v11).
     """
 
     def __init__(
         self, graph: ir.Graph, states: Sequence[str], converted: Callable[[ir.Value], bool]
     ) -> None:
-        """`converted` tells whether readers show an input or output in another type: then it has a
-        Convert of theirs beside it, and a name of its own.
+        """`converted` tells whether readers present an input or output in another type: then they
+        add a Convert to it, which has a separate name.
         """
         self.names: dict[ir.Value, str] = {}
         self.again: dict[ir.Value, ir.Value] = {}  # output -> the input that it is, under one name
@@ -95,7 +93,7 @@ class Boundary:
 
 
 class Names:
-    """Hands out names of the layers of one body; `taken` are those that `free` does not give."""
+    """Allocates names of the layers of one body; `taken` are names that `free` does not return."""
 
     def __init__(self, reserved: Iterable[str] = ()) -> None:
         self.taken = set(reserved)
@@ -115,7 +113,7 @@ class Names:
         return self.own(name)
 
     def own(self, name: str) -> str:
-        """A name that is meant for one layer; "" where another layer has it already."""
+        """Return a name for one layer; "" if another layer has it already."""
         if not name or name in self._used:
             return ""
         self.taken.add(name)

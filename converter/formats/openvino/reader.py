@@ -1,5 +1,5 @@
-"""XML elements -> the typed nodes of `ir`. Legacy and opset IR differ in few places; each is an `if
-legacy` here.
+"""XML elements -> the typed nodes of `ir`. The few differences between legacy and opset IR are each
+an `if legacy` here.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ _B = TypeVar("_B", bound=Body)
 
 
 def read_net(root: XmlElement, file: str, bin: MappedFile | None, bin_name: str) -> Net:
-    """The net below the root element. `bin_name` is what to call the weights when they are needed
-    and absent.
+    """Read the net below the root element. `bin_name` is the name of the weights file for the error
+    if it is needed and absent.
     """
     r = Reader(file)
     if root.tag != "net":
@@ -105,7 +105,7 @@ def _free(parent: XmlElement, tag: str) -> Element | None:
 
 @record
 class _Parts:
-    """Reads the parts of one file; knows what all of them share."""
+    """Reads the parts of one file; holds their common state."""
 
     file: str
     legacy: bool
@@ -113,7 +113,9 @@ class _Parts:
     bin_name: str
 
     def fill(self, body: _B, e: XmlElement, r: Reader, parts: tuple[str, ...]) -> _B:
-        """Layers, edges, rt_info and everything beside `parts` of a `<net>` or body."""
+        """Read layers, edges, rt_info and all other elements except `parts` of a `<net>` or
+        body.
+        """
         body.layers = [self.layer(x) for x in children(r.child(e, "layers"), "layer")]
         body.edges = [self.edge(r, x) for x in children(e.find("edges"), "edge")]
         body.rt_info = _free(e, "rt_info")
@@ -158,7 +160,7 @@ class _Parts:
         return layer
 
     def _section(self, r: Reader, layer: Layer, tag: str, e: XmlElement) -> bool:
-        """Reads one child of a layer; False when it is not a section of the format."""
+        """Read one child of a layer; False when it is not a section of the format."""
         if tag == "data":
             layer.data, layer.data_children = attributes(e), [free_tree(c) for c in elements(e)]
         elif tag == "input":
@@ -216,8 +218,8 @@ class _Parts:
         return self.bin.slice(offset, size, lambda: r.where(e))
 
     def _constant(self, r: Reader, layer: Layer, e: XmlElement) -> None:
-        """An opset Const: its place in the .bin becomes the blob `value`; the size must be that of
-        its shape.
+        """Read an opset Const: its range in the .bin becomes the blob `value`; the size must be
+        that of its shape.
         """
         if self.legacy or layer.type != "Const":
             return

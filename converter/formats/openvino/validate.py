@@ -1,8 +1,8 @@
 """Validation of legacy IR against the RELAX NG grammar `schemas/openvino/legacy-ir.rng`.
 
-libxml2 decides, but inside `<interleave>` it names neither the line nor the cause. So a document
-that it rejects is walked once more beside the grammar, and what an element lacks or has too much is
-read off the grammar's own patterns.
+libxml2 decides, but inside `<interleave>` it names neither the line nor the cause. So a rejected
+document is traversed once more together with the grammar, whose patterns show the missing or
+superfluous parts of an element.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _TYPES = {
 
 @record
 class _Model:
-    """What the pattern of one element says: typed text, attributes with (mandatory, type), children
-    with (pattern, mandatory, many).
+    """The pattern of one element: typed text, attributes with (mandatory, type), children with
+    (pattern, mandatory, many).
     """
 
     text: str | None = None
@@ -88,7 +88,9 @@ class _Grammar:
                 )
 
     def explain(self, e: XmlElement, pattern: XmlElement) -> Iterator[tuple[int, str]]:
-        """(line, message) for whatever in `e` and below it has no place in the pattern."""
+        """Yield (line, message) for each part of `e` and its descendants that does not match the
+        pattern.
+        """
         model = self.model(pattern)
         for name, (mandatory, kind) in model.attributes.items():
             if (value := e.get(name)) is not None:
@@ -132,7 +134,7 @@ def _grammar() -> _Grammar:
 
 
 def validate_legacy(tree: XmlElement, file: str = "") -> list[Diagnostic]:
-    """What the grammar has against a legacy IR, as R103 with lines, in the order of the document;
+    """Return the violations of the grammar by a legacy IR, as R103 with lines, in document order;
     empty when it is valid.
 
     `tree` is the `<net>` element as `xml.parse_xml` yields it.

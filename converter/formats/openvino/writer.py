@@ -1,4 +1,4 @@
-"""The typed nodes of `ir` -> places in the .bin, and .xml, streamed: one layer at a time."""
+"""The typed nodes of `ir` -> offsets in the .bin, and .xml, streamed: one layer at a time."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ Places = dict[LazyTensor, tuple[int, int]]
 
 
 def lay_out(net: Net) -> tuple[Places, list[LazyTensor]]:
-    """Every blob once, in the order of the layers: (offset, size) of each for `write_xml`, and what
-    the .bin consists of.
+    """Lay out every blob once, in the order of the layers: return (offset, size) of each for
+    `write_xml`, and the content of the .bin.
     """
     pool = _Pool()
     places: Places = {}
@@ -73,7 +73,7 @@ def _check_size(layer: Layer, name: str, size: int) -> None:
 
 
 class _Pool:
-    """Places constants one behind the other and shares equal ones, whatever their precision."""
+    """Stores constants one after the other and shares equal ones, whatever their precision."""
 
     def __init__(self) -> None:
         self.weights: list[LazyTensor] = []
@@ -94,7 +94,7 @@ class _Pool:
 
 
 def write_xml(net: Net, places: Places, f: BinaryIO) -> None:
-    """Writes the XML with tabs, as OpenVINO does; sections in the order of OpenVINO's own files."""
+    """Write the XML with tabs, as OpenVINO does; sections in the order of OpenVINO's own files."""
     xml = _Xml(net, places)
     f.write(b'<?xml version="1.0"?>\n')
     with (
@@ -121,7 +121,7 @@ def _indented(e: XmlElement, level: int) -> XmlElement:
 
 
 class _Xml:
-    """Builds lxml elements; every text goes through `safe`, since XML cannot hold control
+    """Builds lxml elements; every text passes through `safe`, since XML cannot hold control
     characters.
     """
 
@@ -169,7 +169,7 @@ class _Xml:
         return [self.tree(t) for t in trees if t is not None]
 
     def sections(self, net: Net) -> Iterable[XmlElement]:
-        """What follows the layers of a net."""
+        """Yield the sections that follow the layers of a net."""
         yield self.edges(net)
         if net.pre_process:
             yield self.pre_process(net.pre_process)

@@ -1,5 +1,5 @@
-"""Guarded XML: parsing without entities, document types or network, and attributes read with the
-place they stand at.
+"""Guarded XML: parsing without entities, document types or network, and attributes read with their
+position in the file.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def free_tree(e: XmlElement) -> Element:
 
 
 def attributes(e: XmlElement, *known: str) -> dict[str, str]:
-    """All attributes but the known ones."""
+    """Return all attributes except the known ones."""
     return {str(k): str(v) for k, v in e.items() if k not in known}
 
 
@@ -142,14 +142,14 @@ class Reader:
         return found
 
 
-@functools.lru_cache(1 << 14)  # a file says few numbers, over and over
+@functools.lru_cache(1 << 14)  # a file repeats few numbers many times
 def _integer(text: str) -> int | None:
     match = _INTEGER.match(text)
     return int(match[1]) if match and -(1 << 63) <= int(match[1]) < 1 << 63 else None
 
 
 def shown(text: str) -> str:
-    """A value of the file for a message: quoted, and short whatever the file holds."""
+    """Return a value of the file for a message: quoted, and shortened."""
     return repr(text if len(text) <= 40 else text[:37] + "...")
 
 

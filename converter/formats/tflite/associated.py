@@ -1,5 +1,5 @@
-"""Files that belong to a model, mostly lists of labels: a zip archive behind the flatbuffer, whose
-contents `TFLITE_METADATA` describes.
+"""Files that belong to a model, mostly lists of labels, in a zip archive appended to the
+flatbuffer. The `TFLITE_METADATA` entry describes its contents.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import BinaryIO
 METADATA = "TFLITE_METADATA"
 LARGEST = 1 << 24  # bytes of all files together
 MOST = 64
-_LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the same content makes the same bytes
+_LONG_AGO = (1980, 1, 1, 0, 0, 0)  # equal content gives equal bytes
 
 
 def files_of(path: Path) -> dict[str, bytes]:
-    """The files behind the flatbuffer by name; none where there is no archive, or one that is
+    """Return the files appended to the flatbuffer by name; none if there is no archive, or if it is
     damaged or larger than lists of labels are.
     """
     try:
@@ -34,7 +34,7 @@ def files_of(path: Path) -> dict[str, bytes]:
 
 
 def texts_of(files: Mapping[str, bytes]) -> dict[str, str]:
-    """Those of them that are texts."""
+    """Return those files that are texts."""
     found = {}
     for name, content in files.items():
         try:
@@ -45,7 +45,7 @@ def texts_of(files: Mapping[str, bytes]) -> dict[str, str]:
 
 
 def write_files(file: BinaryIO, files: Mapping[str, bytes]) -> None:
-    """Appends the archive."""
+    """Append the archive."""
     with zipfile.ZipFile(file, "w") as archive:
         for name, content in sorted(files.items()):
             archive.writestr(zipfile.ZipInfo(name, _LONG_AGO), content)

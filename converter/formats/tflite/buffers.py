@@ -1,13 +1,14 @@
-"""Buffers that LiteRT's plain kernels share although somebody still reads them; those get a copy.
+"""Copies for buffers that LiteRT's built-in kernels would overwrite while they are still needed.
 
-A RESHAPE and its like give their input's buffer a second name, and an elementwise operator writes
-its result over an input that nobody else reads. Whether somebody does, LiteRT asks of that input
-and of the tensor that its buffer began with, not of the names between: in
+RESHAPE and similar operators let their result share the buffer of their input, and an elementwise
+operator writes its result over an input that has no other consumer. LiteRT only counts the
+consumers of that input and of the tensor that first used the buffer, not those of the tensors
+between: in
 
     a = ADD(..); s = SUB(a, ..); r = RESHAPE(s); m = MUL(r, ..); d = DIV(s, ..)
 
-s lies in the buffer of a, which only SUB reads, so that MUL overwrites what DIV is about to read.
-The plan of LiteRT (ArenaPlanner) is followed here operator by operator.
+s lies in the buffer of a, which only SUB reads, so that MUL overwrites the data that DIV is about
+to read. This module follows LiteRT's memory plan (ArenaPlanner) operator by operator.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ _ONE = (
     "RELU_N1_TO_1 RSQRT SIN SOFTMAX SQRT TANH"
 )
 OVERWRITES = {**dict.fromkeys(_ONE_OF_TWO, 2), **dict.fromkeys(_ONE.split(), 1)}
-_POINTER = 8  # bytes up to which nothing is overwritten
+_POINTER = 8  # size in bytes up to which no buffer is overwritten
 
 
 def separate(graph: LiteGraph) -> None:
-    """In place: operators read a copy of what LiteRT would let them overwrite too early."""
+    """Insert copies, in place, for the operands that LiteRT would overwrite too early."""
     plan = _Plan(graph)
     graph.operators = [
         made
@@ -42,7 +43,7 @@ def separate(graph: LiteGraph) -> None:
 
 
 class _Plan:
-    """Which tensors lie in one buffer, as far as the operators were gone through."""
+    """The tensors in each buffer, after the operators seen so far."""
 
     def __init__(self, graph: LiteGraph) -> None:
         self.graph = graph
@@ -100,7 +101,9 @@ class _Plan:
         self.names[root].append(result)
 
     def _copied(self, source: int) -> LiteOperator:
-        """The whole of a tensor, cut out: an operator with a buffer of its own."""
+        """Return a copy of a tensor, by a slice of the whole: an operator with a separate
+        buffer.
+        """
         tensor = self.graph.tensors[source]
         rank = [len(tensor.shape)]
         begin = LiteTensor(

@@ -44,7 +44,7 @@ class LiteTensor:
 
     A size of -1 in `shape` is not known before the network runs. `scales` and `zero_points` are
     none, one, or one for each index along `axis`. The bytes of a sparse tensor are those of the
-    elements that `sparsity` says.
+    elements that `sparsity` lists.
     """
 
     name: str
@@ -63,8 +63,8 @@ class LiteOperator:
     """An operator by its builtin name; an absent optional input is -1.
 
     `kind` is the table of its options. `options` is complete when read, by the names of the schema
-    (`stride_w`). `custom` is the name of an operator that is no builtin ("CUSTOM"), and `content`
-    the bytes of its options. `intermediates` are tensors that have quantization alone.
+    (`stride_w`). `custom` is the name of a custom operator ("CUSTOM"), and `content` the bytes of
+    its options. `intermediates` are tensors that only carry quantization parameters.
     """
 
     builtin: str
@@ -106,7 +106,8 @@ class LiteModel:
 
 
 def read_flat(path: str | Path) -> LiteModel:
-    """The model in a file, constants as views of it; ReadError R103 for what no flatbuffer has.
+    """Read the model in a file, constants as views of the file. Raises ReadError R103 for an
+    invalid flatbuffer.
 
     The Python runtime of flatbuffers verifies nothing, so each vector counts against a budget of
     the file's own size.
@@ -263,7 +264,7 @@ class _Flat:
         if not 0 <= index < len(buffers):
             raise self.fail(f"buffer {index} does not exist, there are {len(buffers)}", place)
         buffer = buffers[index]
-        if buffer.Offset() > 1:  # the bytes of large models lie behind the flatbuffer
+        if buffer.Offset() > 1:  # the bytes of large models follow the flatbuffer
             return self.file.slice(
                 buffer.Offset(), buffer.Size(), Where(str(self.path), path=place)
             )
@@ -291,9 +292,7 @@ class _Flat:
         return Sparsity(order, blocks, [dimension(d) for d in found])
 
     def _content(self, operator: Any, place: str) -> bytes:
-        """The options of an operator that is no builtin, which large ones have behind the
-        flatbuffer.
-        """
+        """Return the options of a custom operator; in large models they follow the flatbuffer."""
         if operator.LargeCustomOptionsOffset() > 1:
             where = Where(str(self.path), path=place)
             offset, size = operator.LargeCustomOptionsOffset(), operator.LargeCustomOptionsSize()
@@ -307,8 +306,8 @@ def _text(value: bytes | None) -> str:
 
 
 def write_flat(model: LiteModel, out: Output) -> None:
-    """Write a model. Weights that do not fit into a flatbuffer, which ends at 2 GiB, lie behind it,
-    where their buffers say (schema.fbs, Buffer.offset).
+    """Write a model. Weights that do not fit into a flatbuffer (limit 2 GiB) are appended to it at
+    the offsets that their buffers specify (schema.fbs, Buffer.offset).
     """
     weights = (t.data for g in model.graphs for t in g.tensors if t.data is not None)
     size = sum(
@@ -326,15 +325,15 @@ def write_flat(model: LiteModel, out: Output) -> None:
 
 
 LARGEST = 2**31 - 2**27  # bytes of weights inside a flatbuffer
-_ALIGNED = 64  # bytes between the starts of buffers behind a flatbuffer, as mapped pages are read
+_ALIGNED = 64  # alignment of appended buffers: the size of a memory page
 Codes = Mapping[tuple[str, str], int]  # builtin, custom name -> operator code
 
 
 class _Builder:
     """Flatbuffers grow from the back: children before parents, vectors backwards.
 
-    The buffer takes memory only where something was written to it; weights just have their places
-    there until the file is written.
+    Only written parts of the buffer take memory; for weights just their location is reserved until
+    the file is written.
     """
 
     def __init__(self, size: int) -> None:
@@ -348,7 +347,7 @@ class _Builder:
         self.shared: EqualWeights[int] = EqualWeights()  # indices of buffers
 
     def write(self, f: BinaryIO) -> None:
-        """The finished buffer, weights in their places."""
+        """Return the finished buffer with the weights at their locations."""
         content, position = memoryview(self.b.Bytes), self.b.Head()
         for distance, weight in reversed(self.weights):
             start = len(content) - distance
@@ -493,7 +492,7 @@ class _Builder:
             )
         if tensor.variable:
             fields["IsVariable"] = True
-        if -1 in tensor.shape:  # a size that is not known: the shape says 1, the signature -1
+        if -1 in tensor.shape:  # a dynamic size: 1 in the shape, -1 in the signature
             fields["ShapeSignature"] = fields["Shape"]
             fields["Shape"] = self._ints([max(n, 1) if n else 0 for n in tensor.shape])
         return self._table("Tensor", **fields)
@@ -520,8 +519,10 @@ class _Builder:
 
 
 class _Behind(_Builder):
-    """Weights follow the flatbuffer, whose size has to be known before they have their places: it
-    is built twice, and what it says of places has the same size both times.
+    """Weights that follow the flatbuffer.
+
+    Their offsets depend on the size of the flatbuffer, so it is built twice; the fields of the
+    offsets have the same size both times.
     """
 
     def __init__(self, start: int = _ALIGNED) -> None:
@@ -530,7 +531,7 @@ class _Behind(_Builder):
         self.behind: list[LazyTensor] = []
 
     def placed(self) -> _Behind:
-        """A builder with the places behind what was built here."""
+        """Return a builder with the offsets after the flatbuffer that was built here."""
         return _Behind(_aligned(len(self.b.Output())))
 
     def _weight(self, weight: LazyTensor) -> int:

@@ -21,13 +21,13 @@ from converter.mapping.node import Layer, Node
 
 D = ir.DataType
 EIGHTS = frozenset({D.INT8, D.UINT8})
-# Operators whose constants, their weights, have scales and types of their own.
+# Operators whose constants, their weights, have separate scales and types.
 WEIGHTED = frozenset(
     {"CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED", "EMBEDDING_LOOKUP"}
 )
 # Operators that change something which is no result.
 EFFECTS = frozenset({"CALL_ONCE", "ASSIGN_VARIABLE", "HASHTABLE_IMPORT"})
-# Operators that give stored integers another place: one scale in front of them and behind.
+# Operators that move quantized values without changing them: input and output share one scale.
 _MOVES = """BATCH_TO_SPACE_ND BROADCAST_TO CONCATENATION EXPAND_DIMS GATHER GATHER_ND MAX_POOL_2D
 PACK PAD RESHAPE REVERSE_V2 SLICE SPACE_TO_BATCH_ND SPLIT SPLIT_V SQUEEZE STRIDED_SLICE TILE
 TRANSPOSE UNPACK"""
@@ -36,8 +36,8 @@ MOVES = frozenset(_MOVES.split())
 
 @dataclass
 class Body:
-    """A subgraph that an operator refers to: what it takes, the nodes of the graph, operators
-    behind them, what it gives.
+    """A subgraph that an operator refers to: its inputs, the nodes of the graph, operators appended
+    to them, and its outputs.
     """
 
     inputs: list[ir.Value]
@@ -47,9 +47,7 @@ class Body:
 
 
 def demand_scales(layer: Layer, scales: dict[ir.Value, Quantization]) -> None:
-    """MappingError where a kernel does not read types and scales of quantized values as they are
-    meant.
-    """
+    """Raise MappingError if a kernel misreads types and scales of quantized values."""
     kind = layer.kind
     scaled = [v for v in (*layer.inputs, *layer.outputs) if v is not None and v in scales]
     if any(is_unscaled(kind, v.dtype or D.FLOAT) for v in scaled):
@@ -70,13 +68,13 @@ def demand_scales(layer: Layer, scales: dict[ir.Value, Quantization]) -> None:
 class LiteLowering(Lowering):
     """The operators of one graph.
 
-    `scales`    of stored integers
-    `absorbed`  nodes that an operator in front of them says, or behind
-    `aliases`   values that are others
+    `scales`    of quantized values
+    `absorbed`  nodes that are expressed by an operator before or after them
+    `aliases`   values that are the same as others
     `made`      values between two operators of one node
     `exact`     those of them that stay in half precision
-    `variables` values that are variable tensors, which operators change; they begin with zeros
-    `held`      outputs of the network that are states, which a variable tensor holds
+    `variables` values that are variable tensors, which operators change; initially zeros
+    `held`      network outputs that are states, kept in a variable tensor
     """
 
     def __init__(self, mapping: Any, version: int = 0) -> None:
@@ -90,7 +88,7 @@ class LiteLowering(Lowering):
         self.held: dict[ir.Value, bool] = {}
         self._journal: list[tuple[dict[Any, Any], Any]] = []
 
-    # what was entered can be taken back ----------------------------------------------------------
+    # entries can be rolled back ----------------------------------------------------------
 
     def _enter(self, table: dict[Any, Any], key: Any, entry: Any) -> None:
         if key not in table:
@@ -116,7 +114,7 @@ class LiteLowering(Lowering):
         self._enter(self.exact, value, True)
 
     def variable(self, name: str, shape: Iterable[Any]) -> ir.Value:
-        """A variable tensor of floats of its own."""
+        """Return a new variable tensor of floats."""
         made = self.value(name, D.FLOAT, shape)
         self._enter(self.variables, made, True)
         return made
@@ -148,7 +146,7 @@ class LiteLowering(Lowering):
             super().node(node)
 
     def lower_view(self, node: Node) -> None:
-        """On the stored integers where a kernel takes them, else on real numbers."""
+        """Lower a view on the quantized values if a kernel supports them, else on real numbers."""
         behind = any(dequantized(v) is not None for v in node.inputs)
         if node.op != "DequantizeLinear" and (behind or any_quantized(node.outputs)):
             mark = self.mark()
@@ -176,7 +174,7 @@ class LiteLowering(Lowering):
         return value
 
     def spread_scales(self) -> None:
-        """What only moves stored integers has one scale in front and behind."""
+        """Give the input and output of operators that only move quantized values the same scale."""
         for layers in (self.layers, self.layers[::-1]):
             for layer in layers:
                 if layer.kind in MOVES:

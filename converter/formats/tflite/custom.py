@@ -21,7 +21,7 @@ STRUCTURES = {
 
 
 def reason_against(kind: str) -> str:
-    """Why there is no reader of an operator, where more can be said than that; else ""."""
+    """Return why there is no reader of an operator, if a specific reason is known; else ""."""
     if kind.startswith("Flex"):
         return f"{kind} is an operator of TensorFlow itself, which runs it inside the runtime"
     if kind == "CONCAT_EMBEDDINGS":

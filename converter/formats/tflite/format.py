@@ -42,12 +42,12 @@ def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
 
 
 def check(path: Path, weights: Path | None) -> list[Diagnostic]:
-    """What reading says."""
+    """Return the diagnostics of reading the file."""
     return read(path, weights).notes
 
 
 def kinds() -> Mapping[str, str]:
-    """The operators that are read, and what they become."""
+    """Return the operators that are read, and their canonical operators."""
     from converter.formats.tflite.rules import TABLE
 
     return TABLE.operators()

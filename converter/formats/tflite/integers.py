@@ -1,4 +1,4 @@
-"""Stored integers of quantized graphs: DequantizeLinear -> operator -> QuantizeLinear."""
+"""Quantized values of quantized graphs: DequantizeLinear -> operator -> QuantizeLinear."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ MOVES = frozenset(_MOVES.split())
 
 
 def quantize_fakes(model: ir.Model) -> None:
-    """A FakeQuantize whose steps include zero is a QuantizeLinear and a DequantizeLinear, in place.
+    """Replace each FakeQuantize that represents zero exactly by QuantizeLinear and
+    DequantizeLinear, in place.
 
     before:  FakeQuantize(x, low, high, low, high, levels=256)      after:  DQ(Q(x, s, z), s, z)
     with s = (high - low) / 255, z = -128 - low / s
@@ -61,7 +62,7 @@ NEAR = 1e-2  # of a step, by which a zero point may miss a whole number
 
 
 def move_integers(model: ir.Model) -> None:
-    """What gives stored integers another place moves them before they become real numbers, in
+    """Apply operators that only move elements to the quantized values, before DequantizeLinear, in
     place.
 
     before:  Transpose(DequantizeLinear(x))     after:  DequantizeLinear(Transpose(x))
@@ -98,7 +99,7 @@ def _moved(node: ir.Node, names: Names) -> None:
 
 @dataclass(frozen=True)
 class _Signed:
-    """Packed numbers of four bits less 8: each of the two in a byte with its highest bit turned."""
+    """Packed 4-bit numbers minus 8: the highest bit of both numbers in each byte is inverted."""
 
     tensor: LazyTensor
 
@@ -107,8 +108,7 @@ class _Signed:
 
 
 def sign_four_bits(model: ir.Model) -> None:
-    """Constants of unsigned numbers of four bits, which no kernel takes, become signed ones, in
-    place; they stay packed.
+    """Make unsigned 4-bit constants, which no kernel supports, signed, in place; they stay packed.
 
     before:  DequantizeLinear(x: uint4, scale, zero)    after:  the same of x - 8 and zero - 8: int4
     before:  Cast(x: uint4, to)                         after:  Cast(x - 8: int4, to) + 8
@@ -148,15 +148,15 @@ def _less_8(value: ir.Value, b: Builder) -> Value | None:
 
 
 def has_signed_weights(model: ir.Model) -> bool:
-    """Whether constants of signed integers stand beside unsigned activations."""
+    """Whether signed integer constants are used together with unsigned activations."""
     readers = [n for g in all_graphs(model.graph) for n in g if n.op_type == "DequantizeLinear"]
     stored = [n.inputs[0] for n in readers if n.inputs[0] is not None]
     return any(v.const_value is not None and v.dtype == D.INT8 for v in stored)
 
 
 def sign_integers(model: ir.Model) -> None:
-    """Unsigned integers between a QuantizeLinear and its DequantizeLinears become signed ones, in
-    place: no kernel takes scales for each channel beside unsigned data.
+    """Make unsigned integers between a QuantizeLinear and its DequantizeLinears signed, in place:
+    no kernel supports per-channel scales together with unsigned data.
 
     before:  Q(x, s, uint8 z) -> DQ         after:  Q(x, s, int8 z - 128) -> DQ
     """
@@ -199,7 +199,7 @@ def _signed(node: ir.Node, names: Names) -> None:
 
 
 def _other(reader: ir.Node, writer: ir.Node) -> bool:
-    """Whether stored integers are read with another scale than they were written with."""
+    """Whether quantized values are read with another scale than they were written with."""
     a, b = parameters(reader), parameters(writer)
     return (
         a is None or b is None or any(not np.array_equal(x, y) for x, y in zip(a, b, strict=True))
@@ -207,7 +207,7 @@ def _other(reader: ir.Node, writer: ir.Node) -> bool:
 
 
 def _requantized(node: ir.Node, names: Names) -> None:
-    """Unsigned integers that are an input of the network are signed behind it."""
+    """Convert unsigned integers that are an input of the network to signed ones."""
     value = node.inputs[0]
     if value is None or value.dtype != D.UINT8 or not value.is_graph_input():
         return

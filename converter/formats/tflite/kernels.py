@@ -1,13 +1,13 @@
-"""What the kernels of LiteRT take: types of the data, and how many axes.
+"""Limits of LiteRT's kernels: data types and ranks.
 
 A row of `_TABLE` is
 
-    name   types   axes   position of the data among the inputs (0 unless it is said)
+    name   types   axes   position of the data among the inputs (default 0)
 
 The types are those of the tensors that an operator moves or computes with, by the codes below;
-`q4`, `q8`, `qu8` and `q16` are integers with a scale, int4, int8, uint8 and int16; int4 is taken
-of constants alone. "axes" is the largest number of them. Types were measured with LiteRT 2.3.0 on
-its plain kernels, one file for each.
+`q4`, `q8`, `qu8` and `q16` are int4, int8, uint8 and int16 with a scale; int4 is only supported for
+constants. "axes" is the largest supported rank. Types were measured with LiteRT 2.3.0 on its
+built-in kernels, with one file for each.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ WHERE                        f i8 u8 i32 u32 i64 b                    8
 """
 
 
-# What is not written of an operator that is written otherwise.
+# Unsupported cases of operators that are written as other operators.
 PARTLY = {
     "BitwiseAnd": "numbers of 64 bits",
     "BitwiseOr": "numbers of 64 bits",
@@ -206,7 +206,7 @@ class Kernel:
 
 @cache
 def kernels() -> dict[str, Kernel]:
-    """All rows by the names of their operators."""
+    """Return all rows by the names of their operators."""
     found = {}
     for line in _TABLE.strip().splitlines():
         name, *words = line.split()
@@ -237,7 +237,7 @@ def limits() -> dict[str, str]:
 # How kernels read quantized values; measured with LiteRT 2.3.0 on its plain kernels, with a zero
 # point other than 0 and scales that differ. Kernels that are not listed rescale.
 
-# compute with the quantized values as they are: neither scale nor zero point is read
+# compute with the quantized values directly: neither scale nor zero point is read
 _UNSCALED = """BITCAST BITWISE_XOR CAST FLOOR_DIV FLOOR_MOD MATRIX_DIAG NEG RIGHT_SHIFT SCATTER_ND
 WHERE"""
 UNSCALED = frozenset(_UNSCALED.split())

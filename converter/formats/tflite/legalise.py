@@ -1,4 +1,4 @@
-"""A graph that rows can say: operators, types, numbers of axes and layout of TensorFlow Lite."""
+"""Legalization of a graph for TensorFlow Lite: operators, types, ranks and layout."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from converter.passes.split_directions import forward_alone
 from converter.passes.unroll import LARGEST
 
 D = ir.DataType
-FEW = 256  # numbers of four bits, which take less than the operator that makes them larger
+FEW = 256  # 4-bit constants, which are smaller than the result of their operator
 MOST = 4  # axes that every kernel takes
 TABLE = 1 << 20  # elements of the table by which the common decomposition scatters
 INTEGERS = (D.INT8, D.UINT8, D.INT16, D.UINT16, D.INT32, D.UINT32, D.INT64, D.UINT64)
 
 
 def decode_outputs(model: ir.Model) -> None:
-    """Constants that are dequantized into an output are stored as the numbers that they stand for,
-    in place: LiteRT's delegate does not write the result of such a DEQUANTIZE.
+    """Store constants that are dequantized into an output as real numbers, in place: LiteRT's
+    delegate does not write the result of such a DEQUANTIZE.
     """
     names = Names(model)
     for out in list(model.graph.outputs):
@@ -62,8 +62,8 @@ def is_compact(node: ir.Node) -> bool:
 
 
 def countable(node: ir.Node) -> bool:
-    """Whether a loop of a known number of turns stacks something, which written out is a
-    concatenation, or the condition of a choice is known.
+    """Whether a loop of a known iteration count stacks outputs, which unrolled are a concatenation,
+    or the condition of an If is known.
     """
     if node.op_type == "If":
         return known(node.inputs[0]) is not None
@@ -78,9 +78,10 @@ def countable(node: ir.Node) -> bool:
 
 
 def widen(model: ir.Model, notes: list[Diagnostic]) -> None:
-    """Casts around operators whose own types no kernel takes, in place; a warning where numbers of
-    64 bits that may be large are computed in 32. Those with a constant that is larger stay as they
-    are, and are refused.
+    """Insert casts around operators whose types no kernel supports, in place.
+
+    Returns a warning where 64-bit numbers that may be large are computed in 32 bits. Operators with
+    a constant that does not fit into 32 bits are not changed, and are refused later.
     """
     names = Names(model)
     for graph in all_graphs(model.graph):
@@ -93,8 +94,8 @@ def widen(model: ir.Model, notes: list[Diagnostic]) -> None:
 
 
 def keep_wide(model: ir.Model) -> None:
-    """Operators of 64-bit integers whose kernels have 32 bits are written with kernels that have
-    64, in place, where there are such.
+    """Rewrite operators of 64-bit integers that only have 32-bit kernels with operators that have
+    64-bit kernels, in place, where possible.
     """
     names = Names(model)
     for graph in all_graphs(model.graph):
@@ -154,8 +155,8 @@ WIDE: dict[str, Rewrite] = {
 
 
 def _types(node: ir.Node) -> dict[str, set[D]]:
-    """The types that kernels have for what `node` computes with, by the parameter of its schema;
-    nothing where they have its own.
+    """Return the types to use for the operands of `node`, by the type parameter of its schema;
+    empty if the kernels support its own types.
     """
     entries = MAPPING.table.entries_for(node.op_type) if not node.domain else []
     schema = schema_of(node.op_type)
@@ -175,7 +176,7 @@ def _types(node: ir.Node) -> dict[str, set[D]]:
     if own in found or not found:
         return {}
     whole = found.intersection(INTEGERS)
-    if own == D.UINT64:  # a cast that changes nothing
+    if own == D.UINT64:  # a cast without effect
         return {name: {D.INT64}}
     return {name: whole or found}
 
@@ -191,8 +192,8 @@ def _too_large(node: ir.Node, types: dict[str, set[D]]) -> bool:
 
 
 def is_small(value: ir.Value, depth: int = 24) -> bool:
-    """Whether the numbers of a value fit into 32 bits, as far as the operators tell that make it:
-    sizes, places, and what is computed of them.
+    """Whether the numbers of a value fit into 32 bits, as far as their producers show: sizes,
+    indices, and values computed from them.
     """
     if value.dtype not in (D.INT64, D.UINT64):
         return True
@@ -221,14 +222,14 @@ def _narrowed(node: ir.Node) -> Diagnostic:
 
 
 QUANTISES = ("QuantizeLinear", "DequantizeLinear")
-DATA = {"Where": 1, "ConstantOfShape": 9}  # where the data of an operator are, if not in front
+DATA = {"Where": 1, "ConstantOfShape": 9}  # input index of the data of an operator, if not 0
 
 
 # rewrites ----------------------------------------------------------------------------------------
 
 
 def on_last_axis(node: ir.Node, b: Builder) -> Value | None:
-    """Softmax and its like look along the last axis: another one changes places with it."""
+    """Transpose around Softmax and similar operators, which only support the last axis."""
     x, rank = operand(node), rank_of(operand(node))
     shape = shape_of(x)
     if rank is None or node.op_type not in LAST:
@@ -262,7 +263,7 @@ def norm_on_last_axis(node: ir.Node, b: Builder) -> Value | None:
 
 
 def places_from_front(node: ir.Node, b: Builder) -> Value | None:
-    """Places that are counted from the end are counted from the front."""
+    """Replace negative indices by indices that count from the front."""
     x, places = operand(node), operand(node, 1)
     depth, batch = dims_of(places)[-1], int(attrs_of(node).get("batch_dims", 0))
     if depth is None or known(places) is not None or never_negative(places) or batch:
@@ -299,7 +300,9 @@ def all_bits(node: ir.Node, b: Builder) -> Value:
 
 
 def elements(node: ir.Node, b: Builder) -> Value | None:
-    """Places along one axis, of sizes that are known at run time, as places along all axes."""
+    """Turn indices along one axis, whose size is known only at run time, into indices along all
+    axes.
+    """
     x, index, rank = operand(node), operand(node, 1), rank_of(operand(node, 1))
     sizes, counts = shape_of(x), shape_of(index)
     static = sizes is not None and counts is not None
@@ -338,7 +341,7 @@ def unsqueezed(node: ir.Node, b: Builder) -> Value | None:
 
 
 def lstm(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
-    """Each direction is an operator that goes forward, or a loop."""
+    """Write each direction as an operator that runs forward, or as a loop."""
     if reason_against_lstm(node):
         return looped(node, b)
     return forward_alone(node, b)

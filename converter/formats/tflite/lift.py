@@ -50,14 +50,14 @@ from converter.passes.fold import fold
 
 LARGEST_STATE = 1 << 32  # elements
 
-# Metadata of earlier versions: how inputs and outputs were stored. The file means what LiteRT
-# computes, so that nothing is undone.
+# Metadata of earlier versions: the storage types of inputs and outputs. The file is read as LiteRT
+# computes it, so these conversions are not undone.
 FORMER_NOTE = "netconv.boundary"
 
 
 def read_model(path: Path, key: str = "") -> Network:
-    """The network of a file, or that of a signature, which then says the names of inputs and
-    outputs; UnsupportedError with all refusals.
+    """Return the network of a file, or of one of its signatures, which then determines the names of
+    inputs and outputs; UnsupportedError with all refusals.
     """
     lite = read_flat(path)
     signature = _signature(lite, key) if key else Signature("", 0, {}, {})
@@ -107,10 +107,10 @@ class GraphLifting(Lifting):
 
     `names`        of inputs that are called otherwise than their tensors
     `path`         the subgraphs around this one
-    `handles`      the states that tensors refer to, which are no values
+    `handles`      the states that resource tensors refer to, which are not values
     `tables`       the tables of keys and values, likewise
-    `initialises`  the subgraph gives variables their first values
-    `notes`        warnings about what the file says and no kernel reads
+    `initialises`  the subgraph gives variables their initial values
+    `notes`        warnings about content of the file that no kernel reads
     """
 
     def __init__(
@@ -175,8 +175,8 @@ class GraphLifting(Lifting):
             set_public_name(value, name)
 
     def value(self, index: int) -> ir.Value:
-        """The value of a tensor as it is stored; constants and variables are entered when they are
-        first needed.
+        """Return the value of a tensor in its storage type; constants and variables are created on
+        first use.
         """
         if index not in self.values:
             tensor = self.tensors[index]
@@ -199,7 +199,7 @@ class GraphLifting(Lifting):
         return self.reals[index]
 
     def _state(self, index: int) -> State:
-        """The state of a variable tensor, which begins with zeros."""
+        """Return the state of a variable tensor, initially zeros."""
         tensor, states = self.tensors[index], self.variables.states
         if len(self.path) > 1:
             raise MappingError("a variable tensor inside a subgraph is not supported", "X201")
@@ -218,14 +218,14 @@ class GraphLifting(Lifting):
         return states[key]
 
     def leave(self, index: int, value: ir.Value) -> None:
-        """What a variable tensor holds from now on, in real numbers."""
+        """Record the value that a variable tensor has from now on, in real numbers."""
         self._state(index).value = quantize_tensor(self.builder, value, self.tensors[index])
 
     # operators -----------------------------------------------------------------------------------
 
     def _operator(self, position: int, operator: LiteOperator) -> None:
         if self.refused.intersection(operator.inputs):
-            self.refused.update(operator.outputs)  # behind a refused operator
+            self.refused.update(operator.outputs)  # depends on a refused operator
             return
         kind = operator.custom if operator.builtin == "CUSTOM" else operator.builtin
         name = self.name(operator.outputs[0]) if operator.outputs else ""
@@ -250,8 +250,8 @@ class GraphLifting(Lifting):
         return Layer(where.kind, where.layer, dict(attrs), {}, inputs, outputs, where, operator)
 
     def _operands(self, kind: str, operator: LiteOperator) -> list[ir.Value | None]:
-        """The inputs of an operator as its kernel reads them: real numbers, or quantized values
-        where the kernel does not look at their scales.
+        """Return the inputs of an operator as its kernel reads them: real numbers, or quantized
+        values if the kernel ignores their scales.
         """
         like = self._read_like(kind, operator)
         return [self._operand(kind, i, like) for i in operator.inputs]
@@ -287,7 +287,7 @@ class GraphLifting(Lifting):
         return Reading(layer, self.builder, layer.extra, self)
 
     def lift(self, layer: Layer) -> list[ir.Value]:
-        """The results of an operator as they are stored."""
+        """Return the results of an operator in their storage type."""
         operator: LiteOperator = layer.extra
         if reason := reason_against(layer.kind):
             raise MappingError(reason, "X201")
@@ -307,7 +307,7 @@ class GraphLifting(Lifting):
         return stored
 
     def _by_parts(self, layer: Layer) -> list[ir.Value]:
-        """What moves complex numbers moves their real and their imaginary parts alike."""
+        """Apply an operator that moves complex numbers to their real and imaginary parts."""
         if layer.kind not in MOVES:
             raise MappingError(f"complex numbers in {layer.kind} have no counterpart", "X202")
         b, parts = self.builder, []
@@ -337,7 +337,9 @@ class GraphLifting(Lifting):
         return inner
 
     def inlined(self, number: int, b: Builder, inputs: Sequence[ir.Value]) -> list[ir.Value]:
-        """The results of a subgraph, written with `b` on these values, as they are stored."""
+        """Return the results of a subgraph, written with `b` on these values, in their storage
+        type.
+        """
         inner = self.child(number, b)
         wanted = inner.subgraph.inputs
         if len(wanted) != len(inputs):
@@ -357,7 +359,9 @@ def _scaled_alike(a: LiteTensor, b: LiteTensor) -> bool:
 
 
 def _state_sizes(value: ir.Value, tensor: LiteTensor) -> None:
-    """Sizes that inference leaves open and the file states; a stated 1 may stand for any size."""
+    """Return sizes that inference cannot determine but the file states; a stated 1 may be a dynamic
+    size.
+    """
     stated = [n if n is not None and n > 1 else None for n in shape_in_graph(tensor)]
     own = [None] * len(stated) if value.shape is None else list(value.shape)
     if known(value) is None and stated and len(own) == len(stated):

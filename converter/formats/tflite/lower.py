@@ -51,8 +51,8 @@ SIGNATURE = "serving_default"
 
 
 def write_model(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
-    """Writes `model`; returns warnings. UnsupportedError lists everything that cannot be
-    expressed; nothing is written then.
+    """Write `model`; return warnings. Raises UnsupportedError with everything that cannot be
+    expressed; then nothing is written.
     """
     notes: list[Diagnostic] = []
     lite = lower(model, flavour, notes)
@@ -82,7 +82,9 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> LiteMode
 
 
 def zero_states(model: Network) -> dict[str, str]:
-    """The states that begin with zeros: names of inputs and of the outputs that they are next."""
+    """Return the states that are initially zero: names of inputs and of the outputs that are their
+    next values.
+    """
     defaults = model.interface.get("defaults", {})
     return {k: v for k, v in model.variables.items() if k in defaults and not np.any(defaults[k])}
 
@@ -154,7 +156,9 @@ class GraphWriter:
         self.tensors: dict[ir.Value, int] = {}
 
     def network(self, graph: ir.Graph, states: States) -> None:
-        """The network: inputs and outputs have their names, and each output a tensor of its own."""
+        """Write the network: inputs and outputs have their names, and each output a separate
+        tensor.
+        """
         outputs = list(graph.outputs)
         layers = self._lowered(graph, [], outputs)
         for value in graph.inputs:
@@ -233,7 +237,9 @@ class GraphWriter:
     # states --------------------------------------------------------------------------------------
 
     def _state(self, value: ir.Value, states: States) -> None:
-        """A state is a variable, whose first value a subgraph of its own assigns once."""
+        """Write a state as a variable, whose initial value is assigned once by a separate
+        subgraph.
+        """
         name = public_name(value)
         if not states.begun:
             states.begun = True
@@ -291,7 +297,7 @@ class GraphWriter:
         self.lite.outputs.append(index)
 
     def _whole(self, value: ir.Value) -> int:
-        """The tensor of an output; a constant is no half that an operator makes whole."""
+        """Return the tensor of an output; a half-precision constant is converted by an operator."""
         source = self.low.source(value)
         if source.const_value is None or source.dtype != D.FLOAT16:
             return self.tensor(value)
@@ -316,7 +322,7 @@ class GraphWriter:
         return made
 
     def _copy(self, index: int) -> int:
-        """The same numbers in a tensor of their own."""
+        """Copy a value to a separate tensor."""
         source = self.lite.tensors[index]
         if source.shape.count(-1) > 1:
             raise MappingError("it is an input, a constant or another output, of unknown sizes")
@@ -376,7 +382,7 @@ class GraphWriter:
         return self.tensors[value]
 
     def _constant(self, value: ir.Value, tensor: ir.TensorProtocol) -> int:
-        """A constant; one of half precision stands in front of a DEQUANTIZE."""
+        """Add a constant; a half-precision constant is followed by a DEQUANTIZE."""
         made, half = self._tensor(value), tensor.dtype == D.FLOAT16
         made.shape = [int(n) for n in tensor.shape.numpy()]
         if tensor.dtype == D.STRING:

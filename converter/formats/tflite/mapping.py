@@ -1,4 +1,4 @@
-"""What TensorFlow Lite knows about operators."""
+"""Operators of TensorFlow Lite and its capabilities."""
 
 from __future__ import annotations
 

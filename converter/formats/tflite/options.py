@@ -1,7 +1,7 @@
 """The options of operators, by the names of the schema: `stride_w`, `fused_activation_function`.
 
 The package of the schema has a class for each table of options with a method for each field, named
-`StrideW`, and says nothing of which table belongs to which operator.
+`StrideW`, but does not state which table belongs to which operator.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _KINDS = {
     name: {v: k for k, v in vars(numbers).items() if isinstance(v, int)}
     for name, numbers in _UNIONS
 }
-# Options that say how to compute, not what, or what the tensors say themselves.
+# Options that only affect how the result is computed, or that repeat what the tensors declare.
 _HOW = frozenset(
     [
         "asymmetric_quantize_inputs",
@@ -102,8 +102,8 @@ def table_of(builtin: str) -> str:
 def options_of(
     builtin: str, operator: Any, count: Callable[[int], int]
 ) -> tuple[str, dict[str, Any]]:
-    """The table of an operator's options, and all of them; an operator without its table has the
-    schema's defaults. `count` takes notice of how long lists are.
+    """Return the table of an operator's options, and all options; an operator without a table has
+    the schema's defaults. `count` is called with the lengths of lists.
     """
     for name, _ in _UNIONS:
         kind = _KINDS[name].get(getattr(operator, f"{name}Type")(), "NONE")
@@ -132,7 +132,7 @@ def _values(kind: str, table: Any, count: Callable[[int], int]) -> dict[str, Any
 
 @cache
 def _empty(kind: str) -> Any:
-    """A table of options in which nothing is set."""
+    """Return a table of options with no option set."""
     b: Any = flatbuffers.Builder(64)
     getattr(schema, f"{kind}Start")(b)
     b.Finish(getattr(schema, f"{kind}End")(b))

@@ -1,5 +1,5 @@
-"""The passes that make a graph sayable by rows: operators, types, numbers of axes and layout of
-TensorFlow Lite. What cannot be rewritten is left for the lowering to refuse.
+"""The passes that legalize a graph for TensorFlow Lite: operators, types, ranks and layout. Nodes
+that cannot be rewritten are left for the lowering to refuse.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from converter.graph.sizes import demand_small
 
 @dataclass
 class Dimension:
-    """One of the axes that are walked along: `size` places, or those of `indices`."""
+    """One of the traversed axes: `size` elements, or those of `indices`."""
 
     size: int
     segments: Array | None = None
@@ -36,7 +36,7 @@ class Sparsity:
 
 
 def dense(stored: Array, shape: Sequence[int], sparsity: Sparsity) -> Array:
-    """All elements of a tensor of which `stored` are those that are written."""
+    """Return all elements of a tensor from its `stored` ones."""
     n = len(shape)
     walked, blocks = n + len(sparsity.blocks), sparsity.blocks
     fits = sorted(sparsity.order) == list(range(walked)) and len(sparsity.dimensions) == walked
@@ -59,7 +59,7 @@ def dense(stored: Array, shape: Sequence[int], sparsity: Sparsity) -> Array:
 
 
 def _size(shape: Sequence[int], sparsity: Sparsity, axis: int) -> int:
-    """How many places an axis has that is walked along; a blocked one has those of blocks."""
+    """Return the size of a traversed axis; for a blocked one, the number of blocks."""
     n = len(shape)
     own = sparsity.dimensions[sparsity.order.index(axis)].size
     if axis >= n:
@@ -69,7 +69,7 @@ def _size(shape: Sequence[int], sparsity: Sparsity, axis: int) -> int:
 
 
 def _places(sparsity: Sparsity, sizes: Sequence[int]) -> Array:
-    """The places of the stored elements, one row each, in the order in which they are walked."""
+    """Return the indices of the stored elements, one row each, in traversal order."""
     places = np.zeros((1, 0), np.int64)
     for dimension, size in zip(sparsity.dimensions, sizes, strict=True):
         if dimension.segments is None or dimension.indices is None:

@@ -1,5 +1,5 @@
-"""Tensors of a file as values of the graph: types, constants, and the real numbers that stored
-integers stand for.
+"""Tensors of a file as values of the graph: types, constants, and the real numbers of quantized
+values.
 
 An integer with a scale is (stored - zero point) * scale. A complex number is two floats along a
 last axis of its own.
@@ -46,7 +46,7 @@ TYPES = {
 NUMBERS = {dtype: number for number, dtype in reversed(TYPES.items()) if number not in COMPLEX}
 NUMBERS[D.COMPLEX64] = T.COMPLEX64
 TYPE_NAMES = {v: k for k, v in vars(T).items() if isinstance(v, int)}
-STORED = (D.INT4, D.INT8, D.UINT8, D.INT16, D.UINT16)  # what an activation may be stored as
+STORED = (D.INT4, D.INT8, D.UINT8, D.INT16, D.UINT16)  # possible storage types of an activation
 STORED_TYPES = frozenset(NUMBERS[d] for d in STORED)
 
 
@@ -65,16 +65,15 @@ def shape_in_graph(tensor: LiteTensor) -> list[int | None]:
 
 
 def is_quantized(tensor: LiteTensor) -> bool:
-    """Whether the integers of a tensor stand for real numbers. Those of 32 and 64 bits are biases,
-    whose scale only the operator looks at that they belong to.
+    """Whether the integers of a tensor are quantized values. 32-bit and 64-bit integers are biases,
+    whose scale only their operator reads.
     """
     return bool(tensor.scales) and TYPES.get(tensor.type) in STORED
 
 
 def constant_of(tensor: LiteTensor) -> Array | LazyTensor:
-    """The elements of a constant, a view of the file, numbers of four bits packed as they lie there
-    (the lower half of a byte first, as in ONNX); MappingError R103 where the bytes do not fit the
-    shape.
+    """Return the elements of a constant, a view of the file; 4-bit numbers stay packed (low half of
+    a byte first, as in ONNX). MappingError R103 if the bytes do not match the shape.
     """
     dtype = type_of(tensor)
     data = np.zeros(0, np.uint8) if tensor.data is None else np.asarray(tensor.data).view(np.uint8)
@@ -124,7 +123,7 @@ def _strings(data: Array, tensor: LiteTensor) -> Array:
     return np.array([data[a:b].tobytes() for a, b in pairs], object)
 
 
-# stored integers and real numbers ----------------------------------------------------------------
+# quantized values and real numbers ----------------------------------------------------------------
 
 
 def zero_points(tensor: LiteTensor) -> Array:
@@ -143,7 +142,7 @@ def is_by_axis(tensor: LiteTensor) -> bool:
 
 
 def tensor_quantization(tensor: LiteTensor) -> Quantization | None:
-    """Scales and zero points of a tensor whose integers stand for real numbers."""
+    """Return scales and zero points of a quantized tensor."""
     if not is_quantized(tensor):
         return None
     axis = tensor.axis if is_by_axis(tensor) else None
@@ -151,7 +150,7 @@ def tensor_quantization(tensor: LiteTensor) -> Quantization | None:
 
 
 def dequantize_tensor(b: Builder, value: ir.Value, tensor: LiteTensor) -> ir.Value:
-    """The real numbers of a value; what has no scale stays as it is."""
+    """Return the real numbers of a value; a value without a scale stays as it is."""
     return dequantize(b, value, tensor_quantization(tensor))
 
 

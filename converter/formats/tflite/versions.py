@@ -1,6 +1,7 @@
-"""The version of each operator: the lowest whose runtime has what the operator uses.
+"""The version of each operator: the lowest that supports the features which the operator uses.
 
-A row of `_TABLE` is an operator and what needs a version above 1, each as `what=version`:
+A row of `_TABLE` is an operator and the features that need a version above 1, each as
+`feature=version`:
 
     i8 ..          the data are of that type (the codes of kernels.py; `q16`: with a scale)
     out:i16        the first result is of that type

@@ -1,4 +1,4 @@
-"""Zhouyi Compass IR: a text of layers, and the constants in a `.bin` beside it.
+"""Zhouyi Compass IR: a text file of layers, and a `.bin` file of constants.
 
 format         the format as one value
 
@@ -13,18 +13,18 @@ names          names that every reader takes
 sidemap        names that the format cannot carry
 types          types of the format and of the graph
 
-what may stand there
-operators      what a layer of each type may hold
+validation
+operators      the allowed content of a layer of each type
 topology       the graph of a document
 validate       whether a document is sound
 linting        everything that is wrong with a document
-unsupported    layer types that nobody explains
+unsupported    layer types whose meaning is undocumented
 
 layers <-> graph
 rules          the table of operators and layers
 mapping        the table with the contexts of its converters
-fused          activations that another layer carries
-quantization   layers on stored integers, both ways
+fused          activations that are fused into another layer
+quantization   layers on quantized values, both ways
 lift_document  document -> graph
 lift           layers -> nodes
 lift_bodies    sub-graphs -> bodies of If and Loop

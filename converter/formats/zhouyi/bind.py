@@ -15,7 +15,7 @@ from converter.formats.zhouyi.ir import Array, Constant, Document, Layer
 
 
 def size_error(c: Constant) -> str:
-    """Why the size of a constant does not fit its type and shape, or an empty text."""
+    """Return why the size of a constant does not fit its type and shape, or an empty text."""
     count = math.prod(c.shape)
     if any(d < 0 for d in c.shape):
         return f"the shape {list(c.shape)} has a negative dimension"

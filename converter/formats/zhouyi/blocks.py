@@ -12,7 +12,7 @@ from converter.errors import Diagnostic, Where
 from converter.graph.record import record
 
 _KEY = re.compile(r"[A-Za-z0-9.:/_;'-]+\Z")
-# beside NUL and its kind the separators at which other readers break a line
+# NUL and similar characters, and the separators at which other readers break a line
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x0c\x0e-\x1f\x7f\x85\u2028\u2029]")
 _BLANKS = " \t\r"
 MAX_FINDINGS = 100
@@ -58,8 +58,8 @@ class Findings:
 
 
 def parse_blocks(text: str, findings: Findings) -> list[Block]:
-    """All blocks of a text. A value that was broken across lines is joined again, a key with
-    characters too many is repaired: with a finding each.
+    """Return all blocks of a text. A value that was broken across lines is joined again,
+    superfluous characters in a key are removed: with a finding each.
     """
     for m in _CONTROL.finditer(text):
         findings.add(

@@ -1,16 +1,16 @@
-"""Bodies of If and Loop as sub-graphs: what they read from outside becomes inputs, since a
-sub-graph of the format sees its own tensors only.
+"""Bodies of If and Loop as sub-graphs: captured outer values become inputs, since a sub-graph of
+the format sees its own tensors only.
 
 If:   bottoms [condition, inputs of the then branch..., inputs of the else branch...], as many as
-      `then_branch_inputs_num`
-      and `else_branch_inputs_num` say; `then_branch` and `else_branch` name the sub-graphs.
-Loop: bottoms [number of turns, condition, states..., values from outside...], tops [states...,
-      what the turns give, joined along the first axis...]; `body` names a sub-graph [number of the
-      turn, condition, states..., values from outside...] -> [condition, states..., what a turn
-      gives...]. `dependency_inputs_num` says how many states there are, `scan_outputs_num` how many
-      outputs are joined.
+      `then_branch_inputs_num` and `else_branch_inputs_num` state; `then_branch` and `else_branch`
+      name the sub-graphs.
+Loop: bottoms [number of iterations, condition, states..., captured values...], tops [states...,
+      results of the iterations, concatenated along the first axis...]; `body` names a sub-graph
+      [iteration number, condition, states..., captured values...] -> [condition, states...,
+      results of an iteration...]. `dependency_inputs_num` is the number of states,
+      `scan_outputs_num` the number of concatenated outputs.
 
-The vendor's executor feeds the number of the turn into a body.
+The vendor's executor feeds the number of the iteration into a body.
 """
 
 from __future__ import annotations

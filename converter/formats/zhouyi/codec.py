@@ -1,8 +1,7 @@
 """Bytes <-> document: `read_ir` and `write_ir`, and the same without files: `parse_ir` and
 `print_ir`. Mechanical and lossless; unknown keys survive.
 
-Source: Zhouyi Compass IR definition 7.3, chapter 4, and what the vendor's parser and optimizer read
-and write.
+Source: Zhouyi Compass IR definition 7.3, chapter 4, and the vendor's parser and optimizer.
 """
 
 from __future__ import annotations
@@ -44,9 +43,9 @@ def read_ir(
     """The document of `path`, with its constants as views of the .bin.
 
     The .bin is `weights`, else the file that `model_bin` names (it must lie below the folder of
-    `path`), else NAME.bin beside it. ReadError with one diagnostic for every damaged place: R103
-    with file and line, R102 for a missing or too short .bin, R107 for a `model_bin` that leaves the
-    folder.
+    `path`), else NAME.bin in the same folder. Raises ReadError with one diagnostic for every error:
+    R103 with file and line, R102 for a missing or too short .bin, R107 for a `model_bin` that
+    leaves the folder.
     """
     path = Path(path)
     document, found = parse_ir(_decode(MappedFile(path)), str(path))
@@ -77,8 +76,8 @@ def _find_bin(
         return MappedFile(weights)
     where = document.where("model_bin")
     named = str(document.header.get("model_bin") or "")
-    # the tools write model_bin relative to where they were started, so the neighbour is tried as
-    # well
+    # the tools write model_bin relative to where they were started, so the file in the same folder
+    # is tried as well
     candidates = [*([named] if named else []), path.with_suffix(".bin").name]
     for candidate in candidates:
         if (file := open_side_file(path, candidate, where)) is not None:
@@ -127,8 +126,8 @@ def parse_ir(text: str, file: str = "") -> tuple[Document, list[Diagnostic]]:
             _parse_header(block, document, findings)
             graph, left = document, math.inf
         else:
-            # a sub-graph has as many layers as it says, what follows belongs to the main graph
-            # again
+            # a sub-graph has as many layers as it declares, the following ones belong to the main
+            # graph again
             graph, left = (graph, left - 1) if left > 0 else (document, math.inf)
             layer = parse_layer(block, findings)
             if layer is not None:
@@ -150,11 +149,11 @@ def _parse_header(block: Block, graph: Graph, findings: Findings) -> None:
 
 
 def write_ir(document: Document, out: Output) -> None:
-    """The text as the target of `out`, the constants beside it as `.bin`.
+    """Write the text as the target of `out`, and the constants next to it as `.bin`.
 
     A document as it was read keeps its .bin byte for byte, with gaps, order and tail. As soon as
     one constant is new, all are packed without gaps in the order of the text, weights before
-    biases, equal ones once. UnsupportedError W330 for a value that no line can carry.
+    biases, equal ones once. Raises UnsupportedError W330 for a value that no line can hold.
     """
     keep = document.bin is not None and all(
         c.offset is not None for _, _, _, c in document.constants()
@@ -171,7 +170,7 @@ def write_ir(document: Document, out: Output) -> None:
 
 
 def _place_constants(document: Document) -> list[LazyTensor]:
-    """What the .bin consists of; all constants have their offset in it afterwards."""
+    """Assign an offset in the .bin to all constants; return the content of the .bin."""
     shared: EqualWeights[int] = EqualWeights()
     stored: list[LazyTensor] = []
     end = 0
@@ -238,7 +237,7 @@ def _print_block(node: Graph | Layer, entries: dict[str, Any]) -> str:
 
 
 def _print_entry(node: Graph | Layer, key: str, value: Any) -> str:
-    """The spelling that was read where it still means `value`, else the shortest text."""
+    """Return the original spelling if it still means `value`, else the shortest text."""
     spelled = node.spelling.get(key)
     if spelled is not None and _means(key, spelled, value):
         return spelled
@@ -249,7 +248,7 @@ def _print_entry(node: Graph | Layer, key: str, value: Any) -> str:
 
 
 def _means(key: str, spelled: str, value: Any) -> bool:
-    # repr tells 1, 1.0, True and '1' apart, == does not; a shape may lack its (outer) brackets
+    # repr distinguishes 1, 1.0, True and '1', == does not; a shape may lack its (outer) brackets
     parsed = parse_key(key, spelled)
     return repr(parsed) == repr(value) or (key.endswith("_shape") and repr([parsed]) == repr(value))
 
@@ -269,7 +268,7 @@ def _print_fresh(key: str, value: Any) -> str:
 
 
 def _layer_entries(layer: Layer, position: int) -> Iterator[tuple[str, Any]]:
-    """All keys of a block in the order of a new one: the nine base keys, the constants, the
+    """Return all keys of a block in the order of a new one: the nine base keys, the constants, the
     attributes.
     """
     base: tuple[Any, ...] = (
@@ -285,7 +284,7 @@ def _layer_entries(layer: Layer, position: int) -> Iterator[tuple[str, Any]]:
         base += ([t.name for t in tensors], shapes, types)
     for key, value in zip(BASE_KEYS, base, strict=True):
         nothing = value is None or (isinstance(value, list) and all(v is None for v in value))
-        # a key that the file left out stays out as long as there is nothing to say
+        # a key that was absent from the file is omitted as long as it has no value
         if not (nothing and layer.spelling and key not in layer.spelling):
             yield key, value
     for group in constant_order(layer):

@@ -1,6 +1,4 @@
-"""Zhouyi Compass IR as a format: what it looks like from outside. Nothing heavy is imported
-here.
-"""
+"""Zhouyi Compass IR as a format: its interface. No heavy modules are imported here."""
 
 from __future__ import annotations
 

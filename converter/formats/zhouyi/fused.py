@@ -22,7 +22,7 @@ NEEDED = {
     "PRELU": ("negative_slope",),
 }
 KEYS = ("with_activation", "negative_slope_type", *(k for keys in NEEDED.values() for k in keys))
-# what the vendor's own parser fuses, and into which layers
+# the activations that the vendor's own parser fuses, and the layers into which it does
 CARRIERS = frozenset(
     {
         "Convolution",
@@ -46,13 +46,13 @@ def carries(kind: str) -> bool:
 
 
 def take(attrs: dict[str, Any], blobs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Moves the keys and constants of the activation out of a layer's."""
+    """Move the keys and constants of the activation out of a layer's."""
     moved, constants = ({k: part.pop(k) for k in KEYS if k in part} for part in (attrs, blobs))
     return moved, constants
 
 
 def activation(y: ir.Value, attrs: dict[str, Any], blobs: dict[str, Any]) -> Layer | None:
-    """What such keys say, as a layer behind `y`."""
+    """Apply the activation that such keys specify, as a layer after `y`."""
     name = str(attrs.get("with_activation", "NONE")).upper()
     if name == "NONE":
         return None
@@ -66,8 +66,8 @@ def activation(y: ir.Value, attrs: dict[str, Any], blobs: dict[str, Any]) -> Lay
 
 
 def fuse(layers: Sequence[Layer], methods: Collection[str] = FUSED) -> list[Layer]:
-    """Activations of those methods that alone read what one carrier writes move into it; every
-    carrier gets its `with_activation`.
+    """Move activations of those methods into the layer before them if they are its single consumer;
+    every carrier layer gets its `with_activation`.
     """
     readers = Counter(v for layer in layers for v in layer.inputs)
     writers: dict[ir.Value | None, Layer] = {}

@@ -1,9 +1,9 @@
-"""The nodes of a Zhouyi Compass IR file as they stand in it: a document of graphs, graphs of
-layers, layers of tensors, attributes and constants.
+"""The nodes of a Zhouyi Compass IR file as they are in it: a document of graphs, graphs of layers,
+layers of tensors, attributes and constants.
 
-Everything that was read keeps its place, its spelling and its line: the order of `spelling` is the
-order of the keys in the file, and a value that is still what its spelling says is written back with
-that spelling. Nothing here knows what a layer means.
+Everything that was read keeps its position, its spelling and its line: the order of `spelling` is
+the order of the keys in the file, and a value that still equals its spelling is written back with
+that spelling. This module does not know the semantics of layers.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class Tensor(NamedTuple):
 @dataclass(frozen=True, slots=True, eq=False)
 class Constant:
     """A constant group (`G_type`, `G_offset`, `G_size`, `G_shape`): its bytes in the .bin, or an
-    array that is to go there.
+    array to be written there.
 
     `data` is an array, a tensor whose numbers may be computed while they are written, or None when
-    only the text was parsed. `offset` is None for constants that have no place in a .bin yet.
-    `packed` means 4-bit elements, two to a byte, low half first; `data` are the bytes then.
+    only the text was parsed. `offset` is None for constants that are not in a .bin yet. `packed`
+    means 4-bit elements, two to a byte, low half first; `data` are the bytes then.
     """
 
     dtype: DType
@@ -68,7 +68,7 @@ class Constant:
 
     @classmethod
     def of(cls, array: Array | LazyTensor, dtype: DType | None = None) -> Constant:
-        """A constant for `array`; `dtype` only where numpy's type does not say it (int4 in
+        """Return a constant for `array`; `dtype` only if numpy's type does not imply it (int4 in
         int8).
         """
         own = array.dtype.numpy() if isinstance(array, LazyTensor) else array.dtype
@@ -204,7 +204,7 @@ def constant_order(layer: Layer) -> list[str]:
     groups = [*layer.constants, *layer.constant_lists]
     place = {k: i for i, k in enumerate(layer.spelling)}
     first = {"weights": -2, "biases": -1}
-    # sorted is stable: what has no place in the file stays behind it, in the order given
+    # sorted is stable: keys that are not in the file follow, in the given order
     return sorted(
         groups,
         key=lambda g: (

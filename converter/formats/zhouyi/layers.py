@@ -1,6 +1,4 @@
-"""One block <-> one layer: which keys are names, shapes and types, which form constant groups, and
-what is wrong with them.
-"""
+"""One block <-> one layer: its names, shapes and types, its constant groups, and their errors."""
 
 from __future__ import annotations
 
@@ -42,8 +40,8 @@ NEEDED = (
 
 
 def parse_key(key: str, text: str) -> Any:
-    """The value of `key`: names are text whatever they look like, shapes are lists of lists of
-    integers, all else goes by its look.
+    """Parse the value of `key`: names are always text, shapes are lists of lists of integers, the
+    type of all others follows from their text.
     """
     if key in TEXTS:
         return text

@@ -1,5 +1,5 @@
-"""Nodes that the format lacks, written with those that it has: what the common decompositions
-(`converter/passes/decompositions`) do not say, or say with more layers.
+"""Nodes that the format lacks, rewritten with those that it has, where the common decompositions
+(`converter/passes/decompositions`) do not apply or need more layers.
 """
 
 from __future__ import annotations
@@ -27,13 +27,16 @@ from converter.passes.split_directions import split_directions
 
 
 def extremes(node: ir.Node, b: Builder) -> Value | None:
-    """Two operands of one shape; of more the common decomposition makes pairs."""
+    """Operators on two operands of one shape; the common decomposition splits those with more into
+    pairs.
+    """
     return equal_shapes(node, b) if len(node.inputs) == 2 else None
 
 
 def integer_div(node: ir.Node, b: Builder) -> Value | None:
-    """The layer divides floats: the quotient without fraction, from what the divisor divides
-    without a remainder, exact beyond what floats hold. The smallest integer has no magnitude.
+    """The layer divides floats: return the truncated quotient, exact beyond the precision of
+    floats, since the remainder is subtracted from the dividend before. The smallest integer has no
+    magnitude.
     """
     x, y = operand(node), operand(node, 1)
     if x.dtype is None or x.dtype.is_floating_point():
@@ -69,10 +72,10 @@ def axes_of(node: ir.Node) -> list[int] | None:
 
 
 def kept(node: ir.Node, b: Builder) -> Value | None:
-    """The layers keep the reduced axes: a Reshape drops them. The common decompositions have none
-    for sums, and more layers for the others.
+    """The layers keep the reduced axes: a Reshape removes them.
 
-    Reducing nothing is nothing; truth is reduced as numbers.
+    The common decompositions have none for sums, and more layers for the others. A reduction over
+    no axes is the identity; booleans are reduced as numbers.
     """
     x, axes, a = operand(node), axes_of(node), attributes(node)
     reduce = b.operator(node.op_type)
@@ -89,7 +92,7 @@ def kept(node: ir.Node, b: Builder) -> Value | None:
 
 
 def best(node: ir.Node, b: Builder) -> Value | None:
-    """The same for the places of extremes, which no common decomposition has."""
+    """The same for the indices of extremes, which no common decomposition has."""
     a = attributes(node)
     if a["keepdims"]:
         return None
@@ -98,8 +101,8 @@ def best(node: ir.Node, b: Builder) -> Value | None:
 
 
 def with_shift(node: ir.Node, b: Builder) -> Value | None:
-    """A LayerNorm has scale and shift, both constant: zeros where the shift is left out, computed
-    ones behind it; the common decomposition does without the layer.
+    """A LayerNorm has scale and shift, both constant: a missing shift is written as zeros, computed
+    ones are operators after it; the common decomposition does not use the layer.
     """
     if len(node.outputs) > 1:
         return None
@@ -119,7 +122,7 @@ def with_shift(node: ir.Node, b: Builder) -> Value | None:
 
 
 def one_place(node: ir.Node, b: Builder) -> Value | None:
-    """An index without axes: with one, which is dropped behind; executors expect an axis there."""
+    """Give a scalar index an axis, which is removed afterwards; executors expect an axis there."""
     index = operand(node, 1)
     if static(index):
         return None
@@ -128,8 +131,9 @@ def one_place(node: ir.Node, b: Builder) -> Value | None:
 
 
 def extreme(node: ir.Node, b: Builder) -> Value | None:
-    """Reductions MAX and MIN, of integers too, which the common decomposition does not know: a
-    table says which update belongs to which place, the extremes of each place remain.
+    """Scatter reductions MAX and MIN, also of integers, which the common decomposition does not
+    support: a table marks which update belongs to which element, and each element gets the extreme
+    of its updates.
     """
     a, (x, index, updates) = attributes(node), (operand(node, i) for i in range(3))
     if (word := a.get("reduction")) not in ("max", "min"):
@@ -185,8 +189,8 @@ LOWEST = float(np.finfo(np.float32).min)
 
 
 def suppression_mask(node: ir.Node, b: Builder) -> Value:
-    """Each class as an image of its own; the places that the NMS keeps become ones in a row of
-    zeros.
+    """Treat each class as an image of its own; the indices that the NMS keeps become ones in a row
+    of zeros.
     """
     boxes, scores, iou = operand(node), operand(node, 1), constant(operand(node, 2))
     if iou is None:
@@ -216,7 +220,7 @@ def suppression_mask(node: ir.Node, b: Builder) -> Value:
 
 
 def corners(b: Builder, boxes: Value) -> Value:
-    """Centre x, y, width, height -> y1, x1, y2, x2: the layer's own reader ignores
+    """Center x, y, width, height -> y1, x1, y2, x2: the layer's own reader ignores
     `center_point_box`.
 
     A box of negative size overlaps nothing; its corners would be those of a box of the opposite
@@ -231,8 +235,8 @@ def corners(b: Builder, boxes: Value) -> Value:
 
 
 def vectors_of_turns(node: ir.Node, b: Builder) -> tuple[Value, ...] | None:
-    """Each turn of a Loop gives what is stacked as vectors, which are rows of a matrix; their
-    shapes come back behind the Loop.
+    """Stack the outputs of a Loop as vectors, which are rows of a matrix; their shapes are restored
+    after the Loop.
     """
     body, states = node.attributes["body"].as_graph(), len(node.inputs) - 2
     shapes = [static(v) for v in node.outputs[states:]]
@@ -248,7 +252,7 @@ def vectors_of_turns(node: ir.Node, b: Builder) -> tuple[Value, ...] | None:
     return (*results[:states], *(b.Reshape(v, shape) for v, shape in stacked))
 
 
-# what is rewritten --------------------------------------------------------------------------------
+# rewrites --------------------------------------------------------------------------------
 
 _COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 _REDUCTIONS = ("L1", "L2", "Max", "Mean", "Min", "Prod", "Sum")
@@ -267,8 +271,8 @@ REWRITES: Rewrites = {
     ("", "Gather"): one_place,
     **{("", op): extreme for op in ("ScatterElements", "ScatterND")},
     ("", "MatMul"): windows.mat_mul,
-    # two layers, where the common decomposition writes out every step; it takes what has alphas or
-    # betas for each direction
+    # two layers, where the common decomposition unrolls every step, which supports alphas or betas
+    # for each direction
     **{("", op): split_directions for op in ("LSTM", "GRU", "RNN")},
     ("", "Loop"): vectors_of_turns,
     (EXTENSION_DOMAIN, "SuppressionMask"): suppression_mask,

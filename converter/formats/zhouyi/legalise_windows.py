@@ -60,12 +60,12 @@ class Geometry:
 
     @property
     def axes(self) -> list[int]:
-        """The places of the spatial axes in the data."""
+        """The indices of the spatial axes of the data."""
         return list(range(2, len(self.kernel) + 2))
 
 
 def geometry(node: ir.Node) -> Geometry:
-    """That of a convolution or a pooling."""
+    """Return the geometry of a convolution or a pooling."""
     near = view_of(node)
     near.attrs = attributes(node)
     kernel = near.attrs.get("kernel_shape") or window.weights_kernel(near)
@@ -76,13 +76,13 @@ def geometry(node: ir.Node) -> Geometry:
 
 
 def padded(b: Builder, x: Value, begin: Array, end: Array) -> Value:
-    """Zeros in front of the spatial axes and behind them."""
+    """Pad the spatial axes with zeros at both ends."""
     return b.Pad(x, [0, 0, *begin, 0, 0, *end]) if begin.any() or end.any() else x
 
 
 # patches ------------------------------------------------------------------------------------------
 
-LARGEST = 1 << 24  # elements of a table of places
+LARGEST = 1 << 24  # elements of a table of indices
 MOST_PLACES = 1 << 12  # of a window, each of which becomes a layer
 
 
@@ -149,12 +149,12 @@ def transposed_begin(node: ir.Node, g: Geometry) -> Array:
 
 
 def whole_size(g: Geometry) -> Array:
-    """The result of a transposed convolution from which no padding is taken off."""
+    """Return the size of a transposed convolution's result before the padding is cropped."""
     return np.asarray(g.strides * (g.data - 1) + g.reach + 1)
 
 
 def _apart(b: Builder, x: Value, axis: int, stride: int) -> Value:
-    """stride - 1 zeros between neighbours along `axis`."""
+    """stride - 1 zeros between neighbors along `axis`."""
     shape = static(x)
     size = shape[axis]
     if stride == 1 or size == 1:
@@ -165,8 +165,8 @@ def _apart(b: Builder, x: Value, axis: int, stride: int) -> Value:
 
 
 def best_places(node: ir.Node, b: Builder) -> tuple[Value, ...] | None:
-    """The greatest elements and where they are, flattened over N, C, spatial: what the format has
-    only for plain windows over two axes.
+    """Max pooling with indices, flattened over N, C, spatial, for windows other than plain ones
+    over two axes, which the format has.
     """
     x, a, g, out = operand(node), attributes(node), geometry(node), static(node.outputs[0])
     rank = len(g.kernel)
@@ -176,7 +176,7 @@ def best_places(node: ir.Node, b: Builder) -> tuple[Value, ...] | None:
         raise MappingError("the windows are too many to write each of their places down")
     first = [arange(n) * s - p for n, s, p in zip(g.out, g.strides, g.begin, strict=True)]
     steps = [arange(k) * d for k, d in zip(g.kernel, g.dilations, strict=True)]
-    # of each axis the places under all windows: axes of windows, then axes within a window
+    # for each axis the indices under all windows: axes of windows, then axes within a window
     open_grid = np.ix_(*first, *steps)
     lines = [open_grid[i] + open_grid[i + rank] for i in range(rank)]
     outside = [(v < 0) | (v >= n) for v, n in zip(lines, g.data, strict=True)]
@@ -188,8 +188,8 @@ def best_places(node: ir.Node, b: Builder) -> tuple[Value, ...] | None:
 def _greatest(
     b: Builder, x: Value, places: Array, missing: Array, out: Sequence[int]
 ) -> tuple[Value, Value]:
-    """places, missing [windows, K]: the elements of each window by their index over the spatial
-    axes, and which of them are padding.
+    """Return the elements of each window by their index over the spatial axes, and a mask of
+    padding: places, missing [windows, K].
     """
     (n, c, *spatial), (windows, k) = static(x), places.shape
     size = math.prod(spatial)
@@ -222,8 +222,8 @@ def _bias_behind(node: ir.Node, b: Builder, bias: Value) -> ir.Value:
 
 
 def conv_transpose(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Output padding and a given output shape are less padding, and zeros behind where the padding
-    does not suffice.
+    """Write output padding and a given output shape as less padding, and as zeros at the end where
+    the padding does not suffice.
     """
     x, w, bias = operand(node), operand(node, 1), optional(node, 2)
     if constant(w) is None:
@@ -253,8 +253,8 @@ def conv_transpose(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def pool(node: ir.Node, b: Builder) -> ir.Value | tuple[ir.Value, ...] | None:
-    """Rounding up is more padding behind, where the common decomposition pads apart. Where an
-    average counts its padding, the data are padded first.
+    """Write rounding up as more padding at the end, where the common decomposition uses a separate
+    Pad. If an average counts its padding, the data are padded before.
     """
     x, a = operand(node), attributes(node)
     shape = static(x)
@@ -291,8 +291,8 @@ def _larger(node: ir.Node, b: Builder, g: Geometry) -> ir.Value | None:
 
 
 def computed_scale(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Scale and shift that are computed stand behind the layer, which the common decomposition does
-    not use at all.
+    """Write computed scale and shift as operators after the layer, which the common decomposition
+    does not use at all.
     """
     x, a = operand(node), attributes(node)
     shape = static(x)

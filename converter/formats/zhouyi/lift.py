@@ -51,7 +51,7 @@ Control = Mapping[str, Callable[[Any, Layer], Sequence[ir.Value]]]
 
 class GraphLift:
     """Lifts the layers of one document; `env` maps tensor names to values, `control` the types of
-    layers with sub-graphs to what lifts them.
+    layers with sub-graphs to their lifting functions.
     """
 
     control: Control = {}  # noqa: RUF012 - replaced as a whole, never changed
@@ -90,7 +90,9 @@ class GraphLift:
 
     @contextmanager
     def _noting(self, layer: Layer) -> Iterator[None]:
-        """New nodes come from this layer; why it cannot be lifted is noted as a problem."""
+        """Mark new nodes as belonging to this layer; if it cannot be lifted, note the reason as a
+        problem.
+        """
         place = {"layer": layer.name, "type": layer.type, "where": str(layer.where().line)}
         try:
             with self.builder, self.builder.provenance(format="zhouyi", **place):
@@ -139,7 +141,9 @@ class GraphLift:
                 self.env[tensor.name] = self._declared(tensor, value)
 
     def _results(self, layer: Layer) -> Sequence[ir.Value]:
-        """What the layer computes, not yet in the types and shapes that the file declares."""
+        """Return the results of the layer, not yet in the types and shapes that the file
+        declares.
+        """
         if layer.type in self.control:
             return self.control[layer.type](self, layer)
         far = self._far(layer)
@@ -150,8 +154,8 @@ class GraphLift:
         return self._moved(far)
 
     def _border(self, layer: Layer, kind: str) -> ir.Value | None:
-        """Between numbers and stored integers, where the integers' tensor says how; else the
-        layer's own constants do.
+        """Convert between real numbers and quantized values, by the parameters of the integers'
+        tensor if given; else by the layer's own constants.
         """
         reads = kind == "Quantize"
         carriers = layer.outputs if reads else layer.inputs
@@ -162,7 +166,7 @@ class GraphLift:
         return (quantized if reads else dequantized)(self.builder, x, params)
 
     def _numbers(self, far: FarLayer) -> list[ir.Value]:
-        """A layer of numbers, or one that moves whatever is stored."""
+        """Lift a layer on real numbers, or one that only moves data."""
         far = without_integer_keys(far)
         if reason := question(far.kind):
             raise MappingError(reason, "X201")
@@ -172,7 +176,7 @@ class GraphLift:
         return [y if behind is None else self._numbers(behind)[0], *more]
 
     def _moved(self, far: FarLayer) -> list[ir.Value]:
-        """A layer that moves stored integers; kernels compare 16 bits as floats only."""
+        """Lift a layer that moves integers; kernels compare 16-bit numbers as floats only."""
         x = far.inputs[0] if far.inputs else None
         if far.kind not in _COMPARED or x is None or x.dtype not in _SHORT:
             return self._numbers(far)
@@ -181,7 +185,7 @@ class GraphLift:
         return [self.builder.Cast(results[0], to=x.dtype), *results[1:]]
 
     def quant_params(self, tensor: Tensor) -> QuantParams | None:
-        """Those that the file gives, where they make sense."""
+        """Return the quantization parameters in the file, where they are valid."""
         found = self.params.get(tensor.name)
         return found if isinstance(found, QuantParams) else None
 
@@ -256,7 +260,7 @@ class GraphLift:
         return FarLayer(kind, layer.name, attrs, blobs, inputs, outputs, layer.where(), layer)
 
     def _drop_unknown(self, layer: Layer, attrs: dict[str, Any]) -> None:
-        """Keys of one's own are allowed (section 4.5); they are named in a warning and left out."""
+        """Drop custom keys, which are allowed (section 4.5), with a warning."""
         for d in check_layer(layer):
             if d.code == "R111":
                 self.notes.append(Diagnostic(d.code, d.message, "warning", d.where, help=d.help))
@@ -268,7 +272,7 @@ def _types(tensors: Sequence[Tensor]) -> list[ir.DataType]:
 
 
 def is_integer(layer: Layer) -> bool:
-    """Whether the outputs are quantised: integers with a scale. An integer IR has float layers too
+    """Whether the outputs are quantized: integers with a scale. An integer IR has float layers too
     where its `precision` is mixed.
     """
     return bool(zero_points(layer)) and all(
@@ -288,7 +292,7 @@ def zero_points(layer: Layer) -> list[int]:
 
 
 def _general(key: str) -> bool:
-    """Keys that any layer may have and that say nothing about a float network."""
+    """Keys that any layer may have and that have no effect in a float network."""
     return (
         key in common().attributes
         or key in common().groups

@@ -1,4 +1,4 @@
-"""If and Loop: their sub-graphs become bodies, laid out as bodies.py says."""
+"""If and Loop: their sub-graphs become bodies, with the operands described in bodies.py."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BRANCHES = ("then_branch", "else_branch")
 
 
 def lift_if(lift: GraphLift, layer: Layer) -> Sequence[ir.Value]:
-    """Each branch has the inputs behind the condition that belong to it, in this order."""
+    """Each branch has its own consecutive inputs after the condition, in this order."""
     b, (condition, *inputs) = lift.builder, (lift.env[t.name] for t in layer.inputs)
     inner = [_inner(lift, layer, key) for key in BRANCHES]
     given = [
@@ -41,7 +41,7 @@ def lift_if(lift: GraphLift, layer: Layer) -> Sequence[ir.Value]:
 
 
 def lift_loop(lift: GraphLift, layer: Layer) -> Sequence[ir.Value]:
-    """The body is fed the number of its turn, as the vendor's executor does."""
+    """The body receives the iteration number, as in the vendor's executor."""
     b, inputs = lift.builder, [lift.env[t.name] for t in layer.inputs]
     inner = _inner(lift, layer, "body")
     graph = inner.document
@@ -70,8 +70,8 @@ def lift_loop(lift: GraphLift, layer: Layer) -> Sequence[ir.Value]:
 
 
 def _states(layer: Layer, given: int) -> int:
-    """How many of the `given` inputs behind the condition are states; values from outside, which
-    every turn gets as they are, stand behind them.
+    """Return how many of the `given` inputs after the condition are states; captured outer values,
+    which are the same in every iteration, follow them.
     """
     states = layer.attrs.get("dependency_inputs_num", given)
     if not isinstance(states, int) or not 0 <= states <= given:
@@ -85,8 +85,8 @@ def _states(layer: Layer, given: int) -> int:
 
 
 def _joined(lift: GraphLift, stacked: ir.Value, turn: ir.Value, tensor: Tensor) -> ir.Value:
-    """The executor joins what the turns give along the first axis, numbers as rows of one. How many
-    turns there are, only the file says.
+    """The executor concatenates the results of the iterations along the first axis, scalars as one
+    row. The number of iterations is only declared in the file.
     """
     shape = static(turn)
     rows = math.prod(shape[:1]) if len(shape) > 1 else 1
@@ -130,7 +130,7 @@ def _names(inner: GraphLift, fed: Sequence[ir.Value]) -> list[str]:
 
 
 def _run(inner: GraphLift, layer: Layer, more: int = 0) -> list[ir.Value]:
-    """The results of a sub-graph, `more` than the layer has: a condition in front."""
+    """Return the results of a sub-graph, `more` than the layer has: a condition before them."""
     inner.run()
     names, what = inner.document.output_tensors, f"the sub-graph {inner.document.name}"
     if len(names) != len(layer.outputs) + more:

@@ -21,8 +21,8 @@ def lift(document: Document, dequantise: bool = False) -> Network:
     file.
 
     An integer IR is the exact integer arithmetic, or with `dequantise` float operators between
-    DequantizeLinear and QuantizeLinear; a quantised file of the parser, which leaves the arithmetic
-    to its quantiser, always the latter.
+    DequantizeLinear and QuantizeLinear; a quantized file of the parser, which leaves the arithmetic
+    to its quantizer, always the latter.
 
     ReadError R105 when the graph is not sound; UnsupportedError with every layer that has no
     counterpart.

@@ -1,5 +1,5 @@
-"""Everything that is wrong with a document: what its text says, and whether its layers compute what
-they declare.
+"""All errors in a document: of its text, and of layers whose results differ from their
+declaration.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from converter.formats.zhouyi.validate import validate
 
 
 def lint(document: Document) -> list[Diagnostic]:
-    """The findings of `validate`; without errors among them also where shapes, types and sizes of a
-    layer contradict its operator.
+    """Return the findings of `validate`; if there are no errors among them, also contradictions
+    between the shapes, types and sizes of a layer and its operator.
 
-    What merely has no counterpart elsewhere (codes X...) is no fault of the file.
+    A missing counterpart in other formats (codes X...) is not an error of the file.
     """
     found = validate(document)
     if any(d.level == "error" for d in found):

@@ -56,7 +56,9 @@ def lower(
 
 
 def lowered(graph: ir.Graph) -> tuple[list[FarLayer], list[Diagnostic]]:
-    """The layers of a graph, bodies included (`extra` of an If or a Loop), and what has none."""
+    """Return the layers of a graph, bodies included (`extra` of an If or a Loop), and the nodes
+    without layer.
+    """
     low = Lowering(MAPPING)
     for node in graph:
         low.node(node)
@@ -69,8 +71,8 @@ def lowered(graph: ir.Graph) -> tuple[list[FarLayer], list[Diagnostic]]:
 
 
 def once(layers: list[FarLayer]) -> list[FarLayer]:
-    """The same data turned in the same way twice are turned once: both directions of a recurrent
-    network read the steps.
+    """Merge equal transposes of the same data: both directions of a recurrent network read the
+    steps.
     """
     known: dict[tuple[ir.Value | None, tuple[int, ...]], ir.Value] = {}
     result = []
@@ -85,7 +87,7 @@ def once(layers: list[FarLayer]) -> list[FarLayer]:
 
 
 class DocumentWriter:
-    """Names tensors, writes Constant layers in front of their first reader, narrows types."""
+    """Names tensors, writes Constant layers before their first user, narrows types."""
 
     def __init__(
         self, graph: ir.Graph, notes: list[Diagnostic], outer: DocumentWriter | None = None
@@ -156,8 +158,8 @@ class DocumentWriter:
         return self.names[value]
 
     def _copy(self, layer: FarLayer) -> None:
-        """Two names for one tensor need a layer only at the boundary: there is none that does
-        nothing, but a Reshape to the same shape.
+        """Copy a value only at the boundary, where one tensor needs two names: there is no identity
+        layer, but a Reshape to the same shape.
         """
         value = layer.outputs[0]
         if value in self.same:
@@ -177,8 +179,8 @@ class DocumentWriter:
         self._add(layer.kind, name, inputs, layer.outputs, layer.attrs, stored)
 
     def _body(self, body: Body, layer: FarLayer) -> None:
-        """A sub-graph of its own, named by the attribute `body.key`; its inputs are all that it
-        reads.
+        """Write a separate sub-graph, named by the attribute `body.key`; its inputs are all of its
+        operands.
         """
         index = len(self.subgraphs)
         name = f"{body.key}_{index}"
@@ -208,7 +210,7 @@ class DocumentWriter:
         return value
 
     def _constant(self, data: Any, name: str) -> Constant | None:
-        """That of a tensor or an array."""
+        """Return the constant of a tensor or an array."""
         tensor = data if isinstance(data, ir.TensorProtocol) else LazyTensor(np.asarray(data))
         target = NARROW.get(tensor.dtype, tensor.dtype)
         try:
@@ -236,7 +238,7 @@ class DocumentWriter:
         self.layers.append(Layer(name, kind, bottoms, tops, entries, constants or {}))
 
     def _more(self, outputs: list[ir.Value]) -> dict[str, Any]:
-        """What a layer says besides its own attributes; nothing in a float IR."""
+        """Return further keys of a layer; none in a float IR."""
         return {}
 
     def _tensor(self, value: ir.Value, hint: str) -> Tensor:
@@ -252,8 +254,8 @@ class DocumentWriter:
             return Tensor(name, shape or (), DType.FLOAT32)
 
     def _main_constant(self) -> None:
-        """The vendor's reader takes nothing from the .bin for a sub-graph when it needed nothing
-        for the main graph: then that gets a constant, too.
+        """Add a constant to a main graph without constants: otherwise the vendor's reader reads no
+        constants from the .bin for sub-graphs either.
         """
         if any(x.constants for x in self.layers) or not any(
             x.constants for g in self.subgraphs for x in g.layers

@@ -1,4 +1,4 @@
-"""What the format holds and how it says operators, in one value."""
+"""The capabilities of the format and its table of operators, in one value."""
 
 from __future__ import annotations
 

@@ -26,14 +26,16 @@ class Renaming:
 
 
 def legal_name(name: str) -> str:
-    """`name` with every other character as `_`; `12`, `1e5`, `true` and `int8` get a `_` behind."""
+    """Return `name` with every other character replaced by `_`; `12`, `1e5`, `true` and `int8` get
+    a `_` appended.
+    """
     legal = _BAD.sub("_", name).strip("'") or "_"
     return legal if type(parse_value(legal)) is str and legal.lower() != "none" else legal + "_"
 
 
 def legal_names(names: Iterable[str]) -> dict[str, str]:
-    """A one-to-one map of all names (first come, first served; names that are legal keep theirs) to
-    legal ones, the same for the same input.
+    """Return a one-to-one map of all names (first come, first served; legal names are kept) to
+    legal ones, deterministically.
     """
     unique = list(dict.fromkeys(names))
     mapping = {n: n for n in unique if legal_name(n) == n}
@@ -52,8 +54,8 @@ def legal_names(names: Iterable[str]) -> dict[str, str]:
 
 
 def legalise_names(document: Document) -> Renaming:
-    """Rename the tensors and layers of a document in place where they need it, in all its graphs,
-    and say which were.
+    """Rename tensors and layers of a document in place where necessary, in all its graphs, and
+    return the new names.
 
     The vendor's parser replaces characters in the same way, so most names are those that it would
     have written.

@@ -1,4 +1,4 @@
-"""What a layer of each type may hold, from `schemas/zhouyi/operators.json`."""
+"""The allowed content of a layer of each type, from `schemas/zhouyi/operators.json`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Part = Literal["both", "float", "int"]
 
 @record
 class Attribute:
-    """One key. `type` is a union such as `int|ints`; `part` says whether only float or only integer
-    IRs have it.
+    """One key. `type` is a union such as `int|ints`; `part` restricts it to float or to integer
+    IRs.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Group:
 @record
 class Operator:
     """One layer type; `methods` adds attributes and groups for a value of `method`, `open` means
-    that not all keys are known.
+    that further keys may exist.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Operator:
 
     @property
     def fewest_inputs(self) -> int:
-        # `X*` alone means one or more; where the keys are not known, the inputs are neither
+        # `X*` alone means one or more; if the keys are not known, the inputs are neither
         only_any = len(self.inputs) == 1 and self.inputs[0].endswith("*") and not self.open
         return 1 if only_any else sum(not i.endswith(("?", "*")) for i in self.inputs)
 
@@ -77,7 +77,7 @@ def _data() -> dict[str, Any]:
 
 @functools.cache
 def operators() -> Mapping[str, Operator]:
-    """All layer types under the names that the vendor's tools write."""
+    """Return all layer types under the names that the vendor's tools write."""
     return {name: _operator(name, entry) for name, entry in _data()["layers"].items()}
 
 

@@ -1,4 +1,4 @@
-"""The passes that make a graph sayable in layers of a float IR; those of an integer IR are in
+"""The passes that legalize a graph for layers of a float IR; those of an integer IR are in
 converter.formats.zhouyi.quantization.pipeline.
 """
 
@@ -26,8 +26,8 @@ def _refused(node: ir.Node) -> bool:
 
 
 def hides_loop(node: ir.Node) -> bool:
-    """An extension operator whose results have shapes that only its definition, written out, can
-    tell.
+    """Whether an extension operator has results whose shapes are only known from its expanded
+    definition.
     """
     return (
         node.domain == EXTENSION_DOMAIN
@@ -37,7 +37,7 @@ def hides_loop(node: ir.Node) -> bool:
 
 
 def static_loops(graph: ir.Model) -> bool:
-    """Writes out loops and choices that are known beforehand; whether there were any."""
+    """Write out loops and choices that are known beforehand; whether there were any."""
     found = unroll(graph)
     if found:
         infer_all(graph)

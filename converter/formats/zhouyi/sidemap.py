@@ -1,9 +1,9 @@
-"""NAME.map.json beside a written file: the names that the format could not carry, so that reading
-gives them back.
+"""NAME.map.json next to a written file: the names that the format could not carry, so that reading
+restores them.
 
     {"tensors": {"name in the file": "name in the source"}}
 
-Only inputs and outputs of the graph stand in it. A file without such names gets no map.
+It only contains inputs and outputs of the graph. A file without such names gets no map.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ SUFFIX = ".map.json"
 
 
 def write_map(renamed: dict[str, str], out: Output) -> None:
-    """`renamed`: name in the file -> public name. A map that lies there from before is replaced, so
-    that none is stale.
+    """`renamed`: name in the file -> public name. An existing map is replaced, so that none is
+    stale.
     """
     if renamed or out.place(SUFFIX).is_file():
         with out.open(SUFFIX) as f:
@@ -30,7 +30,7 @@ def write_map(renamed: dict[str, str], out: Output) -> None:
 
 
 def restore_names(model: Network, path: Path) -> None:
-    """Gives inputs and outputs their public names back; a map that cannot be read is as good as
+    """Give inputs and outputs their public names back; a map that cannot be read is as good as
     none.
     """
     try:

@@ -1,5 +1,5 @@
-"""The graph of a document: who writes which tensor, whether everything read is written, whether
-shapes agree and nothing waits for itself.
+"""The graph of a document: the producer of each tensor, and checks that every operand is produced,
+that shapes agree, and that there are no cycles.
 """
 
 from __future__ import annotations
@@ -117,9 +117,9 @@ def _check_cycles(graph: Graph) -> list[Diagnostic]:
 
 
 def ordered(graph: Graph) -> list[Layer]:
-    """The layers so that each stands behind what it reads, otherwise in the order of the file.
+    """Return the layers in topological order, otherwise in the order of the file.
 
-    What waits for itself is left out.
+    Layers on or after a cycle are omitted.
     """
     layers = list(enumerate(graph.layers))
     place = {t.name: i for i, layer in reversed(layers) for t in layer.outputs}

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.zhouyi.values import DType
 
-# what the vendor's tools do with types that their hardware lacks
+# the behavior of the vendor's tools for types that their hardware lacks
 NARROW = {
     ir.DataType.INT64: ir.DataType.INT32,
     ir.DataType.UINT64: ir.DataType.UINT32,
@@ -64,5 +64,5 @@ def is_index(dtype: ir.DataType | None) -> bool:
 
 
 def numpy_type(value: ir.Value) -> Any:
-    """That of the elements, float32 where nothing says so."""
+    """Return the numpy type of the elements, float32 if it is not declared."""
     return np.float32 if value.dtype is None else value.dtype.numpy()

@@ -1,8 +1,8 @@
-"""Layer types that are refused because nobody says what they mean: the question that stays open,
-for each.
+"""Layer types that are refused because their semantics are undocumented, with the open question for
+each.
 
-Neither the document nor the files and the executor of the vendor answer it; a guess would be a
-wrong number.
+Neither the document nor the files and the executor of the vendor answer it; a guess could give
+wrong numbers.
 """
 
 from __future__ import annotations

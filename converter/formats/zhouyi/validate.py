@@ -1,8 +1,7 @@
-"""Whether a document is a sound file of the format: `validate(document)` lists everything that is
-not.
+"""Validation of a document: `validate(document)` lists all of its errors.
 
-Errors are what the vendor's reader would fail on or what contradicts itself; warnings are what it
-would silently ignore.
+Errors are contradictions and content on which the vendor's reader would fail; warnings are content
+that it would silently ignore.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ from converter.formats.zhouyi.values import DType, is_int, print_value
 
 
 def validate(document: Document) -> list[Diagnostic]:
-    """All findings, in the order of the file within each kind. Codes: R103 sizes, R105 graph, R110
-    values, R111 unknown keys, R130 types, R131 missing keys.
+    """Return all findings, in the order of the file within each kind. Codes: R103 sizes, R105
+    graph, R110 values, R111 unknown keys, R130 types, R131 missing keys.
     """
     found = check_graphs(document)
     for graph in document.graphs:
@@ -50,7 +49,7 @@ def _nearest(name: str, names: Iterable[str]) -> str:
 
 
 class _Check:
-    """Collects what is wrong with one layer."""
+    """Collects the findings about one layer."""
 
     def __init__(self, layer: Layer) -> None:
         self.layer = layer
@@ -72,7 +71,7 @@ class _Check:
             hint = _nearest(layer.type, [*operators(), *type_aliases()])
             self.add("R130", f"the layer type {layer.type} is not known", "layer_type", hint)
             return self.found
-        # the operator itself, what its method adds, and what every layer may have
+        # the operator itself, the additions of its method, and keys of every layer
         method = operator.methods.get(str(layer.attrs.get("method", "")).upper())
         parts = [operator, *([method] if method else []), common()]
         self.inputs(operator)
@@ -90,7 +89,7 @@ class _Check:
             self.add("R105", message, "layer_bottom", level="warning")
 
     def known(self, operator: Operator, parts: list[Operator]) -> None:
-        # of a group that is not whole only what is missing is reported
+        # for an incomplete group only its missing members are reported
         members = {f"{g}_{m}" for p in parts for g in p.groups for m in MEMBERS}
         for key, value in self.layer.attrs.items():
             attribute = _attribute(key, parts)

@@ -1,7 +1,7 @@
 """Text of single values: `parse_value` and `print_value`, `parse_names` and `print_names`.
 
-The type of a value follows from how it looks, never from its key, exactly as the vendor's reader
-decides it. `print_value` refuses what would come back as something else, so
+The type of a value follows from its text, never from its key, exactly as in the vendor's reader.
+`print_value` refuses values that would be read back as something else, so
 `parse_value(print_value(v)) == v` holds for everything it accepts.
 """
 
@@ -79,7 +79,7 @@ def _numpy(t: DType) -> np.dtype[Any]:
 
 _NUMPY = {t: _numpy(t) for t in DType}
 _FOUR_BITS = frozenset({DType.INT4, DType.UINT4, DType.ALIGNED_INT4, DType.ALIGNED_UINT4})
-# int4, int12 and the aligned ones share a numpy type with a plain one, which stands for it
+# int4, int12 and the aligned types share a numpy type with a plain one, to which it is mapped
 _DTYPE_OF = {_NUMPY[t]: t for t in DType if not t.value.endswith(("int4", "int12"))}
 
 Value = bool | int | float | str | DType | list["Value"]
@@ -126,7 +126,7 @@ def _parse(text: str, depth: int) -> Value:
     return _parse_scalar(text)
 
 
-# the same few sizes and types stand in thousands of lines
+# the same few sizes and types occur in thousands of lines
 @functools.lru_cache(maxsize=4096)
 def _parse_scalar(text: str) -> Value:
     low = text.lower()
@@ -170,8 +170,8 @@ def print_value(value: Any) -> str:
     """The shortest text that reads back as `value`; numpy scalars and arrays are printed with the
     digits of their own type.
 
-    ValueError for what has no text: NaN, objects, and strings that would be read as something else
-    (`12`, `true`, `a=b`, `[x`).
+    Raises ValueError for values without text: NaN, objects, and strings that would be read as
+    something else (`12`, `true`, `a=b`, `[x`).
     """
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
@@ -206,7 +206,7 @@ def _print_float(value: Any) -> str:
         raise ValueError("NaN has no text in this format")
     if not np.isfinite(value):
         return "inf" if value > 0 else "-inf"
-    # str of a numpy scalar has the digits of its own width
+    # str of a numpy scalar has the digits of its own precision
     return repr(float(str(value)))
 
 
@@ -228,8 +228,8 @@ def _parse_or_none(text: str) -> Value | None:
 
 
 def parse_names(text: str) -> list[str]:
-    """The names of tensors: always text, whatever they look like. One name may stand without
-    brackets (section 4.5 does so).
+    """Return the names of tensors: always text, whatever they look like. A single name may have no
+    brackets (section 4.5 has it so).
     """
     return split_list(text) if text.startswith("[") else [text] if text else []
 

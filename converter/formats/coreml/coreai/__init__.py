@@ -2,11 +2,11 @@
 
 format.py      Core AI as a format
 package.py     the folder: program, hash, metadata
-bytecode.py    the sections of MLIR bytecode, and where weights lie in them
-bindings.py    calls of the worker, and what became of them
+bytecode.py    the sections of MLIR bytecode, and the location of weights in them
+bindings.py    calls of the worker, and their results
 worker.py      the worker: parses and writes bytecode with Apple's bindings
 elements.py    types of MLIR, and the elements of constants
-mapping.py     the table of operations, and what the format holds of a graph
+mapping.py     the table of operations, and the capabilities of the format
 rules/         rows and custom converters, by family
 lift.py        a program -> the shared graph
 lower.py       the shared graph -> a program
@@ -14,5 +14,5 @@ pipeline.py    the passes before lowering, in order
 legalise.py    operators that Core AI lacks
 barriers.py    operations that the runtime must not join
 program.py     operations -> the text of a module, and its weights
-collector.py   the operations that are written, and what is refused of them
+collector.py   the operations that are written, and their refusals
 """

@@ -1,8 +1,7 @@
-"""Operations that the runtime's compiler must not join.
-
-It takes the quotient by a number times the same number for the operand itself, also of integers,
-and a cast of a float to an integer and back for nothing. The larger of a value and itself, which it
-leaves alone, keeps them apart.
+"""Barriers between operations that the runtime's compiler must not fuse. It replaces a division by
+a number followed by a multiplication by it with the operand, also for integers, and drops casts
+from float to integer and back. A Max of a value with itself, which it does not remove, keeps them
+apart.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _MOVES = ("reshape", "expand_dims", "shrink_dims", "transpose")
 
 
 def keep_apart(low: CoreLowering) -> None:
-    """Puts a barrier before each operation that would be joined with the one before it, also in
+    """Put a barrier before each operation that would be joined with the one before it, also in
     blocks.
     """
     producers = {v: layer for layer in low.layers for v in layer.outputs}

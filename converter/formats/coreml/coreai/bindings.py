@@ -1,4 +1,4 @@
-"""Apple's bindings for Core AI, which only a process of their own imports; see worker.py."""
+"""Apple's bindings for Core AI, which are only imported in a separate process; see worker.py."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def program(main: Path) -> list[dict[str, Any]]:
 
 
 def call(command: str, *arguments: Path) -> None:
-    """Runs one command of the worker; Refused with the words of the bindings, Ended where they
-    ended the process.
+    """Run one command of the worker; Refused with the words of the bindings, Ended where they ended
+    the process.
     """
     demand_installed()
     worker = Path(__file__).with_name("worker.py")

@@ -21,7 +21,7 @@ from converter.io.chunks import write_array
 
 MAGIC = b"ML\xefR"
 STRINGS, RESOURCES, RESOURCE_OFFSETS = 0, 5, 6
-ALIGNMENT = 16  # of the bytes of a resource; small files lie in memory at no larger one
+ALIGNMENT = 16  # of the bytes of a resource; small files have no larger alignment in memory
 PADDING = 0xCB
 _BLOB = 0  # the kind of a resource that is bytes
 Bytes = npt.NDArray[np.uint8]
@@ -128,7 +128,7 @@ class Bytecode:
         cursor = self.section(RESOURCE_OFFSETS)
         if cursor is None:
             return
-        cursor.number()  # how many groups are of no dialect; these come first
+        cursor.number()  # the number of groups without dialect; these come first
         while cursor.at < cursor.end:
             key, count = cursor.number(), cursor.number()
             if count > cursor.end - cursor.at:
@@ -156,8 +156,8 @@ class Bytecode:
         return found
 
     def write(self, file: BinaryIO, tensors: Mapping[str, LazyTensor]) -> None:
-        """Writes the file with the bytes of `tensors` as its resources, one after the other from
-        where they lie; nothing else of it changes.
+        """Write the file with the bytes of `tensors` as its resources, one after the other at their
+        offsets; the rest of it is unchanged.
         """
         names = self.strings()
         order = [[tensors[names[n]] for n, *_ in entries] for _, entries in self.groups()]
@@ -218,9 +218,7 @@ def number(value: int) -> bytes:
 
 
 def _heads(tensors: Sequence[LazyTensor]) -> Iterator[tuple[bytes, LazyTensor]]:
-    """What stands before the bytes of each resource: alignment, length, and padding up to where
-    they begin.
-    """
+    """Yield the bytes before each resource: alignment, length, and the padding before its data."""
     at = 0
     for tensor in tensors:
         head = number(ALIGNMENT) + number(tensor.length)

@@ -1,4 +1,4 @@
-"""Collects the operations of a graph, and refuses what Core AI does not have."""
+"""Collection of the operations of a graph; refuses those that Core AI does not have."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CoreLowering(Lowering):
         self.exact: set[ir.Value] = set()
 
     def inner(self) -> CoreLowering:
-        """What collects the operations of a block."""
+        """Return the collector for the operations of a block."""
         low = CoreLowering(self.mapping, self.version)
         low.name, low.half, low.exact = self.name, self.half, self.exact
         low.notes = self.notes
@@ -44,7 +44,7 @@ class CoreLowering(Lowering):
         return Layer(kind, self.name, {}, {}, list(inputs), list(outputs))
 
     def check(self, layer: Layer) -> None:
-        """Refuses operands and results of types that tensors of Core AI do not have."""
+        """Refuse operands and results of types that tensors of Core AI do not have."""
         for value in (*layer.inputs, *layer.outputs):
             if value is not None and value.dtype is not None and value.dtype not in WORDS:
                 raise MappingError(f"{layer.kind} takes no {value.dtype.name}")
@@ -52,8 +52,8 @@ class CoreLowering(Lowering):
 
 @dataclass(eq=False)
 class Composite:
-    """A graph of its own that Apple's tools take for one operation, by the operations that compute
-    the same: what an `invoke` calls.
+    """A separate graph that Apple's tools recognize as one operation, with a body of equivalent
+    operations; an `invoke` calls it.
 
     `kind` and `attributes` are those of the operation, `names` those of its operands.
     """
@@ -73,7 +73,7 @@ def composite_of(layer: Layer) -> Composite | None:
 
 
 def operands_of(layers: Iterable[Layer]) -> Iterator[ir.Value]:
-    """What operations and the blocks in them read."""
+    """Yield the operands of operations and of the blocks in them."""
     for layer in layers:
         yield from (v for v in layer.inputs if v is not None)
         for inner, _, _, results in layer.extra or ():

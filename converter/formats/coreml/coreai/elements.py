@@ -28,14 +28,15 @@ NAMES: Mapping[str, ir.DataType] = {
 WORDS = {dtype: word for word, dtype in NAMES.items()}
 # types in which only constants are stored -> their bits
 STORED_BITS = {"ui1": 1, "ui2": 2, "si2": 2, "ui3": 3, "ui6": 6}
-INLINE = 256  # bytes up to which a constant stands in the program
+INLINE = 256  # largest size in bytes of a constant in the program text
 
 
 @dataclass(frozen=True)
 class Type:
-    """A tensor's type: `word` is MLIR's for its elements, sizes are None where they are dynamic.
+    """A tensor's type: `word` is MLIR's name of its element type, sizes are None where they are
+    dynamic.
 
-    `wrapper`: "handle" and "sparse" for what holds such a tensor, "token" for a token.
+    `wrapper`: "handle" and "sparse" for a container of such a tensor, "token" for a token.
     """
 
     word: str
@@ -70,7 +71,7 @@ def type_of(text: str) -> Type:
 
 
 def type_text(dtype: ir.DataType, dims: Any, word: str = "") -> str:
-    """How MLIR writes a tensor type; MappingError X203 for an unknown number of axes."""
+    """Return how MLIR writes a tensor type; MappingError X203 for an unknown number of axes."""
     if dims is None:
         message = "the number of axes of a value is not known"
         raise MappingError(message, "X203", "fix the shapes with --inputs")
@@ -108,7 +109,7 @@ def _printed(text: str, dtype: np.dtype[Any]) -> Array:
     if dtype.kind == "c":
         parts = np.array([float(w) for w in words], np.float32)
         return parts.reshape(-1, 2).copy().view(np.complex64).reshape(-1)
-    if any(w.startswith("0x") for w in words):  # bits of what no decimal number says
+    if any(w.startswith("0x") for w in words):  # bits of a number without a decimal form
         bits = np.dtype(f"u{dtype.itemsize}")
         return np.array([_bits(w, dtype, bits) for w in words], bits).view(dtype)
     if words and words[0] in ("true", "false"):
@@ -124,7 +125,9 @@ def _bits(word: str, dtype: np.dtype[Any], bits: np.dtype[Any]) -> int:
 
 
 def resource(data: Array, kind: Type) -> LazyTensor:
-    """The elements of a resource, where they lie; numbers of less than a byte are packed."""
+    """Return the elements of a resource without copying them; numbers of less than a byte are
+    packed.
+    """
     dims = [n or 0 for n in kind.dims]
     bits = STORED_BITS.get(kind.word, kind.dtype.bitwidth)
     count = int(np.prod(dims, dtype=np.int64))

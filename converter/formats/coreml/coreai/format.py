@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
-    """Whether a file is MLIR bytecode, as a package has it beside its metadata."""
+    """Whether a file is MLIR bytecode, as in a package."""
     return head[:4] == b"ML\xefR"
 
 
@@ -47,14 +47,14 @@ def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
 
 
 def check(path: Path, weights: Path | None) -> list[Diagnostic]:
-    """What reading says, and whether the program is the one that was written."""
+    """Return the diagnostics of reading the file, and check that the program is unmodified."""
     from converter.formats.coreml.coreai.package import hash_note, main_of
 
     return [*read(path, weights).notes, *hash_note(main_of(path))]
 
 
 def kinds() -> Mapping[str, str]:
-    """The operations that are read, and what they become."""
+    """Return the operations that are read, and their canonical operators."""
     from converter.formats.coreml.coreai.rules import TABLE
 
     return TABLE.operators()

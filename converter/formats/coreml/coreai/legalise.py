@@ -95,7 +95,7 @@ def negated(node: ir.Node, b: Builder) -> Value:
 
 
 def in_integers(node: ir.Node, b: Builder) -> Value | None:
-    """Of booleans, in si32."""
+    """Operators on booleans are computed in si32."""
     x = x_of(node)
     if x.dtype != D.BOOL:
         return None
@@ -116,7 +116,7 @@ def wide_total(node: ir.Node, b: Builder) -> Value | None:
 
 
 def in_floats(node: ir.Node, b: Builder) -> Value | None:
-    """Of integers, in doubles, which hold what the operator computes of them."""
+    """Compute an operator of integers in float64, which represents its results exactly."""
     x = x_of(node)
     if x.dtype is None or x.dtype.is_floating_point():
         return None
@@ -176,7 +176,9 @@ def _counted(x: Value, pads: list[int], more: list[int], include: int, b: Builde
 
 
 def _amounts(node: ir.Node, a: dict[str, Any], axes: int) -> tuple[list[int], list[int]] | None:
-    """The padding that the operator has, and what windows at the end reach beyond that."""
+    """Return the padding of the operator, and the amount by which the last windows extend beyond
+    it.
+    """
     scheme, none = a.get("auto_pad", "NOTSET"), [0] * (2 * axes)
     given = [int(p) for p in a.get("pads") or none] if scheme == "NOTSET" else none
     if scheme in ("NOTSET", "VALID") and not a.get("ceil_mode", 0):
@@ -196,7 +198,7 @@ def _amounts(node: ir.Node, a: dict[str, Any], axes: int) -> tuple[list[int], li
 
 
 def one_axis(node: ir.Node, b: Builder) -> Value | None:
-    """A window over a line is one over an image of height 1."""
+    """Rewrite a window over one axis as one over an image of height 1."""
     if rank_of(x_of(node)) != 3 or (len(node.outputs) > 1 and node.outputs[1].uses()):
         return None
     a, rest = attrs_of(node), list(node.inputs[1:])
@@ -314,7 +316,7 @@ def picked_slice(node: ir.Node, b: Builder) -> Value | None:
 
 
 def squeeze(node: ir.Node, b: Builder) -> Value | None:
-    """Axes whose size is not known to be 1 go by a reshape."""
+    """Remove axes whose size is not known to be 1 by a reshape."""
     x, rank = x_of(node), rank_of(x_of(node))
     given, sizes = known(optional(node, 1)), known_sizes(x_of(node))
     if rank is None or sizes is None:
@@ -330,7 +332,7 @@ def squeeze(node: ir.Node, b: Builder) -> Value | None:
 
 
 def _joined(node: ir.Node, b: Builder) -> Value:
-    """A Pad of every axis in turn, by joining the operand with what stands before and after it."""
+    """A Pad, axis by axis, as a Concat of the operand with the padding before and after it."""
     x, given = x_of(node), b.Cast(x_of(node, 1), to=D.INT64)
     rank, amounts = rank_of(x) or 0, sizes_in(node.inputs[1]) or []
     value = optional(node, 2)
@@ -347,7 +349,7 @@ def _joined(node: ir.Node, b: Builder) -> Value:
 
 
 def pad(node: ir.Node, b: Builder) -> Value | None:
-    """Amounts of all axes; elements that a Pad removes are cut off first."""
+    """Use amounts for all axes; elements that a Pad removes are sliced off before."""
     x, rank, mode = x_of(node), rank_of(x_of(node)), attributes(node)["mode"]
     axes, amounts = known(optional(node, 3)), constant(optional(node, 1))
     if rank is None or (axes is None and optional(node, 3) is not None):
@@ -432,7 +434,9 @@ def _in_rows(node: ir.Node, b: Builder) -> Value | None:
 
 
 def reduced(node: ir.Node, b: Builder) -> Value | None:
-    """Over no elements: what ONNX says of these; over no axes: each element alone."""
+    """A reduction over no elements: the result that ONNX defines; over no axes: applied to each
+    element.
+    """
     x, sizes, out = x_of(node), known_sizes(x_of(node)), shape_of(node.outputs[0])
     if sizes is None or 0 not in sizes or out is None:
         return in_integers(node, b) or (
@@ -461,7 +465,7 @@ def last_of_equals(node: ir.Node, b: Builder) -> Value | None:
 
 
 def repeated(node: ir.Node, b: Builder) -> Value | None:
-    """Elements of an image of dynamic size, each repeated as often as the whole factors say."""
+    """Repeat the elements of an image of dynamic size by integer factors."""
     x, a, factors = x_of(node), attributes(node), constant(optional(node, 2))
     rank, rule = rank_of(x), a["coordinate_transformation_mode"]
     nearest = a["mode"] == "nearest" and (

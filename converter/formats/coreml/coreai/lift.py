@@ -34,12 +34,12 @@ from converter.passes.fold import fold
 D = ir.DataType
 Operation = Mapping[str, Any]
 DEEPEST = 50  # graphs and blocks in each other
-TOKEN = object()  # what orders the uses of states, which the order of operations says as well
+TOKEN = object()  # orders the uses of states, as the order of operations already does
 Given = Any  # a value of the graph, a state, a token
 _NAME, _STATE = "coreai.name", "MutableBuffers.buffer_mutation"
-# attributes that say nothing about the results
+# attributes that do not affect the results
 INFORMATIVE = {"__coreai_pure__", "template_op", "arg_attrs", "res_attrs"}
-_UNKNOWN = "-"  # the location of what has none
+_UNKNOWN = "-"  # the location of an operation without one
 _REFUSED = {
     "metal4_kernel": "a kernel in the Metal language has no other form",
     "delegate": "a compiled part of a program cannot be read",
@@ -89,7 +89,9 @@ def graphs_of(operations: Sequence[Operation], prefix: str = "") -> Iterator[tup
 
 
 def chosen(graphs: Mapping[str, Operation], function: str, path: Path) -> str:
-    """The name of the graph to read: as asked for, else `main`, else the first public one."""
+    """Return the name of the graph to read: as requested, else `main`, else the first public
+    one.
+    """
     public = [n for n, g in graphs.items() if not g["attrs"].get("priv")]
     if function:
         if function not in public:
@@ -102,7 +104,7 @@ def chosen(graphs: Mapping[str, Operation], function: str, path: Path) -> str:
 
 
 def others_left(graphs: Mapping[str, Operation], name: str, path: Path) -> list[Diagnostic]:
-    """A note of the functions that are not read where nobody chose one."""
+    """Return a note on the functions that are not read because none was chosen."""
     others = [n for n, g in graphs.items() if not g["attrs"].get("priv") and n != name]
     if not others:
         return []
@@ -112,8 +114,8 @@ def others_left(graphs: Mapping[str, Operation], name: str, path: Path) -> list[
 
 
 class ModelReading:
-    """What the graphs of a model share. `complex` are the names of complex inputs and
-    outputs, `pairs` the values that stand for complex numbers.
+    """The common state of the graphs of a model. `complex` are the names of complex inputs and
+    outputs, `pairs` the values that represent complex numbers.
     """
 
     def __init__(
@@ -170,7 +172,7 @@ class ModelReading:
         return value
 
     def open_states(self) -> dict[str, str]:
-        """Outputs of the states whose sizes are dynamic, which begin with nothing known."""
+        """Outputs of the states whose sizes are dynamic; their initial shape is unknown."""
         found = {}
         for state, source in self.open:
             if state.value is not None and state.value is not source:
@@ -192,7 +194,7 @@ class ModelReading:
 
 
 class BlockLifting(Lifting):
-    """The operations of a block, in their order; `env` is what the numbers of values stand for.
+    """The operations of a block, in their order; `env` maps the numbers of values to values.
 
     Nested blocks see the values of outer ones.
     """
@@ -231,7 +233,7 @@ class BlockLifting(Lifting):
         return value in self.model.pairs
 
     def is_seen(self, but: str) -> bool:
-        """Whether other operations than `coreai.{but}` read what is being read."""
+        """Whether operations other than `coreai.{but}` use the results of the current operation."""
         own = {n for n, _ in self.current["outputs"]}
         users = [op["kind"] for op in self.block["body"] if own.intersection(op["inputs"])]
         return any(kind != f"coreai.{but}" for kind in users)
@@ -242,7 +244,7 @@ class BlockLifting(Lifting):
         return self.env[number]
 
     def _operation(self, op: Operation, kind: str, name: str, where: Where) -> bool:
-        """Enters the results of an operation; False when it was refused, or depends on such a
+        """Enter the results of an operation; False when it was refused, or depends on such a
         one.
         """
         self.current = op
@@ -304,8 +306,8 @@ class BlockLifting(Lifting):
         return value
 
     def lift(self, layer: Layer) -> list[ir.Value]:
-        """The results of an operation; those of a custom converter are not checked for attributes
-        that nobody looks at.
+        """Return the results of an operation; those of a custom converter are not checked for
+        unused attributes.
         """
         r = self.reading(layer)
         parts = ("real_part", "imaginary_part")
@@ -346,8 +348,8 @@ class BlockLifting(Lifting):
     # structure ------------------------------------------------------------------------------------
 
     def _invoke(self, given: list[Given]) -> list[Given]:
-        """What a graph computes: by the row of the operation that it is declared to be, else by its
-        body.
+        """Return the results of a graph: by the row of the operation that it is declared to be,
+        else by its body.
         """
         found = re.fullmatch(
             r'#param\.constant<@("?)(.*?)\1>.*', str(self.current["attrs"]["callee"])

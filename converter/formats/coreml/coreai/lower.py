@@ -31,13 +31,13 @@ from converter.mapping.node import Layer
 from converter.passes.pipeline import Context, run_passes
 
 D = ir.DataType
-COMPACT = ("blockwise_shift_scale", "lut_to_dense")  # what the bindings leave as it is
+COMPACT = ("blockwise_shift_scale", "lut_to_dense")  # operations that the bindings leave unchanged
 LONG_SUM = 1024  # products from which on a sum in half precision is warned of
 STATES = "netconv.states"  # key of the metadata: states -> the outputs that are their next values
 
 
 def write_model(network: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
-    """Writes a package; UnsupportedError with everything that has no counterpart."""
+    """Write a package; UnsupportedError with everything that has no counterpart."""
     bindings.demand_installed()
     notes: list[Diagnostic] = []
     model = prepared(network, notes)
@@ -95,17 +95,17 @@ def folded_by_bindings(layer: Layer) -> bool:
 
 
 def prepared(network: Network, notes: list[Diagnostic]) -> ir.Model:
-    """A copy of the graph in operators that Core AI has; what is known beforehand is computed."""
+    """Return a copy of the graph in operators that Core AI has, with constants folded."""
     clone = network.ir.clone()
     run_passes(PREPARE, clone, Context(network, notes=notes))
     return clone
 
 
 def _write(file: BinaryIO, text: str, program: Program) -> None:
-    """The bytecode of the text, whose resources are put in from where the weights lie.
+    """Return the bytecode of the text, with the weights inserted as its resources.
 
-    The bindings fold operations of constants alone while they write, and would read beyond the
-    placeholders: there are none, see `prepared`.
+    The bindings fold operations on constants while they write, and would read past the
+    placeholders: there are no such operations, see `prepared`.
     """
     with tempfile.TemporaryDirectory(prefix="netconv-") as folder:
         source, made = Path(folder) / "program.mlir", Path(folder) / "main.mlirb"
@@ -165,7 +165,7 @@ class Function:
             )
 
     def said(self) -> dict[str, Any]:
-        """What metadata.json holds of the model."""
+        """Return the content of metadata.json."""
         said = dict(self.network.interface.get("coreai", {}))
         named = {public_name(k): public_name(v) for k, v in self.states.items()}
         told = {k: v for k, v in named.items() if v != f"{k}_out"}
@@ -228,7 +228,7 @@ class Function:
         ]
 
     def _boundary(self, value: ir.Value, casts: list[Layer], out: bool) -> ir.Value:
-        """An input or output in the type that the source has, with a cast where it is computed in
+        """Return an input or output in the source's type, with a cast if it is computed in
         another.
         """
         if public_name(value) in self.network.interface.get("complex", ()):

@@ -1,4 +1,4 @@
-"""What Core AI knows about operators."""
+"""Operators of Core AI and their limits."""
 
 from __future__ import annotations
 

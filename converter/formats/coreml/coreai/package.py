@@ -1,8 +1,6 @@
-"""The folder .aimodel: the bytecode of a program, its SHA-256, and what its author says of it.
+"""The folder .aimodel: the bytecode of a program, its SHA-256, and its author's metadata.
 
-NAME.aimodel/main.mlirb
-NAME.aimodel/main.hash
-NAME.aimodel/metadata.json
+NAME.aimodel/main.mlirb NAME.aimodel/main.hash NAME.aimodel/metadata.json
 """
 
 from __future__ import annotations
@@ -26,8 +24,8 @@ _HELP = "convert the .aimodel that it was compiled from"
 
 
 def main_of(path: Path) -> Path:
-    """The bytecode of a package, or the file itself. ReadError R106 for what Apple's compiler made,
-    R102 where there is no program, R107 for links.
+    """Return the bytecode file of a package, or the file itself. Raises ReadError R106 for a result
+    of Apple's compiler, R102 if there is no program, R107 for links.
     """
     if not path.is_dir():
         return path
@@ -47,7 +45,9 @@ def _is_bundle(name: str) -> bool:
 
 
 def metadata_of(path: Path) -> dict[str, Any]:
-    """What the package says of the model; ReadError R103 and R104 as Apple's loader refuses it."""
+    """Return the metadata of the package; raises ReadError R103 and R104 where Apple's loader
+    rejects it.
+    """
     file = path.with_name(METADATA)
     if not file.is_file():
         return {}
@@ -82,8 +82,8 @@ def hash_note(path: Path) -> list[Diagnostic]:
 def write_package(
     out: Output, said: Mapping[str, Any], program: Callable[[BinaryIO], None]
 ) -> None:
-    """Makes the target of `out` a package whose bytecode `program` writes; without dates, so that
-    the same program makes the same bytes.
+    """Write the target of `out` as a package whose bytecode `program` writes; without dates, so
+    that equal programs give equal bytes.
     """
     made = digest()
     with out.open(inside=MAIN) as f:

@@ -1,6 +1,4 @@
-"""The passes that make a graph sayable in operations of Core AI; what is known beforehand is
-computed.
-"""
+"""The passes that legalize a graph for the operations of Core AI and fold constants."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ LARGEST = 1 << 24  # elements of a result of constants that is computed beforeha
 
 
 def decodes(node: ir.Node) -> bool:
-    """Whether a node makes the numbers of compact weights, which stay compact."""
+    """Whether a node decompresses compact weights, which stay compact."""
     types = {v.dtype for v in node.inputs if v is not None and v.dtype is not None}
     return any(t.bitwidth <= 8 for t in types - {D.BOOL, D.STRING})
 

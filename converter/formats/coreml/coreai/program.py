@@ -25,15 +25,17 @@ from converter.mapping.node import Layer
 
 D = ir.DataType
 TOKEN = "!coreai.token"
-# operations whose form that broadcasts stands in a namespace of its own
+# operations whose broadcasting form is in a separate namespace
 _ENCODING = "#coreai.sparse_tensor_encoding<bitmask, numNonZero = %d, posWidth = 1, crdWidth = 1>"
 _DECOMPOSABLE = "broadcasting_"
-# what an operation has beside its operands: how updates are combined
+# a further parameter of an operation: how updates are combined
 _REGIONS = {"scatter_nd": "({{^bb0(%a: {0}, %b: {0}): {1}(%b) : ({0}) -> ()}})"}
 
 
 class Program:
-    """The text of one function. Constants stand before all operations: of the same weights, one."""
+    """The text of one function. Constants precede all operations; equal weights share one
+    constant.
+    """
 
     def __init__(self, low: CoreLowering) -> None:
         self.low = low
@@ -76,7 +78,7 @@ class Program:
         return lines
 
     def _sparse(self, value: ir.Value, given: Scattered) -> list[str]:
-        """A constant by the elements that are no zeros, and a bit for each place."""
+        """Write a constant as its nonzero elements, and a bit for each element."""
         parts = [ir.Value(name=value.name, type=value.type) for _ in range(2)]
         parts[0].const_value = LazyTensor(np.ascontiguousarray(given.values.reshape(-1)))
         parts[1].const_value = given.mask.decoded().called("ui1")
@@ -226,8 +228,8 @@ def interface(names: Sequence[str]) -> str:
 
 
 def _halved(array: Array) -> Array:
-    """Numbers in half precision. What is beyond it, as the least float of a mask, becomes the
-    largest number there is: an infinity times 0 would be no number.
+    """Return numbers in half precision. Numbers that overflow, such as the lowest float in a mask,
+    are clamped to the largest number: infinity times 0 would be NaN.
     """
     largest = float(D.FLOAT16.max)
     return np.where(np.isinf(array), array, np.clip(array, -largest, largest)).astype(np.float16)

@@ -80,7 +80,7 @@ class Description:
 
 
 def plain(attribute: Any) -> Any:
-    """An attribute as JSON has it; types and attributes of dialects as MLIR prints them."""
+    """Return an attribute as a JSON value; types and attributes of dialects as MLIR prints them."""
     match type(attribute).__name__:
         case "StringAttr" | "BoolAttr" | "FloatAttr" | "IntegerAttr":
             return attribute.value
@@ -155,7 +155,7 @@ def main(command: str, *arguments: str) -> int:
     try:
         commands: dict[str, Callable[..., None]] = {"read": read, "write": write, "check": check}
         commands[command](*arguments)
-    except Exception as e:  # the bindings raise families of their own
+    except Exception as e:  # the bindings raise exceptions of their own types
         message = " ".join(str(e).split()) or type(e).__name__
         print(f"{MARK}{message[:4000]}", file=sys.stderr)
         return 3

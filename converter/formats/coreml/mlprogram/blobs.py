@@ -1,7 +1,7 @@
-"""Blob storage, version 2: weights beside a model, each behind 64 bytes that describe it.
+"""Blob storage, version 2: weights in a separate file, each after 64 bytes that describe it.
 
-At the place that a value names: u32 0xDEADBEEF, u32 type, u64 size in bytes, u64 place of the data,
-u64 bits of padding. Elements of less than a byte lie in a stream of bits, the least significant
+At the offset that a value refers to: u32 0xDEADBEEF, u32 type, u64 size in bytes, u64 offset of the
+data, u64 bits of padding. Elements of less than a byte are a bit stream, the least significant bit
 first. Source: MILBlob, StorageFormat.hpp.
 """
 
@@ -23,7 +23,7 @@ from converter.io.mapped_file import MappedFile
 
 SENTINEL = 0xDEADBEEF
 BITS = {25: 4, 35: 4, 36: 2, 37: 1, 38: 6, 39: 3}  # of types of less than a byte
-_HEAD = 64  # bytes in front of each weight, and what its place is a multiple of
+_HEAD = 64  # bytes before each weight; its offset is a multiple of this
 # types of the storage -> those of a program (MIL.proto, DataType)
 TYPES = {
     **{1: 10, 2: 11, 3: 31, 4: 21, 5: 13, 6: 22, 7: 32, 8: 25, 9: 37, 10: 36, 11: 35, 12: 39},
@@ -32,10 +32,8 @@ TYPES = {
 
 
 class Blobs:
-    """The files of a model's weights, mapped when one of them is first asked for.
-
-    `weights`: the one file that is meant whatever the model calls it, or the folder with all.
-    `package`: the package that `folder` is a part of, if it is one of any.
+    """The files of a model's weights, mapped on first use. `weights`: the file to use under any
+    name, or the folder with all files. `package`: the package that contains `folder`, if any.
     """
 
     def __init__(
@@ -56,7 +54,7 @@ class Blobs:
         return open_part_of(self.package if self.weights is None else self.weights, place)
 
     def place(self, name: str, where: Where) -> Path:
-        """Where the file is that a value names."""
+        """Return the path of the file that a value names."""
         from converter.formats.coreml.package import inside
 
         relative = name.removeprefix("@model_path/")
@@ -84,9 +82,10 @@ class Blobs:
 
 
 class NewBlobs:
-    """The storage of weights of a model that is written: places at once, contents in the end.
+    """The storage of weights of a model that is written: offsets are assigned at once, contents are
+    written in the end.
 
-    The same numbers are stored once.
+    Equal weights are stored once.
     """
 
     def __init__(self) -> None:
@@ -95,7 +94,7 @@ class NewBlobs:
         self._end = _HEAD
 
     def add(self, tensor: LazyTensor, dtype: int) -> int:
-        """Where a value has to point to; `dtype` is the program's."""
+        """Return the offset that a value has to refer to; `dtype` is the program's."""
         return self._places[dtype].once(tensor, lambda: self._append(tensor, dtype))
 
     def _append(self, tensor: LazyTensor, dtype: int) -> int:

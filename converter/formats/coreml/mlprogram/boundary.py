@@ -1,5 +1,5 @@
 """Inputs of a network as the description of a model declares them: sizes, pictures, values of those
-that may be left out; and the suppression model at the end of a pipeline.
+that may be omitted; and the suppression model at the end of a pipeline.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from converter.graph.names import set_public_name
 
 
 class Boundary:
-    """The inputs of a network, made when a member of it first asks for them.
+    """The inputs of a network, created when a member of it first requests them.
 
-    A feature is what the outermost description says of its name.
+    The outermost description that has a feature's name declares it.
     """
 
     def __init__(self, b: Builder) -> None:
@@ -49,8 +49,8 @@ class Boundary:
     def input(
         self, name: str, dtype: ir.DataType, dims: list[int | None] | None, public: str = ""
     ) -> ir.Value:
-        """A new input of the network, of this type; its open dimensions are those of the
-        description. `public`: its name in the network, where it is another.
+        """Return a new input of the network, of this type; its dynamic dimensions are those of the
+        description. `public`: its name in the network, if different.
         """
         feature, name = self.features.get(name), public or name
         shape: list[int | str | None] | None = None if dims is None else list(dims)
@@ -73,7 +73,7 @@ class Boundary:
         return value
 
     def interface(self, description: Any) -> dict[str, Any]:
-        """What the description says beside the tensors."""
+        """Return the declarations of the description beyond the tensors."""
         said: dict[str, Any] = {"metadata": metadata_of(description)}
         if self.sizes:
             said[SIZES] = self.sizes
@@ -94,8 +94,8 @@ class Boundary:
 
 
 def declared(name: str, dims: list[int | None], sizes: Sizes) -> list[int | str | None]:
-    """Dimensions that the program leaves open, as the description has them: a size where nobody
-    can choose, else a name.
+    """Return dimensions that are dynamic in the program as the description has them: a fixed size
+    where the caller has no choice, else a name.
     """
     told = sizes.dims(name, range(len(dims) - len(sizes.default), len(dims)))
     lead = [f"{name}_{axis}" for axis in range(len(dims) - len(told))]
@@ -104,14 +104,14 @@ def declared(name: str, dims: list[int | None], sizes: Sizes) -> list[int | str 
 
 
 def meant_by(shape: Sequence[object], sizes: Sizes) -> list[int]:
-    """The whole shape where nobody chooses; axes before those of `sizes` that are open are 1."""
+    """Return the whole default shape; dynamic axes before those of `sizes` are 1."""
     lead = [d if isinstance(d, int) else 1 for d in shape[: len(shape) - len(sizes.default)]]
     return [*lead, *sizes.default]
 
 
 def suppressed(b: Builder, model: Any, boundary: Boundary, env: dict[str, ir.Value]) -> None:
-    """The suppression model at the end of a detector, on what its members have given. Thresholds
-    that are inputs may be left out: the model has them.
+    """Apply the suppression model at the end of a detector to the results of its members.
+    Thresholds that are inputs are optional: the model has defaults.
     """
     nms = model.nonMaximumSuppression
     thresholds = {

@@ -13,7 +13,7 @@ from converter.formats.coreml.classifier import Classifier
 from converter.formats.coreml.mlprogram.program import CODES, ProgramWriter, set_word
 
 D = ir.DataType
-DOUBLE = 12  # in which programs tell probabilities by labels
+DOUBLE = 12  # the type of probabilities in a dictionary by label
 
 
 def names_of(found: Classifier, writer: ProgramWriter) -> tuple[str, ...]:
@@ -25,7 +25,7 @@ def names_of(found: Classifier, writer: ProgramWriter) -> tuple[str, ...]:
 def write(
     found: Classifier, names: Sequence[str], writer: ProgramWriter, block: Any, description: Any
 ) -> None:
-    """The operation behind all others, and the description of its results."""
+    """Write the last operation, and the description of its results."""
     text = isinstance(found.labels[0], str)
     code, words = CODES[D.STRING if text else D.INT64], "strings" if text else "longInts"
     scores = _whole(found.scores, writer, block)

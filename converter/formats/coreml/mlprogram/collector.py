@@ -1,4 +1,4 @@
-"""Collects the operations of a program, and refuses what programs do not have."""
+"""Collection of the operations of a program; refuses those that programs do not have."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ COMPRESSED = "constexpr_"
 
 
 class MilLowering(Lowering):
-    """`half`: every number with a fraction is written in half precision. `exact`: values whose type
-    in the program is their own. `stored`: quantised numbers, which all operations but those of
-    quantisation take as whole numbers of 32 bits -> the same as they are stored.
+    """`half`: floating-point numbers are written in half precision. `exact`: values that keep their
+    own type in the program. `stored`: values cast to int32 for all operations other than those of
+    quantization -> their quantized values.
     """
 
     def __init__(self, mapping: LayerTable, version: int = 0, half: bool = False) -> None:
@@ -30,7 +30,7 @@ class MilLowering(Lowering):
         self.stored: dict[ir.Value, ir.Value] = {}
 
     def inner(self) -> MilLowering:
-        """What collects the operations of a block."""
+        """Return the collector for the operations of a block."""
         low = MilLowering(self.mapping, self.version, self.half)
         low.exact, low.stored, low.notes = self.exact, self.stored, self.notes
         return low
@@ -81,7 +81,7 @@ def needed(layers: list[Layer], results: Iterable[ir.Value]) -> list[Layer]:
 
 
 def reached(layers: list[Layer]) -> set[ir.Value]:
-    """What operations and the blocks in them look at."""
+    """Yield the operands of operations and of the blocks in them."""
     found = {v for layer in layers for v in operands_of(layer.attrs)}
     for layer in layers:
         for inner, _, outputs in layer.extra or ():

@@ -1,4 +1,4 @@
-"""The boundary of a written program: names, types of the interface, and the casts behind them."""
+"""The boundary of a written program: names, types of the interface, and the casts for them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from converter.mapping.node import Layer
 D = ir.DataType
 ARRAYS = {D.FLOAT: 65568, D.INT32: 131104, D.FLOAT16: 65552}
 WORDS = {D.FLOAT: "fp32", D.INT32: "int32", D.FLOAT16: "fp16", D.BOOL: "bool"}
-GRAYSCALE16 = 40  # the colour space whose pixels are of fp16
+GRAYSCALE16 = 40  # the color space whose pixels are of fp16
 STATES_SINCE = 9  # the specification version
 HALF_INTERFACE = 7  # the specification version from which on arrays of fp16 go in and out
 
 
 @dataclass
 class Boundary:
-    """Inputs by name, type and value, and the operations behind them and in front of outputs."""
+    """Inputs by name, type and value, and the operations after them and before outputs."""
 
     inputs: list[tuple[str, ir.DataType, ir.Value]] = field(default_factory=list)
     states: list[tuple[str, ir.Value]] = field(default_factory=list)
@@ -47,7 +47,7 @@ def describe(
     notes: list[Diagnostic],
     hidden: Sequence[ir.Value] = (),
 ) -> Boundary:
-    """Fills in the description; values of the graph get the names of the program. `hidden` are
+    """Fill in the description; values of the graph get the names of the program. `hidden` are
     outputs of the graph that the program does not have.
     """
     said, images = said_of(network, model)
@@ -135,7 +135,7 @@ class Describing:
     def _chain(
         self, name: str, outer: ir.Value, value: ir.Value, steps: list[tuple[str, dict[str, Any]]]
     ) -> list[Layer]:
-        """Operations one behind the other, from an input to the value of the graph."""
+        """Append a chain of operations, from an input to the value of the graph."""
         layers: list[Layer] = []
         for i, (kind, given) in enumerate(steps):
             made = value
@@ -156,7 +156,7 @@ class Describing:
         return dtype
 
     def state(self, value: ir.Value) -> ir.Value:
-        """Declares a state that is read at the start; what stands for it."""
+        """Declare a state that is read at the start; return its value."""
         name = self._name(value)
         state = self._outer(value, name, D.FLOAT16, value.shape)
         self.boundary.states.append((name, state))
@@ -168,7 +168,9 @@ class Describing:
         return state
 
     def output(self, value: ir.Value, made: set[ir.Value]) -> None:
-        """The value itself where an operation makes it under no other name, else a copy."""
+        """Return the value itself if it is the result of an operation without another public name,
+        else a copy.
+        """
         name, own = self._name(value), self.writer.low.carried(value)
         feature = self.description.output.add(name=name)
         image = self.declared.picture(feature, value, fixed=True)

@@ -48,7 +48,9 @@ def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
 
 
 def check(path: Path, weights: Path | None) -> list[Diagnostic]:
-    """What the file says that contradicts itself, else what reading says."""
+    """Return the contradictions within the file, or if there are none, the diagnostics of reading
+    it.
+    """
     from converter.formats.coreml.mlprogram.blobs import Blobs
     from converter.formats.coreml.mlprogram.lift import parse
     from converter.formats.coreml.mlprogram.validate import findings
@@ -65,7 +67,7 @@ def check(path: Path, weights: Path | None) -> list[Diagnostic]:
 
 
 def kinds() -> Mapping[str, str]:
-    """The operations that are read, and what they become."""
+    """Return the operations that are read, and their canonical operators."""
     from converter.formats.coreml.mlprogram.rules import TABLE
 
     return TABLE.operators()
@@ -88,7 +90,7 @@ def read_signature(path: Path, key: str, weights: Path | None = None) -> Network
 
 
 def untold(model: Network, title: str) -> list[Diagnostic]:
-    """An .mlmodel declares the same of its boundary, and warns itself of what it cannot."""
+    """Return no warnings for an .mlmodel, which has the same declarations and its own warnings."""
     from converter.formats.coreml.features import untold
 
     return [] if title.startswith("Core ML") else untold(model, title)

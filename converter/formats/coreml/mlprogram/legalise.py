@@ -1,5 +1,5 @@
-"""Canonical operators rewritten for ML Programs, where no row says them and no common decomposition
-(`converter/passes/decompositions`) does as well.
+"""Rewrites of canonical operators for ML Programs that have no row and no equally good common
+decomposition (`converter/passes/decompositions`).
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def in_other_types(node: ir.Node, b: Builder) -> list[ir.Value] | None:
 
 
 def div(node: ir.Node, b: Builder) -> Value | None:
-    """Whole numbers: the quotient of the absolute values, rounded down, with the sign of both."""
+    """Integers: the quotient of the absolute values, rounded down, with the sign of both."""
     x, y = x_of(node), x_of(node, 1)
     if x.dtype is None or x.dtype.is_floating_point():
         return None
@@ -111,20 +111,20 @@ def relu(node: ir.Node, b: Builder) -> Value | None:
 
 
 def clip(node: ir.Node, b: Builder) -> Value | None:
-    """Whole numbers by the least and the greatest."""
+    """Integers by the least and the greatest."""
     x, rewrite = x_of(node), DECOMPOSITIONS["", "Clip"]
     whole = x.dtype is not None and not x.dtype.is_floating_point()
     return rewrite(node, b) if whole else None  # type: ignore[return-value]
 
 
 def equal(node: ir.Node, b: Builder) -> Value | None:
-    """Truth values are equal where not one alone is true."""
+    """Booleans are equal if exactly one of them being true is false."""
     x, y = x_of(node), x_of(node, 1)
     return ~(x ^ y) if x.dtype == D.BOOL else None
 
 
 def remainder(node: ir.Node, b: Builder) -> Value | None:
-    """Whole numbers with the sign of the dividend."""
+    """Integers with the sign of the dividend."""
     x, y = x_of(node), x_of(node, 1)
     if x.dtype is None or x.dtype.is_floating_point() or not attrs_of(node).get("fmod", 0):
         return None
@@ -152,7 +152,7 @@ def where(node: ir.Node, b: Builder) -> Value | None:
 
 
 def _largest(operands: Sequence[Value], rank: int, b: Builder) -> Value:
-    """The sizes of what operands of at most `rank` axes broadcast to, none of which is empty."""
+    """Return the broadcast shape of operands of at most `rank` axes, none of which is empty."""
     found = []
     for value in operands:
         missing = rank - len(value.shape or ())
@@ -163,7 +163,7 @@ def _largest(operands: Sequence[Value], rank: int, b: Builder) -> Value:
 
 
 def pad(node: ir.Node, b: Builder) -> Value | None:
-    """Axes that are told apart, with amounts that are computed: amounts of all axes."""
+    """Pads of some axes with computed amounts: rewritten with amounts for all axes."""
     x, rank, given = x_of(node), rank_of(x_of(node)), [*node.inputs, None, None, None]
     axes = known(given[3])
     if given[3] is None or axes is None or rank is None or constant(given[1]) is not None:
@@ -176,7 +176,7 @@ def pad(node: ir.Node, b: Builder) -> Value | None:
 
 
 def same_axes(node: ir.Node, b: Builder) -> Value | None:
-    """Several axes of sizes that are not known added or taken away: by the shape of the operand."""
+    """Add or remove several axes of dynamic size: by a reshape to the operand's computed shape."""
     x, rank = x_of(node), rank_of(node.outputs[0])
     given, own = known([*node.inputs, None][1]), rank_of(x)
     if given is None or rank is None or own is None or node.op_type == "Flatten":
@@ -205,8 +205,8 @@ def expand(node: ir.Node, b: Builder) -> Value | None:
 
 
 def _has_open_sizes(node: ir.Node) -> bool:
-    """Whether several sizes of the result are open and others are not: slice_by_index with computed
-    bounds leaves all open, and a Reshape behind it tells all but one.
+    """Whether several, but not all, sizes of the result are dynamic: slice_by_index with computed
+    bounds makes all dynamic, and a Reshape after it can restore all but one.
     """
     shape = node.outputs[0].shape
     count = 0 if shape is None else sum(not isinstance(n, int) for n in shape)

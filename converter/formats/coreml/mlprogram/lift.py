@@ -43,7 +43,7 @@ from converter.passes.fold import fold
 
 KINDS = {"wordTagger": "a word tagger"}
 PIPELINES = ("pipeline", "pipelineClassifier", "pipelineRegressor")
-# parameters that say nothing about the results
+# parameters that do not affect the results
 INFORMATIVE = {"validate_indices", "_existing_blocks", "_true_fn", "_false_fn", "_cond", "_body"}
 Given = Any  # a value of the graph, an array, a lazy tensor, a string, a list of such, a state
 VERSIONS = {"CoreML5": 6, "CoreML6": 7, "CoreML7": 8, "CoreML8": 9, "CoreML9": 10}
@@ -96,7 +96,7 @@ class ModelReading:
         self.names: dict[str, str] = {}
 
     def description(self, model: Any) -> Any:
-        """That of the model, or of the function which is asked for."""
+        """Return the description of the model, or of the requested function."""
         own = model.description
         if self.function and model.WhichOneof("Type") != "mlProgram":
             raise wrong_call("a pipeline has no functions")
@@ -104,7 +104,7 @@ class ModelReading:
         return next((f for f in own.functions if f.name == name), own)
 
     def member(self, model: Any, description: Any, env: dict[str, ir.Value]) -> None:
-        """Lifts one model on the features of `env`, and adds its own."""
+        """Lift one model on the features of `env`, and add its own."""
         kind = model.WhichOneof("Type") or "nothing"
         self.boundary.enter(description)
         if kind == "mlProgram":
@@ -137,8 +137,8 @@ class ModelReading:
         env.update(lifting.run(description, env))
 
     def outputs(self, description: Any, env: dict[str, ir.Value], all_: bool) -> None:
-        """The outputs of the network: what the description names, in its order; and `all_` others
-        that there are.
+        """Return the outputs of the network: those of the description, in its order; with `all_`
+        also the others.
         """
         told = (self.names.get(f.name, f.name) for f in description.output)
         names = [name for name in told if name in env]
@@ -206,7 +206,7 @@ def scalars_of(description: Any) -> list[str]:
 
 
 def remembered(description: Any, key: str) -> dict[str, str]:
-    """Names that a writer noted beside other names."""
+    """Return the original names that a writer noted for other names."""
     if not hasattr(description, "metadata"):
         return {}
     found = note(description.metadata.userDefined.get(key, ""), {})
@@ -216,7 +216,7 @@ def remembered(description: Any, key: str) -> dict[str, str]:
 class BlockLifting(Lifting):
     """The operations of a block, in their order; nested blocks see the names of outer ones.
 
-    `env`   what names stand for: values, arrays, strings, lists, states
+    `env`   values of the names: values, arrays, strings, lists, states
     """
 
     def __init__(
@@ -247,8 +247,8 @@ class BlockLifting(Lifting):
                 self.refused.update(o.name for o in operation.outputs)
 
     def _operation(self, operation: Any, where: Where) -> bool:
-        """Enters the results of an operation; False when it was refused, or is behind such a
-        one.
+        """Lift an operation and record its results; return False if it was refused, or depends on a
+        refused one.
         """
         if operation.type == "const":
             if not operation.outputs:
@@ -264,7 +264,7 @@ class BlockLifting(Lifting):
         return True
 
     def layer_of(self, operation: Any, where: Where) -> Layer | None:
-        """An operation with its parameters; None where one of them was refused."""
+        """Return an operation with its arguments; None if one of them was refused."""
         given = self._parameters(operation)
         if given is None:
             return None
@@ -279,7 +279,7 @@ class BlockLifting(Lifting):
             self.env[out.name] = self._settled(value, out)
 
     def _parameters(self, operation: Any) -> dict[str, list[Given]] | None:
-        """What the parameters are bound to; None where one of them was refused."""
+        """Return the arguments of the parameters; None if one of them was refused."""
         found: dict[str, list[Given]] = {}
         sources = operation.attributes if operation.type.startswith("constexpr") else {}
         for key, value in sources.items():
@@ -312,7 +312,7 @@ class BlockLifting(Lifting):
         return self.outer is not None
 
     def as_value(self, given: Given) -> Any:
-        """What a name stands for as a value of the graph; a state stays a state."""
+        """Return a name's value as a value of the graph; a state stays a state."""
         if isinstance(given, np.ndarray | LazyTensor):
             return self.builder.const(given, "const")
         if isinstance(given, ir.Value | State):
@@ -333,7 +333,9 @@ class BlockLifting(Lifting):
         return value
 
     def lift(self, layer: Layer) -> list[ir.Value]:
-        """The results of an operation; MappingError R111 for a parameter that nobody looks at."""
+        """Return the results of an operation; MappingError R111 for a parameter that is not
+        used.
+        """
         r = self.reading(layer)
         results = self.mapping.table.lift(r)
         used = r.used | (r.rule.owned("keys") if r.rule is not None else set())

@@ -41,7 +41,7 @@ OPSETS = {6: "CoreML5", 7: "CoreML6", 8: "CoreML7", 9: "CoreML8", 10: "CoreML9"}
 
 @dataclass
 class Written:
-    """A model's message, and the numbers that lie beside it."""
+    """A model's message, and the weights that are stored separately."""
 
     model: Any = field(default_factory=Model_pb2.Model)
     blobs: NewBlobs = field(default_factory=NewBlobs)
@@ -57,7 +57,7 @@ def lower(network: Network, flavour: Flavour, notes: list[Diagnostic]) -> Writte
     version, older = max(least, lowest(clone, half)), SUPPRESSION_UNTIL - 1
     try:
         return _lowered(network, clone, classifier, version, half, notes)
-    except UnsupportedError:  # what newer versions lack may come out of the bodies of operators
+    except UnsupportedError:  # bodies of operators may need operations of newer versions
         if version <= older or least > older:
             raise
         with contextlib.suppress(UnsupportedError):
@@ -66,7 +66,7 @@ def lower(network: Network, flavour: Flavour, notes: list[Diagnostic]) -> Writte
 
 
 def prepared(network: Network, notes: list[Diagnostic]) -> tuple[ir.Model, Classifier | None]:
-    """A copy of the graph in which what is known beforehand is computed."""
+    """Return a copy of the graph with constants folded."""
     clone, context = network.ir.clone(), Spec(network, notes=notes)
     run_passes(PREPARE, clone, context)
     return clone, context.classifier[-1]
@@ -102,8 +102,8 @@ def _lowered(
 
 
 def lowest(model: ir.Model, half: bool) -> int:
-    """The first version that says as many operators as any, without decomposing them or storing
-    their constants with more bits.
+    """Return the first version that supports as many operators as any later one, without
+    decomposing them or storing their constants with more bits.
     """
     nodes = [n for g in all_graphs(model.graph) for n in g]
 

@@ -1,4 +1,4 @@
-"""What ML Programs know about operators."""
+"""Operators of ML Programs and their limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What operations take: which computes numbers with a fraction alone, which truth values."""
+"""Types of operands: the operations that only support floating-point numbers, and those on
+booleans.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ def words(text: str) -> frozenset[str]:
 
 
 FLOATS = (D.FLOAT, D.FLOAT16, D.DOUBLE, D.BFLOAT16)
-# of fp16 and fp32 alone
+# fp16 and fp32 only
 REAL = words(
     "acos affine asin atan atanh avg_pool batch_norm batch_to_space ceil clamped_relu clip "
     "conv conv_transpose cos cosh crop crop_resize depth_to_space elu erf exp exp2 floor gelu "
@@ -44,8 +46,8 @@ SHORT = (D.INT8, D.UINT8, D.INT16, D.UINT16, D.INT4, D.UINT4)
 
 
 def takes(kind: str, dtype: ir.DataType) -> bool:
-    """Whether an operation computes with a first operand of this type; in a program whole numbers
-    have 32 bits.
+    """Whether an operation computes with a first operand of this type; in a program integers have
+    32 bits.
     """
     if kind in TRUTH:
         return dtype == D.BOOL

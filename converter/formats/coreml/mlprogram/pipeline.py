@@ -1,6 +1,4 @@
-"""The passes that make a graph sayable in operations: those whatever the version is, and those for
-one.
-"""
+"""The passes that legalize a graph for operations: those for all versions, and those for one."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ class Spec(Context):
 
     version: int = 0
     half: bool = False
-    classifier: list[Classifier | None] = field(default_factory=list)  # what was taken out
+    classifier: list[Classifier | None] = field(default_factory=list)  # taken out of the graph
 
     @property
     def attempt(self) -> str:
@@ -48,8 +46,8 @@ class Spec(Context):
 
 
 def decodes(node: ir.Node) -> bool:
-    """Whether a node makes numbers of compact weights, which stay compact. All else that constants
-    give is folded: coremltools computes it while it loads a program, and fails at some.
+    """Whether a node decompresses compact weights, which stay compact. All other operations on
+    constants are folded: coremltools computes them while it loads a program, and fails on some.
     """
     types = {v.dtype for v in node.inputs if v is not None and v.dtype is not None}
     half = node.op_type == "Cast" and D.FLOAT16 in types
@@ -57,7 +55,7 @@ def decodes(node: ir.Node) -> bool:
 
 
 def refused_by(version: int, half: bool) -> Callable[[ir.Node], bool]:
-    """Whether no row says an operator: the rows are applied to operations that nobody keeps."""
+    """Whether no row matches an operator: the rows are tried, and the operations are discarded."""
 
     def refused(node: ir.Node) -> bool:
         low = MilLowering(MAPPING, version, half)

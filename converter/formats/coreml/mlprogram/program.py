@@ -25,8 +25,8 @@ CODES = {
     **{D.INT8: 21, D.UINT8: 31, D.INT4: 25, D.UINT4: 35, D.UINT32: 33},
 }
 WEIGHTS = "@model_path/weights/weight.bin"
-STORED = (D.FLOAT16, D.FLOAT, D.INT8, D.UINT8, D.INT4, D.UINT4)  # what the storage has in iOS15
-IMMEDIATE = 10  # elements from which a constant lies in the storage
+STORED = (D.FLOAT16, D.FLOAT, D.INT8, D.UINT8, D.INT4, D.UINT4)  # types that iOS15 can store
+IMMEDIATE = 10  # constants with at least so many elements are in the storage
 _FIELDS = {D.BOOL: "bools", D.FLOAT: "floats", D.INT32: "ints", D.INT64: "longInts"}
 
 
@@ -41,8 +41,8 @@ def set_tensor_type(message: Any, dtype: ir.DataType, shape: Sequence[Any]) -> N
 
 
 class ProgramWriter:
-    """Names values and fills the messages of one function; constants are written in front of their
-    first user in each block.
+    """Names values and fills the messages of one function; constants are written before their first
+    user in each block.
     """
 
     def __init__(self, low: MilLowering, blobs: NewBlobs) -> None:
@@ -75,7 +75,7 @@ class ProgramWriter:
             del self.named[value]
 
     def _constant(self, block: Any, value: ir.Value, here: set[ir.Value]) -> None:
-        """A constant as an operation, in the first block that has a user of it."""
+        """Write a constant as an operation, in the first block that uses it."""
         if value in here or value in self.named:
             return
         here.add(value)
@@ -126,8 +126,8 @@ class ProgramWriter:
         return D.FLOAT16 if self.low.half else D.FLOAT
 
     def set_parameter(self, message: Any, given: Any, real: ir.DataType) -> None:
-        """A parameter that is no value of the graph; Python's numbers without a type of their own
-        are of the type `real`, or whole ones of 32 bits.
+        """Set a parameter that is not a value of the graph; Python numbers without type are of the
+        type `real`, or 32-bit integers.
         """
         if isinstance(given, str):
             set_word(message, given)
@@ -180,7 +180,7 @@ class ProgramWriter:
 
 
 def ends_of_ranges(array: Array) -> Array:
-    """The ends of the whole numbers of 64 bits stand for those of 32: "to the end" of ranges."""
+    """Replace the limits of int64 by those of int32, which mean "to the end" of ranges."""
     ends, own = np.iinfo(np.int64), np.iinfo(np.int32)
     array = np.where(array == ends.max, own.max, array)
     return np.where(array <= ends.min + 1, own.min + 1, array)
@@ -199,7 +199,7 @@ def set_word(message: Any, word: str) -> None:
 
 
 def packed(array: Array) -> bytes:
-    """Elements as they are stored: numbers of four bits two in a byte, the first in the low one."""
+    """Return elements as they are stored: two 4-bit numbers per byte, the first in the low half."""
     if array.dtype in (ml_dtypes.int4, ml_dtypes.uint4):
         return ir.Tensor(array).tobytes()
     return np.ascontiguousarray(array).tobytes()

@@ -1,9 +1,8 @@
-"""What is wrong with an ML Program by itself, beyond what reading it says: versions, identifiers,
-constants of another type than they declare, the storage of weights, and a description that says
-other than the program.
+"""Validation of an ML Program beyond the checks of reading it: versions, identifiers, constants of
+another type than declared, the storage of weights, and a description that contradicts the program.
 
-coremltools' loader of programs takes all of these without a word; the system that runs the model
-does not.
+coremltools' loader of programs accepts all of these silently; the system that runs the model does
+not.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ VERSION_RANGE = range(min(VERSIONS.values()), max(VERSIONS.values()) + 1)
 _IDENTIFIER = re.compile(r"[A-Za-z_@][A-Za-z0-9_@]*")
 D = ir.DataType
 ARRAYS = {65568: D.FLOAT, 65600: D.DOUBLE, 131104: D.INT32, 65552: D.FLOAT16, 131080: D.INT8}
-_TABLES = ("dictionaryType", "int64Type", "stringType")  # what a classifier gives
+_TABLES = ("dictionaryType", "int64Type", "stringType")  # results of a classifier
 _STORAGE = 2  # version
 
 
@@ -48,7 +47,7 @@ class Checked:
 
 
 def findings(model: Any, blobs: Blobs, file: str) -> Iterator[Diagnostic]:
-    """Of a program, or of all programs in a pipeline."""
+    """Return the findings about a program, or about all programs in a pipeline."""
     yield from _findings(Checked(model, file))
     for name in sorted(set(_blob_files(model))):
         yield from storage(blobs, name, file)
@@ -133,7 +132,7 @@ def _described(c: Checked, description: Any, function: Any, place: str) -> Itera
     """The same inputs, outputs and states, of the same types and shapes, on both sides."""
     block = function.block_specializations.get(function.opset)
     if block is None:
-        return  # reading says so
+        return  # reading reports it
     states = {g.name: g.type for g in function.inputs if g.type.HasField("stateType")}
     inputs = {g.name: g.type for g in function.inputs if g.name not in states}
     made = {o.name: o.type for operation in block.operations for o in operation.outputs}
@@ -156,7 +155,7 @@ def _described(c: Checked, description: Any, function: Any, place: str) -> Itera
 
 
 def _reason(feature: Any, own: Any) -> str:
-    """How a feature says other than the type in the program; "" if it does not."""
+    """Return how the type of a feature contradicts the type in the program; "" if it does not."""
     kind = feature.type.WhichOneof("Type")
     if own is None or kind in _TABLES or kind is None:
         return ""
@@ -245,7 +244,7 @@ def storage(blobs: Blobs, name: str, file: str) -> Iterator[Diagnostic]:
 
 
 def _stored(data: Any) -> int | None:
-    """How many weights lie one behind the other; None where they do not."""
+    """Return the number of consecutive weights; None if they are not consecutive."""
     at, found = 64, 0
     while at + 64 <= data.size:
         sentinel, _, size, start = struct.unpack_from("<IIQQ", data[at : at + 24].tobytes())

@@ -1,4 +1,6 @@
-"""Constants of a program: what a Value message holds, immediately or in the storage of weights."""
+"""Constants of a program: the content of a Value message, immediate or in the storage of
+weights.
+"""
 
 from __future__ import annotations
 
@@ -54,9 +56,9 @@ def dims_of(tensor_type: Any) -> list[int | None] | None:
 
 def constant(value: Any, blobs: Blobs) -> Any:
     """The array of a tensor, a string for one that is a single string, a list for tuples and lists.
-    Many numbers of less than a byte stay as they are stored: a LazyTensor.
+    Many numbers of less than a byte stay packed: a LazyTensor.
 
-    MappingError R103 where there are not as many elements as the type says.
+    MappingError R103 if the number of elements does not match the type.
     """
     if value.WhichOneof("value") == "blobFileValue":
         at, kind = value.blobFileValue, value.type.tensorType
@@ -93,7 +95,7 @@ def _immediate(tensor: Any, kind: Any) -> Any:
 
 
 def _numbers(data: Array, kind: Any) -> Array:
-    """Elements of bytes as they are stored."""
+    """Return the elements of stored bytes."""
     dtype, bits = dtype_of(kind), BITS.get(kind.dataType)
     if bits is None:
         if data.nbytes % dtype.numpy().itemsize:
@@ -107,8 +109,8 @@ def _numbers(data: Array, kind: Any) -> Array:
 
 
 def _packed(data: Array, kind: Any) -> LazyTensor:
-    """Numbers of less than a byte where they lie: those of 4 bits are packed as ONNX packs them,
-    others are taken apart when they are needed.
+    """Return numbers of less than a byte without copying them: 4-bit numbers are packed as in ONNX,
+    others are unpacked when they are needed.
     """
     dtype, bits, sizes = dtype_of(kind), BITS[kind.dataType], _sizes(kind)
     count = math.prod(sizes)

@@ -112,7 +112,7 @@ def graph_input(b: Builder, name: str, dtype: ir.DataType, shape: list[Any]) -> 
 
 
 def preprocess(b: Builder, entry: Any, x: ir.Value, colour: str) -> ir.Value:
-    """Scaler: channelScale * x + bias of the colour; mean image: x - mean [C,H,W]."""
+    """Scaler: channelScale * x + bias of the color; mean image: x - mean [C,H,W]."""
     if entry.WhichOneof("preprocessor") == "meanImage":
         array = np.array(entry.meanImage.meanImage, np.float32)
         shape = [int(d) for d in list(x.shape or ())[-3:] if isinstance(d, int)]
@@ -139,9 +139,7 @@ def preprocess(b: Builder, entry: Any, x: ir.Value, colour: str) -> ir.Value:
 def output_value(
     b: Builder, feature: Any, blob: ir.Value, regime: Regime, interface: dict[str, Any]
 ) -> ir.Value:
-    """What the model reports of a blob: in the declared type, rank-5 blobs without Seq and
-    Batch.
-    """
+    """Return the output for a blob: in the declared type, rank-5 blobs without Seq and Batch."""
     kind = feature.type.WhichOneof("Type")
     if kind == "imageType":
         said = picture_of(feature.type.imageType)

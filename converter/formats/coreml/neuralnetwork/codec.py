@@ -1,9 +1,9 @@
-"""Core ML model files (.mlmodel): one serialised `CoreML.Specification.Model` each, weights
+"""Core ML model files (.mlmodel): one serialized `CoreML.Specification.Model` each, weights
 included.
 
-Reading maps the file, leaves large weights where they lie and lets protobuf decode the small rest;
-writing knows all lengths first and then streams. What is written after reading is an equal message
-with equal weights, whatever layers or unknown fields it holds.
+Reading maps the file, leaves large weights in it and lets protobuf decode the small rest; writing
+computes all lengths first and then streams. A model that is written after reading is an equal
+message with equal weights, including layers and fields that are not known.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FIRST_KIND = min(_KINDS)
 
 
 def read_mlmodel(path: str | os.PathLike[str], opened: MappedFile | None = None) -> MLModel:
-    """Reads a network or a pipeline (of any members). `opened`: the file, if it is open already.
+    """Read a network or a pipeline (of any members). `opened`: the file, if it is open already.
 
     Raises ReadError: R100 no such file, R103 damaged or not Core ML, R104 unknown
     specificationVersion, R106 another kind of model.
@@ -57,8 +57,8 @@ def read_mlmodel(path: str | os.PathLike[str], opened: MappedFile | None = None)
 
 
 def write_mlmodel(model: MLModel, out: Output) -> None:
-    """Writes the model as the target of `out`, weights one by one; into a package, if the target
-    is called like one. UnsupportedError X206 when it would be longer than protobuf allows.
+    """Write the model as the target of `out`, weights one by one; into a package, if the target is
+    called like one. UnsupportedError X206 when it would be longer than protobuf allows.
     """
     pieces = model.pieces()
     size = sum(piece.nbytes for piece in pieces)
@@ -80,7 +80,9 @@ def write_mlmodel(model: MLModel, out: Output) -> None:
 
 
 def _check_top(data: memoryview, where: Where) -> None:
-    """Refuses what is not a network or pipeline of a known version, before anything is decoded."""
+    """Reject a file that is not a network or pipeline of a known version, before anything is
+    decoded.
+    """
     version = kind = unknown_kind = 0
     foreign = set()
     for field in fields(data):

@@ -1,5 +1,5 @@
-"""What layers are collected in when a graph is lowered: aliases, variables, and the version that a
-layer needs.
+"""Collection of layers when a graph is lowered: aliases, variables, and the version that a layer
+needs.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from converter.mapping.node import Layer
 from converter.passes.constants import evaluate_constant
 
 Value = ir.Value
-REFUSED = "refused"  # the kind of a layer that stands for a node without a counterpart
+REFUSED = "refused"  # the kind of a layer in place of a node without a counterpart
 FLOAT = ir.DataType.FLOAT
-EXACT_INTEGERS = 1 << 24  # beyond this float32 skips integers
+EXACT_INTEGERS = 1 << 24  # larger float32 numbers do not represent all integers
 _FAR = 1 << 30
 _SPEC5 = {
     "oneHot",
@@ -68,7 +68,9 @@ class CoreLowering(Lowering):
         self.aliases: dict[Value, Value] = {}
 
     def check(self, layer: Layer) -> None:
-        """Refuses what the version does not have yet, and tensors that Core ML does not have."""
+        """Reject layers that the version does not have yet, and tensors that Core ML does not
+        support.
+        """
         spec = spec_of(layer.kind, layer.attrs, len(layer.inputs))
         if 0 < self.version < spec:
             message = f"the layer {layer.kind} needs specificationVersion {spec}"
@@ -83,13 +85,13 @@ class CoreLowering(Lowering):
                 raise MappingError(message)
 
     def node(self, node: ir.Node) -> None:
-        """As always; but a refusal counts only if somebody needs the node's results (a later layer
-        may have taken it over).
+        """As in the base class; but a refusal only counts if the node's results are used (a later
+        layer may have replaced it).
         """
         count, named = len(self.problems), len(self.aliases)
         super().node(node)
         if len(self.problems) > count:
-            # what was begun must not look as if it had been written
+            # an unfinished layer must not look as if it had been written
             for value in list(self.aliases)[named:]:
                 del self.aliases[value]
             operands, extra = list(node.inputs), {"problems": self.problems[count:]}
@@ -115,7 +117,7 @@ class CoreLowering(Lowering):
         self.aliases[out] = value
 
     def resolve(self, value: Value) -> Value:
-        """The blob that a value is another name of."""
+        """Return the blob of which a value is an alias."""
         while value in self.aliases:
             value = self.aliases[value]
         return value
@@ -163,7 +165,7 @@ def checked(array: Array, name: str, *, limits: bool = True) -> Array:
     `limits`: it may be the limits of a slice.
     """
     if array.dtype.kind == "i" and array.size and limits:
-        # the ends of the integers stand for "to the end" in slices
+        # the largest integers mean "to the end" in slices
         bounds = np.iinfo(array.dtype)
         array = np.where(array >= bounds.max, _FAR, array) if bounds.max > _FAR else array
         array = np.where(array <= bounds.min, -_FAR, array) if bounds.min < -_FAR else array

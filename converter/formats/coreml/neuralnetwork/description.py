@@ -29,7 +29,7 @@ _EXACT = {T.FLOAT, T.DOUBLE, T.INT32}
 
 @record
 class Boundary(Declared):
-    """What is decided about a model before its layers are written."""
+    """The decisions about a model that precede the writing of its layers."""
 
     model: MLModel = field(default_factory=MLModel)
     kind: str = "neuralNetwork"
@@ -37,7 +37,7 @@ class Boundary(Declared):
     labels: Classifier | None = None
 
     def finish(self, name: Callable[[Value], str], spec: int) -> None:
-        """Fills in what is known only when blobs have names."""
+        """Add the parts that need the names of blobs."""
         self.model.proto.specificationVersion = max(spec, self.spec)
         if self.labels is None:
             return
@@ -59,7 +59,7 @@ class Boundary(Declared):
 def declare(
     model: Network, clone: ir.Model, written: MLModel, version: int, notes: list[Diagnostic]
 ) -> Boundary:
-    """Writes the features; takes the outputs of a classifier out of `clone`."""
+    """Write the features; takes the outputs of a classifier out of `clone`."""
     said, images = said_of(model, clone)
     boundary = Boundary(said, images, notes, version=version, model=written)
     boundary.labels = take_out(boundary.said, clone)
@@ -91,7 +91,7 @@ def _input(model: Network, value: Value, boundary: Boundary) -> None:
 
 
 def _without_pixels(graph: ir.Graph, index: int) -> None:
-    """An image rounds and limits its numbers by itself, so the operators that say so stay away."""
+    """Remove operators that round and limit the numbers of an image, which it does itself."""
     value = graph.outputs[index]
     clip = maker(value, "Clip")
     limits = [] if clip is None else [constant(v) for v in clip.inputs[1:]]

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
-    """Whether the file is a Core ML model of another kind than a program."""
+    """Whether the file is a Core ML model other than a program."""
     from converter.formats.coreml.kind import BEGINS, ML_PROGRAM, kind_of
 
     return head[:1] in BEGINS and kind_of(Path(path)) not in (0, ML_PROGRAM)
 
 
 def package(path: Path) -> bool:
-    """Whether a folder is a package that holds another kind of model than a program."""
+    """Whether a folder is a package of a Core ML model other than a program."""
     from converter.formats.coreml.kind import ML_PROGRAM, kind_of
 
     return kind_of(path) not in (0, ML_PROGRAM)
@@ -53,15 +53,15 @@ def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
 
 
 def check(path: Path, weights: Path | None) -> list[Diagnostic]:
-    """Reads the file as far as the graph: what cannot be carried is raised, what is dropped is
-    returned.
+    """Read the file as far as the graph: unsupported content raises, dropped content is returned as
+    warnings.
     """
     return read(path, weights).notes
 
 
 def kinds() -> Mapping[str, str]:
-    """Every layer of the specification, with the operators of its rows; `(special)` are control
-    flow and what no row says.
+    """Return every layer of the specification, with the operators of its rows; `(special)` are
+    control flow and layers without row.
     """
     from converter.formats.coreml.neuralnetwork.mapping import MAPPING
     from converter.formats.coreml.neuralnetwork.network import CONTROL

@@ -1,5 +1,5 @@
-"""Canonical operators rewritten for Core ML, where no row says them and no common decomposition
-(`converter/passes/decompositions`) does as well.
+"""Rewrites of canonical operators for Core ML that have no row and no equally good common
+decomposition (`converter/passes/decompositions`).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ Value = ir.Value
 
 
 def reverse_sequence(node: ir.Node, b: Builder) -> Value | None:
-    """A time axis in front of the batch axis: turned, reversed, turned back; one layer where the
-    common decomposition looks every element up.
+    """A time axis before the batch axis: transposed, reversed, transposed back. This is one layer,
+    where the common decomposition gathers every element.
     """
     attrs, x = attrs_of(node), operand(node)
     rank = rank_of(x)
@@ -65,8 +65,8 @@ def wrapped(node: ir.Node, b: Builder) -> Value | None:
 
 
 def _shifted(node: ir.Node, b: Builder) -> Value:
-    """x * 2^n as the last 32 bits of it. In units of 2^32, taking away what is whole is exact; half
-    a unit and more is the sign.
+    """Return the last 32 bits of x * 2^n. In units of 2^32, subtracting the integer part is exact;
+    a half and more is the sign.
     """
     out = node.outputs[0]
     x, y = (b.Cast(v, to=ir.DataType.FLOAT) for v in node.inputs)
@@ -76,20 +76,20 @@ def _shifted(node: ir.Node, b: Builder) -> Value:
         above, below = (b.Cast(truth, to=ir.DataType.FLOAT) for truth in (rest >= 0.5, rest < -0.5))
         rest = rest - above + below
     else:
-        rest = b.Abs(rest)  # says what it is: no unsigned number is negative
+        rest = b.Abs(rest)  # declares the sign: no unsigned number is negative
     return b.Cast(rest * 2.0**32, to=out.dtype or ir.DataType.INT32)
 
 
 def bitwise(node: ir.Node, b: Builder) -> Value | None:
-    """Digit by digit, of numbers that a float holds exactly: blobs are floats, the common
-    decomposition counts in whole numbers.
+    """Compute digit by digit, with numbers that a float represents exactly: blobs are floats, while
+    the common decomposition uses integers.
     """
     return by_digits(node, b, count=7, largest=1 << 24)
 
 
 def collected(node: ir.Node, b: Builder) -> Sequence[Value] | None:
-    """What a loop collects has sizes that are known. Parts as large as a state, whose sizes are not
-    known, are written into a tensor that goes round with the states.
+    """Give the stacked outputs of a loop static sizes. Parts of the shape of a state, whose sizes
+    are not known, are written into a tensor that is carried with the states.
     """
     body, (trips, condition, *first) = node.attributes["body"].as_graph(), node.inputs
     count = known(trips) if trips is not None else None
@@ -127,7 +127,8 @@ REWRITES: Rewrites = {
     ("", "GatherElements"): cut_elements,
     ("", "OneHot"): one_hot,
     ("", "ReverseSequence"): reverse_sequence,
-    # each direction for itself; what no layer says (a GRU that resets behind its matrix) in a loop
+    # each direction separately; cells without a layer (a GRU that resets after its matrix) as a
+    # loop
     **{("", op): either(split_directions, looped) for op in ("GRU", "RNN", "LSTM")},
     ("", "Loop"): collected,
     ("", "NonMaxSuppression"): non_max_suppression,

@@ -91,7 +91,7 @@ class Reading:
         return Regime.of(getattr(proto, kind)) if kind in NETWORKS else Regime(0, False, 1)
 
     def member(self, proto: Any, kind: str, env: Env, path: str = "") -> None:
-        """Lifts one model; its output features are added to `env`."""
+        """Lift one model; its output features are added to `env`."""
         if (members := _members(proto)) is not None:
             for i, inner in enumerate(members):
                 place = f"{path}{kind}.models[{i}]."
@@ -139,7 +139,7 @@ class Reading:
             self.regimes[feature.name] = regime
 
     def _optional_states(self, proto: Any, network: Any) -> None:
-        """States of recurrent layers that may be left out, and are zeros then."""
+        """States of recurrent layers that are optional, with zeros as default."""
         values = {public_name(v): v for v in self.b.graph.inputs}
         for feature in proto.description.input:
             name, given = feature.name, self.interface.get("defaults", {})
@@ -223,7 +223,7 @@ class Reading:
 
 
 def _members(proto: Any) -> Any:
-    """The models of a pipeline; None of another model."""
+    """Return the models of a pipeline; None for any other model."""
     kind = proto.WhichOneof("Type")
     if kind not in PIPELINES:
         return None

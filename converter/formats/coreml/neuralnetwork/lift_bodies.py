@@ -1,10 +1,10 @@
 """Control flow: branch, loop, loopBreak and loopContinue -> If and Loop.
 
 Core ML's bodies share the names of the network around them and write into it; ONNX's return values.
-So for each body the names it writes and that matter afterwards become results of an If, or values
-that a Loop carries.
+So the names that a body writes and that are used afterwards become results of an If, or values that
+a Loop carries.
 
-A branch with a loopBreak or loopContinue in it takes along what follows it in the body:
+A branch that contains a loopBreak or loopContinue absorbs the layers that follow it in the body:
 
 branch(c) { break } else { }; rest      ->      If(c) { keep = false } else { rest; keep = true }
 """
@@ -36,7 +36,7 @@ _MOST_TRIPS = (1 << 63) - 1
 
 
 def reads(layers: Sequence[Any]) -> Names:
-    """All names that the layers (and bodies in them) read."""
+    """Return all names that the layers (and bodies in them) read."""
     found: Names = set()
     for layer in with_bodies(layers):
         found.update(layer.input)
@@ -68,8 +68,8 @@ class Flow:
         return self.net.builder
 
     def run(self, layers: Sequence[Any], env: Env, path: str, needed: Names) -> ir.Value | None:
-        """Lifts `layers`; `needed` are the names that matter afterwards. The value says whether the
-        loop goes on; None is always.
+        """Lift `layers`; `needed` are the names that are used afterwards. Return the condition for
+        continuing the loop; None means always.
         """
         for index, layer in enumerate(layers):
             kind, place = kind_of(layer), f"{path}.layers[{index}]"
@@ -127,8 +127,8 @@ class Flow:
     def _both_sides(
         self, layer: Any, env: Env, path: str, rest: Sequence[Any], needed: Names
     ) -> tuple[list[Builder], list[tuple[Env, ir.Value | None]], list[str]]:
-        """The bodies of a branch with what follows it, their names and flags (see `run`), and the
-        names that both write.
+        """Return the bodies of a branch including the layers that follow it, their names and flags
+        (see `run`), and the names that both write.
         """
         sides = [[*getattr(layer.branch, n).layers, *rest] for n in SIDES]
         made = [self.b.body(n) for n in SIDES]
@@ -248,8 +248,8 @@ class Flow:
         return made, finals
 
     def _agreed(self, initial: list[ir.Value], finals: list[ir.Value]) -> list[ir.Value] | None:
-        """The initial values made to fit what the body returns: as floats, or with unknown
-        dimensions; None when all fit.
+        """Return the initial values converted to the type and shape that the body returns: as
+        floats, or with unknown dimensions; None when all fit.
         """
         result, changed = [], False
         for first, last in zip(initial, finals, strict=True):

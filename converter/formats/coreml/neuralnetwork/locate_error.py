@@ -1,4 +1,4 @@
-"""Where a damaged Core ML file is damaged, as a protobuf path; called only when an error is
+"""The location of the damage in a Core ML file, as a protobuf path; called only when an error is
 certain.
 """
 
@@ -28,7 +28,7 @@ def undecodable(data: memoryview, descriptor: Any) -> str:
 
 
 def _innermost(data: memoryview, descriptor: Any, meant: Callable[[Any, Field], bool]) -> str:
-    """The path to the first member that is meant, to the first of its members, and so on."""
+    """Return the path to the first matching member, to the first of its members, and so on."""
     steps: list[str] = []
     start, end = 0, len(data)
     while descriptor is not None:
@@ -52,8 +52,8 @@ def _decodes(data: memoryview, kind: Any, field: Field) -> bool:
 def _members(
     data: memoryview, descriptor: Any, start: int, end: int
 ) -> Iterator[tuple[str, Any, Field]]:
-    """The messages and strings in a message, as far as it can be walked: name (with index),
-    descriptor (None for a string) and place.
+    """Yield the messages and strings in a message, as far as it can be parsed: name (with index),
+    descriptor (None for a string) and byte range.
     """
     seen: dict[int, int] = {}
     try:

@@ -64,8 +64,8 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> MLModel:
 
 
 def _needed(low: CoreLowering, roots: list[Value]) -> list[Layer]:
-    """The layers that contribute to `roots`; bodies of control flow are thinned out likewise (in
-    place).
+    """Return the layers that contribute to `roots`; unused layers are removed from bodies of
+    control flow likewise (in place).
     """
     writers: dict[Value, list[Layer]] = defaultdict(list)
     for layer in _with_bodies(low.layers):
@@ -115,7 +115,7 @@ def _with_bodies(layers: list[Layer]) -> Iterator[Layer]:
 
 
 def _written(layer: Layer) -> list[Value]:
-    """What a layer and its bodies write."""
+    """Return the names that a layer and its bodies write."""
     return [out for inner in _with_bodies([layer]) for out in inner.outputs]
 
 
@@ -128,8 +128,8 @@ def _thinned(layers: list[Layer], live: set[Layer]) -> list[Layer]:
 
 
 class NetworkWriter:
-    """Names blobs and layers and fills the messages; constants are written in front of their first
-    user in each network.
+    """Names blobs and layers and fills the messages; constants are written before their first user
+    in each network.
     """
 
     def __init__(self, model: MLModel, low: CoreLowering, graph: ir.Model) -> None:
@@ -181,11 +181,11 @@ class NetworkWriter:
             self._layer(network, layer, frozenset(here))
 
     def results(self, network: Any) -> None:
-        """Outputs that are copies: of inputs, constants, other outputs, or under the name of an
-        input.
+        """Write the outputs that are copies: of inputs, constants, other outputs, or under the name
+        of an input.
 
-        A copy may not have one name on both sides, nor overwrite what another one has yet to read:
-        these go through a blob of their own.
+        A copy may not have one name on both sides, nor overwrite a blob that another copy reads
+        later: these go through a blob of their own.
         """
         copies: list[tuple[str, str]] = []
         for value, name in self._results:
@@ -210,7 +210,7 @@ class NetworkWriter:
             limit = "at least one" if array.size == 0 else "at most 5"
             message = f"the constant {value.name} has {has}; Core ML's tensors have {limit}"
             raise MappingError(message)
-        # a name per network: a body may not reach what another body has written
+        # a name per network: a body may not use a constant that another body has written
         self.named[value] = self.names.fresh(value.name or "const")
         message = network.layers.add(name=self.layer_names.fresh(value.name or "const"))
         message.output.append(self.named[value])

@@ -1,4 +1,4 @@
-"""A Core ML model in memory: the protobuf message, and its weights beside it."""
+"""A Core ML model in memory: the protobuf message, and its weights apart."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class MLModel:
         return self.proto.WhichOneof("Type") or ""
 
     def skeleton(self, data: memoryview) -> bytes:
-        """The serialised model `data` without its large payloads, which are kept here as slices of
+        """The serialized model `data` without its large payloads, which are kept here as slices of
         it; WireError when it is malformed.
         """
 
@@ -73,7 +73,7 @@ class MLModel:
         """The content of a WeightParams of this model; one without content is an empty float32
         array.
 
-        Raises ReadError: R103 damaged, R110 several kinds of content or an impossible quantisation.
+        Raises ReadError: R103 damaged, R110 several kinds of content or an impossible quantization.
         Lengths are not compared with shapes.
         """
         where = where or Where(self.path)
@@ -101,7 +101,7 @@ class MLModel:
         )
 
     def set_weights(self, params: Any, data: WeightData) -> None:
-        """Makes `data` the content of a WeightParams of this model; its bytes are not asked for
+        """Make `data` the content of a WeightParams of this model; its bytes are not requested
         before the model is written.
         """
         updatable = params.isUpdatable
@@ -117,8 +117,8 @@ class MLModel:
         params.MergeFromString(self._keep({FIELDS[data.kind]: data.weight}))
 
     def pieces(self) -> list[Piece]:
-        """The serialised model, payloads in place, in file order; no payload has been made or
-        copied yet.
+        """Yield the serialized model with its payloads, in file order; no payload has been computed
+        or copied yet.
         """
         whole = self.proto.SerializeToString(deterministic=True)
         data = memoryview(whole)
@@ -139,14 +139,14 @@ class MLModel:
         return b"".join(buffers(self.pieces()))
 
     def _keep(self, payloads: dict[int, LazyTensor]) -> bytes:
-        """Stores payloads and returns the field that refers to them."""
+        """Store payloads and return the field that refers to them."""
         self._payloads.append(payloads)
         return reference(self._number, len(self._payloads) - 1)
 
     def _resolve(
         self, params: bytes | memoryview, where: Where
     ) -> tuple[dict[int, LazyTensor], list[memoryview]]:
-        """The payloads of a serialised WeightParams by field number, and the rest of it.
+        """The payloads of a serialized WeightParams by field number, and the rest of it.
 
         Protobuf merges repeated occurrences of a message. How a large and a small one interleave is
         no longer known then, so both are refused.
@@ -195,7 +195,7 @@ def _floats(repeated: Any) -> Array:
 
 
 def _positions(data: bytes, key: bytes) -> list[int]:
-    """Where `key` occurs, ascending."""
+    """Return the positions of `key`, ascending."""
     found = []
     at = data.find(key)
     while at >= 0:

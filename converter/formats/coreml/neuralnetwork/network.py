@@ -36,7 +36,7 @@ _SEQUENCE = {
 }
 STATEFUL = {"simpleRecurrent", "gru", "uniDirectionalLSTM", "biDirectionalLSTM"}
 RECURRENT = {*STATEFUL, "embedding"}
-FIRST_ND = 600  # field number of the first layer that knows N dimensions
+FIRST_ND = 600  # field number of the first layer that supports N dimensions
 
 
 def kind_of(layer: Any) -> str:
@@ -56,7 +56,7 @@ def all_layers(network: Any) -> list[Any]:
 
 
 def writes(layers: Iterable[Any]) -> set[str]:
-    """All names that the layers (and bodies in them) write."""
+    """Return all names that the layers (and bodies in them) write."""
     return {name for layer in with_bodies(layers) for name in layer.output}
 
 
@@ -70,7 +70,7 @@ def bodies(layer: Any) -> list[Any]:
 
 @dataclass(frozen=True)
 class Regime:
-    """How blobs are seen. `lead`: axes in front of [C,H,W] that blobs of an old network carry, 2
+    """The ranks of blobs. `lead`: leading axes before [C,H,W] of the blobs of an old network, 2
     (Seq, Batch) or 1; 0: N dimensions.
     """
 
@@ -118,7 +118,7 @@ class NetworkLift:
         return self.lifting.builder
 
     def layer(self, message: Any, env: Env, path: str) -> None:
-        """Lifts one layer (no control flow) and binds its outputs."""
+        """Lift one layer (no control flow) and binds its outputs."""
 
         def step(layer: Layer) -> None:
             if not layer.kind:
@@ -140,8 +140,8 @@ class NetworkLift:
         self.noting(message, env, path, step)
 
     def _give_ranks(self, message: Any, layer: Layer, results: Sequence[ir.Value]) -> None:
-        """Results of a class that is not in the file have the rank that the layer states, or that
-        all blobs of the network have, or that its first input has; their sizes stay open.
+        """Give the results of a class that is not in the file the rank that the layer states, or
+        that all blobs of the network have, or that of its first input; their sizes stay dynamic.
         """
         stated = [tensor.rank for tensor in message.outputTensor]
         source = layer.inputs[0] if layer.inputs else None
@@ -155,8 +155,8 @@ class NetworkLift:
                 set_type(value, None, [*lead, *[None] * (rank - len(lead))])
 
     def noting(self, message: Any, env: Env, path: str, step: Callable[[Layer], T]) -> T | None:
-        """What `step` gives for a layer; None where it refuses it, which is noted, or where an
-        input is missing.
+        """Return the result of `step` for a layer; None if it refuses the layer, which is noted, or
+        if an input is missing.
         """
         kind = kind_of(message)
         where = Where(self.model.path, path=path, layer=message.name, kind=kind)
@@ -179,7 +179,7 @@ class NetworkLift:
         return None
 
     def named(self, value: ir.Value, name: str) -> ir.Value:
-        """Gives a new value the blob's name."""
+        """Give a new value the blob's name."""
         if (
             value.producer() is not None
             and value.graph is self.builder.graph

@@ -1,8 +1,8 @@
 """Core ML's one kind of tensor (float32, at least rank 1) in a graph that knows types, and the few
 shapes that layers share.
 
-In the graph a value keeps its natural type: a comparison is bool, an index int64. What a layer
-needs it asks for with `floats`, `ints` or `bools`; Casts appear only where a type really changes.
+In the graph a value keeps its natural type: a comparison is bool, an index int64. A layer requests
+the type it needs with `floats`, `ints` or `bools`; Casts are inserted only where a type changes.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def ints(b: Builder, value: ir.Value) -> Value:
 
 
 def vector(b: Builder, value: ir.Value) -> Value:
-    """Whole numbers on one axis: shapes, repeats and lengths, which Core ML takes from a blob of
-    any rank (it has no rank 0, so [1,1] is common).
+    """Integers on one axis: shapes, repeats and lengths, which Core ML takes from a blob of any
+    rank (it has no rank 0, so [1,1] is common).
     """
     whole = ints(b, value)
     return whole if rank_of(whole) == 1 else b.Reshape(whole, [-1])
@@ -80,8 +80,8 @@ def rank(of: ir.Value | Reading, least: int = 0) -> int:
 
 
 def dims(of: ir.Value | Reading, least: int = 0) -> list[int | None]:
-    """Sizes that are known, None for the others; of a value, or of the first operand of a layer.
-    There must be at least so many axes.
+    """Return the sizes of a value, or of the first operand of a layer, None for dynamic ones. There
+    must be at least the given number of axes.
     """
     value = of.input(0) if isinstance(of, Reading) else of
     if rank(value) < least:
@@ -90,7 +90,7 @@ def dims(of: ir.Value | Reading, least: int = 0) -> list[int | None]:
 
 
 def unsqueeze(b: Builder, value: ir.Value, axes: Sequence[int]) -> ir.Value:
-    """Adds the axes; undoes a Squeeze of the same axes instead."""
+    """Add the axes; undo a Squeeze of the same axes instead."""
     if not axes:
         return value
     before = undone(value, "Squeeze", axes)
@@ -98,7 +98,7 @@ def unsqueeze(b: Builder, value: ir.Value, axes: Sequence[int]) -> ir.Value:
 
 
 def squeeze(b: Builder, value: ir.Value, axes: Sequence[int]) -> ir.Value:
-    """Removes the axes (of size 1); undoes an Unsqueeze of the same axes instead. Never below rank
+    """Remove the axes (of size 1); undo an Unsqueeze of the same axes instead. Never below rank
     1.
     """
     if not axes:
@@ -110,7 +110,9 @@ def squeeze(b: Builder, value: ir.Value, axes: Sequence[int]) -> ir.Value:
 
 
 def undone(value: ir.Value, op_type: str, axes: Sequence[int]) -> ir.Value | None:
-    """What a Squeeze or Unsqueeze of the same axes, which makes the value, was made of."""
+    """Return the input of the Squeeze or Unsqueeze of the same axes that produces the value, else
+    None.
+    """
     node = maker(value, op_type)
     found = None if node is None else constant(optional(node, 1))
     same = found is not None and found.tolist() == list(axes)
@@ -118,8 +120,8 @@ def undone(value: ir.Value, op_type: str, axes: Sequence[int]) -> ir.Value | Non
 
 
 def unreshaped(value: ir.Value) -> ir.Value:
-    """What a Reshape to a known shape made a value of, as two in a row are one; other values as
-    they are.
+    """Return the input of the Reshape to a known shape that produces a value, as two consecutive
+    Reshapes are one; other values are unchanged.
     """
     source = made_of(value, "Reshape")
     return value if source is None or shape_of(value) is None else source
@@ -131,8 +133,8 @@ def reshape(b: Builder, value: ir.Value, shape: Any) -> ir.Value:
 
 
 def shape_as(b: Builder, parts: Sequence[int | None], source: ir.Value) -> Any:
-    """`parts` as a shape operand; None entries are taken from the same axis of `source` at run
-    time.
+    """Return `parts` as a shape operand; None entries are computed from the same axis of `source`
+    at run time.
     """
     if all(p is not None for p in parts):
         return [int(p) for p in parts if p is not None]
@@ -144,8 +146,8 @@ def shape_as(b: Builder, parts: Sequence[int | None], source: ir.Value) -> Any:
 def ranked(
     b: Builder, value: ir.Value, wanted: int
 ) -> tuple[ir.Value, Callable[[ir.Value], ir.Value]]:
-    """A tensor whose leading axes are batch axes, seen with exactly `wanted` axes, and what gives a
-    result of it the axes back.
+    """Return a tensor whose leading axes are batch axes, reshaped to exactly `wanted` axes, and a
+    function that gives a result of it the axes back.
     """
     r = rank(value)
     extra, lead = list(range(r - wanted)), list(range(wanted - r))
@@ -164,6 +166,8 @@ def ranked(
 
 
 def with_shape(b: Builder, value: Value, shape: Sequence[int]) -> Value:
-    """Numbers that the operator wants in this shape: one number, or a list of them on one axis."""
+    """Return the numbers in the shape that the operator requires: one number, or a list of them on
+    one axis.
+    """
     known_to_fit = value.shape is not None and rank_of(value) == len(shape) == 1 and shape == (-1,)
     return value if known_to_fit else b.Reshape(value, np.array(shape, np.int64))

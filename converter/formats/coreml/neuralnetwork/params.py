@@ -2,7 +2,7 @@
 
 Scalars are always present (proto3 knows no difference between zero and unset), repeated fields are
 lists, enumerations their names, set sub-messages dictionaries (unset ones and unset members of a
-`oneof` are left out), maps dictionaries. Weights are kept apart, by path: `weights`,
+`oneof` are omitted), maps dictionaries. Weights are kept apart, by path: `weights`,
 `activation.PReLU.alpha`, `weightParams[1].inputGateWeightMatrix`.
 """
 
@@ -75,7 +75,7 @@ def _many(field: Any, values: Any, name: str, attrs: dict[str, Any], blobs: dict
 
 
 def write_params(message: Any, attrs: Mapping[str, Any]) -> None:
-    """Sets `attrs` on a message; an empty dictionary sets an empty sub-message. Weights are set
+    """Set `attrs` on a message; an empty dictionary sets an empty sub-message. Weights are set
     through `message_at`.
     """
     message.SetInParent()

@@ -1,4 +1,4 @@
-"""The passes that make a graph sayable in layers: those before the boundary is declared, and those
+"""The passes that legalize a graph for layers: those before the boundary is declared, and those
 after.
 """
 
@@ -64,8 +64,8 @@ def stops_collecting(node: ir.Node) -> bool:
 
 
 def _refused(node: ir.Node, version: int) -> bool:
-    """Whether the layers have no place for `node` as it is. Control flow is looked into by the
-    nodes inside; what a loop collects needs sizes.
+    """Whether `node` as it is has no layer. For control flow, its inner nodes are checked instead;
+    the stacked outputs of a loop need static sizes.
     """
     if node.op_type == "If" and not node.domain:
         return False

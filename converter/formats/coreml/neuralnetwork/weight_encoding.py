@@ -2,7 +2,7 @@
 
 float32: a constant. float16: a float16 constant and a Cast. 8-bit: DequantizeLinear of a uint8
 constant (and an Add when there is a bias). Fewer bits: UnpackBits of the packed bytes first.
-Look-up tables: Gather. int8 (dynamic quantisation): DequantizeLinear of an int8 constant.
+Look-up tables: Gather. int8 (dynamic quantization): DequantizeLinear of an int8 constant.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class Stored:
 
     @classmethod
     def of(cls, found: Stored | WeightData, name: str) -> Stored:
-        """As it is; of a layer that is about to be written, what will be stored."""
+        """Return a value as it is; for a layer that is about to be written, the numbers as they
+        will be stored.
+        """
         return found if isinstance(found, Stored) else cls(lambda: found, name)
 
     def lift(self, b: Builder, shape: Sequence[int], axis: int = 0) -> Value:
@@ -104,8 +106,8 @@ def _linear(b: Builder, codes: ir.Value, data: WeightData, axis: int, rank: int)
 
 
 def plain(data: WeightData) -> Array:
-    """The numbers that the weights stand for, flat, float32 (one scale only: per-channel scales
-    need a shape).
+    """Return the numbers of the weights, flat, float32 (one scale only: per-channel scales need a
+    shape).
     """
     if data.kind in ("float32", "float16"):
         return data.array().astype(np.float32)
@@ -125,8 +127,8 @@ def plain(data: WeightData) -> Array:
 
 
 def stored_form(value: ir.Value | None, half: bool = False, axis: int = 0) -> WeightData | None:
-    """How a weight of the graph is stored, row-major in the value's own axis order; None when it is
-    not constant.
+    """Return how a weight of the graph is stored, row-major in the value's own axis order; None
+    when it is not constant.
 
     `axis` is where the layer expects per-channel scales; scales along another one are multiplied
     out. See `turned_form` for matrices that the layer stores the other way.
@@ -142,8 +144,8 @@ def stored_form(value: ir.Value | None, half: bool = False, axis: int = 0) -> We
 
 
 def computed(value: ir.Value | None, half: bool = False, turned: bool = False) -> WeightData | None:
-    """Numbers that follow from constants, or the transpose of such a matrix: computed while the
-    file is written, not kept; None of what is not constant.
+    """Return numbers that follow from constants, or the transpose of such a matrix: computed while
+    the file is written, not kept; None if they are not constant.
     """
     shape = shape_of(value)
     if value is None or shape is None or not is_constant(value):
@@ -164,8 +166,8 @@ def computed(value: ir.Value | None, half: bool = False, turned: bool = False) -
 
 
 def turned_form(value: ir.Value) -> WeightData | None:
-    """How the transpose of a quantised matrix is stored, with a scale for all or for each row of
-    the transpose; None where it is no matrix, or its numbers are packed.
+    """Return the storage of the transpose of a quantized matrix, with one scale or one for each row
+    of the transpose; None if it is not a matrix, or packed.
     """
     if maker(value, "DequantizeLinear") is None or rank_of(value) != 2:
         return None
@@ -184,11 +186,11 @@ def of_array(array: Array, half: bool = False, least: int = 2) -> WeightData:
 
 
 def alike(blobs: Mapping[str, WeightData], half: bool) -> dict[str, WeightData]:
-    """The weights of one layer in one precision: the specification allows half or full, but not
-    both in a layer (quantised ones go with either).
+    """Return the weights of one layer in one precision: the specification allows half or full, but
+    not both in a layer (quantized ones go with either).
 
-    `half`: half precision was asked for. Otherwise the few full ones, biases mostly, join the
-    halves where that changes no number; else the halves are widened, which never does.
+    `half`: half precision was requested. Otherwise the few full ones, mostly biases, become halves
+    if that changes no number; else the halves are widened, which is always exact.
     """
     full, narrow = (
         {k: d for k, d in blobs.items() if d.kind == kind} for kind in ("float32", "float16")
@@ -204,7 +206,7 @@ def alike(blobs: Mapping[str, WeightData], half: bool) -> dict[str, WeightData]:
 
 
 def _survives(array: Array) -> bool:
-    """Whether every number is one of half precision."""
+    """Whether every number is representable in half precision."""
     with np.errstate(over="ignore"):
         halves = array.astype(np.float16).astype(np.float32)
     return bool(np.array_equal(halves, array, equal_nan=True))
@@ -222,7 +224,7 @@ def _half(value: ir.Value) -> WeightData | None:
 
 
 def _quantised(value: ir.Value | None, axis: int, turned: bool = False) -> WeightData | None:
-    """Recognises what `Stored.lift` makes, and DequantizeLinear of 8-bit weights in general."""
+    """Recognize the result of `Stored.lift`, and DequantizeLinear of 8-bit weights in general."""
     bias = np.zeros(0, np.float32)
     if (gather := maker(value, "Gather")) is not None:
         return _table(gather)
@@ -286,7 +288,7 @@ def _table(gather: ir.Node) -> WeightData | None:
 
 
 def _payload(codes: ir.Value, turned: bool = False) -> tuple[Array, int] | None:
-    """The bytes and the number of bits of quantised numbers, of a transposed matrix if `turned`;
+    """Return the bytes and the bit width of quantized values, of a transposed matrix if `turned`;
     None when they are not constant or of another type.
     """
     node = codes.producer()
@@ -328,7 +330,7 @@ def _of_codes(
 
 
 def dynamic_int8(value: ir.Value | None) -> WeightData | None:
-    """Signed 8-bit weights with one scale, as int8 dynamic quantisation stores them; None when
+    """Signed 8-bit weights with one scale, as int8 dynamic quantization stores them; None when
     `value` is not of that form.
     """
     node = maker(value, "DequantizeLinear")

@@ -35,7 +35,7 @@ Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
 Kind = Literal["float32", "float16", "quantised", "int8"]
 
-# field of WeightParams -> kind of its content; they lie before all other fields
+# field of WeightParams -> kind of its content; they precede all other fields
 PAYLOADS: dict[int, Kind] = {1: "float32", 2: "float16", 30: "quantised", 31: "int8"}
 FIELDS: dict[Kind, int] = {kind: number for number, kind in PAYLOADS.items()}
 DTYPES: dict[Kind, np.dtype[Any]] = {
@@ -59,11 +59,11 @@ def _no_floats() -> npt.NDArray[np.float32]:
 class WeightData:
     """The content of one WeightParams.
 
-    `kind` says how the bytes are meant: "float32" and "float16" little-endian numbers, "int8"
-    signed bytes (weights of dynamically quantised layers), "quantised" a stream of `bits`-wide
-    (1..8) unsigned numbers, most significant bit first, elements straddling bytes. Quantised
-    numbers q stand for q * scale + bias (linear: `scale` set, `bias` possibly empty) or for lut[q]
-    (2**bits entries).
+    `kind` is the encoding of the bytes: "float32" and "float16" little-endian numbers, "int8"
+    signed bytes (weights of dynamically quantized layers), "quantised" a stream of `bits`-wide
+    (1..8) unsigned numbers, most significant bit first, elements straddling bytes. Quantized values
+    q represent q * scale + bias (linear: `scale` set, `bias` possibly empty) or for lut[q] (2**bits
+    entries).
     """
 
     kind: Kind
@@ -114,7 +114,7 @@ class WeightData:
 
 @record
 class Parts:
-    """A WeightParams message taken apart: payloads by field number, references (model, index), and
+    """A parsed WeightParams message: payloads by field number, references (model, index), and
     slices of everything else.
     """
 
@@ -124,10 +124,9 @@ class Parts:
 
 
 def take_apart(data: memoryview, start: int, end: int) -> Parts:
-    """The WeightParams in `data[start:end]`, without copying payloads.
-
-    As protobuf has it: packed and unpacked pieces of `floatValue` are one list, and of several
-    values of a bytes field the last one counts.
+    """Parse the WeightParams in `data[start:end]`, without copying payloads. As in protobuf, packed
+    and unpacked pieces of `floatValue` are one list, and of several values of a bytes field the
+    last one counts.
     """
     parts, floats = Parts(), _Floats(np.frombuffer(data, np.uint8))
     copied = at = start
@@ -170,8 +169,8 @@ class _Floats:
         self._small = bytearray()
 
     def add(self, tag: int, start: int, end: int, stop: int) -> int:
-        """Takes the piece with value `start..end`, and all that follow it at once with the same tag
-        and length; returns the offset behind them.
+        """Add the piece with value `start..end`, and all directly following ones with the same tag
+        and length; return the offset after them.
         """
         repeats, stride = self._repeats(tag, start, end, stop), end - tag
         after = tag + repeats * stride
@@ -184,8 +183,8 @@ class _Floats:
         return after
 
     def _repeats(self, tag: int, start: int, end: int, stop: int) -> int:
-        """How often the bytes `tag..start` come again every `end - tag` bytes: unpacked floats are
-        millions of five-byte fields.
+        """Return the number of times the bytes `tag..start` repeat every `end - tag` bytes:
+        unpacked floats are millions of five-byte fields.
         """
         header, stride = self.data[tag:start], end - tag
         if self.data[end : end + header.size].tobytes() != header.tobytes():
@@ -207,8 +206,8 @@ class _Floats:
             self._small.clear()
 
     def weight(self) -> LazyTensor | None:
-        """All pieces as one; None when there were none. Joined only when asked for, unless there is
-        one.
+        """Return all pieces as one; None if there were none. Several pieces are only joined on
+        request.
         """
         self._flush()
         pieces = self._pieces
@@ -225,7 +224,7 @@ class _Floats:
 
 
 def reference(model: int, index: int) -> bytes:
-    """The field that stands for the payloads `index` of model number `model`."""
+    """Return the field that refers to the payloads `index` of model number `model`."""
     return (
         encode_tag(REFERENCE, LEN)
         + encode_varint(len(KEY) + 8)
@@ -235,7 +234,7 @@ def reference(model: int, index: int) -> bytes:
 
 
 def headed(payloads: dict[int, LazyTensor]) -> Iterator[Piece]:
-    """The payloads as fields of a WeightParams, each behind its tag and length."""
+    """Yield the payloads as fields of a WeightParams, each after its tag and length."""
     for number, weight in sorted(payloads.items()):
         yield memoryview(encode_tag(number, LEN) + encode_varint(weight.nbytes))
         yield weight

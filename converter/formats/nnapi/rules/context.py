@@ -68,7 +68,7 @@ INTEGERS = "TENSOR_INT32"  # the type of arguments such as axes
 
 
 class Stored(Field):
-    """The operation moves or looks at numbers as they are stored: nothing is dequantized."""
+    """The operation moves or reads numbers in their storage type, without dequantization."""
 
     def lower(self, w: Writing) -> None:
         assert isinstance(w, Writing)
@@ -153,7 +153,7 @@ class Reading(LiftContext):
         return operand_quantization(self.operand(name))
 
     def real_bias(self, key: str, factors: Sequence[str] = ()) -> ir.Value | None:
-        """As in the base; a table is not valid unless the scale of a bias is the product."""
+        """As in the base class; a table is only valid if the scale of a bias is the product."""
         stated = self.has(key) and self.operand(key).scale
         return self.real(key) if stated else super().real_bias(key, factors)
 
@@ -165,7 +165,7 @@ class Reading(LiftContext):
         return with_operators(self.reals[index])
 
     def array(self, name: str) -> Array:
-        """A constant tensor as it is stored."""
+        """Return a constant tensor in its storage type."""
         value = self.stored(name)
         array = known(value)
         if array is None and value.const_value is not None:
@@ -219,7 +219,7 @@ class Reading(LiftContext):
                 self._entered.add(name)
 
     def _inputs(self, name: str, stored: bool) -> list[ir.Value | None]:
-        """The values of an argument, which may be repeated or left out."""
+        """The values of an argument, which may be repeated or omitted."""
         found = self.binding.inputs.get(name)
         if not isinstance(found, list) and not self.has(name):
             return [None]
@@ -234,7 +234,7 @@ class Writing(LowerContext):
     """One node on its way into a table.
 
     `source`      the node in the graph
-    `quantized`   operations work on the stored integers around the node
+    `quantized`   operations work on the quantized values around the node
     `operands`    of inputs of the operator for which a field put another operand
     """
 
@@ -265,9 +265,10 @@ class Writing(LowerContext):
         self.layer.attrs |= attrs
 
     def behind(self, dims: Sequence[int], step: Step) -> None:
-        """The operation of the row gets a result of its own, with these dimensions.
+        """Give the operation of the row a separate result with these dimensions.
 
-        `step(x, y)` appends what makes the operator's result y of it; several steps form a chain.
+        `step(x, y)` appends the operations that compute the operator's result y from it; several
+        steps form a chain.
         """
         self._steps.append((dims, step))
 
@@ -328,13 +329,13 @@ class Writing(LowerContext):
         return list(shape) if self.node.last else [shape[i] for i in (0, 2, 3, 1)]
 
     def stored(self, value: ir.Value, dims: Sequence[int] | None = None) -> Ref:
-        """The operand of a value as it is."""
+        """Return the operand of a value itself, without dequantization."""
         return self.writer.operand(value, dims)
 
     def real(self, value: ir.Value, dims: Sequence[int] | None = None) -> Ref:
-        """The operand of a value that the operation computes with.
+        """Return the operand of a value that the operation computes with.
 
-        Where the node is written quantized, these are the integers in front of DequantizeLinear.
+        If the node is written quantized, these are the integers before the DequantizeLinear.
         """
         if (found := self.read_quantized(value)) is None:
             return self.stored(value, dims)
@@ -404,7 +405,7 @@ class Writing(LowerContext):
         return self.writer.tensor(array, kind, name, scale=scale, zero_point=zero)
 
     def bias(self, value: ir.Value | None, count: int, weights: Ref) -> Ref:
-        """Where the node is written quantized it is int32, with the product of the scales."""
+        """If the node is written quantized, the bias is int32, with the product of the scales."""
         x, numbers = self.about(self.ref(0)), np.zeros(count)
         name = "" if value is None else str(value.name)
         if value is not None:
@@ -424,7 +425,7 @@ class Writing(LowerContext):
         return self.writer.tensor(steps, OperandType.TENSOR_INT32, name, scale=scale)
 
     def _computed_bias(self, value: ir.Value) -> Ref:
-        """Integers of 32 bits that are computed, behind a DequantizeLinear."""
+        """Computed 32-bit integers, followed by a DequantizeLinear."""
         integers = made_of(value, "DequantizeLinear")
         if integers is None or integers.dtype != ir.DataType.INT32:
             raise MappingError("the bias is not a 32-bit integer")
@@ -450,7 +451,7 @@ class Writing(LowerContext):
         self.writer.enter(self.writer.operands, value, self.stored(source).index)
 
     def constant_alias(self, value: ir.Value, array: Array) -> None:
-        """`value` is a constant of its own type."""
+        """Make `value` a constant operand of its own type."""
         like = self.writer.like(value)
         assert like.type.dtype is not None
         stored = array.astype(like.type.dtype, copy=False)
@@ -476,7 +477,7 @@ class Writing(LowerContext):
     # operations ----------------------------------------------------------------------------------
 
     def step(self, kind: str, dims: Sequence[int], like: Ref, /, **arguments: Any) -> Ref:
-        """An operation into an operand of its own."""
+        """Append an operation with a separate result."""
         y = self.temp(dims, like)
         self.operation(kind, y, **arguments)
         return y
@@ -487,12 +488,12 @@ class Writing(LowerContext):
         return x if same else self.step("RESHAPE", dims, x, input=x, shape=dims)
 
     def added(self, x: Ref, wanted: list[int]) -> list[int]:
-        """The axes of length 1 each of which alone an operand lacks of these dimensions."""
+        """Return the axes of length 1 by which alone an operand differs from these dimensions."""
         dims, ones = self.about(x).dimensions, (i for i, n in enumerate(wanted) if n == 1)
         return [i for i in ones if wanted[:i] + wanted[i + 1 :] == dims]
 
     def reshape(self, x: Ref, y: Ref) -> None:
-        """Level 6 reshapes integers too; below, what only adds an axis can be said."""
+        """Level 6 reshapes integers too; lower levels only add an axis."""
         wanted = self.about(y).dimensions
         added = self.added(x, wanted)
         whole = self.about(x).type is OperandType.TENSOR_INT32 and self.version < 6
@@ -502,9 +503,9 @@ class Writing(LowerContext):
             self.operation("RESHAPE", y, input=x, shape=wanted)
 
     def operation(self, kind: str, outputs: Ref | Sequence[Ref], /, **arguments: Any) -> None:
-        """Appends an operation with its arguments by name.
+        """Append an operation with its arguments by name.
 
-        Arguments are operands, numbers (scalars), lists (int32 tensors), or None (left out).
+        Arguments are operands, numbers (scalars), lists (int32 tensors), or None (omitted).
         """
         results = [outputs] if isinstance(outputs, Ref) else list(outputs)
         spec = operations()[kind]
@@ -554,7 +555,9 @@ class Writing(LowerContext):
 
 
 def _count(signature: Signature, arguments: dict[str, Any]) -> int:
-    """How many arguments are written: the fewest that the signature allows and that are given."""
+    """Return how many arguments are written: the fewest that the signature allows and that are
+    given.
+    """
     given = [i for i, a in enumerate(signature.inputs) if arguments.get(a.name) is not None]
     count = max(given) + 1
     while count < len(signature.inputs) and signature.inputs[count].since is None:

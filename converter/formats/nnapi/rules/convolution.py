@@ -23,7 +23,7 @@ from converter.mapping.rules import op
 
 
 def depth(w: Writing) -> int:
-    """How many channels of the input each output channel of a convolution reads."""
+    """Return how many channels of the input each output channel of a convolution reads."""
     found: Any = w.static(1)[1]
     return int(found)
 

@@ -26,7 +26,7 @@ BOUNDED = Guard(
 
 
 def one_shape(w: Writing) -> bool:
-    """All three have one shape there (NeuralNetworksTypes.h, SELECT)."""
+    """SELECT requires one shape for all three operands (NeuralNetworksTypes.h, SELECT)."""
     return all(w.static(i) == tuple(w.out.shape or ()) for i in range(3))
 
 

@@ -39,7 +39,7 @@ def from_level(level: int) -> Guard:
 def read_channel_axis(r: Reading) -> None:
     """`axis` <-> axis 1 of an operator on four axes.
 
-    It is written channels-last, so that the argument is left out.
+    It is written channels-last, so that the argument is omitted.
     """
     x, rank = r.data, r.rank(r.data)
     axis = r.attr("axis", int, -1) % max(1, rank)
@@ -88,7 +88,7 @@ BIAS = Bias("bias", "filter", "input")
 
 
 def sizes(r: Reading, names: Sequence[str], default: Any = REQUIRED) -> list[int]:
-    """The scalars of these names, each at least 1; MappingError R110 otherwise."""
+    """Return the scalars of these names, each at least 1; MappingError R110 otherwise."""
     return [r.count(n, default) for n in names]
 
 
@@ -119,7 +119,7 @@ class Window(window.Window):
 
 
 def padded(w: Writing, pads: Sequence[int]) -> Ref:
-    """The image with zeros around it, which a PAD before the operation makes."""
+    """The image padded with zeros by a PAD before the operation."""
     x, (top, left, bottom, right) = w.ref(0), pads
     n, height, width, c = w.about(x).dimensions
     amounts = [[0, 0], [top, bottom], [left, right], [0, 0]]

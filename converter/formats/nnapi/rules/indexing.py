@@ -24,7 +24,9 @@ LARGE = 1 << 30  # "to the end": small enough for engines that choose limits as 
 
 
 def parts(w: Writing) -> list[slice]:
-    """What of each axis a Slice takes; an end of -1 going down means the beginning."""
+    """Return the range of each axis that a Slice selects; an end of -1 with a negative step means
+    the beginning.
+    """
     shape, starts, ends = w.static(), w.ints(1, "the starts"), w.ints(2, "the ends")
     axes = w.ints(3, "the axes", range(len(starts)))
     steps = w.ints(4, "the steps", [1] * len(starts))
@@ -58,7 +60,7 @@ def put_slice(w: Writing, x: Ref, y: Ref, found: list[slice]) -> None:
 
 
 def read_begin_and_size(r: Reading) -> None:
-    """Begin and size of each axis, which may be computed; a size of -1 goes to the end."""
+    """Read begin and size of each axis, which may be computed; a size of -1 means up to the end."""
     b, names = r.b, ("begin", "size")
     begin, size = (r.cast(r.layer.blobs[n], ir.DataType.INT64) for n in names)
     count = r.rank(r.data)
@@ -92,7 +94,7 @@ class Strides(Field):
     """Begin, end and stride of each axis, and masks with a bit for each axis.
 
     Bit i of begin_mask or end_mask: that bound of axis i is ignored. Bit i of shrink_axis_mask:
-    axis i is taken at `begin` and dropped.
+    axis i is indexed at `begin` and removed.
     """
 
     inputs = (1, 2, 3, 4)
@@ -126,7 +128,7 @@ class Strides(Field):
 
 
 def read_reversed_axis(r: Reading) -> None:
-    """The axis that is turned round, of which there is one."""
+    """Read the axis to reverse, of which there is one."""
     first = int(np.iinfo(np.int64).min) + 1
     r.set_inputs(r.data, [-1], [first], r.attr("axis", list)[:1], [-1])
 

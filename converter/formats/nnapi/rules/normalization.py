@@ -16,9 +16,8 @@ from converter.mapping.rules import op
 
 
 def read_uniform(r: Reading) -> None:
-    """One factor and one addend for all channels there.
-
-    Others follow as operations of their own.
+    """Read one factor and one addend for all channels. Per-channel ones become separate
+    operations.
     """
     dtype = r.data.dtype.numpy() if r.data.dtype is not None else np.dtype(np.float32)
     numbers = (r.attr(key, float) for key in UNIFORM.keys)

@@ -1,4 +1,4 @@
-"""Casts, and the way between stored integers and real numbers."""
+"""Casts, and conversions between quantized values and real numbers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CASTABLE = (DT.FLOAT, DT.FLOAT16, DT.INT32, DT.UINT8)
 
 
 def types_of(w: Writing) -> tuple[DT | None, DT | None]:
-    """What a Cast reads and gives, in the types in which they are written."""
+    """Return the input and output type of a Cast, as they are written."""
     x, y = (v.dtype for v in (w.data, w.out))
     return NARROW.get(x or DT.FLOAT, x), NARROW.get(y or DT.FLOAT, y)
 
@@ -78,7 +78,7 @@ RESULT_TYPE = Detail(
 
 
 def write_truth_value(w: Writing) -> None:
-    """A number as a truth value (whether it is not 0), or a truth value as a number (1 or 0)."""
+    """A number as a boolean (whether it is not 0), or a boolean as a number (1 or 0)."""
     have, want = types_of(w)
     if want != DT.BOOL:
         write_choice(w, have)
@@ -89,7 +89,7 @@ def write_truth_value(w: Writing) -> None:
 
 
 def write_choice(w: Writing, have: DT | None) -> None:
-    """Select 1 where a truth value holds, 0 elsewhere."""
+    """Select 1 where a boolean is true, 0 elsewhere."""
     y = w.writer.like(w.out)
     if y.type.dtype is None or have != DT.BOOL:
         raise MappingError("there is no such cast")
@@ -168,7 +168,7 @@ WHOLE_SCALE = Detail(
 
 
 def constant_result(t: Writing) -> None:
-    """Of constants the result is one."""
+    """Write an operation on constants as its result."""
     node = t.source
     arrays: list[Array | None] = [constant(v) for v in node.inputs]
     pairs = zip(node.inputs, arrays, strict=True)

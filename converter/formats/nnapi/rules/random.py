@@ -26,7 +26,7 @@ def seeds_of(w: Writing) -> dict[str, Any]:
 
 
 def whole_classes(w: Writing) -> None:
-    """The classes are integers there: the Cast after the operator becomes a part of it."""
+    """The classes are integers in NNAPI: the Cast after the operator becomes a part of it."""
     user = only_user(w.out)
     whole = (ir.DataType.INT32, ir.DataType.INT64)
     if user is None or user.op_type != "Cast" or user.outputs[0].dtype not in whole:

@@ -1,4 +1,4 @@
-"""Recurrent layers: cells as operators of their own, and sequences as loops over steps of them."""
+"""Recurrent layers: cells as separate operators, and sequences as loops over their time steps."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ def power_of_two(scale: float) -> int:
 
 
 def normalized(y: Value, units: int, weights: Value, bias: Value, scale: Any) -> Value:
-    """The layer normalization of whole numbers, in Q3.12: mean and deviation have 10 bits after
-    the point, and so have the products with the weights, whose scale this is.
+    """The layer normalization of integers, in Q3.12: mean and deviation have 10 bits after the
+    point, and so have the products with the weights, whose scale this is.
     """
     b = open_builder()
     mean = toward_zero(b.ReduceSum(y, [-1]) * 1024 / max(units, 1))

@@ -1,4 +1,4 @@
-"""Reductions, and the places of the largest and smallest elements."""
+"""Reductions, ArgMax and ArgMin."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from converter.mapping.rules import op, ops
 
 
 def read_kept_axis(r: Reading) -> None:
-    """The axis goes, but a vector gives [1]: there are no scalars."""
+    """The axis is removed, but a vector gives [1]: there are no scalars."""
     r.set(keepdims=int(r.rank(r.data) == 1))
 
 

@@ -67,7 +67,7 @@ class AddedAxis(Field):
 
 
 def read_squeezed_axes(r: Reading) -> None:
-    """The axes of length 1 that go <-> `axes`; without it all of them."""
+    """The axes of length 1 to remove <-> `axes`; without it all of them."""
     if axes := r.attr("axes", list, []):
         r.set_input(1, axes)
 
@@ -83,14 +83,14 @@ SQUEEZED_AXES = Detail(
 
 
 def stays(w: Writing) -> bool:
-    """Whether only axes of length 1 change places, so that the data stay as they are."""
+    """Whether a permutation only moves axes of length 1, so that the data do not change."""
     dims = w.static()
     moved = [i for i in permutation(w) if dims[i] != 1]
     return moved == sorted(moved) and len(dims) <= 4
 
 
 def expands(w: Writing) -> bool:
-    """Level 6 reshapes integers too; below, what only adds an axis can be said."""
+    """Level 6 reshapes integers too; lower levels only add an axis."""
     dtype = w.data.dtype
     return w.version < 6 and NARROW.get(dtype or ir.DataType.FLOAT, dtype) == ir.DataType.INT32
 
@@ -130,13 +130,13 @@ EQUAL_PARTS = Detail(
 
 
 def as_vector(r: Reading) -> None:
-    """What has no axes in the graph has one here."""
+    """A scalar in the graph is a vector of one element here."""
     if r.rank(r.data) == 0:
         r.data = r.reshape(r.data, [1])
 
 
 def write_repeated(w: Writing) -> None:
-    """An Expand, as how often each axis is repeated."""
+    """An Expand, as the number of times each axis is repeated."""
     out = w.result_shape()
     dims = [1] * (len(out) - len(w.static())) + list(w.static())
     w.operands[0] = w.reshaped(w.ref(0), dims)
@@ -187,9 +187,8 @@ class Amounts(Pads):
 
 @record
 class PadValue(Field):
-    """The value of the padding at input 2 <-> zero, or `pad_value` where it is `said`.
-
-    Beside quantized data it is an integer in their scale.
+    """The value of the padding at input 2 <-> zero, or `pad_value` if it is given (`said`). With
+    quantized data it is an integer in their scale.
     """
 
     said: bool
@@ -218,7 +217,7 @@ class PadValue(Field):
 
 
 class Symmetric(Field):
-    """The padding mirrors the data with their border: places that are gathered, axis by axis."""
+    """Symmetric padding mirrors the data including the border: a gather per axis."""
 
     names = ("axis",)
     inputs = (1,)
@@ -253,7 +252,7 @@ def space_to_batch_pads() -> Group:
 
 
 def read_shuffled(r: Reading) -> None:
-    """An axis of groups * m places, seen as [groups, m], and these turned round."""
+    """An axis of groups * m elements, reshaped to [groups, m] and transposed."""
     shape, groups = list(r.static(r.data)), r.count("groups")
     i = r.attr("axis", int) % len(shape)
     parts = [*shape[:i], groups, shape[i] // groups, *shape[i + 1 :]]

@@ -29,14 +29,14 @@ def turns_weights(node: ir.Node) -> bool:
 
 
 def swaps_last(node: ir.Node) -> bool:
-    """Whether a Transpose turns each matrix of a stack."""
+    """Whether a Transpose swaps the last two axes."""
     perm = [int(i) for i in attrs_of(node).get("perm", ())]
     n = len(perm)
     return n > 1 and perm == [*range(n - 2), n - 1, n - 2]
 
 
 def longer(w: Writing, filter_: Ref, rows: list[int]) -> Ref:
-    """A constant filter O H W I with rows and columns of zeros behind."""
+    """Return a constant filter O H W I with rows and columns of zeros appended."""
     found = w.about(filter_)
     if found.value is None:
         raise MappingError("the filter of an output with extra rows must be constant")

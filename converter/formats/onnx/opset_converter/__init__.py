@@ -4,5 +4,5 @@ v1_6.py             reading opsets 1 to 6, and operators that never became stand
 upgrade.py          reading opsets below 21
 v22_plus.py         reading opsets above 21
 downgrade.py        writing other opsets
-decompose_newer.py  writing opsets below 21: what was an attribute then, and is computed now
+decompose_newer.py  writing opsets below 21: computed inputs that were attributes then
 """

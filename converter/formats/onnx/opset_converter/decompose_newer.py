@@ -1,4 +1,4 @@
-"""Rewrites for opsets below 21: what was an attribute then, and is computed now."""
+"""Rewrites for opsets below 21: computed inputs that were attributes then."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _BYTES = {ir.DataType.INT4: ir.DataType.INT8, ir.DataType.UINT4: ir.DataType.UIN
 
 
 def bytes_for_nibbles(model: ir.Model) -> None:
-    """Constants of 4 bits, which came with opset 21, as bytes, where everybody who reads them only
-    wants the numbers. In place.
+    """Store 4-bit constants, which opset 21 introduced, as bytes, if all consumers only use the
+    numbers. In place.
     """
     for graph in all_graphs(model.graph):
         found = {
@@ -60,9 +60,7 @@ def shape_range(node: ir.Node, b: Builder) -> ir.Value:
 
 
 def reduction(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Over no axis at all a reduction is what it does to each element; axes of run time are asked
-    for one by one.
-    """
+    """A reduction over no axes is applied to each element; computed axes are tested one by one."""
     x, axes = operand(node), optional(node, 1)
     if reduces_nothing(node):
         return each_alone(node, b)
@@ -76,7 +74,9 @@ def reduction(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _one_by_one(node: ir.Node, x: ir.Value, axes: ir.Value, b: Builder) -> ir.Value | None:
-    """For each axis: if it is meant, the reduction along it."""
+    """Apply for each axis the reduction along it, selected by whether the axis is one of the given
+    ones.
+    """
     rank, count = rank_of(x), shape_of(axes)
     if rank is None or not count or not count[0]:
         return None
@@ -99,7 +99,7 @@ def _one_by_one(node: ir.Node, x: ir.Value, axes: ir.Value, b: Builder) -> ir.Va
 
 
 def _places(b: Builder, axes: ir.Value, rank: int) -> ir.Value:
-    """Axes as int64, none of them negative."""
+    """Return axes as int64, without negative ones."""
     number = b.Cast(axes, to=_INT64)
     return b.Where(number < 0, number + rank, number)
 
@@ -107,7 +107,9 @@ def _places(b: Builder, axes: ir.Value, rank: int) -> ir.Value:
 def _all_axes(
     b: Builder, given: ir.Value, axes: Any, neutral: Any, rank: int, times: int = 1
 ) -> ir.Value:
-    """`given` speaks of some axes, `times` over; `neutral` says what holds for the others."""
+    """`given` has values for the axes `axes`, `times` over; `neutral` has those for the other
+    axes.
+    """
     places = _places(b, axes, rank)
     index = b.Concat(*(places + i * rank for i in range(times)), axis=0)
     return b.ScatterElements(neutral, index, given, axis=0)

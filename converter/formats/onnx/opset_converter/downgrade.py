@@ -1,8 +1,7 @@
-"""Opset-21 operators as other opsets spell them: what `onnx+opset=N` needs beyond the
-decompositions.
+"""Opset-21 operators in the form of other opsets, for `onnx+opset=N`, beyond the decompositions.
 
-`form(node, version)` gives the spelling without touching the node, or raises MappingError with the
-reason; legalisation then looks for a decomposition. A change of types alone is not a reason:
+`form(node, version)` returns the form without changing the node, or raises MappingError with the
+reason; legalization then looks for a decomposition. A change of types alone is not a reason:
 widening (passes/promote_types.py) follows.
 """
 
@@ -22,7 +21,7 @@ from converter.graph.infer import constant, rank_of, shape_of
 
 Form = Callable[[Op], None]
 FORMS: dict[str, list[tuple[int, Form]]] = {}
-# attributes that came with an opset, and what was meant before
+# attributes that came with an opset, and the fixed behavior before
 _ATTRIBUTES = (
     (14, "BatchNormalization", "training_mode", 0),
     (14, "LSTM GRU RNN", "layout", 0),
@@ -42,7 +41,7 @@ _VALUES = (
 
 
 def below(version: int, *kinds: str) -> Callable[[Form], Form]:
-    """Enters the spelling of operators before an opset version. It edits the Op; constants may be
+    """Register the form of operators before an opset version. It edits the Op; constants may be
     given as arrays.
     """
 
@@ -80,7 +79,7 @@ def form(node: ir.Node, version: int) -> Op:
 
 
 def respell(node: ir.Node, op: Op, b: Builder) -> None:
-    """Gives the node the spelling that `form` found."""
+    """Rewrite the node in the form that `form` returned."""
     before = attrs_of(node)
     for key in before.keys() - op.attrs.keys():
         del node.attributes[key]
@@ -177,7 +176,7 @@ def grid_sample(op: Op) -> None:
 
 @below(19, "Cast", "CastLike", "QuantizeLinear")
 def saturate(op: Op) -> None:
-    """It speaks of float8 only, which came with it."""
+    """It only concerns float8, which was introduced with it."""
     op.take("saturate")
 
 

@@ -137,7 +137,7 @@ def resize(op: Op, b: Builder) -> None:
     """Absent operands were spelled as empty tensors.
 
     tf_half_pixel_for_nn (no longer of opset 13, but tf2onnx writes it and engines take it) samples
-    at (i + 0.5) / scale, half a pixel behind half_pixel: floor there is rounding up here.
+    at (i + 0.5) / scale, half a pixel after half_pixel: floor there is rounding up here.
     """
     for i in (1, 2, 3):
         value = op.input(i)
@@ -199,7 +199,7 @@ def top_k(op: Op, b: Builder) -> None:
 
 @ROWS.always("Dropout")
 def dropout(op: Op, b: Builder) -> Results:
-    """Identity, unless training mode is asked for: that stays, and is random."""
+    """Identity, unless training mode is requested: then it stays, and is random."""
     if op.version >= 12 and op.input(2) is not None:
         training, ratio = (
             constant(op.input(2)),

@@ -20,7 +20,7 @@ _KNOWN_TYPES = set(range(1, 23))  # TensorProto.DataType of IR version 10: up to
 
 @ROWS.always("Cast", "CastLike")
 def cast(op: Op, b: Builder) -> Results:
-    """`round_mode` speaks of float8e8m0 only, which opset 21 does not have."""
+    """`round_mode` only concerns float8e8m0, which opset 21 does not have."""
     op.take("round_mode")
     to = op.attr("to") if op.kind == "Cast" else op.need(1).dtype
     if to is not None and int(to) not in _KNOWN_TYPES:
@@ -83,8 +83,8 @@ def quantize_linear(op: Op, b: Builder) -> None:
 
 @ROWS.always("Range")
 def range_(op: Op, b: Builder) -> Results:
-    """Vectors of one element become the scalars that the operator asks for; types beyond opset 21's
-    are counted in `stash_type` (float).
+    """Reshape vectors of one element to the scalars that the operator requires; types beyond opset
+    21's are computed in `stash_type` (float).
     """
     stash = op.take("stash_type", 1)
     for i in range(3):
@@ -114,8 +114,8 @@ def space_to_depth(op: Op, b: Builder) -> Results:
 
 @ROWS.always("CumProd")
 def cum_prod(op: Op, b: Builder) -> Results:
-    """Along an axis that is known only at run time, every axis has its turn, and the one that was
-    asked for is kept.
+    """Along an axis that is known only at run time: every axis is computed, and the requested one
+    is selected.
     """
     x, rank, axis = op.x, max(op.rank(0), 1), constant(op.need(1))
     how = {"exclusive": op.attr("exclusive", 0), "reverse": op.attr("reverse", 0)}
@@ -136,7 +136,7 @@ def bit_cast(op: Op, b: Builder) -> Results:
 
 @ROWS.always("TensorScatter")
 def tensor_scatter(op: Op, b: Builder) -> Results:
-    """Writes `update` into the cache from each batch's write index on; circular indices wrap
+    """Write `update` into the cache from each batch's write index on; circular indices wrap
     around.
     """
     cache, update, start = op.x, op.need(1), op.input(2)
@@ -156,8 +156,8 @@ def tensor_scatter(op: Op, b: Builder) -> Results:
 
 @ROWS.always("Attention")
 def attention(op: Op, b: Builder) -> None:
-    """Its function shapes keys and values by the batch of the queries, and would take any others
-    apart to fit.
+    """ONNX's function reshapes keys and values by the batch of the queries, and would split others
+    to fit.
     """
     q, k, v = (None if (x := op.input(i)) is None else x.shape for i in range(3))
     for other in (k, v):

@@ -27,7 +27,7 @@ MOVING = (
     "Unsqueeze",
     "Tile",
     "Crop",
-)  # behind these the engine takes the integers of a Permute for floats
+)  # after these the engine takes the integers of a Permute for floats
 NOTHING = Layer("")
 
 
@@ -35,7 +35,7 @@ def fitted(layers: Iterable[Layer]) -> list[Layer]:
     low = Lowering(FormatMapping(Table([]), spelling=SPELLING))
     w = Writing.beside(low)
     made: dict[ir.Value | None, Layer] = {}
-    places: dict[ir.Value | None, Layer] = {}  # integers that are what an ArgMax gives as floats
+    places: dict[ir.Value | None, Layer] = {}  # integers that an ArgMax gives as floats
     for layer in layers:
         low.name, out = layer.name, layer.outputs[0]
         x = layer.inputs[0] if layer.inputs else None
@@ -46,7 +46,7 @@ def fitted(layers: Iterable[Layer]) -> list[Layer]:
         if x in places and to == ir.DataType.FLOAT:
             low.add("ArgMax", places[x].inputs, [out], places[x].attrs)
         elif _multiplies(before) and layer.kind == "Power" and layer.attrs["scale"] == "1":
-            # the layer behind takes the factor
+            # the second layer takes the factor
             attrs = {**layer.attrs, "scale": before.attrs["scale"]}
             low.add("Power", before.inputs, [out], attrs)
         elif x is None:

@@ -1,4 +1,4 @@
-"""Constants that a layer of legacy IR holds itself, although the graph adds them behind it.
+"""Fusion of constants that the graph adds after an operator into its legacy IR layer.
 
 before:  y = Conv(x, w); z = Add(y, c[1,C,1,1])        after:  z = Conv(x, w, c[C])
 before:  y = MatMul(x[N,I], w[I,O]); z = Add(y, c[O])  after:  z = Gemm(x, w, c)
@@ -36,7 +36,7 @@ def fuse(model: ir.Model) -> None:
 
 
 def _maker(value: ir.Value | None) -> ir.Node | None:
-    """The operator of ONNX that makes a value which nobody else reads."""
+    """Return the ONNX operator that produces a value with a single consumer, else None."""
     node = producer_of(value)
     if value is None or node is None or node.domain or value.is_graph_output():
         return None
@@ -44,9 +44,10 @@ def _maker(value: ir.Value | None) -> ir.Node | None:
 
 
 def _into_filters(norm: ir.Node, names: Names) -> None:
-    """Scales behind a convolution go into its filters where their number is no multiple of 16: the
-    engine of 2020.2 makes one layer of both, with scales for whole blocks of 16 channels, and those
-    beyond the last channel are whatever lies in memory. A NaN among them reaches the next layer.
+    """Fold scales after a convolution into its filters if their number is not a multiple of 16. The
+    engine of 2020.2 fuses both into one layer, with scales for whole blocks of 16 channels, and
+    reads those after the last channel from uninitialized memory. A NaN among them reaches the next
+    layer.
     """
     conv, rest = _maker(norm.inputs[0]), [constant(v) for v in norm.inputs[1:]]
     if conv is None or conv.op_type != "Conv":
@@ -66,8 +67,8 @@ def _into_filters(norm: ir.Node, names: Names) -> None:
 
 
 def _bias(add: ir.Node, names: Names) -> None:
-    """Moves the constant of `add` into the layer in front of it, when that has no bias and nobody
-    else reads it.
+    """Move the constant of `add` into the preceding layer, if that has no bias and a single
+    consumer.
     """
     shape = shape_of(add.outputs[0])
     for data, other in (add.inputs, add.inputs[::-1]):

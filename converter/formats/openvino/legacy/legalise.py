@@ -1,7 +1,7 @@
-"""Canonical operators rewritten for legacy IR, where no row says them.
+"""Rewrites of canonical operators for legacy IR that have no row.
 
-Everything else is left to the common decompositions and to the bodies of extension operators; what
-each of these rewrites gains over them stands with it.
+Other operators are left to the common decompositions and to the bodies of extension operators; each
+rewrite states its advantage over them.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def mvn_of_lists(node: ir.Node, b: Builder) -> Value | None:
 
 
 def deconvolution(node: ir.Node, b: Builder) -> Value | None:
-    """A kernel of one element that is laid far apart gets a second one along each axis, which is 0;
-    the end of the result is cut off so much later.
+    """Add a second element, 0, to a widely dilated kernel of one element along each axis; the end
+    of the result is cropped accordingly later.
     """
     weights, a = constant(node.inputs[1]), attrs_of(node)
     if weights is None or fit_steps(a.get("strides", [1]), weights.shape[2:]):
@@ -69,9 +69,8 @@ def deconvolution(node: ir.Node, b: Builder) -> Value | None:
 
 
 def mod_of_integers(node: ir.Node, b: Builder) -> Value | None:
-    """The engine's remainder has the sign of x; no common form says integers by it.
-
-    Where the divisor's sign is the other one, the divisor is added, which cannot overflow.
+    """The engine's remainder has the sign of x; no common decomposition computes it for integers.
+    If the divisor has the other sign, the divisor is added, which cannot overflow.
     """
     x, y = x_of(node), x_of(node, 1)
     if is_float(x) or attrs_of(node).get("fmod"):
@@ -81,8 +80,8 @@ def mod_of_integers(node: ir.Node, b: Builder) -> Value | None:
 
 
 def recurrent(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
-    """A loop over the engine's own cells, whatever the number of steps; each direction for
-    itself.
+    """A loop over the engine's own cells, for any number of time steps; each direction
+    separately.
     """
     attrs = attrs_of(node)
     x, w, r, bias, lengths, *states = operands(node, 8)
@@ -121,9 +120,8 @@ def best_of_integers(node: ir.Node, b: Builder) -> Value | None:
 
 
 def top_k(node: ir.Node, b: Builder) -> Sequence[Value | None] | None:
-    """The layer takes the largest of floats, and nothing common picks several.
-
-    The smallest are the largest of the negative; the best of integers alone is the extreme.
+    """The layer selects the largest of floats; there is no common decomposition for several. The
+    smallest are the largest of the negated data; the single best integer is the extreme.
     """
     x, count, attrs = x_of(node), node.inputs[1], attrs_of(node)
     used = [bool(o.uses()) or o.is_graph_output() for o in node.outputs]
@@ -141,9 +139,8 @@ def top_k(node: ir.Node, b: Builder) -> Sequence[Value | None] | None:
 
 
 def bits(node: ir.Node, b: Builder) -> Value | None:
-    """By digits, since the engine's sums are exact up to 2^24 only.
-
-    Integers of 8 and 16 bits as ones of 32, in as many digits as they need.
+    """Compute bitwise operators digit by digit, since the engine's sums are exact up to 2^24 only.
+    8-bit and 16-bit integers are computed as 32-bit ones, with as many digits as they need.
     """
     x = x_of(node)
     if x.dtype not in SMALL:
@@ -155,7 +152,7 @@ def bits(node: ir.Node, b: Builder) -> Value | None:
 
 
 def of_integers(node: ir.Node, b: Builder) -> Value | None:
-    """The layers of these names take floats only, and the common forms of them, too."""
+    """The layers of these names only support floats, and so do their common decompositions."""
     x, kind = x_of(node), node.op_type
     if is_float(x) or x.dtype is None:
         return None
@@ -168,10 +165,8 @@ def of_integers(node: ir.Node, b: Builder) -> Value | None:
 
 
 def unfit(node: ir.Node) -> bool:
-    """Whether the layer of that name is known, but does not serve.
-
-    It takes no integers, overflows (LogSoftmax is the logarithm of Softmax), or makes the engine
-    compute in 8 bits.
+    """Whether the layer of that name is known, but unsuitable: it does not support integers,
+    overflows (LogSoftmax is the logarithm of Softmax), or makes the engine compute in 8 bits.
     """
     x = node.inputs[0] if node.inputs else None
     if x is None or x.dtype is None or kind_before(node.outputs[0]):

@@ -39,13 +39,13 @@ def spellings() -> dict[str, str]:
 
 @cache
 def attributes_of(kind: str) -> frozenset[str]:
-    """The attributes that mean something for a layer type, or are known to mean nothing."""
+    """Return the attributes that affect a layer type, or are known to have no effect."""
     rows = {k for r in MAPPING.table.rules if r.kind == kind for f in r.fields for k in f.keys}
     return frozenset(rows)
 
 
 def lift(net: Net) -> Network:
-    """Lifts every layer; UnsupportedError with all refusals.
+    """Lift every layer; UnsupportedError with all refusals.
 
     Inputs are the Input layers, then the states of Memory layers; outputs the data that nothing
     consumes, then the new states.
@@ -137,8 +137,8 @@ class BodyLift(BodyReader):
         return settled
 
     def _settle(self, value: ir.Value, declared: ir.Value) -> ir.Value:
-        """Shape and type as the port declares them: another number of elements is a contradiction
-        in the file, and a number becomes true when it is not 0.
+        """Give a value the shape and type that the port declares: another number of elements is a
+        contradiction in the file; a number is true if it is not 0.
         """
         b, found, wanted = self.builder, shape_of(value), static(declared)
         if found is not None and math.prod(found) != math.prod(wanted):
@@ -160,7 +160,7 @@ class BodyLift(BodyReader):
         return value
 
     def _known(self, layer: IrLayer, kind: str) -> dict[str, Any]:
-        """The attributes without those that the engine does not look at; a misspelt one is
+        """Return the attributes without those that the engine ignores; a misspelt one is
         refused.
         """
         owned = attributes_of(kind)

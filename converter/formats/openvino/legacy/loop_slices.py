@@ -72,8 +72,8 @@ def _rewrite(node: ir.Node, loop: ir.Node, body: ir.Graph, trips: int, names: Na
 
 
 def _at(value: ir.Value | None, step: ir.Value, number: int) -> Array | None:
-    """What `value` is in the step of that number, when it follows from it by sums, differences and
-    products with constants.
+    """Return the value of `value` in the given iteration, if it is computed from its number by
+    sums, differences and products with constants; else None.
     """
     if value is step:
         return np.array(number, np.int64)

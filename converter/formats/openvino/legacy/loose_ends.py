@@ -1,9 +1,9 @@
-"""Nothing hangs loose: the engine takes data that nobody reads for outputs, does not load outputs
-that no input reaches, and of several networks in one file it loads one.
+"""Ties for disconnected parts: the engine treats unused data as outputs, does not load outputs that
+depend on no input, and of several disconnected networks in one file it loads one.
 
 before:  y = f(x); u is not read        after:  y = StridedSlice(Concat(f(x), u[:1]), 0, size of y)
 
-Joining and cutting change no number, infinities and signs of zero included.
+Concatenating and slicing preserve all numbers, including infinities and signs of zero.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from converter.mapping.node import Layer
 
 
 class Ties:
-    """What each output of a net has to be tied to: `ends` has other values for those that cannot
-    stay as they are.
+    """The values to which each output of a net must be tied: `ends` lists them for the outputs that
+    cannot stay as they are.
     """
 
     def __init__(
@@ -55,7 +55,9 @@ class Ties:
         return value not in self.moving and not self.ends[value]
 
     def _layer(self, layer: Layer) -> None:
-        """What a layer reads and makes is one part of the network, but for constants."""
+        """Join the inputs and outputs of a layer into one part of the network, except for
+        constants.
+        """
         read = [v for v in reads(layer) if v in self.moving]
         if read:
             self.moving.update(layer.outputs)
@@ -119,8 +121,8 @@ def _first(w: Writing, value: ir.Value, like: ir.Value) -> ir.Value:
 
 
 def alive(layers: list[Layer], wanted: Iterable[ir.Value]) -> list[Layer]:
-    """The layers on which the wanted values depend: what nobody reads would be an output of the
-    net.
+    """Return the layers on which the wanted values depend: an unused value would be an output of
+    the net.
     """
     needed, kept = set(wanted), list[Layer]()
     for layer in reversed(layers):

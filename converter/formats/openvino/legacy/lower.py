@@ -47,7 +47,7 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     """
     version = int(flavour.options.get("ir", "7"))
     graph = model.ir.clone()
-    # before casts stand between an input of few bits and the output that it is
+    # before casts are inserted between an input of few bits and the output that it is
     given = {public_name(v): v for v in graph.graph.inputs}
     passed = {n for v in graph.graph.outputs if _itself(v) is given.get(n := public_name(v))}
     context = Version(model, notes=notes, version=version)
@@ -56,7 +56,7 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> Net:
         Net(name=graph.graph.name or "model", version=version), "fp16" in flavour.options, passed
     )
     for value in (*graph.graph.inputs, *graph.graph.outputs):
-        if value.dtype == D.BOOL:  # what it was is not to be seen afterwards
+        if value.dtype == D.BOOL:  # the original type cannot be seen afterwards
             writer.narrowing.dtype(value)
     run_passes(IN_OWN_TYPES, graph, context)
     writer.graph(graph.graph)
@@ -69,7 +69,7 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> Net:
 
 
 class NetWriter:
-    """Writes a whole net: inputs, layers, and a layer of its own for each output that another layer
+    """Writes a whole net: inputs, layers, and a separate layer for each output that another layer
     reads.
     """
 
@@ -91,13 +91,13 @@ class NetWriter:
         layers = alive(self.layers(graph), graph.outputs)
         self.finish(graph, layers, states)
         refuse(self.problems)
-        # what an output was made of may not be needed where its own layer takes a shortcut
+        # the inputs of an output may not be needed where its own layer takes a shortcut
         layers = alive(
             layers,
             [o for la in self.outputs for o in la.outputs]
             + [v for v in graph.outputs if public_name(v) in states],
         )
-        # those that nobody reads at the end: in the order in which they are found are the outputs
+        # layers without consumer go last: the outputs are in the order of their layers
         place = {public_name(v): i for i, v in enumerate(graph.outputs)}
         layers.sort(key=lambda la: place.get(la.name, -1) if la in self.outputs else -1)
         for value in graph.inputs:
@@ -117,10 +117,10 @@ class NetWriter:
         refuse(self.problems)
 
     def states(self, graph: ir.Graph) -> set[str]:
-        """Names that stand for an input and an output: a memory, unless the output is the input
-        itself or no other input is left.
+        """Choose names that stand for both an input and an output: such a pair is a memory, unless
+        the output is the input itself or no other input is left.
 
-        Then the output gets another name, since no two layers have one.
+        Then the output gets another name, since layer names are unique.
         """
         given = {public_name(v): v for v in graph.inputs}
         shared = {name: v for v in graph.outputs if (name := public_name(v)) in given}
@@ -149,9 +149,7 @@ class NetWriter:
         return fitted(low.layers)
 
     def finish(self, graph: ir.Graph, layers: list[Layer], states: set[str]) -> None:
-        """Every output of the graph becomes the only port of a layer of that name which nothing
-        reads.
-        """
+        """Make every output of the graph the only port of an unused layer of that name."""
         outputs = [v for v in graph.outputs if public_name(v) not in states]
         ties = Ties(graph.inputs, outputs, layers)
         read = {v for layer in layers for v in reads(layer)}
@@ -204,8 +202,8 @@ class NetWriter:
             layers.extend(low.layers[start:])
 
     def called(self, value: ir.Value, name: str) -> bool:
-        """Gives the layer that makes an output its name, where no other layer needs that; of
-        several ports it is followed by their number.
+        """Give the layer that produces an output the output's name, if no other layer needs it;
+        with several ports it is followed by their number.
         """
         producer = self.free.pop(value, None)
         if producer is None:
@@ -231,9 +229,9 @@ class NetWriter:
         return True
 
     def tensor(self, data: Any, name: str) -> LazyTensor:
-        """The numbers of a tensor or an array as they are stored: narrowed and, for +fp16, halved,
-        with a check that none is lost. Those that stay as they are may be computed only while they
-        are written.
+        """Return the numbers of a tensor or an array in their storage type: narrowed and, for
+        +fp16, halved, with a check that none is lost. Those that stay as they are may be computed
+        only while they are written.
         """
         tensor = data if isinstance(data, ir.TensorProtocol) else LazyTensor(np.asarray(data))
         if tensor.dtype in (D.FLOAT, D.FLOAT16) and not self.half:
@@ -267,8 +265,8 @@ class NetWriter:
 
 
 def _subnormal(array: Any) -> bool:
-    """Numbers that are so small that little of them is left in half precision: the engine takes
-    floats beside halves.
+    """Whether numbers lose precision in half precision because they are so small: then they are
+    stored as float32.
     """
     return (
         bool(np.isfinite(array).all())
@@ -278,7 +276,7 @@ def _subnormal(array: Any) -> bool:
 
 
 class LayerWriter(BodyWriter):
-    """Writes layers with their blobs, and constants in front of their first user."""
+    """Writes layers with their blobs, and constants before their first user."""
 
     def __init__(self, body: Body, net: NetWriter, inner: bool = False) -> None:
         super().__init__(body)
@@ -370,7 +368,7 @@ def _end(name: str, index: int) -> dict[str, str]:
 
 
 def _itself(value: ir.Value | None) -> ir.Value | None:
-    """What a value is a mere copy of."""
+    """Return the value that `value` is a copy of, through Identity operators."""
     while (
         value is not None
         and (producer := value.producer()) is not None

@@ -1,5 +1,5 @@
-"""The passes that make a graph sayable in layers of legacy IR, and those after which its types are
-the target's own.
+"""The passes that legalize a graph for layers of legacy IR, and those after which its types are the
+target's own.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from converter.passes.round_halves import round_to_halves
 from converter.passes.unroll import unroll_loops
 
 D = ir.DataType
-SMALL_ENOUGH = 1 << 20  # elements of a constant that may be larger than what it is made of
+SMALL_ENOUGH = 1 << 20  # elements of a constant that may be larger than its inputs
 LARGEST = 1 << 31
 
 
@@ -51,8 +51,8 @@ class Version(Context):
 
 
 def _grows(node: ir.Node) -> bool:
-    """Whether a node makes much out of few constants: the engine does that when it loads the
-    file.
+    """Whether a node computes a large tensor from small constants: the engine does that when it
+    loads the file.
     """
     size = math.prod(shape_of(node.outputs[0]) or ())
     return size > SMALL_ENOUGH and size > sum(

@@ -1,8 +1,8 @@
-"""The types that files name, and those in which the engine computes: FP32 and I32. Everything else
-is made one of them before layers are written.
+"""Element types of legacy IR files, and the two in which the engine computes: FP32 and I32. All
+other types are converted to one of them before layers are written.
 
-Integers of 8 and 16 bits stand at inputs only. A comparison answers in the type of what it
-compares, so a truth value is a number of either type; whoever needs the other one converts.
+Integers of 8 and 16 bits occur at inputs only. The result of a comparison has the type of its
+operands, so a boolean is a number of either type; a consumer that needs the other one converts it.
 """
 
 from __future__ import annotations
@@ -39,12 +39,14 @@ COMPARISONS = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal")
 LOGIC = ("And", "Or", "Xor", "Not")
 
 
-# on nodes that were one layer before: its type. What that layer cannot do is nothing that they do
+# on nodes read from a layer: the type of that layer. Its limits do not apply to them
 LEGACY = "openvino.legacy"
 
 
 def kind_before(value: ir.Value) -> str:
-    """The type of the legacy layer that the node behind `value` was, or nothing."""
+    """Return the type of the legacy layer from which the producer of `value` was read; empty if
+    none.
+    """
     producer = value.producer()
     return producer.metadata_props.get(LEGACY, "") if producer is not None else ""
 
@@ -95,8 +97,8 @@ def wrap_small_integers(model: ir.Model) -> None:
 
 
 def _may_overflow(node: ir.Node) -> bool:
-    """Casts from floats are not defined beyond the range; of integers those overflow whose own
-    range is not within that of the result.
+    """Whether a cast may overflow. Casts from floats are undefined outside the range; casts from
+    integers overflow if the source's range exceeds the result's.
     """
     source, target = (v.dtype for v in (node.inputs[0], node.outputs[0]) if v is not None)
     if node.op_type != "Cast":
@@ -124,8 +126,8 @@ def _wrapped(b: Builder, value: ir.Value, dtype: ir.DataType) -> ir.Value:
 
 
 def widen_inputs(model: ir.Model) -> None:
-    """An input of 8 or 16 bits is converted once, in front of whoever does not convert it himself;
-    those of loops are of 32 bits.
+    """Convert an input of 8 or 16 bits once, for all consumers that do not convert it themselves;
+    inputs of loops have 32 bits.
     """
     names = Names(model)
     for value in (
@@ -150,8 +152,8 @@ def widen_inputs(model: ir.Model) -> None:
 
 
 def truth_as_numbers(model: ir.Model) -> None:
-    """Gives every truth value the type FLOAT or INT32; afterwards the types of the graph are those
-    in which it is written.
+    """Give every boolean the type FLOAT or INT32; afterwards the types of the graph are those in
+    which it is written.
     """
     truth = _Truth(Names(model))
     for graph in all_graphs(model.graph):
@@ -164,10 +166,10 @@ def truth_as_numbers(model: ir.Model) -> None:
 
 
 class _Truth:
-    """Decides for each truth value which number it is, in the order of the nodes, and converts
+    """Decides the numeric type of each boolean, in the order of the nodes, and inserts conversions
     where operands have to agree.
 
-    What a graph takes, and what it gives, are floats; so is what nothing speaks against.
+    Inputs and outputs of a graph are floats; so is any value without a constraint.
     """
 
     def __init__(self, names: Names) -> None:
@@ -179,7 +181,7 @@ class _Truth:
         return self.kinds.get(value, D.FLOAT) if value.dtype == D.BOOL else written(value.dtype)
 
     def same(self, node: ir.Node) -> bool:
-        """Takes away a cast from truth values to truth values."""
+        """Remove a cast from booleans to booleans."""
         value = node.inputs[0]
         if value is None or value.dtype != D.BOOL or node.outputs[0].dtype != D.BOOL:
             return False
@@ -191,7 +193,7 @@ class _Truth:
         self.kinds.update((o, kind) for o in node.outputs if o.dtype == D.BOOL)
 
     def _operands(self, node: ir.Node) -> ir.DataType:
-        """Lets the operands of `node` agree; the type of its truth values."""
+        """Let the operands of `node` agree; the type of its booleans."""
         truths = [i for i, v in enumerate(node.inputs) if v is not None and v.dtype == D.BOOL]
         if any(subgraphs(node)):
             return self._agree(node, truths, D.FLOAT)
@@ -208,8 +210,8 @@ class _Truth:
         return self._agree(node, range(len(node.inputs)))
 
     def _ask(self, node: ir.Node, place: int, types: Iterable[ir.DataType]) -> None:
-        """A number of which the operand only asks whether it is 0 serves as it is: that is what the
-        layer asks, too.
+        """Use a number directly as a condition if only its being 0 matters: the layer tests for the
+        same.
         """
         cast = _present(node.inputs[place]).producer()
         number = (
@@ -223,8 +225,8 @@ class _Truth:
     def _agree(
         self, node: ir.Node, places: Iterable[int], kind: ir.DataType | None = None
     ) -> ir.DataType:
-        """Converts the operands at `places` to `kind`, or to integers where all of them are and to
-        floats otherwise.
+        """Convert the operands at the indices `places` to `kind`, or to integers if all of them are
+        and to floats otherwise.
         """
         operands = {i: _present(node.inputs[i]) for i in places}
         if kind is None:
@@ -249,7 +251,7 @@ class _Truth:
         return self.converted[key]
 
     def outputs(self, graph: ir.Graph) -> None:
-        """Truth values that the graph gives are floats."""
+        """Booleans that the graph gives are floats."""
         for i, value in enumerate(graph.outputs):
             if value.dtype != D.BOOL or self.kind(value) == D.FLOAT:
                 continue

@@ -65,7 +65,7 @@ def _exponents(raw: Array) -> Array:
         )
 
 
-# element types of four bits that are places in a table, the first one in the low half of a byte
+# 4-bit element types that are indices into a table, the first one in the low half of a byte
 TABLES = {"nf4": NF4, "f4e2m1": F4E2M1}
 
 U8, F32 = ir.DataType.UINT8, ir.DataType.FLOAT
@@ -110,7 +110,7 @@ def with_lowest_first(tensor: LazyTensor) -> LazyTensor:
 
 
 def narrowest(tensor: LazyTensor) -> LazyTensor:
-    """Whole numbers of 2 bits, which ONNX has no type for, as u2; other tensors as they are."""
+    """Return 2-bit integers, for which ONNX has no type, as u2; other tensors unchanged."""
     if code_of(tensor) or tensor.dtype not in (U8, ir.DataType.UINT4) or not tensor.size:
         return tensor
     raw, four = tensor.bytes(), tensor.dtype == ir.DataType.UINT4
@@ -146,8 +146,8 @@ def repacked(stream: Array, bits: int, order: str, shape: list[int], name: str) 
 
 
 def read_strings(raw: Array, shape: list[int]) -> ir.StringTensor:
-    """int32: their number, where the first begins (0), where each ends; then all their bytes.
-    ValueError when it does not fit.
+    """Return strings from int32 numbers: their count, the begin of the first (0), the end of each;
+    then all their bytes. ValueError for inconsistent numbers.
     """
     count = int(np.prod(shape))
     head = raw[: 4 * (count + 2)].view(np.int32)

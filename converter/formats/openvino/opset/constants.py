@@ -65,7 +65,7 @@ def read_const(layer: Layer) -> ir.TensorProtocol:
 
 
 def write_const(id: int, name: str, tensor: ir.TensorProtocol) -> Layer:
-    """A Const layer; the bytes are taken from the tensor when the file is written."""
+    """Write a Const layer; the bytes are read from the tensor when the file is written."""
     shape = [int(d) for d in tensor.shape.numpy()]
     element = code_of(tensor) or NAMES.get(tensor.dtype)
     if element is None:

@@ -1,7 +1,7 @@
-"""Canonical operators rewritten for the opsets, where no row says them.
+"""Rewrites of canonical operators for the opsets that have no row.
 
-Everything else is left to the common decompositions and to the bodies of extension operators; what
-each of these rewrites gains over them stands with it.
+Other operators are left to the common decompositions and to the bodies of extension operators; each
+rewrite states its advantage over them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def bias_apart(node: ir.Node, b: Builder) -> Value | None:
 
 
 def computed_compress(node: ir.Node, b: Builder) -> Value | None:
-    """By a condition that is computed, too: the opsets have NonZero, and sizes of run time."""
+    """Compress by a condition, also a computed one: the opsets have NonZero, and dynamic sizes."""
     x, axis = x_of(node), attrs_of(node).get("axis")
     if constant(node.inputs[1]) is not None:
         return None
@@ -49,8 +49,8 @@ def computed_compress(node: ir.Node, b: Builder) -> Value | None:
 def gather_elements(node: ir.Node, b: Builder) -> Value | None:
     """The opsets want data and indices of the same sizes but along the axis, which may be dynamic.
 
-    The rest of the data is cut off, by Gather: the runtime removes a Slice in front of
-    GatherElements, and then refuses the sizes.
+    The data are cropped by Gather: the runtime removes a Slice before GatherElements, and then
+    rejects the sizes.
     """
     x, indices = x_of(node), x_of(node, 1)
     if indices.shape is None or x.shape is None:
@@ -71,7 +71,7 @@ def bitwise(node: ir.Node, b: Builder) -> Value | None:
 
 
 def resize_in_turn(node: ir.Node, b: Builder) -> Value | None:
-    """More axes than the runtime takes at once: the last ones first, then the others."""
+    """Resize more axes than the runtime supports at once: the last ones first, then the others."""
     x, attrs, (_, _, scales, sizes) = x_of(node), attrs_of(node), operands(node, 4)
     shape, rank, wanted = shape_of(x), rank_of(x), known(scales if sizes is None else sizes)
     if attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch" or rank not in AT_ONCE:
@@ -91,9 +91,9 @@ def resize_in_turn(node: ir.Node, b: Builder) -> Value | None:
 
 
 def blocks_last(node: ir.Node, b: Builder) -> Value | None:
-    """Constant weights whose blocks are along another axis than the last stay in blocks.
+    """Keep constant weights in blocks whose blocks are along an axis other than the last.
 
-    They are moved there, and back behind.
+    The axis is moved to the end, and back afterwards.
     """
     a, n, given = (
         attrs_of(node),
@@ -122,10 +122,10 @@ def blocks_last(node: ir.Node, b: Builder) -> Value | None:
 
 
 def top_k(node: ir.Node, b: Builder) -> list[Value] | None:
-    """Before opset 11, whose TopK mixes up equal elements (`sorted=0`: as it likes).
+    """Before opset 11, whose TopK does not order equal elements (`sorted=0`: arbitrary order).
 
-    All are sorted; each gets the number of its group of equal ones times their count, plus its
-    place. The smallest of these keys, no two of which are alike, tell the places in order.
+    All elements are sorted; each gets the number of its group of equal elements times their count,
+    plus its index, as a unique key. The smallest keys give the indices in order.
     """
     x, k, a, rank = x_of(node), node.inputs[1], attrs_of(node), rank_of(node.outputs[0])
     if rank is None:
@@ -149,8 +149,8 @@ def top_k(node: ir.Node, b: Builder) -> list[Value] | None:
 
 
 def _in_turn(b: Builder, group: Value, places: Value, size: int, axis: int) -> Value:
-    """Places by group, then by place, where keys of both are more than 32 bits: sorted by place, by
-    the low digit of the group, and by the high one, each key with what came before behind it.
+    """Sort indices by group, then by index, for keys of more than 32 bits: sort by index, by the
+    low digit of the group, and by the high one, each key combined with the previous order.
     """
 
     def sort(keys: Value) -> Value:
@@ -168,7 +168,9 @@ def _in_turn(b: Builder, group: Value, places: Value, size: int, axis: int) -> V
 
 
 def place_of_best(node: ir.Node, b: Builder) -> Value | None:
-    """Before opset 11, whose TopK gives any of equal elements: the least place of the best one."""
+    """Before opset 11, whose TopK gives any of several equal elements: return the smallest index of
+    the best one.
+    """
     x, a, rank = x_of(node), attrs_of(node), rank_of(x_of(node))
     if rank is None:
         return None
@@ -195,7 +197,7 @@ def all_infinite(node: ir.Node, b: Builder) -> Value | None:
 
 
 def scalar_as_is(node: ir.Node, b: Builder) -> Value | None:
-    """Repeated, padded or broadcast to no axes, a number without axes stays what it is."""
+    """A scalar that is repeated, padded or broadcast to a scalar is unchanged."""
     return b.Identity(x_of(node)) if rank_of(node.outputs[0]) == 0 else None
 
 
@@ -210,7 +212,7 @@ REWRITES: Rewrites = {
     ("", "GatherElements"): gather_elements,
     **{("", name): all_infinite for name in ("Equal", "IsInf")},
     **{("", name): scalar_as_is for name in ("Expand", "Tile", "Pad")},
-    # what LSTMSequence cannot say (peepholes, coupled gates), of any number of steps
+    # features that LSTMSequence lacks (peepholes, coupled gates), for any number of time steps
     ("", "LSTM"): looped,
     **{("", name): bias_apart for name in ("Conv", "ConvTranspose")},
     ("", "Compress"): computed_compress,

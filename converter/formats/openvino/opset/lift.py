@@ -53,8 +53,8 @@ _EXPERIMENTS = ("GRUCell", "RNNCell", "Proposal")
 
 
 def quantises(node: ir.Node) -> bool:
-    """Whether a node makes quantised weights, or moves them: their integers are to be found
-    again.
+    """Whether a node computes quantized weights, or moves them: their integers must be
+    preserved.
     """
     if node.op_type == "FakeQuantize":
         return True
@@ -65,7 +65,7 @@ def quantises(node: ir.Node) -> bool:
 
 
 def lift(net: Net) -> Network:
-    """Lifts every layer; UnsupportedError with all refusals. Boundary names: the first tensor name
+    """Lift every layer; UnsupportedError with all refusals. Boundary names: the first tensor name
     of v11, else the layer's.
     """
     model, b = new_model(net.name)
@@ -89,7 +89,7 @@ def stored_as_halves(net: Net) -> str:
 
 
 class BodyLift(BodyReader):
-    """Lifts the operations of a net or of a body, whose Parameters and Results are places."""
+    """Lifts the operations of a net or of a body, whose Parameters and Results are ports."""
 
     mapping = MAPPING
 
@@ -98,7 +98,7 @@ class BodyLift(BodyReader):
     ) -> None:
         super().__init__(net, builder, notes, nested)
         self.names: dict[tuple[int, int], str] = {}
-        self.variables: dict[str, ir.Value] = {}  # name -> what ReadValue gives
+        self.variables: dict[str, ir.Value] = {}  # name -> value of ReadValue
         self.assigned: dict[str, ir.Value] = {}
         self.defaults: dict[str, Any] = {}
 
@@ -115,7 +115,9 @@ class BodyLift(BodyReader):
         return self._operation(layer, operands)
 
     def _constant(self, layer: IrLayer) -> ir.Value:
-        """Places in a table stay what they are, and are looked up: they take four bits each."""
+        """Lift a constant. Indices into a table are kept and looked up: they take four bits
+        each.
+        """
         tensor, b = read_const(layer), self.builder
         table = TABLES.get(layer.data.get("element_type", ""))
         if table is None or not isinstance(tensor, LazyTensor):
@@ -162,7 +164,7 @@ class BodyLift(BodyReader):
         for index, (port, value) in enumerate(zip(layer.outputs, values, strict=False)):
             if (
                 value.shape is None and port.dims and (node := value.producer()) is not None
-            ):  # what the file says, where inference knows nothing
+            ):  # the declared shape, where inference determines none
                 value.shape = ir.Shape([d if d >= 0 else None for d in port.dims])
                 if (reason := verify_node(node)) is not None:
                     raise MappingError(f"the ports do not fit: {reason}", "R105")
@@ -205,8 +207,8 @@ class BodyLift(BodyReader):
         return self.builder.Cast(value, to=computed(dtype)) if value.dtype in HALVES else value
 
     def _result(self, layer: IrLayer, value: ir.Value) -> None:
-        """A graph output in the type of its port. v10 presents I64, U64 and U32 as I32, and what is
-        none of these nor I32 as FP32.
+        """Return a graph output in the type of its port. v10 presents I64, U64 and U32 as I32, and
+        any other type but I32 as FP32.
         """
         if self.nested:
             return
@@ -225,8 +227,8 @@ class BodyLift(BodyReader):
         set_public_name(self.builder.graph.outputs[-1], name)
 
     def state(self, source: IrLayer, initial: ir.Value | None) -> ir.Value:
-        """What ReadValue gives: an input more. Its initial value, where that is known, is the
-        input's default.
+        """Lift ReadValue as an additional input. Its initial value, if known, is the input's
+        default.
         """
         if self.nested:
             raise MappingError("a state inside a body")
@@ -248,8 +250,8 @@ class BodyLift(BodyReader):
         self.assigned[name] = value
 
     def sinks(self) -> dict[str, str]:
-        """States become extra inputs and outputs: what Assign writes is the output NAME_out.
-        Returns the names of these outputs by those of the inputs.
+        """Turn states into additional inputs and outputs: the value that Assign writes is the
+        output NAME_out. Return the names of these outputs by those of the inputs.
         """
         found = {}
         for name, written in self.assigned.items():
@@ -332,8 +334,8 @@ def own_data(layer: IrLayer) -> dict[str, str]:
 
 
 def opset_number(version: str, kind: str) -> int:
-    """The operations that were experiments once are those of opset 6; others with such a version
-    are somebody's own.
+    """Return the opset number of a layer. Former experimental operations belong to opset 6; others
+    with such a version are custom.
     """
     if version in ("experimental", "extension"):
         if kind not in _EXPERIMENTS and not kind.startswith("ExperimentalDetectron"):

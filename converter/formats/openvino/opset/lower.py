@@ -59,7 +59,7 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> Net:
 
 
 def _variable(value: ir.Value) -> dict[str, str]:
-    """What ReadValue says of a variable."""
+    """Declaration of a variable by ReadValue."""
     return {
         "variable_id": public_name(value),
         "variable_type": NAMES[value.dtype or ir.DataType.FLOAT],
@@ -68,8 +68,8 @@ def _variable(value: ir.Value) -> dict[str, str]:
 
 
 def _converts_constant(layer: Layer) -> bool:
-    """Whether a layer converts places in a table, which the layer that looks them up may have as
-    a type of its own.
+    """Whether a layer converts indices into a table, for which the table lookup may have an element
+    type of its own.
     """
     source = layer.inputs[0] if layer.kind == "Convert" and layer.inputs else None
     return source is not None and source.const_value is not None
@@ -84,7 +84,7 @@ def _dims(value: ir.Value) -> list[str]:
 
 
 class NetWriter(BodyWriter):
-    """Writes layers and, in front of their first user, constants. One for each body."""
+    """Writes layers and, before their first user, constants. One writer for each body."""
 
     opset = "opset1"
 
@@ -101,8 +101,8 @@ class NetWriter(BodyWriter):
     def graph(
         self, graph: ir.Graph, defaults: Mapping[str, Any], states: Mapping[str, str]
     ) -> list[Diagnostic]:
-        """The whole network, and what is to be said of its names. `defaults` are values of inputs,
-        `states` the outputs that are the next values of such inputs.
+        """Write the whole network; return it with warnings about its names. `defaults` are values
+        of inputs, `states` the outputs that are the next values of such inputs.
         """
         begun = begun_states(graph)
         names = [n for v in graph.inputs if (n := public_name(v)) in defaults or n in begun]
@@ -114,7 +114,7 @@ class NetWriter(BodyWriter):
             list(self.states),
             lambda v: self.net.version < 11 and presented_as(v) is not None,
         )
-        # v11 has names of tensors beside those of layers
+        # v11 has names of tensors in addition to those of layers
         self._names = Names(
             self._boundary.taken
             if self.net.version < 11
@@ -167,8 +167,8 @@ class NetWriter(BodyWriter):
         return self.put("Result", self._name(f"{public_name(value)}/result"), [value], []).id
 
     def _presented(self, value: ir.Value, boundary: Boundary) -> ir.Value:
-        """An output, in v10 behind a layer of its name: the one that makes it has another where
-        that belongs to several outputs.
+        """Write an output, in v10 after a layer of its name if its producer has another name
+        because it belongs to several outputs.
         """
         if value in boundary.again:
             return boundary.again[value]
@@ -195,8 +195,8 @@ class NetWriter(BodyWriter):
         low.add("ReadValue", [initial], node.outputs, _variable(state))
 
     def _read_state(self, value: ir.Value, initial: Any) -> None:
-        """A state that begins with a constant. An empty one needs none: that is what a variable of
-        open sizes holds before it is assigned.
+        """Read a state that begins with a constant. An empty constant is omitted: a variable of
+        dynamic shape is empty before it is assigned.
         """
         start: list[ir.Value] = []
         array = np.asarray(initial)
@@ -219,7 +219,7 @@ class NetWriter(BodyWriter):
         self.put("Assign", self._name(f"{name}/assign"), [value], [out], data, "opset6")
 
     def _constant(self, value: ir.Value) -> None:
-        """The Const layer of a constant that has none yet, with a Convert behind it when it is
+        """Return the Const layer of a constant that has none yet, followed by a Convert if it is
         stored in another type.
         """
         tensor = value.const_value
@@ -240,8 +240,8 @@ class NetWriter(BodyWriter):
         return self.place(write_const(len(self.body.layers), name, tensor), [], [value])
 
     def _narrow(self, tensor: ir.TensorProtocol) -> str:
-        """The half-precision type to store a constant in: as wanted, or as the source stored it
-        when nothing is lost; else "".
+        """Return the half-precision type to store a constant in: as requested, or as in the source
+        if it is lossless; else "".
         """
         if not is_weight(tensor):
             return ""
@@ -253,7 +253,7 @@ class NetWriter(BodyWriter):
     def _converted(
         self, value: ir.Value, stored: ir.TensorProtocol, rt_info: dict[str, str]
     ) -> None:
-        """A constant in the type that it is stored in, and a Convert to its own; readers know
+        """Return a constant in its storage type, with a Convert to its own type; readers recognize
         `decompression` in rt_info.
         """
         name = value.name or "const"
@@ -309,7 +309,7 @@ class NetWriter(BodyWriter):
         return sub
 
     def lifted(self, value: ir.Value) -> ir.Value:
-        """`value` with an axis of size 1 in front, to be collected along it."""
+        """Return `value` with a leading axis of size 1, to be collected along it."""
         axis = LazyTensor(np.array([0], np.int64))
         at = ir.Value(
             name="axis", type=ir.TensorType(axis.dtype), shape=axis.shape, const_value=axis

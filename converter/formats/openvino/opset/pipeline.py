@@ -1,4 +1,4 @@
-"""The passes that make a graph sayable in operations of the opsets."""
+"""The passes that legalize a graph for operations of the opsets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WIDE_BITS = MappingError(
     "32 bits",
     help="leave the operator out with --outputs, or write another format (-t onnx)",
 )
-NEWEST = {10: 8, 11: 17}  # IR version -> newest opset that its readers know
+NEWEST = {10: 8, 11: 17}  # IR version -> newest opset that its readers support
 
 
 @record
@@ -90,14 +90,14 @@ def _reads_wide_bits(node: ir.Node) -> bool:
 
 
 def _stays(node: ir.Node) -> bool:
-    """Weights that are quantised stay so: without their FakeQuantize the runtime does not compute a
+    """Quantized weights stay quantized: without their FakeQuantize the runtime does not compute a
     layer in integers.
     """
     return quantises(node) or _widens(node)
 
 
 def _widens(node: ir.Node) -> bool:
-    """A Cast that makes many constant numbers, or 4-bit ones, larger; halves are made small again
+    """Whether a Cast makes many constant numbers, or 4-bit ones, larger; halves are converted back
     when they are written.
     """
     source = node.inputs[0] if node.op_type == "Cast" else None
@@ -114,13 +114,13 @@ def _widens(node: ir.Node) -> bool:
 
 
 def _nibbles(tensor: ir.TensorProtocol, to: ir.DataType) -> bool:
-    """Weights of less than eight bits, which stand in few bytes as they are."""
+    """Weights of less than eight bits, which are stored packed."""
     return tensor.dtype.bitwidth < 8 and len(tensor.shape) > 1 and to.is_floating_point()
 
 
 def _each_has_a_factor(weights: ir.Value) -> bool:
-    """Whether every number has a constant factor of its own: where they are 4-bit numbers, the
-    runtime makes garbage of that.
+    """Whether every number has a separate constant factor: for 4-bit numbers, the runtime computes
+    that incorrectly.
     """
     for reader, place in weights.uses():
         others = [v for v in reader.inputs if v is not None and v.const_value is not None]
@@ -146,7 +146,7 @@ def _unknown_constants(model: ir.Model) -> list[Diagnostic]:
 
 
 def presented_as(value: ir.Value) -> ir.DataType | None:
-    """The type in which readers of v10 show an input or output, where it is another."""
+    """Return the type in which readers of v10 present an input or output, if it differs."""
     if value.is_graph_input():
         return ir.DataType.FLOAT if value.dtype == ir.DataType.FLOAT16 else None
     return V10_OUTPUTS.get(value.dtype or ir.DataType.FLOAT)
@@ -188,7 +188,7 @@ def _no_text(value: ir.Value) -> Diagnostic:
 
 
 def _unpresentable(model: ir.Model) -> list[Diagnostic]:
-    """Constants that are outputs and hold numbers beyond the type in which readers of v10 present
+    """Return constant outputs with numbers outside of the type in which readers of v10 present
     them.
     """
     problems = []
@@ -220,8 +220,8 @@ PIPELINE: list[Pass[Version]] = [
         applies=lambda context: context.version < 11,
         requires=_text,
     ),
-    # what either branch gives may have other axes, of which nothing after it is known; of a loop
-    # without iterations the runtime knows no shapes
+    # the results of the two branches may differ in rank, so that nothing is known after it; the
+    # runtime knows no shapes for a loop without iterations
     unroll_loops(lambda node: node.op_type == "If" or never_runs(node)),
     fold_empty_values(),
     Pass("legalize", "Rewrite operators that the opset lacks into those that it has", _legalize),

@@ -1,4 +1,4 @@
-"""Which opsets changed an operation: `schemas/openvino/opset-revisions.json` lists, for each type,
+"""Opsets that changed an operation: `schemas/openvino/opset-revisions.json` lists, for each type,
 the opsets of its revisions.
 """
 
@@ -24,13 +24,13 @@ def _spellings() -> dict[str, str]:
 
 
 def canonical_spelling(type_: str) -> str:
-    """The reader of the format takes types in any case; the tables know one."""
+    """The format's reader accepts types in any case; the tables have one spelling."""
     return _spellings().get(type_.casefold(), type_)
 
 
 def version_to_write(type_: str, limit: int) -> str:
-    """The opset in which the newest revision up to `limit` first appeared: what the runtime itself
-    writes.
+    """Return the opset in which the newest revision up to `limit` first appeared, as the runtime
+    itself writes it.
     """
     usable = [n for n in revisions().get(type_, [1]) if n <= limit]
     return f"opset{usable[-1] if usable else 1}"

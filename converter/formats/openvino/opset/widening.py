@@ -70,8 +70,8 @@ OWN_KERNEL = {
 def widened(
     b: Builder, kind: str, operands: list[ir.Value | None]
 ) -> tuple[list[ir.Value | None], ir.DataType | None]:
-    """The operands in a type that ONNX takes, and the type of the data to bring results back to
-    (None: nothing was changed).
+    """Return the operands in a type that ONNX supports, and the type of the data to convert results
+    back to (None: nothing was changed).
     """
     own = next((v.dtype for v in operands if v is not None and v.dtype is not None), None)
     if own is None:

@@ -1,4 +1,4 @@
-"""Operators of TensorFlow Lite and what they mean in the graph, by family."""
+"""Operators of TensorFlow Lite and their counterparts in the graph, by family."""
 
 from __future__ import annotations
 

@@ -1,14 +1,13 @@
 """The contexts in which operators of a file are read and written.
 
-A row sees an operator as a layer: its options are the attributes, by the names of the schema, and
-all its tensors are inputs, in their order in the file, constants too. Read, inputs are real
-numbers: what is stored as integers with a scale stands behind a DequantizeLinear, and results are
-quantized as their tensors say, so that a quantized operator becomes one on real numbers. Images are
-channels-last.
+For a row an operator is a layer: its options are the attributes, by the names of the schema, and
+all its tensors, constants too, are inputs in the order of the file. On reading, inputs are real
+numbers: quantized tensors are read through a DequantizeLinear, and results are quantized as their
+tensors declare, so that a quantized operator becomes one on real numbers. Images are channels-last.
 
-Written, an operator between DequantizeLinear and QuantizeLinear is first tried on the stored
-integers (`quantized`), whose scales become those of tensors, and put between DEQUANTIZE and
-QUANTIZE where no kernel takes them.
+On writing, an operator between DequantizeLinear and QuantizeLinear is first tried on the quantized
+values (`quantized`), whose scales become those of tensors; if no kernel supports them it is put
+between DEQUANTIZE and QUANTIZE.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ TENSOR_INT32, TENSOR_INT64 = 2, 4  # of TensorType
 
 
 def dequantized(value: ir.Value | None) -> ir.Node | None:
-    """The DequantizeLinear that makes a value."""
+    """Return the DequantizeLinear that produces a value."""
     return maker(value, "DequantizeLinear")
 
 
@@ -115,13 +114,15 @@ class Reading(LiftContext):
         return type_of(self.tensor(index))
 
     def tensor(self, index: int) -> LiteTensor:
-        """What the file says of input `index`; MappingError R105 when it is left out."""
+        """Return the tensor description of input `index`; MappingError R105 if the input is
+        omitted.
+        """
         if not self.has(index):
             raise MappingError(f"input {index} is absent", "R105")
         return self.graph.tensors[self.operator.inputs[index]]
 
     def result(self, index: int = 0) -> LiteTensor:
-        """What the file says of result `index`."""
+        """Return the tensor description of result `index`."""
         if index >= len(self.operator.outputs):
             raise MappingError(f"output {index} is absent", "R105")
         return self.graph.tensors[self.operator.outputs[index]]
@@ -131,7 +132,7 @@ class Reading(LiftContext):
         return self.cast(self.input(of) if isinstance(of, int) else of, ir.DataType.INT64)
 
     def stored(self, index: int) -> Value:
-        """Input `index` as it is stored: the integers of a quantized tensor."""
+        """Return input `index` in its storage type: the integers of a quantized tensor."""
         if not self.has(index):
             raise MappingError(f"input {index} is absent", "R105")
         return with_operators(self.graph.value(self.operator.inputs[index]))
@@ -171,20 +172,20 @@ class Reading(LiftContext):
 
     @property
     def quantized(self) -> bool:
-        """Whether the first input is stored as integers that stand for real numbers."""
+        """Whether the first input is quantized."""
         return is_quantized(self.tensor(0))
 
     # states --------------------------------------------------------------------------------------
 
     def leave(self, index: int, value: ir.Value) -> None:
-        """`value` is what the variable at input `index` holds from now on."""
+        """Make `value` the value of the variable at input `index` from now on."""
         self.graph.leave(self.operator.inputs[index], value)
 
 
 class Writing(LowerContext):
     """One operator on its way into a file.
 
-    `quantized`: it is written on the stored integers around it.
+    `quantized`: it is written on the quantized values around it.
     """
 
     low: LiteLowering
@@ -231,7 +232,7 @@ class Writing(LowerContext):
         shape: Sequence[Any] | None = None,
         **attrs: Any,
     ) -> ir.Value:
-        """As in the base; a result of the first operand's type has its scale, too."""
+        """As in the base class; a result of the first operand's type also has its scale."""
         inputs = [self.operand(v) for v in operands]
         result = super().emit(kind, *inputs, dtype=dtype, shape=shape, **attrs)
         if dtype is None and inputs[0] is not None and inputs[0] in self.low.scales:
@@ -295,7 +296,9 @@ class Writing(LowerContext):
         return self.int32(value, what)
 
     def indices(self, value: ir.Value, largest: bool = False) -> ir.Value:
-        """Indices or sizes in 32 bits. `largest`: what is larger stays the largest such number."""
+        """Return indices or sizes in 32 bits. `largest`: larger numbers are clamped to the largest
+        int32.
+        """
         array = known(value)
         if array is not None:
             return self.int32(
@@ -333,8 +336,8 @@ class Writing(LowerContext):
             raise MappingError(message, "X203")
 
     def demand_one_type(self, layer: Layer) -> None:
-        """Stored integers of an operator have one type, but for constants and those that it
-        brings to another scale.
+        """Quantized values of an operator have one type, but for constants and those that it brings
+        to another scale.
         """
         if not self.quantized or layer.kind == "QUANTIZE":
             return
@@ -355,7 +358,9 @@ class Writing(LowerContext):
     # values --------------------------------------------------------------------------------------
 
     def real(self, value: ir.Value) -> ir.Value:
-        """What the operator reads: on the stored integers those in front of a DequantizeLinear."""
+        """Return an input of the operator; if it works on quantized values, those before
+        DequantizeLinear.
+        """
         if (found := self.read_quantized(value)) is None:
             return value
         if found[0].dtype not in STORED:
@@ -364,7 +369,9 @@ class Writing(LowerContext):
         return found[0]
 
     def target(self, value: ir.Value) -> ir.Value:
-        """The value that the operator writes: on the stored integers that of a QuantizeLinear."""
+        """The value that the operator writes; on quantized values, the result of the
+        QuantizeLinear.
+        """
         found = None if value in self.low.made else self.written_quantized(value)
         if found is None:
             return value
@@ -379,16 +386,15 @@ class Writing(LowerContext):
         return node.outputs[0]
 
     def scale(self, value: ir.Value | None) -> Quantization:
-        """The scale of stored integers that the operator reads or writes."""
+        """Return the scale of quantized values that the operator reads or writes."""
         found = None if value is None else self.low.scales.get(value)
         if found is None:
             raise MappingError("the operand is not quantized")
         return found
 
     def one_scale(self) -> None:
-        """Refuses stored integers whose scales differ, of which the kernel only moves the numbers.
-
-        Written when the layer is: the scales of results are known then.
+        """Refuse quantized values whose scales differ, if the kernel only moves them. Checked when
+        the layer is written: the scales of results are known then.
         """
         if not self.quantized:
             return
@@ -419,7 +425,7 @@ class Writing(LowerContext):
     # images --------------------------------------------------------------------------------------
 
     def image(self, value: ir.Value) -> Dims:
-        """The sizes of an image with its channels last, None for what is not known."""
+        """Return the sizes of an image in channels-last order, None for dynamic sizes."""
         shape = dims_of(value)
         return shape if self.node.last else [shape[0], *shape[2:], shape[1]]
 
@@ -459,8 +465,8 @@ class Writing(LowerContext):
     def _quantized_weights(
         self, name: str, node: ir.Node, order: list[int], outputs: int
     ) -> ir.Value:
-        """Constant quantized weights, behind a DEQUANTIZE where the operator computes with real
-        numbers. Beside signed data they have no zero point, and scales along the outputs.
+        """Return constant quantized weights, dequantized by a DEQUANTIZE if the operator computes
+        with real numbers. With signed data they have no zero point, and one scale per output.
         """
         stored, signed = operand(node), not self.quantized or self.signed
         tensor = stored.const_value
@@ -486,15 +492,15 @@ class Writing(LowerContext):
 
     @property
     def signed(self) -> bool:
-        """Whether the stored integers of the data are signed."""
+        """Whether the integers of the data are signed."""
         value = next(
             (n.inputs[0] for v in self.node.inputs if (n := dequantized(v)) is not None), None
         )
         return value is None or value.dtype in (ir.DataType.INT8, ir.DataType.INT16)
 
     def bias(self, value: ir.Value | None, count: int, weights: ir.Value) -> ir.Value:
-        """Beside stored integers it has 32 bits, 64 beside those of 16, and the scale of the data
-        times those of the weights.
+        """With quantized data the bias has 32 bits, 64 for 16-bit data, and the product of the
+        scales of data and weights as its scale.
         """
         name = "bias" if value is None else str(value.name)
         if not self.quantized:
@@ -520,13 +526,15 @@ class Writing(LowerContext):
 
 
 def _half(value: ir.Value) -> Array | None:
-    """Constant numbers of half precision behind a Cast."""
+    """Match constant half-precision numbers followed by a Cast."""
     array = constant(made_of(value, "Cast"))
     return array if array is not None and array.dtype == np.float16 else None
 
 
 def dims_of(value: ir.Value) -> Dims:
-    """The sizes of a value, None for what is not known; MappingError X203 without a rank."""
+    """Return the sizes of a value, None for dynamic ones; MappingError X203 if the rank is
+    unknown.
+    """
     found = known_sizes(value)
     if found is None:
         raise MappingError(f"the rank of {value.name} is unknown", "X203")

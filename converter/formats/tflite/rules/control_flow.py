@@ -26,13 +26,13 @@ def stored(r: Reading, first: int = 0) -> list[ir.Value]:
 
 
 def _subgraph(r: Reading, key: str) -> Body:
-    """Writes the subgraph that an option names."""
+    """Write the subgraph that an option names."""
     index = r.attr(f"{key}_subgraph_index", int)
     return lambda b, inputs: r.graph.inlined(index, b, list(inputs))
 
 
 def lift_if(r: Reading) -> Sequence[ir.Value]:
-    """IF: a condition, and what both subgraphs take."""
+    """IF: a condition, and the inputs of both subgraphs."""
     bodies = [_subgraph(r, k) for k in ("then", "else")]
     return choice(r.b, r.stored(0), stored(r, 1), bodies, len(r.operator.outputs))
 
@@ -67,7 +67,7 @@ def layer_of(t: Writing, kind: str, *inputs: ir.Value, like: ir.Value, **attrs: 
 
 
 def always(value: ir.Value | None, again: ir.Value) -> bool:
-    """Whether a condition is always true: it is left out, known, or the one before."""
+    """Whether a condition is always true: it is omitted, known to be true, or the previous one."""
     if value is None or value is again:
         return True
     node = value.producer()
@@ -78,14 +78,14 @@ def always(value: ir.Value | None, again: ir.Value) -> bool:
 
 
 def empty_of(pile: ir.Value) -> tuple[list[int], Any]:
-    """Shape and type of what is stacked before the first turn."""
+    """Return shape and type of a stacked output before the first iteration."""
     dtype = pile.dtype or ir.DataType.FLOAT
     return [n or 0 for n in dims_of(pile)], NARROW.get(dtype, dtype).numpy()
 
 
 def lower_loop(w: Writing) -> None:
-    """WHILE carries the turn where something needs it, whether there is another one, the states,
-    what is stacked so far, and all that the body reads of outer graphs.
+    """Write a WHILE that carries the iteration number if it is used, the condition, the states, the
+    outputs stacked so far, and all values of outer graphs that the body reads.
     """
     from converter.formats.tflite.collector import Body
 
@@ -145,12 +145,12 @@ def lower_loop(w: Writing) -> None:
 
 
 def call(r: Reading) -> Sequence[ir.Value]:
-    """CALL: a subgraph in place of the operator."""
+    """CALL: the operator is replaced by a subgraph."""
     return r.graph.inlined(r.attr("subgraph", int), r.b, stored(r))
 
 
 def composite(r: Reading) -> Sequence[ir.Value]:
-    """STABLEHLO_COMPOSITE: a name for what a subgraph computes."""
+    """STABLEHLO_COMPOSITE: a named operator whose computation is given by a subgraph."""
     number = r.attr("decomposition_subgraph_index", int)
     return r.graph.inlined(number, r.b, stored(r))
 
@@ -159,7 +159,7 @@ def composite(r: Reading) -> Sequence[ir.Value]:
 
 
 def handle(r: Reading) -> Sequence[ir.Value]:
-    """VAR_HANDLE: the result stands for a variable, which all handles of that name share."""
+    """VAR_HANDLE: the result refers to a variable, which all handles of that name share."""
     name = r.attr("shared_name", str, "") or r.result().name
     key = f"{r.attr('container', str, '')}/{name}"
     states = r.graph.variables.states

@@ -60,7 +60,7 @@ class TransposedWindow(Window, transposed_window.TransposedWindow):
         return replace(found, scheme="", pads=pads, extra=[0] * n, target=wanted, sizes=own)
 
     def write(self, w: Writing, window: Geometry) -> None:
-        """Padding that no scheme gives is cut off from the whole result of VALID."""
+        """Padding without a scheme is cropped from the full result of VALID."""
         n = len(window.kernel)
         w.image_rank(n + 2)
         self.options(w, window)
@@ -87,7 +87,7 @@ class TransposedWindow(Window, transposed_window.TransposedWindow):
             w.then(lambda: w.put("SLICE", result, begin, sizes))
 
     def _wanted(self, r: Reading) -> list[int | None]:
-        """The spatial sizes that are asked for, as far as they are known."""
+        """Return the requested spatial sizes, as far as they are known."""
         asked, stated = known(r.input(0)), r.result().shape
         if asked is not None and asked.size == len(self.letters) + 2:
             return [int(n) for n in asked[1:-1]]
@@ -97,7 +97,7 @@ class TransposedWindow(Window, transposed_window.TransposedWindow):
 
 
 def is_dense(w: Writing) -> bool:
-    """Whether weights are a constant matrix, beside rows of data."""
+    """Whether weights are a constant matrix, and the data rows."""
     value = w.input(1)
     node = value.producer()
     stored = value if node is None or node.op_type not in _STORED else node.inputs[0]
@@ -105,7 +105,7 @@ def is_dense(w: Writing) -> bool:
 
 
 def is_vector(w: Writing) -> bool:
-    """Whether a Gemm adds one number for each column, or nothing."""
+    """Whether a Gemm adds one number for each column, or none."""
     bias = w.optional(2)
     return bias is None or (
         real_numbers(bias) is not None and all(n == 1 for n in w.static(2)[:-1])
@@ -116,7 +116,7 @@ _STORED = ("DequantizeLinear", "Cast")
 
 
 def widened(r: Reading) -> None:
-    """Integers of 8 bits are multiplied as they are into 32."""
+    """Multiply 8-bit integers directly, with a 32-bit result."""
     for i, v in enumerate(r.node.inputs):
         if v is not None and v.dtype in (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16):
             r.node.inputs[i] = r.cast(v, ir.DataType.INT32)

@@ -28,7 +28,7 @@ NOTHING = np.zeros(0, np.int64)
 
 
 def below(number: float) -> float:
-    """The float32 number in front of one: what is above it is at least the number itself."""
+    """Return the largest float32 number below `number`: exceeding it means reaching `number`."""
     return float(np.nextafter(np.float32(number), np.float32(-np.inf)))
 
 
@@ -43,10 +43,10 @@ def one(r: Reading, index: int) -> float | None:
 
 
 def kept_boxes(r: Reading) -> tuple[Value, Value]:
-    """The boxes that stay, by falling score, and their scores.
+    """Return the selected boxes, by descending score, and their scores.
 
-    Inputs are [boxes, scores, most, overlap, least score, (sigma)]. A box goes whose overlap
-    reaches the threshold, where ONNX's has to exceed it.
+    Inputs are [boxes, scores, most, overlap, least score, (sigma)]. A box is removed if its overlap
+    reaches the threshold, in ONNX if it exceeds it.
     """
     b, boxes, scores = r.b, r.b.Unsqueeze(data(r), [0]), r.b.Unsqueeze(r.input(1), [0, 1])
     most, overlap, least = (b.Reshape(r.input(i), [1]) for i in (2, 3, 4))
@@ -65,8 +65,8 @@ def kept_boxes(r: Reading) -> tuple[Value, Value]:
 
 
 def suppressed(r: Reading) -> Sequence[ir.Value]:
-    """Results have room for as many boxes as are allowed, zeros behind those that stay, and say
-    how many these are.
+    """Return boxes (and scores) padded with zeros to the number of allowed boxes, and the number of
+    selected boxes.
     """
     b = r.b
     places, scores = kept_boxes(r)
@@ -81,8 +81,9 @@ MOST_CLASSES = 256  # of all images together, each of which is an operator
 
 
 def limits_of(t: Writing, boxes: int) -> tuple[list[ir.Value], int | None]:
-    """How many boxes of a class are kept, of what overlap and from what score on, and the first
-    of these as far as it is known. An overlap has to exceed the limit, there it reaches it.
+    """Return the number of boxes to keep per class, the overlap and score limits, and the first of
+    these as a constant if known. ONNX requires an overlap above the limit, TensorFlow Lite one that
+    reaches it.
     """
     most, overlap, least = (t.optional(i) for i in (2, 3, 4))
     count = 0 if most is None else number(most)
@@ -109,7 +110,7 @@ def limits_of(t: Writing, boxes: int) -> tuple[list[ir.Value], int | None]:
 
 
 def corners_of(t: Writing) -> ir.Value:
-    """[x, y, width, height] around the centre as two corners."""
+    """[x, y, width, height] around the center as two corners."""
     x, shape = t.data, list(t.static(0))
     matrix = np.zeros((4, 4), np.float32)
     for axis, (place, size) in enumerate(((1, 3), (0, 2), (1, 3), (0, 2))):
@@ -128,7 +129,9 @@ def corners_of(t: Writing) -> ir.Value:
 
 
 def lower_suppression(w: Writing) -> None:
-    """One operator for each class of each image, and rows [image, class, box] of what it keeps."""
+    """Write one operator for each class of each image, and rows [image, class, box] of the selected
+    boxes.
+    """
     (images, classes, boxes) = w.static(1, "the scores")
     if images * classes > MOST_CLASSES:
         raise MappingError(f"{images * classes} classes of all images, at most {MOST_CLASSES}")
@@ -183,10 +186,12 @@ THRESHOLDS = Group(
 
 
 def read_classes(r: Reading) -> None:
-    """How many classes a box may stand for, and whether scores begin with a background."""
+    """Return how many classes a box may have, and whether class 0 of the scores is the
+    background.
+    """
     each = bool(r.attr("use_regular_nms", bool, False))
     if not each and r.attr("max_classes_per_detection", int) != 1:
-        # the runtime writes them beyond the places that its results have
+        # the runtime writes them past the end of its results
         raise MappingError("several classes of one box without suppression by class", "X202")
     most = min(r.attr("detections_per_class", int, 100), r.attr("max_detections", int))
     r.node.attrs |= {"per_class": int(each), "classes_each": 1, "limit_each": most}

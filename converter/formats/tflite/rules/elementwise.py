@@ -98,7 +98,7 @@ ALIKE = Guard("it takes two operands or more of one known shape", lower_if=have_
 
 
 def added(r: Reading) -> None:
-    """Of whole numbers ONNX adds two: the last one to the sum of the others."""
+    """ONNX adds two integers at a time: the last one to the sum of the others."""
     total, *others = (r.input(i) for i in range(len(r.layer.inputs)))
     for value in others[:-1]:
         total = total + value
@@ -144,8 +144,8 @@ def divisors_of_shift(r: Reading) -> None:
 
 
 def truncated(x: Value, r: Reading, wanted: D) -> Value:
-    """Floats end at the bounds of an integer type; what is no number is 0 in a type whose numbers
-    all are floats, and the largest in a wider one.
+    """Clamp floats to the bounds of an integer type. NaN becomes 0 in a type whose numbers are all
+    representable as floats, and the largest number in a wider one.
     """
     b, limits = r.b, np.iinfo(wanted.numpy())
     highest = largest_below(float(limits.max), (x.dtype or D.FLOAT).numpy())
@@ -181,7 +181,7 @@ class To(Field):
             r.ready = [truncated(x, r, wanted)]
 
     def lower(self, w: Writing) -> None:
-        """What is rounded to half precision is float32 again behind it: no kernel takes halves."""
+        """Cast numbers rounded to half precision back to float32: no kernel supports float16."""
         source = w.data
         have, want = source.dtype or D.FLOAT, D(w.attr("to"))
         types = [NARROW.get(have, have), want]
@@ -198,7 +198,7 @@ class To(Field):
         w.layer.attrs |= {k: NUMBERS[d] for k, d in zip(keys, types, strict=True)}
 
     def four_bits(self, w: Writing, want: D) -> None:
-        """Integers of 4 bits become float32 alone, which every half and integer of them is."""
+        """Convert 4-bit integers to float32 only, which represents them and every half exactly."""
         if NARROW.get(want, want) != D.FLOAT:
             whole = w.result("whole", D.FLOAT)
             types = {"in_data_type": NUMBERS[D.FLOAT], "out_data_type": NUMBERS[want]}
@@ -220,7 +220,9 @@ def of_root(w: Writing) -> bool:
 
 
 def operand_of_root(w: Writing) -> None:
-    """One over the root of a number, of which the root is an operator of its own in the graph."""
+    """Return the operand of the root in 1 / sqrt(x), where the root is a separate operator of the
+    graph.
+    """
     w.place(0, made_of(w.data, "Sqrt"))
 
 

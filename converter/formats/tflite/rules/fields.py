@@ -44,7 +44,7 @@ class Whole(Field):
 
 
 class OneScale(Field):
-    """Stored integers are moved without a look at their scales."""
+    """Quantized values are moved without regard to their scales."""
 
     def lower(self, w: Writing) -> None:
         w.one_scale()
@@ -54,7 +54,7 @@ class OneScale(Field):
 
 
 class Depth(Field):
-    """`group`: how often the depth of the filter goes into the channels of the image."""
+    """`group`: the ratio between the channels of the image and the depth of the filter."""
 
     names = ("group",)
 
@@ -67,7 +67,7 @@ class Depth(Field):
         r.set(group=own // depth)
 
     def lower(self, w: Writing) -> None:
-        """The depth of the filter says it."""
+        """The depth of the filter determines it."""
 
 
 # windows -----------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ class Window(window.Window):
         w.layer.attrs |= {k: n for k, n in zip(keys, numbers, strict=True) if k in self.keys}
 
     def padded(self, t: Writing, pads: list[int]) -> None:
-        """The image is what a PAD makes of it."""
+        """Replace the image by the result of a PAD."""
         t.layer.inputs[0] = in_front(t, pads)
 
 

@@ -29,7 +29,7 @@ LARGE = np.iinfo(np.int64).max
 
 
 class Indices(Whole):
-    """They count from the front; a negative one is an error there."""
+    """Indices count from the front; a negative one is an error in the kernel."""
 
     def lower(self, w: Writing) -> None:
         value = w.input(1)
@@ -48,8 +48,8 @@ class Indices(Whole):
 
 
 def counts_from_front(w: Writing) -> bool:
-    """Whether no index is negative at run time: it is known, or it comes from a format that has no
-    negative ones.
+    """Whether no index is negative at run time: it is known, or it comes from a format without
+    negative indices.
     """
     given = w.origin[0] in ("nnapi", "tflite")
     return given or known(w.input(1)) is not None or never_negative(w.input(1))
@@ -61,8 +61,8 @@ FROM_FRONT = Guard(
 
 
 def read_batch_axes(r: Reading) -> None:
-    """`axis`, and how many leading axes data and indices share: GatherND picks along the axis
-    behind those, so that the axis goes there and comes back.
+    """`axis`, and the number of leading axes that data and indices share: GatherND indexes the axis
+    after those, so that the axis is moved there and back.
     """
     x, indices = data(r), r.whole(1)
     rank, depth = r.rank(x), r.rank(indices)
@@ -85,7 +85,9 @@ def rows_of_table(r: Reading) -> None:
 
 
 def dense_of_sparse(r: Reading) -> None:
-    """Inputs are [places, shape, values, default]; places of one axis are single numbers."""
+    """Inputs are [indices, shape, values, default]; indices into a single axis may be plain
+    numbers.
+    """
     b, places, shape = r.b, r.whole(0), r.whole(1)
     values, default, rank = r.input(2), r.input(3), rank_of(data(r))
     if rank == 0:
@@ -97,8 +99,8 @@ def dense_of_sparse(r: Reading) -> None:
 
 
 class Inside(Field):
-    """Indices, and the depth: an index outside of it, also a negative one, is nowhere, where those
-    of ONNX count from the end.
+    """Indices, and the depth: an index out of range, also a negative one, selects no element, while
+    negative indices of ONNX count from the end.
     """
 
     inputs = (0, 1)
@@ -149,7 +151,7 @@ ON_AND_OFF = Detail(read=read_on_and_off, write=write_on_and_off, inputs=(2,))
 
 
 def read_largest(r: Reading) -> None:
-    """How many of the largest along the last axis."""
+    """Return how many of the largest along the last axis."""
     r.node.inputs[1], r.node.attrs["axis"] = r.b.Reshape(r.whole(1), [1]), -1
 
 
@@ -178,7 +180,7 @@ K_LARGEST = Detail(read=read_largest, write=write_largest, names=("axis",), inpu
 
 
 def read_boundaries(r: Reading) -> None:
-    """How many boundaries, which rise, are not above a number."""
+    """Return how many boundaries, which rise, are not above a number."""
     b, x = r.b, data(r)
     limits = np.asarray(r.layer.attrs.get("boundaries", []), np.float32)
     if x.dtype != ir.DataType.DOUBLE:
@@ -192,7 +194,7 @@ BOUNDARIES = Detail(read=read_boundaries, keys=("boundaries",))
 
 
 def rows_as_columns(w: Writing) -> None:
-    """One row for each place there, one column in ONNX."""
+    """The result has one index per row; in ONNX, one per column."""
     rows = w.result("where")
     rows.shape = ir.Shape([None, w.rank()])
     w.then(lambda: w.put("TRANSPOSE", rows, w.int32([1, 0])))
@@ -202,7 +204,9 @@ MOST_PAIRS = 1 << 20  # of updates that are compared with each other
 
 
 def are_distinct(value: ir.Value, array: Array | None) -> bool:
-    """Whether no place is listed twice: they are known, or what an operator found."""
+    """Whether no index occurs twice: the indices are known, or the result of NonZero or
+    NonMaxSuppression.
+    """
     if array is not None:
         rows = array.reshape(-1, array.shape[-1]) if array.ndim else array.reshape(1, 1)
         return len(np.unique(rows, axis=0)) == len(rows)
@@ -213,7 +217,7 @@ def are_distinct(value: ir.Value, array: Array | None) -> bool:
 
 
 def last_ones(t: Writing, places: ir.Value, updates: ir.Value) -> ir.Value:
-    """The updates with zeros in place of those that a later one of the same place replaces."""
+    """Return the updates, with zeros for those that a later update of the same index overrides."""
     *dims, depth = dims_of(t.input(1))
     count = None if None in dims else math.prod(int(n or 0) for n in dims)
     if depth is None or (count is not None and count * count > MOST_PAIRS):
@@ -244,8 +248,8 @@ def last_ones(t: Writing, places: ir.Value, updates: ir.Value) -> ir.Value:
 
 
 def read_updates_of_zeros(r: Reading) -> None:
-    """Inputs are [places, updates, shape]: updates at one place of zeros are added, and the truth
-    of one of them is that of all.
+    """Inputs are [indices, updates, shape]. Updates with equal indices are added up, starting from
+    zeros; boolean ones are combined by OR.
     """
     updates = r.input(1)
     r.set_inputs(r.b.Expand(r.b.like(updates, 0), r.whole(2)), r.whole(0), updates)
@@ -258,7 +262,7 @@ def read_updates_of_zeros(r: Reading) -> None:
 
 
 def write_updates_of_zeros(w: Writing) -> None:
-    """The sum goes to the data; what is replaced is chosen by a mask."""
+    """Add the scattered updates to the data; a replacement selects elements by a mask."""
     reduction, sizes = w.attr("reduction", "none"), dims_of(w.data)
     if w.quantized or reduction not in ("none", "add"):
         raise MappingError(f"updates of the kind {reduction!r}, or of stored integers")
@@ -275,7 +279,7 @@ def write_updates_of_zeros(w: Writing) -> None:
 
 
 def nonnegative_places(w: Writing, sizes: Dims) -> tuple[ir.Value, Array | None]:
-    """Return places that count from the front, and their array if it is known."""
+    """Return indices that count from the front, and their array if it is known."""
     array = known(w.input(1))
     if array is None:
         return small(w, w.input(1)), None
@@ -292,7 +296,7 @@ ON_ZEROS = Detail(
 
 
 def hit(w: Writing, places: ir.Value, updates: ir.Value, shape: ir.Value) -> ir.Value:
-    """Where updates go: a mask, which is made of ones in the same way."""
+    """Return the mask of updated elements, computed by scattering ones."""
     size, sizes, whole = dims_of(updates), dims_of(w.data), ir.DataType.INT32
     ones = w.emit("FILL", w.shape(size, updates), w.int32(1), dtype=whole, shape=size)
     hits = w.emit("SCATTER_ND", places, ones, shape, dtype=whole, shape=sizes)
@@ -300,13 +304,13 @@ def hit(w: Writing, places: ir.Value, updates: ir.Value, shape: ir.Value) -> ir.
 
 
 def values_and_places(r: Reading) -> None:
-    """Values in the order in which they come first, and where each is."""
+    """Return distinct values in the order of their first occurrence, and the index of each."""
     r.outputs = 4
     r.then(lambda found: [found[0], found[2]])
 
 
 def updated_slice(r: Reading) -> None:
-    """A part of the data replaced; it begins where it still fits."""
+    """Replace a slice of the data; its begin is clamped so that it fits."""
     b, x, update, start = r.b, data(r), r.input(1), r.whole(2)
     shape = r.static(update, "the update")
     room = b.Shape(x) - np.array(shape, np.int64)
@@ -316,7 +320,7 @@ def updated_slice(r: Reading) -> None:
 
 
 def matrix_of_diagonal(r: Reading) -> None:
-    """Where row and column are the same."""
+    """Select the diagonal, where row and column are equal."""
     x = data(r)
     mask = r.b.const(np.eye(r.static(x, least=1)[-1], dtype=bool), "diagonal")
     r.set_inputs(mask, r.b.Unsqueeze(x, [-1]), r.b.like(x, 0))

@@ -25,7 +25,7 @@ KINDS = enum({3: HASHES.SPARSE, 2: HASHES.DENSE})
 
 
 def handle(r: Reading) -> Sequence[ir.Value]:
-    """HASHTABLE: the result stands for a table, which all handles of that number share."""
+    """HASHTABLE: the result refers to a table, which all handles of that number share."""
     tables, number = r.graph.variables.tables, r.attr("table_id", int)
     r.graph.tables[r.operator.outputs[0]] = tables.setdefault(number, Hashtable())
     return []
@@ -58,7 +58,7 @@ def content(t: Reading) -> Hashtable:
 
 
 def found(r: Reading) -> Value:
-    """HASHTABLE_FIND: inputs are [table, keys, value of what is not found]."""
+    """HASHTABLE_FIND: inputs are [table, keys, default for missing keys]."""
     b = r.b
     table, wanted, default = content(r), r.stored(1), b.Reshape(r.stored(2), [])
     assert table.keys is not None and table.values is not None

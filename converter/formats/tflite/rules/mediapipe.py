@@ -1,7 +1,7 @@
-"""Operators of MediaPipe's published models, which are no builtins.
+"""Custom operators of MediaPipe's published models.
 
-Images are channels-last with a batch of 1, matrices [1, 4, 4], landmarks (x, y) or (x, y, z) one
-behind the other. Source: mediapipe/util/tflite/operations.
+Images are channels-last with a batch of 1, matrices [1, 4, 4], landmarks consecutive (x, y) or (x,
+y, z). Source: mediapipe/util/tflite/operations.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def extents(r: Reading, x: ir.Value) -> list[int]:
 
 
 class Leftover(Field):
-    """SAME crops what the last window has beyond the strides."""
+    """SAME crops the part of the last window that extends beyond the strides."""
 
     names = ("strides", "pads", "kernel_shape")
     keys = ("padding", "stride_w", "stride_h")
@@ -97,7 +97,7 @@ def pool_with_places(r: Reading) -> Sequence[ir.Value]:
 
 
 def unpooled(r: Reading) -> Value:
-    """Each number at its place in a window of zeros."""
+    """Write each number to its position in a window of zeros."""
     b, x, (kernel, strides) = r.b, data(r), pool_sizes(r)
     scheme(r)
     if kernel != strides:
@@ -114,7 +114,7 @@ def unpooled(r: Reading) -> Value:
 
 
 def affine(r: Reading, index: int) -> tuple[Value, Value]:
-    """Of a matrix 4 x 4 what x and y are multiplied by, [2, 2], and what is added, [2]."""
+    """Return the factors of x and y, [2, 2], and the offsets, [2], of a 4 x 4 matrix."""
     matrix = r.b.Reshape(r.input(index), [4, 4])
     rows = matrix[:2]
     return rows[:, :2], r.b.Gather(rows, 3, axis=1)
@@ -128,8 +128,9 @@ def one_image(r: Reading) -> None:
 
 
 def moved_landmarks(r: Reading) -> Value:
-    """x and y of each landmark, moved by a matrix; what is behind them stays. Landmarks of three
-    axes are whole ones, of four they are one row of numbers.
+    """Transform x and y of each landmark by a matrix; other coordinates are unchanged.
+
+    Input of rank 3 has an axis for the coordinates, input of rank 4 has all landmarks on one axis.
     """
     one_image(r)
     b, x, (factors, shift) = r.b, data(r), affine(r, 1)
@@ -146,8 +147,9 @@ def moved_landmarks(r: Reading) -> Value:
 
 
 def moved_image(r: Reading) -> Value:
-    """Bilinear samples of an image at the places that a matrix maps those of the result to; 0
-    outside. The second version has places in the middle of pixels.
+    """Sample an image bilinearly at the result's coordinates transformed by a matrix; 0 outside.
+
+    The second version has its coordinates at pixel centers.
     """
     one_image(r)
     b, x, (factors, shift) = r.b, data(r), affine(r, 1)
@@ -180,7 +182,7 @@ def moved_image(r: Reading) -> Value:
 
 
 class Crop:
-    """The rotated box around landmarks: `turn` takes it upright, `size` and `middle` are those of
+    """The rotated box around landmarks: `turn` rotates it upright, `size` and `middle` are those of
     the upright box, each [1, 2].
     """
 
@@ -205,7 +207,7 @@ class Crop:
 
 
 def counts(r: Reading, key: str) -> list[int]:
-    """Two sizes, each of two places at least."""
+    """Return two sizes of at least two elements each."""
     found = [int(n) for n in r.attr(key, list)]
     if len(found) != 2 or min(found) < 2:
         raise MappingError(f"{key}={found}", "R110")
@@ -219,7 +221,7 @@ def point(r: Reading, points: Value, key: str) -> tuple[Value, Value]:
 
 
 def matrix_of(r: Reading, factors: Value, shift: Value) -> Value:
-    """[1, 4, 4] of factors [2, 2] and what is added, [1, 2]."""
+    """Return a matrix [1, 4, 4] of factors [2, 2] and offsets [1, 2]."""
     b = r.b
     nothing = b.const(np.zeros((2, 1), np.float32))
     rows = b.Concat(factors, nothing, b.Transpose(shift, perm=[1, 0]), axis=1)
@@ -232,8 +234,8 @@ def pair_of(r: Reading, first: float, second: float) -> Value:
 
 
 def crop_matrix(r: Reading) -> Value:
-    """The matrix that takes places in a crop to those in the image, of landmarks (x, y, z): the
-    crop is the box around some of them, turned by the line between two.
+    """Return the matrix from coordinates in a crop to those in the image, of landmarks (x, y, z):
+    the crop is the box around some of them, rotated by the angle of the line between two.
     """
     one_image(r)
     b = r.b
@@ -255,7 +257,7 @@ def crop_matrix(r: Reading) -> Value:
 
 
 def _relative(r: Reading, crop: Crop) -> Value:
-    """The first version, by way of places between -1 and 1."""
+    """Compute the first version, with coordinates between -1 and 1."""
     if r.attr("dimensions", int) != 3:
         raise MappingError("landmarks of other than 3 numbers", "R110")
     b, span = r.b, np.float32(r.attr("landmarks_range", int))

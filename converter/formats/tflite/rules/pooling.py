@@ -22,7 +22,7 @@ from converter.mapping.fields import Field, FirstResult, Only
 from converter.mapping.node import Node
 from converter.mapping.rules import op
 
-MOST = 1 << 12  # elements of a window that are slices of their own
+MOST = 1 << 12  # elements of a window that become separate slices
 LARGE = np.iinfo(np.int64).max
 W = schema.ReduceWindowFunction
 FUNCTIONS = {
@@ -48,8 +48,8 @@ class Function(Field):
 
 
 class JoinedWindows(Field):
-    """Windows of any number of axes, without padding: one axis after the other, what slices whose
-    elements are a stride apart are joined to. Inputs are [data, start, sizes, strides, dilations].
+    """Windows of any rank, without padding: axis by axis, strided slices are concatenated. Inputs
+    are [data, start, sizes, strides, dilations].
     """
 
     def lift(self, r: Reading) -> None:
@@ -110,7 +110,7 @@ class MaxWindow(PoolWindow):
 
 
 class MeanWindow(PoolWindow):
-    """Padding never counts; where it shall, it is a PAD before."""
+    """Padding is never counted in the mean; if it must be, an explicit PAD is inserted before."""
 
     names = (*Window.names, "count_include_pad")
 

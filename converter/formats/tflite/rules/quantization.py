@@ -1,7 +1,7 @@
-"""The way between stored integers and real numbers.
+"""Conversions between quantized values and real numbers.
 
-Inputs are real numbers, and results are stored as their tensors say, so that QUANTIZE and
-DEQUANTIZE leave nothing to compute.
+Inputs are real numbers, and results are quantized as their tensors declare, so that QUANTIZE and
+DEQUANTIZE are identities.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ class SameNumbers(Field):
 
 
 def read_quantized_range(r: Reading) -> None:
-    """Rounds to one of 2^num_bits steps between min and max, which are moved so that 0 is one.
+    """Round to one of 2^num_bits levels between min and max, which are shifted so that 0 is a
+    level.
 
     Source: TensorFlow Lite, fake_quant.
     """
@@ -101,7 +102,7 @@ QUANTIZED_RANGE = Detail(
 
 @record
 class Scale(SameNumbers):
-    """Scale and zero point, which belong to the tensor of the stored integers: the result of a
+    """Scale and zero point, which belong to the tensor of the quantized values: the result of a
     QuantizeLinear (`of_result`), the input of a DequantizeLinear.
     """
 
@@ -125,7 +126,7 @@ class Scale(SameNumbers):
 
 
 def between(w: Writing) -> None:
-    """What stands between a DequantizeLinear and a QuantizeLinear of one scale is nothing."""
+    """Remove a DequantizeLinear followed by a QuantizeLinear of the same scale and type."""
     node = w.out.producer()
     if not w.quantized or node is None:
         raise not_meant("a way between two scales")

@@ -1,4 +1,6 @@
-"""Random numbers. The generator is the runtime's own, so that the seeds say nothing elsewhere."""
+"""Random numbers. The generator is the runtime's own, so that the seeds have no meaning
+elsewhere.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Recurrent operators. Their states are variable tensors: inputs of the network that may be left
-out, and outputs that are the states afterwards.
+"""Recurrent operators. Their states are variable tensors: inputs of the network that may be
+omitted, and outputs that are the states afterwards.
 
-LiteRT keeps variable tensors from one invocation to the next. An LSTM that begins with zeros each
-time is written with one more step in front, which clears the states (`cleared`).
+LiteRT keeps variable tensors from one invocation to the next. An LSTM that always begins with zeros
+is written with one more time step before the others, which clears the states (`cleared`).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def cell_of(r: Reading, prefix: str = "") -> Cell:
 
 
 def leave(r: Reading, values: Sequence[ir.Value], *names: str) -> None:
-    """The variables of these names hold such values from now on."""
+    """Set the variables of these names to these values from now on."""
     for name, value in zip(names, values, strict=True):
         r.leave(OPERANDS[r.layer.kind].index(name), value)
 
@@ -139,9 +139,9 @@ def rnn_both(r: Reading) -> Sequence[ir.Value]:
 
 def svdf(r: Reading) -> ir.Value:
     """Filters that are products of one in features [filters, inputs] and one in time [filters,
-    memory]; `rank` of them make a unit. The state [batch, filters * memory] moves on by one place,
-    and the newest feature enters it at the end. The kernel for quantized values rounds the feature
-    to the scale of the state and has no activation but the range of the result. Source:
+    memory]; each unit sums `rank` of them. The state [batch, filters * memory] is shifted by one,
+    and the newest feature is appended. The kernel for quantized values rounds the feature to the
+    scale of the state; its only activation is the range of the result. Source:
     tensorflow/lite/kernels/svdf.cc.
     """
     b, rank = r.b, r.attr("rank", int)
@@ -163,7 +163,7 @@ def svdf(r: Reading) -> ir.Value:
     return found if r.quantized else activation(b, found)
 
 
-# an LSTM of its own -------------------------------------------------------------------------------
+# LSTM -------------------------------------------------------------------------------
 
 CLOSED = 100.0  # below minus this a sigmoid is zero in float32
 LARGEST_CELL = 2.0**20  # that a peephole sees: each step adds at most one
@@ -171,11 +171,11 @@ FEW = 4  # steps that are fewer operators written out
 
 
 def after_clearing(t: Reading, cell: Cell) -> Value | None:
-    """The data [time, batch, size] of an LSTM in whose first step the input, forget and output
-    gates are closed whatever its states are: both states are zero behind it. None if there is no
-    such step.
+    """Return the data [time, batch, size] of an LSTM without its first step, if that step closes
+    the input, forget and output gates for any states and so sets both states to zero; None if there
+    is no such step.
 
-    The step and its feature, the last one, are padding: of ones in front of zeros.
+    The step and the additional last feature are padding: ones before the step, zeros in the others.
     """
     step = t.input(0).producer()
     feature = None if step is None else operand(step).producer()
@@ -209,8 +209,8 @@ def is_padding(node: ir.Node, pads: list[int], number: float) -> bool:
 
 
 def states_of(node: ir.Node) -> list[tuple[ir.Value, ir.Value]]:
-    """The states of the network [batch, size] that an LSTM, and nothing else, goes on from and
-    leaves: (input, output) of the network for h and c; nothing if there are none.
+    """Return the states of the network [batch, size] that only an LSTM reads and updates: (input,
+    output) of the network for h and c; empty if there are none.
 
     The graph's meta "states" are the names of such inputs and outputs that begin with zeros.
     """
@@ -230,7 +230,7 @@ def states_of(node: ir.Node) -> list[tuple[ir.Value, ir.Value]]:
 
 
 def alone(value: ir.Value | None) -> ir.Value | None:
-    """The input of the network of which a value is another shape, where nothing else reads it."""
+    """Return the input of the network that was reshaped to a value, if it has no other consumer."""
     while value is not None and len(value.uses()) == 1:
         if value.is_graph_input():
             return value
@@ -240,7 +240,7 @@ def alone(value: ir.Value | None) -> ir.Value | None:
 
 
 def only_reshaped(value: ir.Value | None) -> ir.Value | None:
-    """The output of the network that a value becomes in another shape, and nothing else."""
+    """Return the output of the network to which a value is reshaped, if that is its only use."""
     while value is not None and not value.is_graph_output():
         user = only_user(value)
         value = user.outputs[0] if user is not None and user.op_type in RESHAPES else None
@@ -251,8 +251,8 @@ RESHAPES = ("Squeeze", "Unsqueeze", "Reshape")
 
 
 def reason_against_lstm(node: ir.Node) -> str:
-    """Why an LSTM of ONNX is no UNIDIRECTIONAL_SEQUENCE_LSTM, whatever its direction; "" if it
-    is one.
+    """Return why an LSTM of ONNX cannot be a UNIDIRECTIONAL_SEQUENCE_LSTM, in any direction; "" if
+    it can.
     """
     shape = shape_of(operand(node))
     if operand(node).dtype != ir.DataType.FLOAT or shape is None:
@@ -314,15 +314,18 @@ def cleared(
     bias: Array,
     peepholes: Array | None,
 ) -> tuple[ir.Value, Array]:
-    """The data [time, batch, size] with one more step in front and one more feature, and weights
-    [4 * units, size] with one more column, which closes the input, forget and output gates in that
-    step: h and c are zero behind it, whatever they were. The feature is zero in all other steps.
+    """Return the data [time, batch, size] with one more step at the beginning and one more feature,
+    and weights [4 * units, size] with one more column.
+
+    The column closes the input, forget and output gates in that step, so that h and c are zero
+    after it for any previous states. The feature is zero in all other steps.
     """
     steps, batch, size = w.static()
     wide = w.emit("PADV2", x, pairs(0, 0, 1), np.float32(0), shape=[steps, batch, size + 1])
     x = w.emit("PADV2", wide, pairs(1, 0, 0), np.float32(1), shape=[steps + 1, batch, size + 1])
     units = recurrent.shape[1]
-    # what the other features, ones in that step, and the states, at most one, add
+    # upper bound of the contribution of the other features, which are ones in that step, and of the
+    # states, which are at most one
     other = np.abs(weights).sum(1) + np.abs(recurrent).sum(1) + np.abs(bias)
     if peepholes is not None:
         other[: 3 * units] += np.abs(peepholes) * LARGEST_CELL
@@ -332,7 +335,7 @@ def cleared(
 
 
 def pairs(time: int, batch: int, feature: int) -> Array:
-    """Padding: so much in front of the steps and of the batch, and behind the features."""
+    """Return the padding before the time and batch axes, and after the features."""
     return np.array([[time, 0], [batch, 0], [0, feature]], np.int32)
 
 

@@ -1,4 +1,4 @@
-"""Reductions, places of the largest, and running sums."""
+"""Reductions, ArgMax and ArgMin, and cumulative sums."""
 
 from __future__ import annotations
 

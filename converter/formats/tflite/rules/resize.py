@@ -54,7 +54,7 @@ class Resize(resize.Resize):
         elif w.optional(3) is None or w.static(3, "the sizes") != (4,) or w.attr("axes", None):
             raise MappingError("factors of an image of unknown size", "X203")
         else:
-            # sizes are in ONNX's order whatever the order of the data is
+            # sizes are in ONNX's order for any order of the data
             place, count = w.int32([2]), w.int32([2])
             w.place(1, w.emit("SLICE", small(w, w.input(3)), place, count, shape=[2]))
         w.one_scale()
@@ -62,7 +62,7 @@ class Resize(resize.Resize):
 
 class Corners(Field):
     """Both flags: half is added before a coordinate between the corners is rounded. Rows are
-    picked in front of the operator, which picks columns.
+    gathered before the operator, which selects columns.
     """
 
     keys = FLAGS
@@ -89,10 +89,10 @@ def is_fixed_point(r: Reading) -> bool:
 
 
 class FixedPoint(Field):
-    """Numbers of 16 bits: coordinates have 10 bits behind the point, as the scale has, which is
-    much less than the numbers have. The others do not show it.
+    """16-bit data: coordinates and the scale have 10 fractional bits, which is much less precise
+    than the data. Other types do not show it.
 
-    Two neighbours are joined: the operator adds a part of their difference to the first.
+    Two neighbors are interpolated: the operator adds a part of their difference to the first.
     """
 
     keys = FLAGS

@@ -19,7 +19,7 @@ COMBINERS = enum({"SUM": 0, "MEAN": 1, "SQRTN": 2})
 
 
 def scattered(r: Reading, rows: Value, ids: Value, start: float) -> None:
-    """The data are scattered to places `ids` of [rows, ...], which are `start` before."""
+    """The data are scattered to the indices `ids` of a tensor [rows, ...] filled with `start`."""
     b, x = r.b, data(r)
     shape = b.Concat(b.Reshape(rows, [1]), b.Shape(x)[r.rank(ids) :], axis=0)
     r.set_inputs(b.Expand(b.like(x, start), shape), b.Unsqueeze(ids, [-1]), x)
@@ -29,14 +29,14 @@ def scattered(r: Reading, rows: Value, ids: Value, start: float) -> None:
 
 
 def known_rows(r: Reading) -> None:
-    """As many rows as constant ids say, which never fall."""
+    """Set the number of rows from constant ids, which are in ascending order."""
     if r.rank(data(r)) < 1 or r.rank(r.input(1)) != 1:
         raise MappingError("one segment for each row", "R105")
     r.set(rows=max(r.ints(1, "the segments"), default=-1) + 1)
 
 
 def segment_sum(r: Reading) -> None:
-    """The last id says how many rows there are."""
+    """The last id determines the number of rows."""
     ids = r.whole(1)
     scattered(r, ids[-1:] + 1, ids, 0)
 
@@ -51,9 +51,9 @@ KNOWN = Guard(
 
 
 class AnyOrder(Field):
-    """Inputs are [data, ids, number of segments]. What has a negative id is left out: it goes into
-    a row behind the others. A segment without elements has the neutral element, for the extremes
-    the last finite number.
+    """Inputs are [data, ids, number of segments]. Elements with a negative id are ignored: they are
+    written to an additional last row. A segment without elements has the neutral element; for the
+    extremes, the last finite number.
     """
 
     def lift(self, r: Reading) -> None:
@@ -72,8 +72,8 @@ class AnyOrder(Field):
 
 
 def rows_of_sparse(r: Reading) -> None:
-    """Inputs are [ids, places, sizes, weights, table]: places [ids, axes] in a sparse tensor of
-    these sizes, along whose last axis is summed. The other axes are rows of the result.
+    """Inputs are [ids, indices, sizes, weights, table]: indices [ids, axes] into a sparse tensor of
+    these sizes, which is summed along its last axis. The other axes are rows of the result.
     """
     b, table = r.b, r.input(4)
     sizes = r.ints(2, "the sizes of the sparse tensor")[:-1]

@@ -100,7 +100,7 @@ OUT_SHAPE = Detail(write=write_out_shape, names=("axis",), inputs=(1,))
 
 
 def read_squeezed_axes(r: Reading) -> None:
-    """The axes of length 1 that go; without them all."""
+    """Read the axes of length 1 to remove; all of them if none are listed."""
     if axes := r.attr("squeeze_dims", list):
         r.set_input(1, constant_of(r, axes, "axes"))
 
@@ -134,14 +134,14 @@ ADDED_AXIS = Detail(read=read_added_axis, write=write_added_axis, inputs=(1,))
 class JoinedAxis(Axis):
     def lower(self, w: Writing) -> None:
         super().lower(w)
-        # of stored integers the unsigned ones of 8 bits alone are brought to one scale
+        # of quantized types only uint8 is rescaled to a common scale
         first = w.data.dtype if not w.quantized else w.real(w.data).dtype
         if first != ir.DataType.UINT8:
             w.one_scale()
 
 
 def unpacked(r: Reading) -> list[ir.Value]:
-    """Slices of size 1 along an axis, which goes."""
+    """Slices of size 1 along an axis, which is removed."""
     axis, count = r.attr("axis", int), r.attr("num", int)
     outputs = len(r.operator.outputs)
     if outputs != count:
@@ -182,7 +182,7 @@ EQUAL_PARTS = Detail(
 
 
 def read_listed_parts(r: Reading) -> None:
-    """Inputs are [data, sizes, axis]; one of the sizes may be -1: what is left."""
+    """Inputs are [data, sizes, axis]; one of the sizes may be -1: the rest of the axis."""
     x = data(r)
     axis = r.node.attrs["axis"] = one_axis(r, 2, r.rank(x))
     if known(r.input(1)) is None:
@@ -240,7 +240,7 @@ class Paddings(Pads):
 
 
 class Zeros(Field):
-    """The value of the padding is zero, which is the zero point of stored integers."""
+    """The value of the padding is zero, the zero point of quantized values."""
 
     inputs = (2,)
 
@@ -269,7 +269,7 @@ class PadValue(Field):
 
 
 class Symmetric(Field):
-    """The padding mirrors the data with their border: places that are gathered, axis by axis."""
+    """Symmetric padding mirrors the data including the border: a gather per axis."""
 
     names = ("axis",)
     inputs = (1,)
@@ -288,8 +288,8 @@ class Symmetric(Field):
 
 
 def read_dilations(r: Reading) -> None:
-    """`n - 1` times a value between two elements of an axis that is dilated by n: it stands behind
-    each of them, and what stands behind the last one is cut off.
+    """Insert `n - 1` times a value between two elements of an axis that is dilated by n: it is
+    added after each element, and then cut off after the last one.
     """
     b, x, steps = r.b, data(r), r.ints(1, "the dilations")
     rank, value = r.rank(x), b.Reshape(r.input(2), [])
@@ -323,9 +323,9 @@ MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axi
 
 
 def read_ranges(r: Reading) -> None:
-    """Starts, ends, axes and steps of a Slice <-> begin and end of all axes, with masks that say
-    which of them are left out. Masks also stand for all axes between, a new axis, and one place
-    whose axis goes.
+    """Starts, ends, axes and steps of a Slice <-> begin and end of all axes, with masks for those
+    that are omitted. Further masks denote an ellipsis, a new axis, and a single index whose axis is
+    removed.
     """
     begin, end, steps = read_bounds(r)
     begins, ends, ellipsis, new, shrinks = read_masks(r, len(steps))
@@ -353,7 +353,7 @@ def read_bounds(r: Reading) -> tuple[Value, Value, Array]:
 
 
 def read_masks(r: Reading, count: int) -> tuple[Array, ...]:
-    """Return each mask as a truth value for each range; an ellipsis is no new axis."""
+    """Return each mask as a boolean for each range; an ellipsis is no new axis."""
     begins, ends, ellipsis, new, shrinks = (
         np.array([r.attr(k, int) >> i & 1 for i in range(count)], bool) for k in MASKS
     )
@@ -363,7 +363,7 @@ def read_masks(r: Reading, count: int) -> tuple[Array, ...]:
 def axes_of_ranges(rank: int, ellipsis: Array, new: Array, shrinks: Array) -> tuple[Array, Array]:
     """Return the axis of the data for each range, and the new axes of the result."""
     count = np.count_nonzero(~(ellipsis | new))
-    between = rank - count  # axes that an ellipsis stands for
+    between = rank - count  # number of axes covered by an ellipsis
     if between < 0 or ellipsis.sum() > 1:
         message = f"{count} ranges and {ellipsis.sum()} ellipses for {rank} axes"
         raise MappingError(message, "R105")
@@ -374,8 +374,8 @@ def axes_of_ranges(rank: int, ellipsis: Array, new: Array, shrinks: Array) -> tu
 def apply_masks(
     r: Reading, first: Value, last: Value, begins: Array, ends: Array, shrinks: Array, steps: Array
 ) -> tuple[Value, Value]:
-    """Apply the masks to starts and ends: those left out reach the border, and a range whose axis
-    is removed has one element.
+    """Apply the masks to starts and ends: those omitted reach the border, and a range whose axis is
+    removed has one element.
     """
     first = r.b.Where(begins & ~shrinks, np.where(steps > 0, 0, LARGE), first)
     after = r.b.Where(r.b.Equal(first, -1), LARGE, first + 1)
@@ -430,7 +430,7 @@ RANGES = Detail(read=read_ranges, write=write_ranges, inputs=(1, 2, 3, 4), keys=
 
 
 def in_front_of(counts: Array) -> Array:
-    """How many there are in front of each position."""
+    """Return the sum of the counts before each position."""
     return np.asarray(np.cumsum(counts) - counts)
 
 
@@ -445,14 +445,14 @@ def bounded(step: int, size: int | None) -> int:
 
 
 def from_the_end(first: int, step: int, size: int | None) -> bool:
-    """Whether a range begins with the first element that there is in its direction."""
+    """Whether a range includes the first element in its direction."""
     if step > 0:
         return first == 0 or (size is not None and first <= -size)
     return first >= LARGEST or (size is not None and first >= size - 1) or first == -1
 
 
 def to_the_end(last: int, step: int, size: int | None) -> bool:
-    """Whether a range ends behind the last element that there is in its direction."""
+    """Whether a range includes the last element in its direction."""
     if step > 0:
         return last >= LARGEST or (size is not None and last >= size)
     return last <= -LARGEST or (size is not None and last < -size)
@@ -461,9 +461,11 @@ def to_the_end(last: int, step: int, size: int | None) -> bool:
 def bounds(
     t: Writing, index: int, order: Sequence[int], rank: int, least: Sequence[int] = (-LARGE,)
 ) -> tuple[Any, ir.Value]:
-    """Starts or ends, None where they are computed, and a vector of them for all axes; what no
-    range is for is 0. `least`: known ones are no lower, as a range that goes backwards begins with
-    the first element in ONNX where the kernel finds none.
+    """Return starts or ends (None where computed), and a vector of them for all axes; 0 for axes
+    without a range.
+
+    `least`: the lower bound of known ones, since a backward range begins with the first element in
+    ONNX where the kernel finds none.
     """
     value = t.input(index)
     array = known(value)
@@ -570,7 +572,7 @@ def reversed_axes(r: Reading) -> None:
 
 
 def leading_axes(r: Reading) -> None:
-    """ONNX has the axes of time and batch in front; others go there and come back."""
+    """ONNX has time and batch as the first axes; other axes are transposed there and back."""
     (time, batch), rank = (r.node.attrs[k] for k in ("time_axis", "batch_axis")), r.rank(data(r))
     if time == batch or not (0 <= time < rank and 0 <= batch < rank):
         raise MappingError(f"axes {time} and {batch} of {rank} axes", "R110")
@@ -585,7 +587,7 @@ def leading_axes(r: Reading) -> None:
 
 
 def joint_shape(r: Reading) -> None:
-    """What two shapes broadcast to."""
+    """Return the broadcast shape of two shapes."""
     one = np.zeros(1, np.int64)
     r.set_inputs(r.b.Add(*(r.b.ConstantOfShape(r.whole(i), value=ir.Tensor(one)) for i in (0, 1))))
 
@@ -599,7 +601,7 @@ class Repeats(Whole):
 
 
 class Target(Whole):
-    """The shape of an Expand, whose sizes of 1 leave those of the data as they are."""
+    """The shape of an Expand, whose sizes of 1 keep the sizes of the data."""
 
     def lower(self, w: Writing) -> None:
         out = w.out
@@ -615,7 +617,7 @@ class Target(Whole):
 
 
 def write_whole_shape(w: Writing) -> None:
-    """The shape has 64 bits; a part of it is a slice behind the operator."""
+    """The shape is computed with 64 bits; a part of it is sliced after the operator."""
     w.layer.attrs["out_type"] = TENSOR_INT64
     rank = w.rank()
     first, last, _ = slice(w.attr("start", 0), w.attr("end", None)).indices(rank)
@@ -662,7 +664,7 @@ def lower_count(w: Writing) -> None:
 
 
 def amounts(r: Reading, what: str) -> Array:
-    """Pairs (before, after) at input 2 for the axes behind the first that have blocks."""
+    """Return pairs (before, after) at input 2 for the axes after the first that have blocks."""
     n, rank = len(r.ints(1, "the blocks")), r.rank(data(r))
     if n >= rank:
         raise MappingError(f"{n} blocks of {rank} axes", "R105")
@@ -683,8 +685,8 @@ def pads_after_first(pads: Array, rank: int) -> Array:
 
 
 def blocks_into_batch(r: Reading) -> None:
-    """Blocks of the axes behind the first, which are padded with zeros, go into it, slower than
-    it.
+    """Move the blocks of the axes after the first, padded with zeros, into the first axis, where
+    they vary slower than the batch.
     """
     b, blocks, x, pads = r.b, blocks_of(r), r.data, amounts(r, "the padding")
     n, rank = len(blocks), r.rank(x)
@@ -700,9 +702,7 @@ def blocks_into_batch(r: Reading) -> None:
 
 
 def blocks_out_of_batch(r: Reading) -> None:
-    """The first axis is divided by blocks, which are joined to the axes behind it, and these are
-    cropped.
-    """
+    """Split the first axis into blocks, join them to the axes after it, and crop these."""
     b, blocks, x, crops = r.b, blocks_of(r), r.data, amounts(r, "the crops")
     at_least(0, crops=crops.reshape(-1).tolist())
     n, rank, shape = len(blocks), r.rank(x), b.Shape(x)

@@ -1,5 +1,5 @@
-"""Complex numbers, which are pairs on a last axis of the graph, Fourier transforms, and what is
-computed of sounds.
+"""Complex numbers (pairs on an additional last axis of the graph), Fourier transforms, and audio
+features.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from converter.graph.value import Value
 from converter.mapping.fields import Detail, Guard, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom, op
 
-# What knows of the last axis, or hands values on as they are.
+# Operators that handle complex pairs themselves, or pass values on unchanged.
 _PAIRS = """COMPLEX_ABS REAL IMAG CAST MUL RFFT2D IF WHILE CALL CALL_ONCE READ_VARIABLE
 ASSIGN_VARIABLE STABLEHLO_COMPOSITE"""
 PAIRS = frozenset(_PAIRS.split())
-# What moves numbers: the real parts as it moves the imaginary ones.
+# Operators that only move elements: applied to the real and the imaginary parts alike.
 _MOVES = """RESHAPE SQUEEZE EXPAND_DIMS TRANSPOSE CONCATENATION PACK UNPACK SPLIT SPLIT_V SLICE
 STRIDED_SLICE GATHER GATHER_ND REVERSE_V2 TILE BROADCAST_TO PAD"""
 MOVES = frozenset(_MOVES.split())
@@ -69,7 +69,7 @@ def read_lengths(r: Reading) -> None:
 
 
 def write_lengths(w: Writing) -> None:
-    """Complex numbers are taken apart behind the operator; lengths are powers of 2."""
+    """Split complex numbers after the operator; lengths are powers of 2."""
     rank, lengths = w.rank(), lengths_of(w)
     image, shape = w.data, dims_of(w.data)
     if len(lengths) == 1:
@@ -160,7 +160,7 @@ def cepstrum(r: Reading) -> Value:
 
 
 def mel_bands(bins: int, rate: int, bands: int, limits: list[float]) -> Array:
-    """[bins, bands]: triangles whose ends are the middles of their neighbours, at frequencies that
+    """[bins, bands]: triangles whose ends are the middles of their neighbors, at frequencies that
     are equally far apart on the mel scale. Source: TensorFlow, MfccMelFilterbank.
     """
 

@@ -47,7 +47,7 @@ def _typed(r: IntegerReading, results: Sequence[Value]) -> list[Value]:
 
 
 def _shifted_32(x: Value, bits: int) -> Value:
-    """x >> bits of 32-bit integers, of which negative numbers of bits leave the sign alone."""
+    """Return x >> bits of 32-bit integers; a negative `bits` leaves only the sign."""
     return shifted(low_32_bits(x), bits if 0 <= bits < 31 else 31)
 
 
@@ -65,7 +65,8 @@ def _scaling(r: IntegerReading, name: str, count: int) -> tuple[list[int], list[
 def _moved(
     r: IntegerReading, boxes: Value, deltas: Value, ports: tuple[int, int], order: Sequence[int]
 ) -> list[Value]:
-    """y1, x1, y2, x2 (with their zero point) moved by dy, dx and dh, dw (as stored), in 15 bits.
+    """Return y1, x1, y2, x2 (with their zero point) moved by dy, dx and dh, dw (integers), in 15
+    bits.
 
     `ports` of the boxes and of the deltas, `order` of these numbers in both.
     """
@@ -95,8 +96,8 @@ def lift_bounding_box(r: IntegerReading) -> Value:
 
 
 def lift_multibox(r: IntegerReading) -> list[Value]:
-    """Rows (class, score, x1, y1, x2, y2) of the anchors whose best class passes the threshold, -1
-    behind them.
+    """Return rows (class, score, x1, y1, x2, y2) of the anchors whose best class passes the
+    threshold, followed by rows of -1.
     """
     b, scores = r.b, r.whole(0)
     batch, classes, anchors = r.static(scores)
@@ -140,8 +141,8 @@ def lift_decode_box(r: IntegerReading) -> list[Value]:
 
 
 def _from_anchors(r: IntegerReading, axis: int, behind: int) -> tuple[Value, Value]:
-    """Centres and lengths of boxes along an axis: anchors moved by tables, `behind` bits behind the
-    point are cut off.
+    """Return centers and lengths of boxes along an axis: anchors moved by tables, truncated by
+    `behind` fractional bits.
     """
     size, centre = (r.flat(k) for k in ("hw"[axis] + "a", "yx"[axis] + "center"))
     move, grown = (r.entries(f"t{'yxhw'[i]}_lut", r.input(1)[..., i], 1) for i in (axis, 2 + axis))
@@ -149,7 +150,7 @@ def _from_anchors(r: IntegerReading, axis: int, behind: int) -> tuple[Value, Val
 
 
 def lift_proposal(r: IntegerReading) -> list[Value]:
-    """Anchors as integers, moved by tables; scores above the threshold as they are stored."""
+    """Return integer anchors, moved by tables; scores above the threshold unchanged."""
     b, edges = r.b, []
     for axis, side in enumerate(("height", "width")):
         at, length = _from_anchors(r, axis, r.bit_count("box_shift_value"))
@@ -162,7 +163,7 @@ def lift_proposal(r: IntegerReading) -> list[Value]:
 
 
 def lift_generated_proposals(r: IntegerReading) -> list[Value]:
-    """The best boxes of each image, larger than min_size, without a better neighbour: anchors as
+    """The best boxes of each image, larger than min_size, without a better neighbor: anchors as
     integers, moved and grown by tables of the stored deltas x, y, w, h.
     """
     b, lost = r.b, r.bit_count("delta_shift")
@@ -245,7 +246,7 @@ def _scores_of_region(r: IntegerReading, x: Value) -> Value:
 
 
 def lift_region_fuse(r: IntegerReading) -> list[Value]:
-    """Scores and boxes of both lists on one scale first, cut off."""
+    """Rescale scores and boxes of both lists to one scale first, truncated."""
     b, inputs = r.b, [r.input(i) for i in range(10)]
     for port, key in ((0, "score"), (2, "box")):
         for i, (scale, shift) in enumerate(zip(*_scaling(r, key, 2), strict=True), port):
@@ -261,10 +262,10 @@ def lift_region_fuse(r: IntegerReading) -> list[Value]:
 
 @dataclass
 class Overlaps:
-    """Boxes of each group [G, n] and how they take from each other's scores.
+    """Boxes of each group [G, n], and the effect of their overlaps on the scores.
 
-    `table`: multipliers and shifts by the share of two boxes; without, a box is out whose share
-    passes `threshold` / 2 ** `behind`. Areas lose `lost` bits.
+    `table`: multipliers and shifts by the overlap of two boxes; without it, a box whose overlap
+    exceeds `threshold` / 2 ** `behind` is removed. Areas are shifted right by `lost` bits.
     """
 
     sides: list[Value]
@@ -351,7 +352,8 @@ _IOU_SHIFT = ("iou_threshold_shift", "iou_thresh_shift")
 def _kept(
     b: Builder, scores: Value, overlaps: Overlaps, least: float, turns: int
 ) -> tuple[Value, Value, Value]:
-    """Of each group and turn: the place of the best box, its score, and whether it is kept.
+    """Return for each group and iteration: the index of the best box, its score, and whether it is
+    kept.
 
     scores[G, n] -> int64, double and bool [G, turns].
     """

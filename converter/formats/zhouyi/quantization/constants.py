@@ -1,5 +1,5 @@
-"""Constants of a quantised network that is written: DequantizeLinear of stored integers, perhaps
-moved by Transpose or Reshape.
+"""Constants of a quantized network that is written: DequantizeLinear of integers, perhaps through a
+Transpose or Reshape.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _MOVES = frozenset(
 
 @dataclass(eq=False)
 class QuantizedConstant:
-    """Stored integers with a scale and a zero point for each element (broadcast views), and a value
-    that stands for the numbers.
+    """Quantized values with a scale and a zero point for each element (broadcast views), and a
+    value for the real numbers.
     """
 
     stored: Array
@@ -51,7 +51,7 @@ class QuantizedConstant:
         return (whole * self.scales).astype(np.float32)
 
     def params(self) -> QuantParams | None:
-        """Those of all elements; None when they have several."""
+        """Return the params of all elements; None if they have several."""
         if not self.stored.size or np.ptp(self.scales) or np.ptp(self.zeros):
             return None
         return QuantParams.of(
@@ -79,7 +79,7 @@ def lazy_value(
 
 
 def quantized_constant(value: ir.Value | None) -> QuantizedConstant | None:
-    """What `value` holds, if it is such a constant."""
+    """Return the quantized constant of `value`, None if it is not one."""
     node = producer_of(value)
     if node is None or node.domain:
         return None

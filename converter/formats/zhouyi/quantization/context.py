@@ -1,4 +1,4 @@
-"""What converters see of a layer on stored integers.
+"""Views of a layer on quantized values, for converters.
 
 IntegerReading  the layer of a file on its way into the graph, as integer arithmetic
 IntegerWriting  a float layer between DequantizeLinear and QuantizeLinear, on its way to integers
@@ -77,9 +77,9 @@ def _limits_of(dtype: ir.DataType) -> Limits:
 
 @dataclass(eq=False)
 class IntegerReading(Reading):
-    """One layer on stored integers; its builder's `with` block is open.
+    """One layer on quantized values; its builder's `with` block is open.
 
-    The file says of the tensors around it: zero points, types and ranges (`layer_top_range`) of
+    The file declares of the tensors around it: zero points, types and ranges (`layer_top_range`) of
     operands and results, the `bits` of the first result, and how it states the scales of the first
     operand and result. Where the operands are floats that hold integers, so are the results: their
     type is FLOAT.
@@ -118,7 +118,7 @@ class IntegerReading(Reading):
         return x + zero if zero else x
 
     def whole(self, index: int = 0) -> Value:
-        """The stored integers of an operand as doubles."""
+        """Return the integers of an operand as doubles."""
         return double(self.input(index))
 
     def reals(self) -> list[Value]:
@@ -140,7 +140,7 @@ class IntegerReading(Reading):
         return self.input_ranges[port] or _limits_of(self.input_types[port])
 
     def flat(self, name: str) -> Array:
-        """The numbers of a constant of the layer, one behind the other, as doubles."""
+        """Return the numbers of a constant of the layer, flattened, as doubles."""
         return self.blob(name).reshape(-1).astype(np.float64)
 
     def looked_up(self, x: ir.Value, table: str, bits: int, signed: bool) -> Value:
@@ -154,7 +154,7 @@ class IntegerReading(Reading):
     # factors -------------------------------------------------------------------------------------
 
     def bit_count(self, key: str, default: Any = REQUIRED, least: int = -MOST_BITS) -> int:
-        """An attribute that says by how many bits something is shifted."""
+        """Return an attribute that is a number of bits to shift by."""
         return bits_of(self.attr(key, int, default), key, least)
 
     def factor_of(self, name: str, *default: int) -> float:
@@ -220,11 +220,12 @@ class IntegerReading(Reading):
         return [stored(v, t) for v, t in zip(results, self.types, strict=False)]
 
     def early_shift(self, total: Value, biases: Array, absorbed: Array) -> tuple[Value, Array]:
-        """An accumulator, a double, with the biases, and the factor that is left: of numbers of
-        more than 8 bits only `remain_shift` bits are shifted off behind the biases, the others,
-        rounded, in front of them; biases lose theirs.
+        """Return an accumulator, a double, with the biases added, and the remaining factor.
 
-        `absorbed`: what the file's biases hold besides for the input's zero point.
+        For data of more than 8 bits only `remain_shift` bits of the shift are applied after the
+        biases; the others are applied before them, with rounding, and to the biases too.
+
+        `absorbed`: the part of the file's biases that compensates the input's zero point.
         """
         by, weights = self.factor, self.layer.blobs.get("weights")
         wide = self.is_wide or (weights is not None and np.asarray(weights).dtype.itemsize > 1)
@@ -236,7 +237,7 @@ class IntegerReading(Reading):
                 what = "once or, as the executor has it behind an activation, twice"
                 raise MappingError(f"are sums shifted {what} (remain_shift)?")
             biases = biases + absorbed
-            if self.layer.kind != "FullyConnected":  # whose biases alone are no 32-bit floats
+            if self.layer.kind != "FullyConnected":  # its own biases are wider
                 biases = biases.astype(np.float32).astype(np.float64)
             biases = np.clip(np.floor(biases * 2.0**-early), *INT32)
             if absorbed.any():
@@ -248,7 +249,7 @@ class IntegerReading(Reading):
         return total, by
 
     def activated(self, x: Value, by: Any) -> Value:
-        """The same behind the activation that the layer carries."""
+        """Apply the activation of the layer, and requantize."""
         b, bits = self.b, self.bits
         name = self.attr("with_activation", str, "NONE")
         if name in ("RELU", "RELU6"):
@@ -268,8 +269,8 @@ class IntegerReading(Reading):
     def as_numbers(
         self, *inputs: ir.Value, kind: str = "", attrs: dict[str, Any] | None = None, **blobs: Array
     ) -> Value:
-        """What the layer, or one of another kind, makes of these operands and constants as a layer
-        of numbers.
+        """Return the result of the layer, or of one of type `kind`, as a float layer with these
+        operands and constants.
         """
         return self.all_as_numbers(*inputs, kind=kind, attrs=attrs, **blobs)[0]
 
@@ -292,10 +293,8 @@ Written = tuple[str, dict[str, Any], dict[str, Any]]  # kind, attributes, consta
 
 @dataclass(eq=False)
 class IntegerWriting:
-    """A float layer, its operands as stored integers with their parameters, and those of its
-    result.
-
-    `npu`: as the vendor's hardware takes it; else as exact as its executor computes.
+    """A float layer with quantized operands and result, and their parameters. `npu`: in the form
+    that the vendor's hardware supports; else as exact as its executor computes.
     """
 
     layer: Layer
@@ -339,9 +338,10 @@ class IntegerWriting:
         return table_of(self.node, self.sources[0], self.result)
 
     def activation(self, key: str) -> dict[str, Any]:
-        """The activation behind a layer, in integers; bounds that the result has anyway vanish.
+        """Return the activation after a layer, in integers; bounds that the result has anyway are
+        dropped.
 
-        `key` holds its name.
+        `key` is the key of its name.
         """
         attrs, result = self.layer.attrs, self.result
         name = str(attrs.get(key, "NONE"))

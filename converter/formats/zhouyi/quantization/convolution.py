@@ -22,8 +22,8 @@ from converter.graph.value import Value
 
 
 def lift_weighted(r: IntegerReading) -> Value:
-    """The layer of numbers with these weights and biases, where that is exact in floats; else of
-    parts of the input, and the biases behind them.
+    """Compute the float layer with these weights and biases, if that is exact; else the sum over
+    parts of the input, followed by the biases.
     """
     integers = Integers(r.layer, -r.input_zeros[0])
     # the input is taken with its zero point, so that padding is 0
@@ -46,13 +46,13 @@ def lift_weighted(r: IntegerReading) -> Value:
 def _most(r: IntegerReading) -> float:
     """The largest amount that the first input may hold, its zero point added."""
     if not r.input_types or not r.input_types[0].is_integer():
-        return 0.0  # numbers of which nothing is known
+        return 0.0  # nothing is known about these numbers
     return max(abs(limit + r.input_zeros[0]) for limit in limits_of_bits(*r.width()))
 
 
 def lower_weighted(w: IntegerWriting) -> Written:
-    """The input is taken as stored: its zero point times the sum of each row goes into the
-    biases.
+    """The integers are used directly: the input's zero point times the sum of each row is added to
+    the biases.
     """
     found, source = made(w.layer).stored, w.sources[0]
     if found is None:
@@ -89,8 +89,8 @@ def lower_weighted(w: IntegerWriting) -> Written:
 
 
 def _biases(w: IntegerWriting, scales: Array) -> Array:
-    """In steps of input scale * weight scale: as stored where they have these scales, else the
-    nearest.
+    """Return the biases in units of input scale * weight scale: as stored if they have these
+    scales, else rounded.
     """
     steps = scales.astype(np.float64) * w.sources[0].scale
     real = np.asarray(w.layer.blobs["biases"], np.float64).reshape(-1)

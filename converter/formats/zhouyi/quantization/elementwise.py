@@ -55,7 +55,9 @@ COMPARISONS = {
 
 
 def lift_eltwise(r: IntegerReading) -> Value:
-    """Both operands on a common scale first (ADD, SUB, MAX, MIN), or multiplied as they are."""
+    """Rescale both operands to a common scale first (ADD, SUB, MAX, MIN), or multiply the integers
+    directly.
+    """
     op = r.attr("method", ~enum(METHODS)) if r.layer.kind == "Eltwise" else r.layer.kind
     x, y = r.real(0), r.real(1)
     if op != "Mul":
@@ -65,8 +67,8 @@ def lift_eltwise(r: IntegerReading) -> Value:
 
 
 def lower_eltwise(w: IntegerWriting) -> Written:
-    """ADD, SUB, MAX, MIN first bring both operands to a common scale of 15 bits; products are taken
-    as they are.
+    """ADD, SUB, MAX, MIN first rescale both operands to a common scale of 15 bits; products use the
+    integers directly.
     """
     scales = np.array([p.scale for p in w.sources], np.float64)
     if w.layer.attrs.get("method", w.layer.kind.upper()) == "MUL":
@@ -92,8 +94,8 @@ def _common_scale(steps: Array, bits: int) -> tuple[int, int, list[int]]:
 
 
 def lift_divide(r: IntegerReading) -> Value:
-    """Times the reciprocal of the divisor's amount, from a table; what 0 stands for is its first
-    entry.
+    """Multiply by the reciprocal of the divisor's magnitude, from a table; its first entry is the
+    value for a divisor of 0.
     """
     b, (x, y) = r.b, r.reals()
     found = r.looked_up(b.Abs(y), "lut", r.width(1)[0], False)
@@ -102,7 +104,9 @@ def lift_divide(r: IntegerReading) -> Value:
 
 
 def lower_divide(w: IntegerWriting) -> Written:
-    """A table of reciprocals for the amounts of the divisor; what divides by 0 gets the largest."""
+    """Write a table of reciprocals for the magnitudes of the divisor; a division by 0 gets the
+    largest.
+    """
     w.demand_npu()
     x, y = w.sources
     if y.dtype.bitwidth != 8:
@@ -113,7 +117,7 @@ def lower_divide(w: IntegerWriting) -> Written:
 
 
 def lift_squared_difference(r: IntegerReading) -> Value:
-    """Two ways of the vendor's tools, told apart by the number of scales: a scale for the
+    """Two variants of the vendor's tools, distinguished by the number of scales: a scale for the
     difference, or one for each operand.
     """
     x, y = r.reals()
@@ -131,8 +135,8 @@ def lift_squared_difference(r: IntegerReading) -> Value:
 
 
 def lift_mod(r: IntegerReading) -> Value:
-    """Both operands on the scale of the result first, within the ranges of their own tensors; what
-    would be divided by 0 is divided by 1.
+    """Rescale both operands to the scale of the result first, within the ranges of their own
+    tensors; a divisor of 0 is replaced by 1.
     """
     b, pairs = r.b, enumerate(r.factors(2))
     x, y = (rescale(r.double(i), by, 0, r.input_limits(i)) for i, by in pairs)
@@ -159,8 +163,8 @@ def lift_pow(r: IntegerReading) -> Value:
 
 
 def lift_scatter(r: IntegerReading) -> Value:
-    """Data and updates on a common scale first. ScatterElements bounds them by the bits of both
-    together; wide results of ScatterND are not rounded but cut off.
+    """Data and updates on a common scale first. ScatterElements clamps them to the bits of both
+    together; wide results of ScatterND are truncated, not rounded.
     """
     signed, by_element = r.types[0].is_signed(), r.layer.kind == "ScatterElements"
     if not signed and any(r.input_limits(i)[0] + r.input_zeros[i] < 0 for i in (0, 2)):
@@ -178,8 +182,8 @@ def lift_scatter(r: IntegerReading) -> Value:
 
 
 def _elements_multiplied(r: IntegerReading) -> Value:
-    """Numbers of 16 bits, which one update after the other multiplies: a product of more bits loses
-    its lowest ones, which the shift behind the factor then spares. No zero point is taken off.
+    """Multiply 16-bit numbers by one update after the other: a product of more bits loses its
+    lowest ones, by which the shift after the factor is reduced. Zero points are ignored.
     """
     b, signed, first = r.b, r.types[0].is_signed(), r.factors(2)[0]
     limits, axis, index = limits_of_bits(16, signed), r.axis(0), int64(r.input(1))
@@ -190,7 +194,7 @@ def _elements_multiplied(r: IntegerReading) -> Value:
     for i in range(_turns(r.static(index)[axis])):
         at, by = (b.Slice(v, [i], [i + 1], [axis]) for v in (index, updates))
         product = low_32_bits(b.GatherElements(y, at, axis=axis) * by)
-        # so many bits that what is left has 16
+        # so many bits that the remaining ones are 16
         amount = b.Where(product < 0, -product - 1, product)
         lost = reached(amount, most * 2.0 ** np.arange(32 - (15 if signed else 16)))
         fewer = 2.0**lost
@@ -201,7 +205,9 @@ def _elements_multiplied(r: IntegerReading) -> Value:
 
 
 def _slices_multiplied(r: IntegerReading) -> Value:
-    """One slice of the updates after the other multiplies; what has more than 8 bits is cut off."""
+    """Multiply by one slice of the updates after the other; results of more than 8 bits are
+    truncated, not rounded.
+    """
     b, signed, first = r.b, r.types[0].is_signed(), r.factors(3)[0]
     rounding = "Round" if r.bits <= 8 else "Floor"
     y, updates = r.double(0) * r.scales[1], r.double(2) * r.scales[2]
@@ -225,7 +231,7 @@ def _turns(count: int) -> int:
 
 
 def lift_in_top_k(r: IntegerReading) -> Value:
-    """The order of stored integers is that of the numbers."""
+    """Compare the integers, which have the same order as the real numbers."""
     return r.stored(r.as_numbers(r.real(narrow=True), r.input(1)))
 
 
@@ -266,7 +272,7 @@ def lift_table(r: IntegerReading) -> Value:
 
 
 def _of_turns(r: IntegerReading) -> Value:
-    """A table of one turn, whose size divides the scaled number."""
+    """Return a table of one period, whose size divides the scaled number."""
     lut = r.blob("lut").reshape(-1)
     if lut.size & (lut.size - 1):
         raise MappingError(f"a table of {lut.size} entries, a power of two is needed", "R105")
@@ -280,7 +286,7 @@ def lower_table(w: IntegerWriting) -> Written:
 def lower_activation(w: IntegerWriting) -> Written:
     if w.method in ("RELU", "RELU6", "CLIP", "LEAKYRELU"):
         found = w.activation("method")
-        if found["method"] == "NONE":  # the range alone bounds
+        if found["method"] == "NONE":  # only the range limits
             return requantization(w)
         return w.written(found | scalar_keys(w.factor, w.bits))
     if w.method == "PRELU":
@@ -291,8 +297,8 @@ def lower_activation(w: IntegerWriting) -> Written:
 
 
 def _lift_prelu(r: IntegerReading) -> Value:
-    """A slope for each element, `negative_slope_shift` bits behind its point; what is stored
-    without a sign has no numbers below 0 at all.
+    """Apply a slope for each element, with `negative_slope_shift` fractional bits; an unsigned
+    result has no values below 0.
     """
     b, x, slope = r.b, r.real(), r.blob("negative_slope").astype(np.float32)
     rank = len(r.static(x))
@@ -314,7 +320,7 @@ def _signed(params: QuantParams) -> tuple[ir.DataType, int]:
 
 
 def params_of_activation(layer: Layer, source: QuantParams, wanted: QuantParams) -> QuantParams:
-    """PRELU stores a sign: executors cut off its numbers below 0 else."""
+    """PRELU stores signed results: otherwise executors clamp negative numbers."""
     dtype, less = _signed(wanted)
     if layer.attrs.get("method") != "PRELU" or not less:
         return wanted
@@ -332,8 +338,8 @@ def _lower_prelu(w: IntegerWriting) -> Written:
 
 
 def lift_abs(r: IntegerReading) -> Value:
-    """With a scale, the number; without one, the amount of the stored integer, zero point and
-    all.
+    """With a scale, the absolute value of the real number; without one, of the integer including
+    its zero point.
     """
     if r.is_scaled():
         return r.requantized(r.b.Abs(r.real()))
@@ -342,10 +348,11 @@ def lift_abs(r: IntegerReading) -> Value:
 
 
 def lift_negative(r: IntegerReading) -> Value:
-    """The scale stays; the zero point of the output is taken off, the range bounds.
+    """The scale stays; the zero point of the output is subtracted, and the result clamped to the
+    range.
 
-    MappingError where the layer has a scale, at which the executor does not look: who wrote it
-    meant another result.
+    Raises MappingError if the layer has a scale, which the executor ignores: its writer intended
+    another result.
     """
     if (r.factor != 1).any():
         what = f"{r.layer.kind} has a scale, at which the executor does not look"
@@ -354,12 +361,12 @@ def lift_negative(r: IntegerReading) -> Value:
 
 
 def lift_sign(r: IntegerReading) -> Value:
-    """-1, 0 and 1 as they are, whatever the scale of the output."""
+    """-1, 0 and 1 as integers, independent of the output's scale."""
     return r.stored(r.b.Sign(r.real()))
 
 
 def lower_abs(w: IntegerWriting) -> Written:
-    """With a scale: without one the executor does not look at zero points."""
+    """With a scale: without one the executor ignores zero points."""
     return w.written(scalar_keys(w.factor, w.bits))
 
 
@@ -390,10 +397,10 @@ def params_of_sign(layer: Layer, source: QuantParams, wanted: QuantParams) -> Qu
 
 
 def lift_cast(r: IntegerReading) -> Value:
-    """With a scale, from one scale to another. Without one, from one zero point to another, or the
-    stored integer as it is, cut to the bits of the type.
+    """With a scale: rescale. Without one: change the zero point, or keep the integer as it is,
+    reduced to the bits of the type.
 
-    A result of more than 16 bits is not rounded: what lies behind the point is cut off.
+    A result of more than 16 bits is truncated, not rounded.
     """
     dtype = r.types[0]
     if r.is_scaled():
@@ -407,7 +414,7 @@ def lift_cast(r: IntegerReading) -> Value:
 
 
 def requantization(w: IntegerWriting) -> Written:
-    """From one scale and zero point to another."""
+    """Convert from one scale and zero point to another."""
     keys = {
         "to_dtype": dtype_name(w.result.dtype),
         "ignore_scale_zp": False,
@@ -435,7 +442,9 @@ def lower_concat(w: IntegerWriting) -> Written:
 
 
 def lift_logical(r: IntegerReading) -> Value:
-    """Comparisons bring both operands to a common scale; the others take what is not 0 as true."""
+    """Comparisons rescale both operands to a common scale; other methods take every nonzero value
+    as true.
+    """
     b, method = r.b, r.attr("method", str)
     if method in COMPARISONS:
         scales = r.scales
@@ -453,7 +462,7 @@ def lift_logical(r: IntegerReading) -> Value:
 
 
 def lower_comparison(w: IntegerWriting) -> Written:
-    """Both operands on a common scale of 13 bits, as the vendor's quantiser takes."""
+    """Both operands on a common scale of 13 bits, as the vendor's quantizer takes."""
     if len(w.sources) != 2 or w.method in ("AND", "OR", "XOR"):
         raise MappingError(f"{w.method} of numbers has no integer form")
     scales = np.array([p.scale for p in w.sources], np.float64)
@@ -464,8 +473,8 @@ def lower_comparison(w: IntegerWriting) -> Written:
 
 
 def lift_where(r: IntegerReading) -> Value:
-    """Either operand comes to the scale of the result by a factor of its own, or both by one; the
-    condition is what is not 0.
+    """Rescale the operands to the scale of the result, by a factor each or a common one; the
+    condition is true where it is not 0.
     """
     b, (condition, *sides) = r.b, r.reals()
     of_length(2, operands=sides)
@@ -475,5 +484,5 @@ def lift_where(r: IntegerReading) -> Value:
 
 
 def lower_where(w: IntegerWriting) -> Written:
-    """Either operand comes to the scale of the result."""
+    """Rescale each operand to the scale of the result."""
     return w.written(list_keys([p.scale / w.result.scale for p in w.sources[1:]], w.bits))

@@ -1,8 +1,8 @@
-"""GELU as exporters write it, from quantised steps -> one layer with one table.
+"""GELU as exporters write it, from quantized steps -> one layer with one table.
 
 x -> Div(sqrt(2)) -> Erf -> Add(1) -> Mul(x) -> Mul(0.5), each between DequantizeLinear and
 QuantizeLinear
-becomes    Gelu(x), with what the steps make of each of the 256 stored numbers of x
+becomes    Gelu(x), with the result of the steps for each of the 256 quantized values of x
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from converter.graph.infer import Array, constant, evaluate
 
 _LINEAR = ("QuantizeLinear", "DequantizeLinear")
 _STEPS = frozenset(("Add", "Div", "Erf", "Mul", "Pow", "Sub", "Tanh", *_LINEAR))
-_MOST = 40  # nodes of the longest spelling, with those that quantise
+_MOST = 40  # nodes of the longest form, including those that quantize
 _NEAR = 1e-4  # the two Gelus differ by five times as much
 _TABLE = "netconv.table"
 
 
 def table_of_steps(node: ir.Node) -> Array | None:
-    """The numbers that a Gelu gives for all stored numbers of its operand, the least first, where
-    it stands for several steps.
+    """Return the results of a Gelu for all quantized values of its operand, lowest first, if it was
+    made from several steps.
     """
     found: Array | None = node.meta.get(_TABLE)
     return found
 
 
 def gelu(node: ir.Node, b: Builder, places: Mapping[ir.Node, int]) -> ir.Value | None:
-    """For the product at the end of such steps; None for other products.
+    """Match the product at the end of such steps; None for other products.
 
-    `places`: that of each node in the graph.
+    `places`: the index of each node in the graph.
     """
     for source, steps in _sources(node, places):
         maker = source.producer()
@@ -58,8 +58,8 @@ def gelu(node: ir.Node, b: Builder, places: Mapping[ir.Node, int]) -> ir.Value |
 def _sources(
     node: ir.Node, places: Mapping[ir.Node, int]
 ) -> Iterator[tuple[ir.Value, list[ir.Node]]]:
-    """Values on which alone a node depends, the nearest first, and the elementwise steps from each
-    to the node.
+    """Return values on which alone a node depends, the nearest first, and the elementwise steps
+    from each to the node.
     """
     steps: list[ir.Node] = []
     pending: dict[ir.Value, None] = {}
@@ -83,8 +83,8 @@ def _number(value: ir.Value) -> Array | None:
 def _computed(
     source: ir.Value, steps: list[ir.Node], params: QuantParams | None, x: Array | None = None
 ) -> Array | None:
-    """What the last of the steps gives for each stored number of the source; without its params for
-    the numbers `x`, as if nothing was quantised in between.
+    """Return the result of the last step for each quantized value of the source; without its params
+    for the numbers `x`, as if nothing was quantized in between.
     """
     if params is not None:
         x = params.every
@@ -101,7 +101,7 @@ def _computed(
 
 
 def _kind(source: ir.Value, steps: list[ir.Node]) -> str | None:
-    """Which of ONNX's two Gelus the steps compute, but for their rounding."""
+    """Return which of ONNX's two Gelus the steps compute, apart from rounding."""
     x = np.linspace(-6, 6, 97, dtype=np.float32)
     found = _computed(source, steps, None, x)
     if found is None:

@@ -1,4 +1,4 @@
-"""Labels, counts, bits and positions, which are stored as they are; and segments of rows."""
+"""Labels, counts, bits and positions, which are stored without scale; and segments of rows."""
 
 from __future__ import annotations
 
@@ -23,21 +23,22 @@ from converter.formats.zhouyi.quantization.requantize import (
 from converter.graph.sizes import arange
 from converter.graph.value import Value
 
-# as they are -------------------------------------------------------------------------------------
+# without scale
+# -------------------------------------------------------------------------------------
 
 
-# what these make of integers is not quantised
+# results of these layers on integers are not quantized
 PLAIN = """AccidentalHits BitShift Bitwise DivMod MatMulInteger Meshgrid NonZero QueryRebatch
 Unique"""
 
 
 def lift_plain(r: IntegerReading) -> list[Value]:
-    """What the layer makes of the stored integers, whatever they stand for."""
+    """Apply the layer to the integers, regardless of scales."""
     return r.all_stored(r.all_as_numbers(*r.operands))
 
 
 def lift_same(r: IntegerReading) -> Value:
-    """What is stored already lies on a grid."""
+    """Pass the data on: they are quantized already."""
     return r.b.Identity(r.input(0))
 
 
@@ -51,8 +52,8 @@ def lift_ctc(r: IntegerReading) -> list[Value]:
 
 
 def lift_valid_count(r: IntegerReading) -> list[Value]:
-    """The threshold is on the scale of the scores; what is filled up with -1 is so as stored, or 0
-    where that is no number of the type.
+    """The threshold is on the scale of the scores; the filler -1 is stored unscaled, or as 0 in an
+    unsigned type.
     """
     keys: dict[str, Any] = {
         k: r.attr(k, int) for k in ("score_index", "id_index") if k in r.layer.attrs
@@ -66,13 +67,13 @@ def lift_valid_count(r: IntegerReading) -> list[Value]:
 
 
 def lift_by_index(r: IntegerReading) -> Value:
-    """Between the places that are named stands what 0 is stored as."""
+    """Elements without index are filled with the quantized value of 0."""
     y = r.as_numbers(r.real(narrow=True), r.input(1))
     return r.stored(y - r.input_zeros[0])
 
 
 def _numbers(r: IntegerReading) -> Value:
-    """The stored integers of the first input as floats."""
+    """Return the integers of the first input as floats."""
     return real(r.input(0), narrow=True)
 
 
@@ -102,7 +103,7 @@ def lift_segment_sum(r: IntegerReading) -> Value:
 
 
 def lift_embeddings(r: IntegerReading) -> Value:
-    """Sums of products; a mean is a quotient that is cut off, a root comes from a table."""
+    """Sums of products; a mean is a truncated quotient, a root comes from a table."""
     b, combiner = r.b, r.attr("combiner", str, "MEAN")
     if r.attr("max_norm", str, "NONE") != "NONE":
         raise MappingError("which norm is a row of an embedding scaled down to?")
@@ -138,8 +139,8 @@ def _mean(r: IntegerReading, total: Value, weight: Value) -> Value:
 
 
 def _of_bits(r: IntegerReading, x: Value, bits: int, signed: bool) -> tuple[Value, Value]:
-    """`x` without so many of its lowest bits that all of it has `bits`, and what it was divided
-    by.
+    """Return `x` truncated by as many of its lowest bits as needed for all of it to have `bits`,
+    and the divisor.
     """
     b, limits = r.b, limits_of_bits(bits, signed)
     most = b.ReduceMax(x, keepdims=0)

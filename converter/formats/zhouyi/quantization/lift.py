@@ -1,10 +1,10 @@
-"""Quantised layers as float operators between DequantizeLinear and QuantizeLinear.
+"""Quantized layers as float operators between DequantizeLinear and QuantizeLinear.
 
     x (int8) -> DequantizeLinear -> Conv(weights: DequantizeLinear of int8) -> Relu
              -> QuantizeLinear -> y (uint8)
 
-Layers that only move data keep the stored integers. Recurrent layers, and those whose float form is
-not known, take their integer form.
+Layers that only move data keep the quantized values. Recurrent layers, and those whose float form
+is not known, take their integer form.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from converter.graph.value import Value, with_operators
 from converter.mapping.conversion_errors import CONVERSION_ERRORS
 from converter.mapping.node import Layer as FarLayer
 
-# operands that are positions, lengths or conditions: never quantised numbers
+# operands that are positions, lengths or conditions: never quantized numbers
 _SECOND = """Gather GatherElements GatherND ScatterND ScatterElements ReverseSequence MaxUnpool
 UpsampleByIndex InTopK Compress SegmentReduce Repeat CTCGreedyDecoder"""
 _WHOLE = {
@@ -39,9 +39,8 @@ _WHOLE = {
     **dict.fromkeys(("Where", "OneHot"), 0),
     **dict.fromkeys(("CropAndResize", "RoiAlign"), 2),
 }
-# gates come from tables whose scales the file does not tell, and what is 1 among them is the
-# largest stored number; keys that mean something else in an integer layer, or data whose scale does
-# not count
+# gates come from tables whose scales the file does not declare, with 1 as the largest quantized
+# value; keys that have another meaning in an integer layer, or data whose scale is ignored
 _INTEGER_ONLY = frozenset(
     [
         "BasicLSTM",
@@ -61,14 +60,14 @@ _INTEGER_ONLY = frozenset(
         "OneHot",
     ]
 )
-# parameters that the vendor's quantiser takes out of the file: only the table still tells them
+# parameters that the vendor's quantizer takes out of the file: only the table still tells them
 _IN_TABLE = {"ELU": "alpha", "CELU": "alpha", "SHRINK": "lambd"}
 _STAYS_WHOLE = frozenset({"Logical", "Bitwise", "BitShift", "Shape", "NonZero"})
 Params = list[QuantParams | None]
 
 
 class NumbersLift(GraphLift):
-    """Lifts quantised layers as numbers; `reals` maps tensor names to their dequantised values,
+    """Lifts quantized layers as numbers; `reals` maps tensor names to their dequantized values,
     shared by all readers.
     """
 
@@ -100,8 +99,8 @@ class NumbersLift(GraphLift):
     def _quantised(
         self, layer: Layer, far: FarLayer, sources: Params, results: Params
     ) -> Sequence[ir.Value]:
-        """What the layer computes as numbers; what it stores where only its integer form is
-        known.
+        """Return the results of the layer as real numbers, or its integers if only its integer form
+        is known.
         """
         kind, source = far.kind, sources[0] if sources else None
         if kind in ("Cast", "Quantize", "DeQuantize"):
@@ -198,8 +197,8 @@ class NumbersLift(GraphLift):
 
 
 def _is_integer_only(far: FarLayer, source: QuantParams | None) -> bool:
-    """Whether only the integer form of a layer of the quantiser says what it computes; `source` are
-    the parameters of its first operand.
+    """Whether only the integer form of a layer determines its result; `source` are the parameters
+    of its first operand.
     """
     method = str(far.attrs.get("method", ""))
     hidden = "lut" in far.blobs and _IN_TABLE.get(method, method) not in far.attrs
@@ -211,16 +210,16 @@ def _is_integer_only(far: FarLayer, source: QuantParams | None) -> bool:
         or (far.kind == "Softmax" and "adjust_q" in far.attrs)
         # products that lose bits one after the other, and no zero point
         or (far.kind.startswith("Scatter") and far.attrs.get("reduction") == "MUL")
-        # of numbers below 0, which nothing but whole exponents has powers of
+        # of negative numbers, which only have powers of integer exponents
         or (far.kind == "Pow" and source is not None and source.low < source.zero)
         or (far.kind == "LayerNorm" and len(far.outputs) > 1)
     )
 
 
 def _merged_factor(far: FarLayer, sources: Params, results: Params) -> float:
-    """What the scale of a product says besides the scales of its tensors: multipliers of 8 bits are
-    up to a part in 256 off, and the quantiser merges factors of which no other key tells, such as
-    the root of the width of attention heads.
+    """Return the ratio between the scale of a product and the scales of its tensors: 8-bit
+    multipliers have an error of up to 1/256, and the quantizer merges factors that no other key
+    declares, such as the root of the width of attention heads.
     """
     around = [*sources, *results]
     product = far.kind in ("MatMul", "Mul") or (
@@ -234,13 +233,13 @@ def _merged_factor(far: FarLayer, sources: Params, results: Params) -> float:
 
 
 def _is_number(kind: str, port: int, params: QuantParams | None) -> bool:
-    """Whether input `port` of a layer is read as quantised numbers."""
+    """Whether input `port` of a layer is read as quantized numbers."""
     whole = kind in _STAYS_WHOLE or _WHOLE.get(kind) == port
     return params is not None and not params.indices and not whole
 
 
 def _moves(layer: FarLayer, around: Params) -> bool:
-    """Whether the layer moves stored integers: the result has scale and zero point of the first
+    """Whether the layer moves quantized values: the result has scale and zero point of the first
     operand, or none.
     """
     first = around[0] if around else None
@@ -250,7 +249,7 @@ def _moves(layer: FarLayer, around: Params) -> bool:
 
 
 def _whole_number(b: Builder, value: ir.Value, params: QuantParams | None) -> ir.Value:
-    """A number as a float that holds the stored integer."""
+    """Return a real number as a float that holds the quantized value."""
     if params is None or params.plain:
         return value
     whole = b.Round(with_operators(value) / params.scale)
@@ -258,7 +257,7 @@ def _whole_number(b: Builder, value: ir.Value, params: QuantParams | None) -> ir
 
 
 def _number(value: Value, params: QuantParams | None) -> Value:
-    """What a float that holds a stored integer stands for."""
+    """Return the real number of a quantized value held in a float."""
     if params is None or params.plain or value.dtype != ir.DataType.FLOAT:
         return value
     return (value - params.zero if params.zero else value) * params.scale

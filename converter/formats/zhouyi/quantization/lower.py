@@ -1,4 +1,4 @@
-"""The shared graph, quantised -> Document of an integer IR: `zhouyi+int8`."""
+"""The shared graph, quantized -> Document of an integer IR: `zhouyi+int8`."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ HELP = "an integer IR that was read needs --dequantize; float networks go to zho
 def lower_integer(
     model: Network, flavour: Flavour, notes: list[Diagnostic]
 ) -> tuple[Document, dict[str, str]]:
-    """As `lower.lower`, with layers on stored integers wherever the network is quantised; float
-    layers become a note.
+    """As `lower.lower`, with layers on integers wherever the network is quantized; float layers
+    become a note.
 
-    UnsupportedError also for quantised layers that have no integer form, and for networks that are
-    not quantised at all.
+    UnsupportedError also for quantized layers that have no integer form, and for networks that are
+    not quantized at all.
     """
     graph = model.ir.clone()
     run_passes(PIPELINE, graph, Context(model, flavour.io_layout, notes))
@@ -60,7 +60,7 @@ def lower_integer(
 
 
 class IntegerWriter(DocumentWriter):
-    """Adds the scales, zero points and ranges that the quantiser writes: the reciprocal of the
+    """Adds the scales, zero points and ranges that the quantizer writes: the reciprocal of the
     step, the negative of ONNX's zero point.
     """
 

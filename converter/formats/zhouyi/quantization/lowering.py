@@ -1,5 +1,5 @@
-"""Nodes -> float layers, as for a float IR; layers with stored weights know them, quantisation
-stands as layers of its own.
+"""Nodes -> float layers, as for a float IR; layers with quantized weights know them, quantization
+is written as separate layers.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ class QuantizedLowering(Lowering):
         return self._constants[value]
 
     def reason(self, node: ir.Node) -> MappingError | None:
-        """Why `node` cannot be a float layer; quantisation and constants behind it need none."""
+        """Return why `node` cannot be a float layer; quantization and constants before it need
+        none.
+        """
         mark = len(self.layers)
         try:
             self.lower(node)
@@ -83,8 +85,8 @@ class QuantizedLowering(Lowering):
     def _stored(
         self, near: Node, weights: QuantizedConstant, biases: QuantizedConstant | None
     ) -> StoredWeights:
-        """The row that places the numbers of the weights places their integers, steps and zero
-        points as well.
+        """Lower the integers, scales and zero points of the weights by the same row as the real
+        weights.
         """
         if near.op == "Gemm" and float(near.attrs.get("alpha", 1.0)) != 1.0:
             raise MappingError("alpha is a factor of stored weights, which have none")

@@ -11,8 +11,8 @@ from converter.graph.value import Value
 
 
 def _product(r: IntegerReading) -> Value:
-    """The product of two operands, transposed as the layer says, in floats of 32 bits: what sums of
-    16-bit integers lose there, the executor loses, too.
+    """Return the product of two operands, transposed as the layer declares, in 32-bit floats: the
+    executor loses the same precision in sums of 16-bit integers.
     """
     x, y = (r.real(i, narrow=True) for i in (0, 1))
     keys = ("trans_", "tans_", "adj_")
@@ -29,8 +29,8 @@ def lift_matmul(r: IntegerReading) -> Value:
 
 
 def lift_gemm(r: IntegerReading) -> Value:
-    """With a third operand both parts come to a common scale first; alpha and beta are in the
-    scales, but for their signs.
+    """With a third operand both parts are rescaled to a common scale first; alpha and beta are in
+    the scales, except for their signs.
     """
     count = len(r.layer.inputs)
     signs = [float(np.sign(r.attr(k, float, 1.0))) for k in ("alpha", "beta")]

@@ -1,4 +1,4 @@
-"""Softmax, and normalisation by mean and variance."""
+"""Softmax, and normalization by mean and variance."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def lift_softmax(r: IntegerReading) -> Value:
 
 
 def _below(r: IntegerReading, axis: int) -> Value:
-    """How far stored numbers are from the largest along an axis: int64, up to 0."""
+    """Return how far stored numbers are from the largest along an axis: int64, up to 0."""
     x = int64(r.input(0))
     return x - r.b.ReduceMax(x, [axis])
 
 
 def _shares(r: IntegerReading, lut: Array, axis: int) -> tuple[Value, float]:
-    """The exponentials of a table by their sum, and what is still to be multiplied with; the
-    vendor's two ways of the quotient, by the size of the data.
+    """Return the exponentials of a table divided by their sum, and the remaining factor; the vendor
+    has two forms of the quotient, by the size of the data.
     """
     b, shape, logarithm = r.b, r.shape, r.layer.kind == "LogSoftmax"
     scale, shift, (bits, _) = r.count("scale_value"), r.bit_count("shift_value"), r.width()
@@ -73,7 +73,7 @@ def _shares(r: IntegerReading, lut: Array, axis: int) -> tuple[Value, float]:
 
 
 def _spare_bits(width: int, number: float) -> int:
-    """How many bits a number of `width` bits has above this one."""
+    """Return how many bits a number of `width` bits has above this one."""
     extra = width - int(np.ceil(np.log2(float(number)))) if number >= 1 else -1
     if extra < 0:
         raise MappingError(f"a scale or table of a Softmax with {number}", "R110")
@@ -81,8 +81,9 @@ def _spare_bits(width: int, number: float) -> int:
 
 
 def _by_powers_of_two(r: IntegerReading) -> Value:
-    """The method FAST_EXP: 2 ** n for whole n, and a logarithm of the sum that knows halves at most
-    (`adjust_q`, its bits behind the point); the zero point of the result is not used.
+    """The method FAST_EXP: 2 ** n for integer n, and a logarithm of the sum with at most
+    half-integer precision (`adjust_q` is its number of fractional bits); the zero point of the
+    result is ignored.
     """
     finer, most = (r.bit_count(key, least=0) for key in ("adjust_q", "pow2_out_q"))
     if 1 < finer < 8:
@@ -102,7 +103,9 @@ def _by_powers_of_two(r: IntegerReading) -> Value:
 
 
 def _by_tables_of_powers(r: IntegerReading, power: Value, axis: int) -> Value:
-    """The same with `adjust_q` bits behind the point, of which tables of 256 entries know eight."""
+    """The same with `adjust_q` fractional bits, of which the tables of 256 entries resolve
+    eight.
+    """
     b, finer, most = r.b, r.bit_count("adjust_q"), r.bit_count("pow2_out_q")
     total = b.ReduceSum(_from_table_of_powers(r, power, most), [axis])
     total = b.Clip(total, 1, 2**31 - 1)
@@ -115,7 +118,7 @@ def _by_tables_of_powers(r: IntegerReading, power: Value, axis: int) -> Value:
 
 
 def _from_table_of_powers(r: IntegerReading, power: Value, most: int) -> Value:
-    """2 ** power with `adjust_q` bits behind the point, cut off, times 2 ** most."""
+    """Return 2 ** power with `adjust_q` fractional bits, truncated, times 2 ** most."""
     finer = r.bit_count("adjust_q")
     exponent = floor(power * 2.0**-finer)
     rest = floor((power - exponent * 2.0**finer) * 2.0 ** (8 - finer))
@@ -123,9 +126,8 @@ def _from_table_of_powers(r: IntegerReading, power: Value, most: int) -> Value:
 
 
 def _by_short_floats(r: IntegerReading) -> Value:
-    """Powers of two by a table of floats with 16 bits (`float_lut`), in floats of which all but 16
-    bits are cut off; the two that are multiplied at last are a table of the distance to the
-    largest.
+    """Powers of two by a table of floats with 16 bits (`float_lut`), in floats truncated to 16
+    bits; the two factors of the result are tables of the distance to the largest.
     """
     b, (bits, _), lut = r.b, r.width(), r.blob("float_lut").reshape(-1).astype(np.float32)
     axis = r.axis(-1)
@@ -150,8 +152,8 @@ def _cut_float(x: Array | np.float32) -> Array:
 
 
 def _short_powers(exponents: Array, lut: Array) -> Array:
-    """2 ** exponents as the executor computes it: the table at the nine highest bits behind the
-    point, a straight line of seven bits between two entries.
+    """Return 2 ** exponents as the executor computes it: the table indexed by the nine highest
+    fractional bits, linearly interpolated with seven bits.
     """
     x = np.clip(exponents, np.float32(-126.9), np.float32(126.9)).astype(np.float32)
     whole = np.floor(x)
@@ -162,7 +164,7 @@ def _short_powers(exponents: Array, lut: Array) -> Array:
 
 
 def _short(x: Value) -> Value:
-    """Doubles between 2 ** -16 and 2 ** 16 as floats of 32 bits, all but 16 bits cut off."""
+    """Return doubles between 2 ** -16 and 2 ** 16 as 32-bit floats, truncated to 16 bits."""
     x = double(single(x))
     up = entry(2.0 ** (31 - np.arange(33)), reached(x, 2.0 ** np.arange(-15, 17)))
     return floor(x * up) / up
@@ -181,8 +183,8 @@ def lower_softmax(w: IntegerWriting) -> Written:
 
 
 def lift_log_softmax(r: IntegerReading) -> Value:
-    """By a table of floats, or a quotient as in Softmax, from 0 to the width of the result's range,
-    and a table of logarithms.
+    """Use a table of floats, or a quotient as in Softmax, from 0 to the width of the result's
+    range, and a table of logarithms.
     """
     lut, (bits, _), (low, high) = r.blob("lut_exp").reshape(-1), r.width(), r.limits()
     if lut.dtype.kind == "f":
@@ -214,9 +216,9 @@ def _by_floats(r: IntegerReading, lut: Array, axis: int) -> Value:
 
 @dataclass
 class Groups:
-    """What is normalised together.
+    """The elements that are normalized together.
 
-    `shape`: the shape of the data while it is normalised; `axes`: the axes of mean and variance
+    `shape`: the shape of the data while it is normalized; `axes`: the axes of mean and variance
     there; `weights` and `scales`: the shapes in which weights and factors broadcast to the data.
     """
 
@@ -305,7 +307,9 @@ def _normalized(r: IntegerReading, x: Value, axes: list[int]) -> tuple[Value, Va
 
 
 def lift_rms_norm(r: IntegerReading) -> Value:
-    """Times the reciprocal root of the mean of squares, then weights and biases of integers."""
+    """Multiply by the reciprocal root of the mean of squares, then apply integer weights and
+    biases.
+    """
     b, x, shape = r.b, r.double(), list(r.shape)
     axes = [axis_of(a, len(shape)) for a in axes_of(r.layer)]
     root = rescale(_short_root(b.ReduceMean(x * x, axes)), r.factor_of("norm"), 0, UINT16)
@@ -315,7 +319,7 @@ def lift_rms_norm(r: IntegerReading) -> Value:
 
 
 def _weighted(r: IntegerReading, y: Value, shape: list[int]) -> Value:
-    """Times the weights, with the biases, where there are such."""
+    """Multiply by the weights, and add the biases, where they exist."""
     for name, combine in (("weights", r.b.Mul), ("biases", r.b.Add)):
         if name in r.layer.blobs:
             y = combine(y, _shaped(with_zero_points(r.layer, name), shape))
@@ -323,7 +327,7 @@ def _weighted(r: IntegerReading, y: Value, shape: list[int]) -> Value:
 
 
 def lift_moments(r: IntegerReading) -> list[Value]:
-    """The rounded mean as it is, and the variance from scale to scale."""
+    """The rounded mean unscaled, and the variance rescaled."""
     b, axes, keep = r.b, axes_of(r.layer), int(r.attr("keepdims", bool, True))
     x = floor(r.whole() * r.factor_of("input", 1, 0))
     mean = b.Round(b.ReduceMean(x, axes))
@@ -367,7 +371,8 @@ def by_reciprocal_root(
     """
     pairs = reached(total, 2.0 ** np.arange(31, 63, 2))  # of bits beyond 31
     root = _reciprocal_root(floor(total * entry(4.0 ** -np.arange(17), pairs)))
-    # counted as the logarithm in a float, which calls what is just above a power of two that power
+    # counted as the logarithm in a float, which rounds numbers just above a power of two to that
+    # power
     just_above = 2.0 ** np.arange(15, 32) * (1 + np.log(2) * 2.0**-20)
     dropped = reached(root, just_above)
     root = r.b.Min(floor(root * entry(2.0 ** -np.arange(18), dropped)), 32767)
@@ -384,8 +389,8 @@ def _short_root(x: Value) -> Value:
 
 
 def _reciprocal_root(x: Value) -> Value:
-    """2 ** 31 / sqrt(x) for whole doubles below 2 ** 31, as the executor computes it: `ROOTS` by
-    the seven highest bits of x, between two of them a straight line of 15 bits.
+    """Return 2 ** 31 / sqrt(x) for integer doubles below 2 ** 31, as the executor computes it:
+    `ROOTS` indexed by the seven highest bits of x, with linear interpolation of 15 bits.
     """
     steps = np.arange(31)
     digits = int64(reached(x, 2.0 ** steps[1:]))  # floor(log2(x))

@@ -1,4 +1,4 @@
-"""The passes that make a quantized graph sayable in layers of an integer IR."""
+"""The passes that legalize a quantized graph for layers of an integer IR."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ KEPT = {("", op) for op in LINEAR}
 
 
 def holds(node: ir.Node) -> bool:
-    """Whether a node moves stored integers: its numbers may be known, but the integers are
-    wanted.
+    """Whether a node moves quantized values: its numbers may be known, but the integers are
+    needed.
     """
     return quantized_constant(node.outputs[0]) is not None
 

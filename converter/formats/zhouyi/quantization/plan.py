@@ -1,13 +1,13 @@
-"""Which layers of a quantised network compute on stored integers, and what stands between them.
+"""The layers of a quantized network that compute on integers, and the layers between them.
 
     x -> QuantizeLinear -> DequantizeLinear -> Conv -> Relu -> QuantizeLinear
       -> DequantizeLinear -> y
     becomes    x -> Quantize -> Convolution (int8, with_activation=RELU) -> DeQuantize -> y
 
-A layer computes on integers when all that it reads is dequantised and all that it gives is
-quantised again. What the network computes in floats stays a float layer. Layers that move data do
-so to the integers; a DequantizeLinear in front of them, or a QuantizeLinear behind them, counts as
-if it stood on their other side.
+A layer computes on integers when all its inputs are dequantized and all its outputs are quantized
+again. Other layers of the network stay float layers. Layers that only move data are applied to the
+integers; a DequantizeLinear before them, or a QuantizeLinear after them, is treated as if it was on
+their other side.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from converter.graph.infer import constant
 from converter.mapping.lowering import refusal
 from converter.mapping.node import Layer
 
-# integers are bounded by what a layer may give, a float CLIP is a layer of its own
+# integers are bounded by the range of the layer's result, a float CLIP is a separate layer
 _FUSED = FUSED | {"CLIP"}
-_BOUNDS = ("RELU", "RELU6", "CLIP")  # the same before and behind rounding
+_BOUNDS = ("RELU", "RELU6", "CLIP")  # the same before and after rounding
 UNWRITTEN = "no integer form is written"
 TRUTH = QuantParams.of(1.0, 0, ir.DataType.UINT8)
 
 
 def moves(layer: Layer) -> bool:
-    """Whether a layer does the same to stored integers as to numbers (the number that it pads with
-    is stored too).
+    """Whether a layer has the same effect on integers as on real numbers (its padding value is
+    quantized too).
     """
     return (
         layer.kind == "="
@@ -57,13 +57,13 @@ def _said(params: QuantParams) -> str:
 
 
 class Plan:
-    """Turns the float layers of a quantised network into integer layers, in order.
+    """Converts the float layers of a quantized network to integer layers, in order.
 
-    `npu`      as `IntegerWriting` has it
-    `layers`   what is written
-    `params`   scale and zero point of every stored value
-    `reals`    numbers -> where they are stored, and how
-    `floats`   layers that compute in floats, and why, where the network has them quantised
+    `npu`      as in `IntegerWriting`
+    `layers`   the written layers
+    `params`   scale and zero point of every quantized value
+    `reals`    real numbers -> their quantized value and its params
+    `floats`   layers that compute in floats, and why, where the network has them quantized
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Plan:
                 self.problems.append(refusal(made(layer).node, MappingError(message, e.code)))
         self._spread()
         for layer in self.layers:
-            layer.extra = None  # what the writer looks for there are the bodies of loops
+            layer.extra = None  # the writer looks there for the bodies of loops only
 
     def _layer(self, layer: Layer) -> None:
         if layer.kind == DEQUANTIZE:
@@ -115,7 +115,7 @@ class Plan:
     def _quantise(self, layer: Layer) -> None:
         source, out, params = _first(layer), layer.outputs[0], layer.attrs["params"]
         read = self.params.setdefault(out, params)
-        # an integer layer holds its own factor, everything else is said once, with the tensor
+        # an integer layer has its own factor, all other scales are written once, with the tensor
         if read.zero != params.zero or (read.scale != params.scale and source not in self.reals):
             raise MappingError(
                 f"the integers of {out.name} are quantized with {_said(params)} and "
@@ -134,7 +134,7 @@ class Plan:
     def _cast(
         self, layer: Layer, stored: ir.Value, own: QuantParams, out: ir.Value, params: QuantParams
     ) -> None:
-        """From one scale and zero point to another."""
+        """Convert from one scale and zero point to another."""
         kind, attrs, blobs = requantization(
             IntegerWriting(layer, [stored], [own], params, self.npu)
         )
@@ -143,7 +143,7 @@ class Plan:
         self.params.setdefault(out, params)
 
     def _move(self, layer: Layer) -> None:
-        """Moves the stored integers."""
+        """Move the quantized values."""
         stored, params = self.reals[_first(layer)]
         outputs = []
         for out in layer.outputs:
@@ -168,8 +168,8 @@ class Plan:
                 self._number(out)
 
     def _wanted(self, value: ir.Value) -> tuple[QuantParams | None, ir.Value | None]:
-        """The params in which all readers want a number, and the value that is to hold it (None
-        behind a layer that moves it).
+        """Return the params in which all consumers require a value, and the value that is to hold
+        it (None after a layer that moves it).
         """
         readers = self.readers[value]
         if value.is_graph_output() or not readers:
@@ -185,7 +185,7 @@ class Plan:
         return readers[0].attrs["params"], readers[0].outputs[0]
 
     def _quantised(self, layer: Layer) -> bool:
-        """Whether the layer stands between DequantizeLinear and QuantizeLinear."""
+        """Whether the layer is between DequantizeLinear and QuantizeLinear."""
         real = [v for v in layer.inputs if v is not None and _is_real(v)]
         known = all(v in self.reals or v in self.constants or _is_number(v) for v in real)
         if not known or not any(v in self.reals for v in real):
@@ -196,8 +196,8 @@ class Plan:
         return all(self._target(layer, v)[0] is not None for v in results)
 
     def _target(self, layer: Layer, value: ir.Value) -> tuple[QuantParams | None, ir.Value | None]:
-        """The params of a result; a multiple that another layer reads has as many steps as what it
-        is a multiple of, and so has a Relu.
+        """Return the params of a result; a multiple that another layer reads has as many
+        quantization levels as its operand, and so has a Relu.
         """
         params, place = self._wanted(value)
         quantised = any(r.kind == QUANTIZE for r in self.readers[value])
@@ -222,7 +222,7 @@ class Plan:
         return replace(params, scale=params.scale * float(array.item()))
 
     def _integer(self, layer: Layer) -> bool:
-        """Puts the layer's integer form, where it has one that is within a step of the network."""
+        """Put the layer's integer form, where it has one that is within a step of the network."""
         known = dict(self.reals)
         try:
             self._stored(layer)
@@ -262,7 +262,7 @@ class Plan:
     def _finer(
         self, layer: Layer, stored: ir.Value, params: QuantParams
     ) -> tuple[ir.Value, QuantParams]:
-        """The same numbers in 16 bits, so many times finer as they fit."""
+        """Return the same numbers in 16 bits, on a scale finer by the largest factor that fits."""
         if params.dtype.bitwidth > 8:
             return stored, params
         reach = max(abs(params.low - params.zero), abs(params.high - params.zero))
@@ -275,8 +275,8 @@ class Plan:
         return out, fine
 
     def _operand(self, value: ir.Value) -> tuple[ir.Value, QuantParams]:
-        """Where a number is stored; constants are stored as they are, a single number of its own as
-        the largest of its params.
+        """Return the quantized value of a real number; a constant keeps its integers, a single
+        number gets a scale in which it is the largest value.
         """
         if value in self.reals:
             return self.reals[value]
@@ -298,8 +298,8 @@ class Plan:
         return stored, params
 
     def _float(self, layer: Layer) -> None:
-        """A layer that the network computes in floats, or of whose steps only the first reads what
-        is quantised and the last gives it.
+        """Write a layer that the network computes in floats, or one of several steps of which only
+        the first input and the last result are quantized.
         """
         stored = [v for v in layer.inputs if v in self.reals and v not in self.constants]
         for v in filter(None, stored):
@@ -318,7 +318,7 @@ class Plan:
             self._put(Layer("DeQuantize", f"{value.name}.dequantise"), [stored], value)
 
     def _spread(self) -> None:
-        """Values that were moved have the params of what they come from, or go to."""
+        """Propagate the params through layers that only move values, in both directions."""
         changed = True
         while changed:
             changed = False
@@ -347,6 +347,6 @@ def _is_number(value: ir.Value) -> bool:
 
 
 def _stored_as(value: ir.Value, params: QuantParams) -> ir.Value:
-    """A new value for the integers that stand for `value`."""
+    """Return a new value for the integers of `value`."""
     name, dtype = f"{value.name}.stored", ir.TensorType(params.dtype)
     return ir.Value(name=name, type=dtype, shape=value.shape)

@@ -1,4 +1,4 @@
-"""Pooling and normalisation across channels."""
+"""Pooling and normalization across channels."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ from converter.mapping.node import Node
 
 
 def lift_pooling(r: IntegerReading) -> Value:
-    """MAX on the stored integers; AVG as sum times an 8-bit approximation of 1 / number, for each
-    place, from scale to scale.
+    """MAX on the integers; AVG as the sum times an 8-bit approximation of 1 / count, for each
+    position, rescaled.
 
-    L1 is the sum of amounts times a factor; L2 the root of the sum of squares, from a table for
+    L1 is the sum of magnitudes times a factor; L2 the root of the sum of squares, from a table for
     16-bit integers.
     """
     layer, b, x, r.node = r.layer, r.b, r.input(0), Node("")
@@ -68,15 +68,15 @@ def lift_pooling(r: IntegerReading) -> Value:
     before, behind = r.stated
     by = _approximate(behind / before / np.maximum(areas, 1.0))
     found = r.rescaled(_sums(r, y, axes), by)
-    # a window of nothing is not even a zero point
+    # an empty window does not even give a zero point
     if np.any(areas == 0) and max(attrs["dilations"]) == 1:
         found = b.Where(areas == 0, 0, found)
     return r.stored(found)
 
 
 def lift_volumes(r: IntegerReading) -> Value:
-    """MAX on the stored integers; means of volumes in two steps, each rounded: over the rows and
-    columns of a window, then over its planes.
+    """MAX on the integers; means of volumes in two steps, each rounded: over the rows and columns
+    of a window, then over its planes.
     """
     if r.attr("method", enum(words("MAX AVG"))) == "MAX":
         return r.stored(r.as_numbers(real(r.input(0), narrow=True)))
@@ -91,7 +91,7 @@ def lift_volumes(r: IntegerReading) -> Value:
         areas = np.full((1,) * 5, volume) if borders else np.maximum(counts, 1.0)
         return r.stored(rescale(x, _approximate(1.0 / areas), zero, r.limits()))
     y = single(x)
-    if not borders:  # a mean of what is inside, as the executor's 32-bit floats compute it
+    if not borders:  # a mean of the elements inside, as the executor's 32-bit floats compute it
         inside = counts.astype(np.float32) / np.float32(volume) * np.float32(volume)
         y = y * volume / b.const(inside, "inside")
     planes, rows, columns = axes
@@ -104,7 +104,7 @@ def lift_volumes(r: IntegerReading) -> Value:
 
 
 def lift_fractional(r: IntegerReading) -> list[Value]:
-    """As of numbers, without zero points; means by 8-bit reciprocals of the areas."""
+    """As on real numbers, without zero points; means by 8-bit reciprocals of the areas."""
     b, mean = r.b, r.attr("method", enum(words("AVG MAX"))) == "AVG"
     x = r.whole()
     y, borders, areas = fractional_windows(r, x, "ReduceSum" if mean else "ReduceMax")
@@ -115,7 +115,9 @@ def lift_fractional(r: IntegerReading) -> list[Value]:
 
 @dataclass
 class Axis:
-    """One axis of windows over a volume; `over`: what the last window needs behind the padding."""
+    """One axis of windows over a volume; `over`: the elements that the last window needs after the
+    padding.
+    """
 
     size: int
     count: int
@@ -142,13 +144,13 @@ class Axis:
         return cls(size, count, kernel, stride, dilation, before, behind, max(0, over))
 
     def slice(self, b: Builder, x: Value, axis: int, place: int) -> Value:
-        """What stands at one place of each window."""
+        """Return the elements at one position of each window."""
         first = place * self.dilation
         last = first + (self.count - 1) * self.stride + 1
         return b.Slice(x, [first], [last], [axis], [self.stride])
 
     def covered(self) -> Array:
-        """How many elements of the data each window covers."""
+        """Return how many elements of the data each window covers."""
         at = arange(self.count)[:, None] * self.stride + arange(self.kernel) * self.dilation
         inside = (at >= self.before) & (at < self.before + self.size)
         return np.asarray(inside.sum(axis=1), np.float64)
@@ -198,8 +200,8 @@ def _approximate(factors: Array) -> Array:
 
 
 def lower_average(w: IntegerWriting) -> Written:
-    """The sum of a window, a convolution with ones, and one factor. The layer itself, with 8 bits
-    for the factor, which stands nowhere, only where that is exact or has to do.
+    """Write the sum of a window, a convolution with ones, and one factor. The layer itself, with an
+    implicit 8-bit factor, is used only if that is exact or unavoidable.
     """
     attrs = w.layer.attrs
     if w.method != "AVG":
@@ -236,7 +238,7 @@ _GEOMETRY = ("kernel", "stride", "pad", "dilation")
 
 
 def _window(attrs: Mapping[str, Any], key: str) -> list[int]:
-    """Those of the two axes, y first."""
+    """Return the values of the two axes, y first."""
     return [int(attrs[k]) for k in sorted(attrs, reverse=True) if k.split("_")[0] == key]
 
 
@@ -244,7 +246,7 @@ MOST_NEIGHBOURS = 256
 
 
 def lift_lrn(r: IntegerReading) -> Value:
-    """The sum of squares, of neighbours in other channels or within a channel, chooses from a table
+    """The sum of squares, of neighbors in other channels or within a channel, chooses from a table
     of (bias + alpha * sum) ** -beta.
     """
     method = r.attr("method", enum(words("ACROSS_CHANNELS WITHIN_CHANNEL")))
@@ -256,7 +258,7 @@ def lift_lrn(r: IntegerReading) -> Value:
         half, even = (size - 1) // 2, 1 - size % 2
         axes = [Axis(n, n - even, size, 1, 1, half, half, 0) for n in r.static(x)[1:-1]]
         total = _float_sums(r, squares, *axes)
-        if even:  # the last neighbours are none
+        if even:  # the last neighbors do not exist
             total = b.Pad(total, [0] * 5 + [1, 1, 0])
     else:
         channels = r.static(x)[-1]

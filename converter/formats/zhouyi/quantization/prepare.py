@@ -1,4 +1,4 @@
-"""Other spellings of quantised networks -> QuantizeLinear, DequantizeLinear and biases inside their
+"""Other spellings of quantized networks -> QuantizeLinear, DequantizeLinear and biases inside their
 layers.
 
 FakeQuantize(x, low, high, low, high, levels=256)    ->  DequantizeLinear(QuantizeLinear(x))
@@ -24,16 +24,18 @@ from converter.graph.walk import all_graphs
 from converter.passes.dead_code import remove_dead_code
 from converter.passes.legalise import rewritten
 
-# bounds of real networks are rounded: a zero point this near to an integer is meant to be one
+# bounds of real networks are rounded: a zero point this close to an integer is an integer
 _NEAR = 0.02
 
 
 def prepare(model: ir.Model) -> None:
-    """In place."""
+    """Convert other forms of quantized networks to QuantizeLinear and DequantizeLinear, in
+    place.
+    """
     names = Names(model)
     first = {(EXTENSION_DOMAIN, "FakeQuantize"): linear, ("", "Add"): bias}
     places = {node: i for i, node in enumerate(model.graph)}
-    # MatMul: which a bias behind it may already have
+    # MatMul: may already have a bias after it
     second = {("", "MatMul"): columns, ("", "Mul"): lambda n, b: gelu(n, b, places)}
     for steps in (first, second):
         for graph in all_graphs(model.graph):
@@ -45,8 +47,8 @@ def prepare(model: ir.Model) -> None:
 
 
 def linear(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Equal bounds on both sides with a step and a zero point; None for what QuantizeLinear cannot
-    say.
+    """Return symmetric bounds as a scale and a zero point; None if QuantizeLinear cannot express
+    them.
     """
     x, levels = node.inputs[0], int(attrs_of(node)["levels"])
     bounds = [constant(v) for v in node.inputs[1:5]]
@@ -111,7 +113,9 @@ def _weights(
 
 
 def _opened(low: Array, high: Array, out_low: Array, out_high: Array) -> tuple[Array, ...]:
-    """Slices whose bounds are all 0 hold zeros: any bounds say that, as long as there are some."""
+    """Widen bounds that are all 0: such slices contain zeros, which any nonempty bounds
+    represent.
+    """
     empty = (low == 0) & (high == 0) & (out_low == 0) & (out_high == 0)
     if not empty.any():
         return low, high, out_low, out_high
@@ -121,7 +125,7 @@ def _opened(low: Array, high: Array, out_low: Array, out_high: Array) -> tuple[A
 
 
 def _array(value: ir.Value) -> Array | None:
-    """A constant, also one behind a Cast or a DequantizeLinear."""
+    """Return the array of a constant, also through a Cast or a DequantizeLinear."""
     found = quantized_constant(value)
     if found is not None:
         return found.real()
@@ -134,8 +138,8 @@ def _array(value: ir.Value) -> Array | None:
 
 
 def bias(node: ir.Node, b: Builder) -> ir.Value | None:
-    """A constant for each channel behind a convolution, or for each column behind a matrix product,
-    goes into the layer.
+    """Move a constant for each channel after a convolution, or for each column after a matrix
+    product, into the layer.
     """
     for x, added in (node.inputs, node.inputs[::-1]):
         maker = producer_of(x)

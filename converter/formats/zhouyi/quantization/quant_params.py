@@ -1,6 +1,6 @@
-"""Scale, zero point and type of a quantised tensor, and what a file says about them.
+"""Scale, zero point and type of a quantized tensor, and their form in a file.
 
-Files of the vendor's quantiser store the reciprocal of the scale and the negative of the zero
+Files of the vendor's quantizer store the reciprocal of the scale and the negative of the zero
 point; files of its parser (`compat_quantized_model=true` in the header) store scale and zero point
 themselves. QuantParams are always in ONNX's sense.
 """
@@ -21,7 +21,7 @@ from converter.graph.infer import Array, constant
 from converter.graph.value import Value, optional
 
 T = ir.DataType
-# what QuantizeLinear and DequantizeLinear take
+# types that QuantizeLinear and DequantizeLinear support
 _LINEAR = frozenset({T.INT8, T.UINT8, T.INT16, T.UINT16})
 _INDICES = frozenset({T.INT32, T.UINT32, T.INT64, T.UINT64})
 
@@ -30,7 +30,7 @@ _INDICES = frozenset({T.INT32, T.UINT32, T.INT64, T.UINT64})
 class QuantParams:
     """value = (q - zero) * scale with low <= q <= high, stored as `dtype`.
 
-    `stated`: the scale as a file of the quantiser states it, a reciprocal of more digits.
+    `stated`: the scale as a file of the quantizer states it, a reciprocal of more digits.
     """
 
     scale: float
@@ -46,17 +46,17 @@ class QuantParams:
 
     @property
     def plain(self) -> bool:
-        """Whether the stored integers are the numbers themselves."""
+        """Whether the integers are the real numbers themselves."""
         return self.scale == 1.0 and self.zero == 0
 
     @property
     def indices(self) -> bool:
-        """Whether nothing is quantised here: counts and positions are stored like that."""
+        """Whether the tensor is not quantized: counts and positions are stored like that."""
         return self.plain and self.dtype in _INDICES
 
     @property
     def linear(self) -> bool:
-        """Whether ONNX's own operators can say it: the zero point has the stored type there."""
+        """Whether ONNX's own operators support it: their zero point has the storage type."""
         return self.dtype in _LINEAR and bool(self.dtype.min <= self.zero <= self.dtype.max)
 
     @property
@@ -65,7 +65,7 @@ class QuantParams:
 
     @property
     def every(self) -> Array:
-        """What all integers of the stored type stand for, the least first."""
+        """Return the real numbers of all integers of the type, lowest first."""
         return self.real(np.arange(self.dtype.min, self.dtype.max + 1))
 
     def quantize(self, array: Array) -> Array:
@@ -86,7 +86,7 @@ class QuantParams:
 
 
 def dequantized(b: Builder, x: ir.Value, params: QuantParams) -> Value:
-    """Stored integers as numbers."""
+    """Quantized values as numbers."""
     if params.linear and x.dtype == params.dtype:
         return b.DequantizeLinear(x, *params.operands(b))
     y = b.Cast(x, to=T.FLOAT)
@@ -96,7 +96,7 @@ def dequantized(b: Builder, x: ir.Value, params: QuantParams) -> Value:
 
 
 def quantized(b: Builder, y: Value, params: QuantParams) -> Value:
-    """Numbers as stored integers, within the range that may be stored."""
+    """Return the quantized values of numbers, clamped to the allowed range."""
     low, high = params.low, params.high
     if params.linear:
         if not params.full:
@@ -111,8 +111,8 @@ def quantized(b: Builder, y: Value, params: QuantParams) -> Value:
 
 
 def params_of_node(node: ir.Node) -> QuantParams:
-    """Those of a QuantizeLinear or DequantizeLinear of an activation; MappingError when it has
-    several scales, or computed ones.
+    """Return the params of a QuantizeLinear or DequantizeLinear of an activation; MappingError when
+    it has several scales, or computed ones.
     """
     scale = constant(node.inputs[1])
     given: Any = optional(node, 2)
@@ -138,9 +138,8 @@ def of_parser(document: Graph) -> bool:
 
 
 def params_of_tensors(document: Graph, parser: bool) -> dict[str, QuantParams | MappingError]:
-    """Those of each quantised tensor by its name; for one that QuantParams cannot say, the reason.
-
-    `parser` as `of_parser` says.
+    """Return the params of each quantized tensor by its name; the reason if QuantParams does not
+    support them. `parser` as in `of_parser`.
     """
     found: dict[str, QuantParams | MappingError] = {}
     for layer in document.layers:
@@ -163,7 +162,7 @@ def params_of_tensors(document: Graph, parser: bool) -> dict[str, QuantParams | 
 
 
 def per_output(layer: Layer, key: str) -> list[Any]:
-    """What a layer says of each output under `key`: numbers or arrays."""
+    """Return the numbers or arrays under `key` for each output of a layer."""
     if key in layer.constant_lists:
         return [c.array.reshape(-1) for c in layer.constant_lists[key]]
     if key in layer.constants:
@@ -185,7 +184,7 @@ def _params(tensor: Tensor, scale: Any, zero: Any, limits: Any, parser: bool) ->
     step = float(np.float32(scales[0] if parser else 1 / scales[0]))
     full = QuantParams.of(step, int(zeros[0] if parser else -zeros[0]), dtype)
     full = replace(full, stated=float(scales[0]))
-    # real networks give a range of their stored integers only in files of the quantiser; the
+    # real networks give a range of their quantized values only in files of the quantizer; the
     # parser's are ranges of numbers
     if parser or limits is None or np.shape(limits) != (2,) or isinstance(limits[0], str):
         return full

@@ -29,10 +29,10 @@ from converter.graph.value import Value, stack
 
 @dataclass
 class Steps:
-    """What the steps of one layer share: weights [x, rows] and [h, rows], biases, factors
-    scale * 2 ** -shift in pieces.
+    """The common parameters of the steps of one layer: weights [x, rows] and [h, rows], biases,
+    factors scale * 2 ** -shift in pieces.
 
-    `single`: all that is computed is rounded to 32-bit floats, in which the executor has it.
+    `single`: all results are rounded to 32-bit floats, as in the executor.
     """
 
     r: IntegerReading
@@ -71,8 +71,8 @@ class Steps:
 
 
 def _parts(r: IntegerReading, lengths: list[int]) -> tuple[list[Array], list[Array], list[Array]]:
-    """Scales, shifts, and scale * 2 ** -shift in parts of these lengths: a number for each row, or
-    one for all rows of a part.
+    """Return scales, shifts, and scale * 2 ** -shift in parts of these lengths: a number for each
+    row, or one for all rows of a part.
     """
     found = []
     for name in ("scale", "shift"):
@@ -118,11 +118,11 @@ def _outputs(
 
 
 def lift_gru(r: IntegerReading) -> list[Value]:
-    """Gates r, z, then the candidate: GRUv3 from the state that r lets through, GRUv1 from what r
-    lets through of its product.
+    """Gates r, z, then the candidate: GRUv3 applies r to the state, GRUv1 to the product of the
+    state.
 
-    Sums of more than 8 bits lose their lowest bits before they are added; the biases lose as many
-    once more at each step, as the executor has it.
+    Sums of more than 8 bits lose their lowest bits before they are added; the biases lose the same
+    number of bits again at each step, as in the executor.
     """
     n, first = r.count("cell_size"), r.layer.kind == "GRUv1"
     scales, shifts, factors = _parts(r, [2 * n, 2 * n, n, n, 1, 1])
@@ -161,8 +161,8 @@ def lift_gru(r: IntegerReading) -> list[Value]:
 
 class _Sum:
     """A product of the state, rescaled, plus one of the input and a bias, rescaled: multipliers and
-    shifts of both. Of 16-bit integers each part first loses what a shift has beyond
-    `remain_shift` bits.
+    shifts of both. For 16-bit integers the part of a shift that exceeds `remain_shift` bits is
+    applied first.
     """
 
     def __init__(self, s: Steps, scales: list[Array], shifts: list[Array]) -> None:
@@ -224,7 +224,7 @@ def lift_lstm(r: IntegerReading) -> list[Value]:
 
 
 def _gates(s: Steps, scales: list[Array], shifts: list[Array]) -> Callable[[Value, Value], Value]:
-    """What makes the gates of an input and a state, before their tables."""
+    """Return the gates of an input and a state, before their tables."""
     n = s.x.shape[1] // 4
     scale, shift = (_by_row(v[1], v[2], n) for v in (scales, shifts))
     if s.bits == 8:

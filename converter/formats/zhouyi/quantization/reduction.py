@@ -66,11 +66,11 @@ def _lift_root(r: IntegerReading, x: Value, axes: list[int]) -> Value:
 
 
 def _highest_bits(r: IntegerReading, total: Value) -> tuple[Value, Value]:
-    """Sums of 32 bits without so many of their lowest bits that the largest of the tensor has 16,
-    and what they were divided by.
+    """Truncate 32-bit sums by so many of their lowest bits that the largest of the tensor has 16;
+    return them and the divisor.
 
-    The executor counts bits as the logarithm in a float, which calls what is just above a power of
-    two that power.
+    The executor counts bits as the logarithm in a float, which rounds numbers just above a power of
+    two to that power.
     """
     b = r.b
     total = b.Clip(total, 0, 2**32 - 1)
@@ -97,7 +97,7 @@ def _lift_product(r: IntegerReading, x: Value, axes: list[int]) -> Value:
 
 
 def _slices(r: IntegerReading, x: Value, axis: int) -> list[Value]:
-    """The factors of a product, one for each place of an axis."""
+    """Return the factors of a product, one for each element of an axis."""
     count = r.static(x)[axis]
     if count > LONGEST_PRODUCT:
         raise MappingError(f"a product of {count} elements makes a graph too large")
@@ -105,8 +105,8 @@ def _slices(r: IntegerReading, x: Value, axis: int) -> list[Value]:
 
 
 def _products(factors: Sequence[Value], bits: int) -> Iterator[tuple[Value, Value]]:
-    """Products so far, halved and cut off until their amounts have `bits` bits, and how often they
-    were.
+    """Return cumulative products, halved and truncated until their magnitudes have `bits` bits, and
+    the number of halvings.
     """
     b = open_builder()
     product, halvings = b.like(factors[0], 1), b.like(factors[0], 0)
@@ -132,7 +132,9 @@ def lift_cumulate(r: IntegerReading) -> Value:
 
 
 def _products_so_far(r: IntegerReading, x: Value, axis: int, exclusive: int, reverse: int) -> Value:
-    """A scale for each place; products that do not fit into 16 bits are halved as in Reduce."""
+    """Return cumulative products with a scale for each element; products that do not fit into 16
+    bits are halved as in Reduce.
+    """
     parts, count = _slices(r, x, axis), r.static(x)[axis]
     if r.scales.size != count or r.shifts.size != count:
         raise MappingError(f"{r.scales.size} scales, {count} are needed", "R105")
@@ -171,8 +173,8 @@ def lower_reduce(w: IntegerWriting) -> Written:
 
 
 def lift_batch_norm(r: IntegerReading) -> Value:
-    """The stored input times the weights of its channel, which BiasAdd does without; the input's
-    zero point is in the biases. All in floats of 32 bits, as the executor has it.
+    """Multiply the quantized input by the weights of its channel, which BiasAdd omits; the input's
+    zero point is in the biases. All in 32-bit floats, as in the executor.
     """
     if "scale1" in r.layer.blobs:
         raise MappingError("in which floats are biases added to activations per channel?")

@@ -51,7 +51,7 @@ PARTS = (6418977.0, 25675908.0, 102703631.0)
 
 
 def _single(x: Value) -> Value:
-    """Rounded to what a 32-bit float holds."""
+    """Round to 32-bit floats."""
     return double(single(x))
 
 
@@ -83,7 +83,7 @@ class Along:
 
 @dataclass
 class Crossings:
-    """Where the samples of both axes of `count` regions cross: [R, rows * columns, ...]."""
+    """The crossings of the samples of both axes of `count` regions: [R, rows * columns, ...]."""
 
     b: Builder
     rows: Along
@@ -139,8 +139,8 @@ class Crossings:
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis of the cells: 0 down, 1 across. `samples`: of a cell, not above 0 where the region
-    decides; `size`: of the image; `bits` behind the point of places.
+    """One axis of the cells: 0 vertical, 1 horizontal. `samples`: of a cell, not above 0 if the
+    region determines it; `size`: of the image; `bits`: fractional bits of coordinates.
     """
 
     index: int
@@ -164,7 +164,7 @@ class Axis:
         return found if self.half else b.Max(found, 2.0**self.bits)
 
     def counted(self, b: Builder, length: Value, longest: float) -> tuple[Value, int]:
-        """How many samples the cells of each region have [R, 1], and the most."""
+        """Return how many samples the cells of each region have [R, 1], and the most."""
         if not self.decided:
             return b.const(np.full((1, 1), float(self.samples))), self.samples
         cell = float(self.cells << self.bits)
@@ -172,7 +172,9 @@ class Axis:
         return number, max(1, math.ceil(longest / cell))
 
     def places(self, b: Builder, first: Value, step: Value, between: Value, most: int) -> Value:
-        """[R, cells * most]: half a distance `between` behind the start of each cell, and so on."""
+        """Return [R, cells * most]: the coordinates of samples, at odd multiples of `between` from
+        the start of each cell.
+        """
         i, k = arange(self.cells, dtype=np.float64), arange(most, dtype=np.float64) * 2 + 1
         start = step[:, None] * i + first[:, None]
         at = b.Unsqueeze(start, [2]) + b.Unsqueeze(between, [1, 2]) * k
@@ -183,10 +185,11 @@ class Axis:
 
 
 def lift_roi_align(r: IntegerReading) -> Value:
-    """Means, or the largest, of samples of each cell; between pixels by shares that are cut off.
+    """Means, or maxima, of the samples of each cell; interpolation weights between pixels are
+    truncated.
 
-    A region that ends before it starts, or behind the image, gives 0; what lies before the first
-    pixel is taken from the other end of the image, as the executor indexes it.
+    A region that ends before it starts, or after the image, gives 0; samples before the first pixel
+    are taken from the other end of the image, as the executor indexes it.
     """
     b, samples, bits = r.b, r.attr("sample", list), r.bit_count("spatial_shift_value", least=0)
     of_length(2, sample=samples)
@@ -223,7 +226,9 @@ def lift_roi_align(r: IntegerReading) -> Value:
 
 
 def _pair(r: IntegerReading, key: str, count: int, index: int) -> tuple[float, int]:
-    """One of `count` multipliers and shifts; `key` has a place for "scale" and "shift"."""
+    """Return one of `count` multipliers and shifts; `key` has a placeholder for "scale" and
+    "shift".
+    """
     keys = [key.format(part) for part in ("scale", "shift")]
     scale, shift = (r.number_list(k, count)[index] for k in keys)
     return scale, bits_of(shift, keys[1])
@@ -236,7 +241,7 @@ def _ends(r: IntegerReading, rois: Value, axis: Axis, by: float) -> list[Value]:
 
 
 def _fixed(r: IntegerReading, rois: Value, axis: Axis) -> tuple[list[Value], Along]:
-    """Start and end of regions, and as many samples as the layer says."""
+    """Return start and end of regions, and the number of samples that the layer declares."""
     b, by, bits = r.b, r.number_list("spatial_scale_value", 2)[axis.index], axis.bits
     ends = [e * by - axis.offset for e in _ends(r, rois, axis, float(r.scales[1]))]
     cell, cell_bits = _pair(r, "bin_{}_value", 2, axis.index)
@@ -252,8 +257,8 @@ def _fixed(r: IntegerReading, rois: Value, axis: Axis) -> tuple[list[Value], Alo
 
 
 def _decided(r: IntegerReading, rois: Value, axis: Axis) -> tuple[list[Value], Along]:
-    """The same where the region decides, along one axis at least: places are quotients, whose
-    rests become the weights.
+    """The same where the region determines the number of samples, along one axis at least:
+    coordinates are quotients, whose remainders become the weights.
     """
     b, bits, cells = r.b, axis.bits, axis.cells
     by = r.number_list("spatial_scale_value", 2)[axis.index] * float(r.scales[1])
@@ -284,8 +289,8 @@ def _decided(r: IntegerReading, rois: Value, axis: Axis) -> tuple[list[Value], A
 def _neighbours(
     b: Builder, axis: Axis, most: int, count: Value, place: tuple[Value, Value, Value | float]
 ) -> Along:
-    """Samples at a pixel, a share behind it, and what a whole share is. The last pixel has no next
-    one.
+    """Return the samples at a pixel, with the weight of the next one and the sum of both weights.
+    The last pixel has no next one.
     """
     low, share, whole = place
     last = float(axis.size - 1)
@@ -311,7 +316,7 @@ def lift_pyramid(r: IntegerReading) -> Value:
         area = area - floor(area * 2.0**-31) * 2.0**31
         pieces = [_from_edges(r, boxes, m) for m in maps]
         return r.stored(bounded(of_level(b, area, PARTS, pieces), *r.limits()))
-    # areas and levels have 32 bits in the executor, whatever the bits of the boxes
+    # areas and levels have 32 bits in the executor, for any size of the boxes
     first, second, third = ((v + 2**31) % 2**32 - 2.0**31 for v in r.number_list("levels", 3))
     masks = [(area >= first) & (area < second), (area >= second) & (area < third), area >= third]
     pieces = [_means(r, boxes, m, level) for level, m in enumerate(maps)]
@@ -352,8 +357,8 @@ def _means(r: IntegerReading, boxes: Value, features: Value, level: int) -> Valu
 
 
 def _of_box(r: IntegerReading, boxes: Value, axis: Axis, by: float) -> tuple[Along, Value]:
-    """Samples of boxes along one axis, and their lengths; what lies a pixel outside of the image is
-    not known.
+    """Return the samples of boxes along one axis, and the lengths of the boxes; samples more than a
+    pixel outside of the image are not known.
     """
     b, bits = r.b, axis.bits
     ends = [rescale(boxes[..., axis.index + 2 * e], by, 0, UINT16) - axis.offset for e in (0, 1)]

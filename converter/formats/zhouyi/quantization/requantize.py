@@ -1,6 +1,6 @@
 """Requantization: from the scale of an accumulator to that of the result.
 
-Integer layers hold the factor as multiplier * 2 ** -shift. The vendor's quantiser writes
+Integer layers hold the factor as multiplier * 2 ** -shift. The vendor's quantizer writes
 multipliers of 15 bits and shifts up to 31, which its hardware takes; its executor takes more. When
 a layer is read, its integers are carried by floats, as that executor carries them.
 """
@@ -42,7 +42,9 @@ MOST_BITS = 127
 
 
 def approximate(factors: Any, bits: int) -> tuple[Array, Array]:
-    """Multipliers of `bits` bits and shifts of positive factors; what is 1 becomes 1 * 2 ** 0."""
+    """Return multipliers of `bits` bits and shifts of positive factors; a factor of 1 is 1 * 2 **
+    0.
+    """
     multipliers, shifts = _fitted(np.asarray(factors, np.float64), bits)
     one = multipliers == 2.0**shifts
     return np.where(one, 1, multipliers), np.where(one, 0, shifts)
@@ -95,9 +97,10 @@ def channel_constants(factors: Array, bits: int) -> dict[str, Array]:
 
 
 def numbers(layer: Layer, name: str, default: float) -> Array:
-    """`NAME_value` or the constant NAME: one number, or one per channel; shifts are as in bits_of.
+    """Return `NAME_value` or the constant NAME: one number, or one per channel; shifts are as in
+    bits_of.
 
-    MappingError R110 for what is no such number.
+    Raises MappingError R110 for an invalid number.
     """
     found = stated(layer, name, f"{name}_value", default)
     if name == "shift":
@@ -107,8 +110,8 @@ def numbers(layer: Layer, name: str, default: float) -> Array:
 
 
 def stated(layer: Layer, name: str, key: str, default: float) -> Array:
-    """The constant NAME or what stands under the key, as doubles; MappingError R110 for what is no
-    number.
+    """Return the constant NAME or the value of the key, as doubles; MappingError R110 for anything
+    but numbers.
     """
     given = layer.blobs.get(name, layer.attrs.get(key, default))
     found = held(given, np.float64, name).reshape(-1)
@@ -118,7 +121,7 @@ def stated(layer: Layer, name: str, key: str, default: float) -> Array:
 
 
 def bits_of(value: Any, key: str, least: int = -MOST_BITS) -> int:
-    """By how many bits something is shifted; MappingError R110 for what is no such number."""
+    """Return the number of bits of a shift; MappingError R110 for an invalid one."""
     known = isinstance(value, int | float) and least <= value <= MOST_BITS
     if not known or value != int(value):
         message = f"{key}={str(value)[:200]} is no number of bits from {least} to {MOST_BITS}"
@@ -127,7 +130,7 @@ def bits_of(value: Any, key: str, least: int = -MOST_BITS) -> int:
 
 
 def of_sizes(array: Array, what: str, *sizes: int) -> Array:
-    """The array; MappingError R105 unless it has one of these numbers of elements."""
+    """Return the array; MappingError R105 unless it has one of these numbers of elements."""
     if array.size not in sizes:
         needed = " or ".join(map(str, dict.fromkeys(sizes)))
         raise MappingError(f"{array.size} numbers in {what}, {needed} are needed", "R105")
@@ -135,7 +138,7 @@ def of_sizes(array: Array, what: str, *sizes: int) -> Array:
 
 
 def within(array: Array, low: float, high: float) -> bool:
-    """Whether no element lies outside of a range."""
+    """Return whether no element is outside of a range."""
     return bool(array.min() >= low and array.max() <= high)
 
 
@@ -164,7 +167,7 @@ def int64(x: ir.Value) -> Value:
 
 
 def real(x: ir.Value, zero: int = 0, narrow: bool = False) -> Value:
-    """Stored integers as floats, their zero point added: those of more than 8 bits as doubles,
+    """Quantized values as floats, their zero point added: those of more than 8 bits as doubles,
     since a float holds none of their products.
 
     `narrow`: as floats all the same, for kernels that have no other type.
@@ -211,19 +214,19 @@ def low_32_bits(x: Value) -> Value:
 
 
 def cut(x: Value) -> Value:
-    """Without what lies behind the point."""
+    """Truncate to an integer."""
     return double(int64(x))
 
 
 def reached(x: Value, levels: Array) -> Value:
-    """How many of the levels each element of `x`, doubles, reaches."""
+    """Return how many of the levels each element of `x`, doubles, reaches."""
     b = open_builder()
     over = x[..., None] >= np.asarray(levels, np.float64)
     return b.ReduceSum(double(over), [-1], keepdims=0)
 
 
 def entry(table: Array, at: Value) -> Value:
-    """What stands in a table at whole numbers."""
+    """Return the entries of a table at integer indices."""
     b = open_builder()
     return b.Gather(b.const(table, "table"), int64(at))
 
@@ -238,12 +241,12 @@ def wrapped(y: Value, dtype: ir.DataType) -> Value:
 def accumulated(
     x: Value, weights: Array, most: float, product: Callable[[Value, Array], Value]
 ) -> Value:
-    """product(x, weights), a sum of products for each row of the weights, exact although kernels
-    compute in floats.
+    """Return product(x, weights), a sum of products for each row of the weights, exactly although
+    kernels compute in floats.
 
-    `most`: the largest amount in `x`. Where a sum may pass what a float holds, x is cut into digits
-    that are multiplied one by one, and the weights into bytes, and the parts are put together in
-    doubles.
+    `most`: the largest magnitude in `x`. If a sum may exceed the exact range of a float, x is split
+    into digits that are multiplied one by one, and the weights into bytes, and the parts are added
+    in doubles.
     """
     rows = largest_row(weights)
     if most * rows <= EXACT:

@@ -30,13 +30,13 @@ MODES = set(
         "ASYMMETRIC",
     ]
 )
-RATIOS = frozenset(("ratio_x", "ratio_y"))  # the sizes alone count
+RATIOS = frozenset(("ratio_x", "ratio_y"))  # only the sizes are used
 INTERPOLATION_BITS = 13
-Line = tuple[tuple[Array, Array], tuple[Array, Array]]  # two neighbours, each with its weight
+Line = tuple[tuple[Array, Array], tuple[Array, Array]]  # two neighbors, each with its weight
 
 
 def lift_resize(r: IntegerReading) -> Value:
-    """BILINEAR: the four neighbours of each place, with weights of `interp_shift_value` bits."""
+    """BILINEAR: the four neighbors of each position, with weights of `interp_shift_value` bits."""
     if r.attr("method", enum(words("BILINEAR CUBIC"))) == "CUBIC":
         raise MappingError("is CUBIC cubic, or bilinear as the vendor's executor computes it?")
     b, x, mode = r.b, r.input(0), r.attr("mode", str, "HALF_PIXEL")
@@ -58,7 +58,7 @@ def lift_resize(r: IntegerReading) -> Value:
 
 
 def _smoothed(r: IntegerReading, bits: int) -> Value:
-    """Each place of an axis is a sum of weighted neighbours, `bound_*_min` to `bound_*_max`,
+    """Each result along an axis is a sum of weighted neighbors, `bound_*_min` to `bound_*_max`,
     rounded on the scale of the input: along x first, then along y.
     """
     b, y, shape = r.b, r.whole(), r.shape
@@ -88,7 +88,7 @@ def _check_bounds(low: Array, high: Array, window: int, size: int) -> None:
 
 
 def _places(size: int, count: int, mode: str) -> Line:
-    """For each of `count` places along an axis: the two neighbours, and their weights."""
+    """Return, for each of `count` positions along an axis, the two neighbors and their weights."""
     i = arange(count, dtype=np.float64)
     if mode == "ALIGN_CORNERS":
         at = i * (size - 1) / max(1, count - 1)
@@ -109,12 +109,12 @@ def lower_resize(w: IntegerWriting) -> Written:
 
 
 def lift_space_to_batch(r: IntegerReading) -> Value:
-    """Padded with what stands for 0."""
+    """The padding is the quantized value of 0."""
     return r.requantized(r.as_numbers(r.real()), 1.0)
 
 
 def lift_morphology(r: IntegerReading) -> Value:
-    """Data and weights come to a common scale first."""
+    """Rescale data and weights to a common scale first."""
     first, second = r.operand_scales()
     x = r.real() * first
     weights = np.asarray(r.blob("weights") * second, numpy_type(x))
@@ -122,7 +122,9 @@ def lift_morphology(r: IntegerReading) -> Value:
 
 
 def lift_colours(r: IntegerReading) -> Value:
-    """Coefficients are integers; the executor packs planes as I420 whatever `format` says."""
+    """Coefficients are integers; the executor always packs planes as I420, independent of
+    `format`.
+    """
     given = r.attr("format", str, "I420")
     if given != "I420":
         raise MappingError(f"are planes packed as {given} or, as the executor does, as I420?")

@@ -123,7 +123,7 @@ RULES = [
 ]
 TABLE = {kind: rule for rule in RULES for kind in rule.kinds.split()}
 
-# layers that do the same to stored integers as to numbers: the zero point of the output is that of
+# layers that do the same to quantized values as to numbers: the zero point of the output is that of
 # the input
 _MOVING = """Transpose Reshape Slice Crop Split Tile Gather GatherElements GatherND ReverseSequence
 DepthToSpace SpaceToDepth ChannelShuffle ArgMinMax BatchToSpace BatchToSpaceND Repeat Pad TopK
@@ -132,6 +132,6 @@ _MOVING_METHODS = {"Resize": ("NEAREST",), "Reduce": ("MIN", "MAX")}
 
 
 def keeps_integers(layer: Layer) -> bool:
-    """Whether a layer does to stored integers what it does to numbers."""
+    """Whether a layer has the same effect on quantized values as on real numbers."""
     method = str(layer.attrs.get("method", ""))
     return layer.kind in _MOVING.split() or method in _MOVING_METHODS.get(layer.kind, ())

@@ -28,7 +28,7 @@ from converter.graph.sizes import arange
 from converter.graph.value import Value, stack
 from converter.mapping.codecs import enum
 
-MOST_ELEMENTS = 1 << 26  # of what is looked at for all regions together
+MOST_ELEMENTS = 1 << 26  # elements that are read for all regions together
 
 
 @dataclass
@@ -45,8 +45,9 @@ class Pixels:
         return cls(r.b, r.b.Reshape(x, [batch, int(np.prod(sizes)), channels]), sizes)
 
     def at(self, image: Value | None, places: Sequence[Value], wraps: bool = False) -> Value:
-        """Those at one place [N, P] on each axis, [N, P, C]: the nearest inside, or with `wraps`
-        counted on from the other end. `image` [N, P] where the images are not the rows themselves.
+        """Return the pixels at the coordinates [N, P] of each axis, [N, P, C]: clamped to the
+        image, or with `wraps` as a flat index without clamping. `image` [N, P] if the images are
+        not the rows themselves.
         """
         b, total = self.b, None
         for place, size in zip(places, self.sizes, strict=True):
@@ -73,8 +74,8 @@ def crossed(v: Value, axis: int, full: list[int]) -> Value:
 
 
 def lift_grid_sample(r: IntegerReading) -> Value:
-    """Places with bits behind the point, by a table for grids of 8 bits; between two pixels the
-    share is cut off, first along x, then y, then z.
+    """Coordinates with fractional bits, by a table for 8-bit grids; interpolation weights between
+    two pixels are truncated, first along x, then y, then z.
     """
     b, x, grid = r.b, r.whole(0), r.input(1)
     *shape, axes = r.static(grid)
@@ -128,8 +129,8 @@ def _between(
     bits: list[int],
     fill: float | None,
 ) -> Value:
-    """Between the pixels at `places` (x first) and the next ones; without shares those at the
-    places.
+    """Interpolate between the pixels at `places` (x first) and the next ones; without `shares`
+    return those at `places`.
     """
     b, axis = pixels.b, len(shares) - 1
     if axis < 0:
@@ -150,8 +151,8 @@ def _between(
 
 
 def lift_crop_and_resize(r: IntegerReading) -> Value:
-    """Boxes as stored, without their zero point; steps and shares are cut off, products within a
-    row of pixels to 32 bits.
+    """Boxes are integers, without their zero point; step sizes and interpolation weights are
+    truncated, products within a row of pixels to 32 bits.
     """
     b, x = r.b, r.whole(0)
     boxes, images = r.whole(1), double(b.Reshape(r.input(2), [-1]))
@@ -192,7 +193,7 @@ def lift_crop_and_resize(r: IntegerReading) -> Value:
 
 
 def _line(b: Builder, first: Value, last: Value, count: int, size: int) -> Value:
-    """[B, count]: places along one axis of boxes."""
+    """Return [B, count]: coordinates along one axis of boxes."""
     start = (first * (size - 1))[:, None]
     if count < 2:
         return start

@@ -30,7 +30,7 @@ def _three(r: IntegerReading, key: str) -> list[float]:
 
 
 def lift_sufficient_statistics(r: IntegerReading) -> list[Value]:
-    """Sums of the distance from the shift and of its square, cut off; the square in two halves of
+    """Sums of the distance from the shift and of its square, truncated; the square in two halves of
     16 bits each.
     """
     b, axes = r.b, axes_of(r.layer)
@@ -45,7 +45,7 @@ def lift_sufficient_statistics(r: IntegerReading) -> list[Value]:
     ]
     upper = halves[0] + shifted(halves[1], 16)
     behind = int(r.shifts[1])
-    # the halves together may pass what a double holds, where only the upper one counts
+    # both halves together may exceed the exact range of a double; then only the upper one matters
     whole = upper if behind >= 16 else halves[0] * 65536.0 + halves[1]
     squares = shifted(whole, behind - 16 if behind >= 16 else behind)
     pairs = enumerate((total, squares))

@@ -1,4 +1,4 @@
-"""Look-up tables: what an elementwise operator makes of each stored number."""
+"""Look-up tables: the result of an elementwise operator for each quantized value."""
 
 from __future__ import annotations
 
@@ -69,7 +69,9 @@ def _demand_8_bits(source: QuantParams, what: str) -> None:
 
 
 def _computed(node: ir.Node, numbers: Array) -> Array:
-    """The operator's results, by onnx's reference. MappingError for what that cannot compute."""
+    """Return the operator's results, by onnx's reference implementation. MappingError if it cannot
+    compute them.
+    """
     model, b = new_model("table")
     operands: list[object] = [np.asarray(numbers, np.float32)]
     for value in node.inputs[1:]:
@@ -88,7 +90,7 @@ def _computed(node: ir.Node, numbers: Array) -> Array:
         for extension in pending:
             expand(extension, b.names)
     fold(model)
-    if constant(model.graph.outputs[0]) is None:  # the reference knows Gelu by its function only
+    if constant(model.graph.outputs[0]) is None:  # Gelu only has a reference function
         for node_left in list(model.graph):
             rewritten(node_left, b.names, onnx_function)
         fold(model)

@@ -1,7 +1,7 @@
-"""Stored weights of quantised layers.
+"""Stored weights of quantized layers.
 
 Integers          read: the integers in the file, without zero points
-Weights           read: DequantizeLinear of these integers, or the numbers they stand for
+Weights           read: DequantizeLinear of these integers, or their real numbers
 StoredWeights     written: integers in the format's order, scales and zero points
 """
 
@@ -45,8 +45,8 @@ WINOGRAD = "weights in the Winograd form have no counterpart"
 
 
 def with_zero_points(layer: Layer, name: str, parser: bool = False) -> Array:
-    """The numbers of a constant, one behind the other, with what `NAME_zp` adds to all of them or
-    to each; files of the parser hold ONNX's zero points.
+    """Return the numbers of a constant, flattened, with `NAME_zp` added to all of them or to each;
+    files of the parser have ONNX's zero points.
     """
     array = blob_of(layer, name).reshape(-1).astype(np.float64)
     zeros = of_sizes(zeros_of(layer, name), f"{name}_zp", 1, array.size)
@@ -67,7 +67,7 @@ class StoredWeights:
 
 @dataclass(eq=False)
 class Made:
-    """What a float layer was made from."""
+    """The origin of a float layer."""
 
     node: ir.Node
     stored: StoredWeights | None = None
@@ -97,7 +97,7 @@ class Integers:
 
     @property
     def _channels(self) -> int:
-        """How many rows the weights have, or columns those of a norm."""
+        """Return how many rows the weights have, or columns those of a norm."""
         return int(self.stored.shape[-1 if self.layer.kind in NORMS else 0])
 
     def _check_shape(self) -> None:
@@ -120,7 +120,9 @@ class Integers:
         )
 
     def absorbed(self) -> Array:
-        """What the biases of an integer IR hold for the input's zero point."""
+        """Return the part of the biases of an integer IR that compensates the input's zero
+        point.
+        """
         rows = -self.source_zero * self.whole().reshape(self.stored.shape[0], -1).sum(axis=1)
         # transposed weights hold the rows of one group only
         return np.tile(rows, blob_of(self.layer, "biases").size // rows.size)
@@ -147,7 +149,7 @@ class Weights(Integers):
         if scales is not None and not parser:
             scales = 1 / scales
         if scales is None or (layer.kind in WEIGHTED and self._has_factor()):
-            computed = self._from_factor(result)  # of few bits, but what the layer computes with
+            computed = self._from_factor(result)  # of few bits, but used by the layer
             scales = computed if scales is None or computed.size == scales.size else scales
         self.scales: Array = np.asarray(scales, np.float32)
         self._check_scales()
@@ -170,7 +172,7 @@ class Weights(Integers):
         return None if value.dtype == object else value.reshape(-1).astype(np.float64)
 
     def _from_factor(self, result: QuantParams | None) -> Array:
-        """The requantisation is input scale * weight scale / output scale."""
+        """The requantization is input scale * weight scale / output scale."""
         if result is None or self.parser:
             raise MappingError("weights_scale is absent", "R110")
         scale, shift = numbers(self.layer, "scale", 1), numbers(self.layer, "shift", 0)

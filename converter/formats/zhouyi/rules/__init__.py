@@ -1,22 +1,22 @@
 """Canonical operators <-> layer types of Zhouyi Compass IR, by family.
 
-All data are channels-last. Layers are read as the vendor's executor computes them; what is
-written is what its tools write.
+All data are channels-last. Layers are read as the vendor's executor computes them, and written as
+its tools write them.
 
-context        what converters see of a layer
+context        the view of a layer that converters have
 fields         fields of this format alone
 elementwise    arithmetic, activations, comparisons
 convolution    convolutions
 pooling        windows without weights
-normalization  normalisation
-reduction      sums, extremes and their places, sorting
+normalization normalization
+reduction      sums, extremes and their indices, sorting
 matmul         matrix products and attention
-shape          data moved, repeated, joined, filled
-indexing       slices, look-ups, scattering
+shape          reshaping, repeating, concatenating, filling
+indexing       slices, gather, scatter
 resize         resampling, cropping
 recurrent      LSTM, GRU, RNN
 detection      boxes
-quantization   stored integers
+quantization quantized values
 control_flow   branches and loops
 """
 

@@ -1,4 +1,4 @@
-"""What rows and custom converters see of a layer of Compass IR, and how values are spelled."""
+"""Views of a layer of Compass IR for rows and custom converters, and the spelling of values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from converter.mapping.node import Layer
 
 
 def single(value: Any) -> float:
-    """The shortest decimal that reads back as the same float32; beyond its range infinity."""
+    """Return the shortest decimal that reads back as the same float32; infinity on overflow."""
     with np.errstate(over="ignore"):
         return float(str(np.float32(np.asarray(value).reshape(()))))
 
@@ -43,7 +43,7 @@ def _elements(value: Any) -> list[Any]:
     return list(value)
 
 
-# the text codec has given every value its type by its look; words come in upper case
+# the text codec has determined the type of every value by its text; words are in upper case
 SPELLING: Mapping[Kind, Codec] = {
     bool: Codec(flag.lift, flag.lower),
     int: Codec(integer_of, int),
@@ -67,7 +67,7 @@ class Reading(context.Reading):
     """A layer of a document; its outputs hold the types and shapes that the file declares."""
 
     def parse(self, key: str, value: Any, kind: Kind | Codec) -> Any:
-        """As Reading; the refusal names what stands under the key and what may stand there."""
+        """As in Reading; the error names the value of the key and the allowed values."""
         codec = codec_of(kind, self.spelling)
         shown = str(value)[:200]
         try:
@@ -83,7 +83,9 @@ class Reading(context.Reading):
         raise MappingError(message, "R110")
 
     def cast(self, value: ir.Value, dtype: ir.DataType) -> Value:
-        """As Reading; what was cast from that type on the way in is taken from before its Cast."""
+        """As in Reading; a value that a Cast produced from that type is taken from before its
+        Cast.
+        """
         node = value.producer()
         if node is not None and node.op_type == "Cast" and node.domain == "":
             source = node.inputs[0]
@@ -97,11 +99,11 @@ class Reading(context.Reading):
         return value if is_index(value.dtype) else self.b.Cast(value, to=ir.DataType.INT32)
 
     def blob(self, name: str) -> Array:
-        """The constant `name` of the layer; MappingError R110 when it is left out."""
+        """The constant `name` of the layer; MappingError R110 when it is omitted."""
         return blob_of(self.layer, name)
 
     def weights(self, name: str, array: Array | None = None) -> ir.Value:
-        """A constant of the layer, or what was made of it, as a value of the graph."""
+        """Return a constant of the layer, or `array` instead, as a value of the graph."""
         return self.b.const(
             self.blob(name) if array is None else array, f"{self.layer.name}.{name}"
         )
@@ -116,7 +118,7 @@ class Reading(context.Reading):
         return axis_of(self.attr("axis", int, default), len(self.shape))
 
     def bias(self) -> ir.Value | None:
-        """`biases` as one axis; None for zeros, which stand for no biases in this format."""
+        """Return `biases` as one axis; None for zeros, which mean no biases in this format."""
         array = self.layer.blobs.get("biases")
         if isinstance(array, ir.Value):
             return array
@@ -139,7 +141,7 @@ class Reading(context.Reading):
         return shape_of(outputs[output]) if output < len(outputs) else None
 
     def declared_size(self, output: int, axis: int = 1) -> int:
-        """A size that only the declared shape of an output tells."""
+        """Return a size that only the declared shape of an output determines."""
         shape = self.declared(output)
         if shape is None or len(shape) <= axis:
             raise MappingError("layer_top_shape must tell the size of the results", "R110")

@@ -14,7 +14,7 @@ from converter.graph.walk import captured
 from converter.mapping.context import Writing, static
 from converter.mapping.rules import custom
 
-MANY = (1 << 31) - 1  # turns of a Loop that only its condition ends
+MANY = (1 << 31) - 1  # iterations of a Loop that only ends by its condition
 
 
 def lower_if(w: Writing) -> None:
@@ -31,8 +31,8 @@ def lower_if(w: Writing) -> None:
 
 
 def lower_loop(w: Writing) -> None:
-    """Values from outside stand behind the states. What turns give are vectors, which are stacked:
-    the executor joins all else along the first axis.
+    """Captured outer values follow the states. The results of iterations are vectors, which are
+    stacked: the executor concatenates anything else along the first axis.
     """
     graph: ir.Graph = w.attr("body")
     states, outside = len(w.node.inputs) - 2, captured(graph)

@@ -24,7 +24,7 @@ from converter.mapping.fields import Always, Attr, Field, Group, Guard, Weight, 
 from converter.mapping.node import Node
 from converter.mapping.rules import Rule, custom, op
 
-# ONNX order of weights -> the order of the .bin; the depth of a 3-D kernel stands behind its width,
+# ONNX order of weights -> the order of the .bin; the depth of a 3-D kernel follows its width,
 # though the data are N D H W C
 CONV_2D, CONV_3D = (0, 2, 3, 1), (0, 3, 4, 2, 1)
 DECONV_2D, DECONV_3D = (1, 2, 3, 0), (1, 3, 4, 2, 0)
@@ -56,7 +56,7 @@ class Biases(Field):
 
 
 def num_output(weights_axis: int, grouped: bool = False) -> Group:
-    """Written for other tools; what counts is the shape of the weights."""
+    """Written for other tools; only the shape of the weights is read."""
 
     def lower(w: Writing) -> dict[str, Any]:
         shape = shape_of(w.node.input(1))
@@ -68,7 +68,7 @@ def num_output(weights_axis: int, grouped: bool = False) -> Group:
 
 
 class DepthwiseWeights(Weight):
-    """Weights [channels * multiplier, y, x, 1]; each channel is a group, whatever `group` says."""
+    """Weights [channels * multiplier, y, x, 1]; each channel is a group, independent of `group`."""
 
     names = ("group",)
     keys = ("group",)
@@ -89,7 +89,7 @@ class DepthwiseWeights(Weight):
 
 
 class TransposedWindow(Window, transposed_window.TransposedWindow):
-    """`output_padding_*` is read; written are pads alone, which cut less off the end."""
+    """`output_padding_*` is read; written as smaller pads at the end."""
 
     names = ("output_padding", *Window.names[:-1], "output_shape")
 
@@ -201,7 +201,7 @@ def lift_data_stride(r: Reading) -> ir.Value:
 
 
 def lift_overlap_add(r: Reading) -> ir.Value:
-    """Frames [..., frames, length], each `frame_step` behind the one before, added up.
+    """Overlap-add of frames [..., frames, length], each `frame_step` after the previous one.
 
     The result is [..., (frames - 1) * step + length].
     """

@@ -105,7 +105,9 @@ class OwnDivisors(Field):
 
 
 def read_kept(r: Reading) -> None:
-    """The places for boxes (the declared output says it), and the most boxes of a class."""
+    """Read the number of boxes (from the declared output), and the largest number of boxes of a
+    class.
+    """
     size = r.declared_size(0)
     r.node.attrs |= {"size": size, "per_class": r.attr("max_output_size", int, size)}
 
@@ -123,7 +125,7 @@ KEPT = Detail(
 
 
 def flatten_scores(r: Reading) -> None:
-    """Scores [N, boxes] of all operands as floats, whatever axes of 1 they have."""
+    """Reshape the scores to [N, boxes], and convert all operands to floats."""
     batch, n = r.static(least=2)[:2]
     scores = r.b.Reshape(r.input(3), [batch, n])
     r.node.inputs = [_as_float(r, v) for v in (*r.operands[:3], scores)]
@@ -243,7 +245,7 @@ POOLED_REGIONS = Detail(
 
 @record
 class PooledShape(Field):
-    """[height, width] of the pieces <-> `pooled_shape`, else the declared output says it."""
+    """[height, width] of the pieces <-> `pooled_shape`, else from the declared output."""
 
     names: tuple[str, ...]
     keys = ("pooled_shape",)
@@ -288,7 +290,7 @@ PYRAMID_PIXELS = tuple(side**2 * 2**-2e-6 for side in (112, 224, 448))
 
 
 def floats(r: Reading, *counts: int) -> list[Value]:
-    """The operands as floats; there must be one of the `counts` of them, where any are given."""
+    """Return the operands as floats; if `counts` are given, their number must be one of them."""
     if counts and len(r.operands) not in counts:
         needed = " or ".join(map(str, counts))
         raise MappingError(f"{len(r.operands)} inputs, {needed} are needed", "R105")
@@ -345,9 +347,8 @@ def at_most(r: Reading, counts: Value, size: int) -> Value:
 
 
 def lift_filter_boxes(r: Reading) -> list[ir.Value]:
-    """Of grouped boxes those above the score threshold and not smaller than min_size (h, w).
-
-    Classes without boxes vanish.
+    """Select grouped boxes above the score threshold and not smaller than min_size (h, w). Classes
+    without boxes are removed.
     """
     b, (boxes, scores, counts, labels, number) = r.b, floats(r, 5)
     n, classes = r.static(scores, axes=2)[1], r.static(counts, axes=2)[1]
@@ -367,9 +368,8 @@ def lift_filter_boxes(r: Reading) -> list[ir.Value]:
 
 
 def lift_post_nms(r: Reading) -> list[ir.Value]:
-    """The first `proposal_cnt` boxes that a suppression kept.
-
-    They come in pixels, and as parts of the longer side of the image.
+    """Return the first `proposal_cnt` boxes of a suppression, in pixels, and relative to the longer
+    side of the image.
     """
     b, (boxes, keep, counts) = r.b, floats(r, 3)
     (batch, n, _), most = r.static(boxes, axes=3), r.count("proposal_cnt")
@@ -405,8 +405,8 @@ def lift_proposal(r: Reading) -> list[ir.Value]:
 
 
 def chosen_proposals(r: Reading, scores: Value, boxes: Value, mask: Value) -> list[Value]:
-    """The results of a Proposal: of scores [B, P] and boxes [B, P, 4] those where the mask is true,
-    how many these are, in the first of as many places as are declared, and the number of classes.
+    """Return the results of a Proposal: the elements of scores [B, P] and boxes [B, P, 4] where the
+    mask is true, padded to the declared size, their count, and the number of classes.
     """
     b = r.b
     places, real = front(b, mask, r.declared_size(0))
@@ -419,8 +419,8 @@ def chosen_proposals(r: Reading, scores: Value, boxes: Value, mask: Value) -> li
 def _moved_edges(
     b: Builder, deltas: Value, axis: int, centre: Array, side: Array, limit: float
 ) -> list[Value]:
-    """Both edges [B, P] of anchors [P] along one axis, moved by column `axis` of deltas [B, P, 4]
-    and grown by the second behind it, within 0 and `limit`.
+    """Return both edges [B, P] of anchors [P] along one axis, moved by column `axis` of deltas [B,
+    P, 4] and grown by column `axis` + 2, within 0 and `limit`.
     """
     move, grow = (deltas[..., axis + k] for k in (0, 2))
     middle, half = move * side + centre, b.Exp(grow) * side / 2.0
@@ -433,7 +433,7 @@ def _corners(edges: list[list[Value]]) -> Value:
 
 
 def lift_generated_proposals(r: Reading) -> list[ir.Value]:
-    """The best boxes of an image, larger than min_size, without a better neighbour.
+    """The best boxes of an image, larger than min_size, without a better neighbor.
 
     Scores [B, H, W, A], deltas dx, dy, dw, dh [B, H, W, 4 * A] and an image's size, which the
     executor does not read -> scores [B, N], boxes x1, y1, x2, y2 [B, N, 4] with their last pixels
@@ -468,11 +468,11 @@ def lift_generated_proposals(r: Reading) -> list[ir.Value]:
 
 
 def _spread_anchors(anchors: Array, grid: Sequence[int]) -> Array:
-    """Widths, heights and centres x, y [P, 4] of the anchors of all cells of a grid (H, W, A).
+    """Widths, heights and centers x, y [P, 4] of the anchors of all cells of a grid (H, W, A).
 
     Anchors are those of all cells already, or x1, y1, x2, y2 [A, 4] in the first cell. Then the
-    executor goes over the cells with the width outside and takes it for y: in a grid that is not
-    square the deltas do not stand at their cells.
+    executor traverses the cells with the width as the outer loop and treats it as y: in a grid that
+    is not square the deltas are not at their cells.
     """
     height, width, count = grid
     if len(anchors) == height * width * count:
@@ -509,7 +509,9 @@ def lift_pyramid(r: Reading) -> ir.Value:
 
 
 def four_maps(r: Reading, values: list[Value]) -> list[Value]:
-    """Boxes and four feature maps of the first image; the executor looks at no other."""
+    """Return boxes and the four feature maps of the first image; the executor ignores all
+    others.
+    """
     if len(values) != 5:
         raise MappingError(f"{len(values) - 1} feature maps: four are needed", "R110")
     boxes, *maps = values
@@ -518,8 +520,8 @@ def four_maps(r: Reading, values: list[Value]) -> list[Value]:
 
 
 def of_level(b: Builder, area: Value, levels: Sequence[float], pieces: list[Value]) -> Value:
-    """Of pieces [R, ...] for each of four feature maps the one that suits the area [R] of a region;
-    what has exactly the area of a level is in the last.
+    """Select, from pieces [R, ...] for each of four feature maps, the one for the area [R] of a
+    region; an area that equals a limit selects the last.
     """
     least, middle, most = levels
     masks = [area < least, (area > least) & (area < middle), (area > middle) & (area < most)]
@@ -570,8 +572,8 @@ def _mean_pieces(r: Reading, boxes: Value, maps: list[Value]) -> list[Value]:
 def _unequal(
     r: Reading, boxes: Value, features: Value, size: list[int], samples: list[int]
 ) -> Value:
-    """Means of other numbers of samples down than across; what lies more than a pixel outside of
-    the image counts as 0.
+    """Means of unequal numbers of samples vertically and horizontally; samples more than a pixel
+    outside of the image count as 0.
     """
     b, count = r.b, r.static(boxes)[0]
     _, *sides, channels = r.static(features)
@@ -594,8 +596,8 @@ def _unequal(
 
 
 def _at_lines(r: Reading, features: Value, lines: list[Value], size: list[int]) -> Value:
-    """What lies between the pixels of a feature map [1, H, W, C] where rows [R, h] and columns
-    [R, w] cross: [R, C, h, w].
+    """Interpolate a feature map [1, H, W, C] at the crossings of rows [R, h] and columns [R, w]:
+    [R, C, h, w].
     """
     b, count = r.b, r.static(lines[0])[0]
     _, *sides, channels = r.static(features)
@@ -603,7 +605,7 @@ def _at_lines(r: Reading, features: Value, lines: list[Value], size: list[int]) 
     for axis, place in enumerate(lines):
         line = b.Unsqueeze(place * (2.0 / max(sides[axis] - 1, 1)) - 1.0, [2 - axis])
         spread.append(b.Expand(line, [count, *size]))
-    # x comes first; the pieces lie one below the other in one image
+    # x comes first; the pieces are concatenated vertically in one image
     grid = b.Reshape(stack(reversed(spread)), [1, count * size[0], size[1], 2])
     image = b.Transpose(features, perm=[0, 3, 1, 2])
     found = b.GridSample(image, grid, align_corners=1, padding_mode="border")

@@ -1,4 +1,4 @@
-"""Element-wise layers: one operand, two operands, activations, truth values, casts."""
+"""Element-wise layers: one operand, two operands, activations, booleans, casts."""
 
 from __future__ import annotations
 
@@ -332,8 +332,8 @@ def _kept(w: Writing) -> tuple[ir.DataType, ir.DataType]:
 class Conversion(Field):
     """`to` <-> `to_dtype` and `clip_mode`.
 
-    SATURATION (meant when left out) clamps to the range of the type, TRUNCATION keeps the low bits;
-    both drop a fraction. What is written never clamps, as ONNX does not.
+    SATURATION (the default) clamps to the range of the type, TRUNCATION keeps the low bits; both
+    drop a fraction. Written layers never clamp, as ONNX does not.
     """
 
     names = ("to", "saturate")
@@ -380,7 +380,7 @@ def clamped(r: Reading, x: Value, dtype: ir.DataType) -> Value:
 
 
 def to_truth(w: Writing) -> None:
-    """What is not 0."""
+    """True for every value other than 0."""
     x, shape = w.input(0), w.static()
     demand_small(*shape)
     assert x.dtype is not None
@@ -388,7 +388,7 @@ def to_truth(w: Writing) -> None:
 
 
 def lower_cast(w: Writing) -> None:
-    """Between two types that the format keeps as one: nothing."""
+    """A cast between two types that the format does not distinguish is the identity."""
     if w.out.dtype == T.BOOL != w.input(0).dtype or len(set(_kept(w))) > 1:
         raise not_meant("the types are not kept as one")
     lower_same(w)

@@ -45,7 +45,9 @@ def words(names: str) -> dict[str, str]:
 
 
 def method(value: str, absent: bool = False) -> Fixed:
-    """The method tells a layer from others of its type; with `absent` it is also meant without."""
+    """The method distinguishes a layer from others of its type; with `absent` it is also the
+    default.
+    """
     return Fixed("method", value, absent)
 
 
@@ -99,7 +101,7 @@ FOUR_AXES = Guard("only 4-D data have a counterpart", lambda w: w.rank() == 4)
 
 
 def truth(*positions: int) -> InputType:
-    """Truth values, which the format keeps as uint8."""
+    """Booleans, which the format keeps as uint8."""
     return InputType(positions, T.BOOL)
 
 
@@ -125,7 +127,7 @@ CAST_TO_DECLARED = Detail(read=cast_to_declared)
 class DeclaredSize(Field):
     """An attribute of the operator that is axis `axis` of the declared shape of output `output`.
 
-    `key` repeats it; where it is `given`, it comes first.
+    `key` repeats it; if it is `given`, the key takes precedence.
     """
 
     name: str
@@ -151,7 +153,7 @@ class DeclaredSize(Field):
 
 
 def constant_of(w: Writing, index: int, what: str) -> Any:
-    """The array of a constant input; refused where it is computed or left out."""
+    """The array of a constant input; refused where it is computed or omitted."""
     array = constant(w.optional(index))
     if array is None:
         raise MappingError(f"{what} must be constant: the target stores {what} with the layer")
@@ -177,7 +179,7 @@ class Window(window.Window):
     """kernel_*, stride_*, pad_*, dilation_*, over `rank` axes.
 
     `shape`: the operator has the attribute kernel_shape. All keys are written. A window without
-    pads is refused: section 4.3 leaves open what is meant then, and the vendor's reader fails.
+    pads is refused: section 4.3 does not define its meaning, and the vendor's reader fails.
     """
 
     names: tuple[str, ...] = (

@@ -36,10 +36,10 @@ T = ir.DataType
 
 
 def read_batched_axis(r: Reading) -> None:
-    """One axis behind the batch axes, for each batch its own indices.
+    """One axis after the batch axes, with separate indices for each batch.
 
-    The axis comes first behind the batch axes, GatherND does the rest, and what stood between goes
-    back to its place.
+    The axis is moved directly after the batch axes for GatherND, and the axes between are moved
+    back.
     """
     b, x, indices = r.b, r.input(0), r.indices(1)
     rank, batch = len(r.static(x)), r.attr("batch_dims", int)
@@ -56,7 +56,7 @@ def read_batched_axis(r: Reading) -> None:
 
 
 def write_batched_axis(w: Writing) -> None:
-    """Only as many batch axes as there are axes in front of the one of the indices."""
+    """Only supports as many batch axes as there are axes before the one of the indices."""
     indices = w.input(1)
     w.layer.inputs[1] = w.emit("Reshape", indices, shape=static(indices)[:-1], dtype=indices.dtype)
     batch = int(w.attr("batch_dims"))
@@ -81,8 +81,8 @@ def _is_batched(r: Reading) -> bool:
 class Classes(Field):
     """Depth and values, off and on: constant inputs <-> keys. A Where of an Equal when reading.
 
-    An index out of range, a negative one too, is off everywhere; in ONNX those below zero count
-    from behind.
+    An index out of range, a negative one too, is off everywhere; in ONNX negative indices count
+    from the end.
     """
 
     folds = True
@@ -154,7 +154,7 @@ NO_NORM = Detail(read=read_no_norm, write=write_no_norm, keys=("max_norm",))
 
 
 def count_positions(r: Reading) -> None:
-    """The places that are not 0, and as a second result how many there are."""
+    """Return the indices of nonzero elements, and their count as a second result."""
 
     def both(results: list[ir.Value]) -> list[ir.Value]:
         count = r.b.Shape(results[0])[1:2]
@@ -168,7 +168,7 @@ def count_positions(r: Reading) -> None:
 
 
 def lift_slot_update(r: Reading) -> ir.Value:
-    """x[B, views, L, D]: the rows of each view are added at the places that its indices name."""
+    """x[B, views, L, D]: the rows of each view are added at its indices."""
     b, x, declared = r.b, r.input(0), r.declared()
     batch, views, _, size = r.static(x, axes=4)
     if declared is None or len(r.layer.inputs) - 1 != views:
@@ -225,7 +225,9 @@ def lift_ctc(r: Reading) -> list[ir.Value]:
 
 
 def lift_unique(r: Reading) -> list[ir.Value]:
-    """Distinct values, where each stands first, the number of each element's value, and counts."""
+    """Return the distinct values, the index of the first occurrence of each, the index of each
+    element's value, and counts.
+    """
     b, x, axis = r.b, r.input(0), r.layer.attrs.get("axis")
     whole = x.dtype is not None and x.dtype.is_integer()
     wide = b.Cast(x, to=T.INT64) if whole else x

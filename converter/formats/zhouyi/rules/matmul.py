@@ -30,7 +30,7 @@ def weights_of(w: Writing) -> LazyTensor | None:
 
 
 class FullWeights(Field):
-    """Weights [in, out] and what is added <-> weights [out, in] and biases.
+    """Weights [in, out] and the addend <-> weights [out, in] and biases.
 
     The factors of a Gemm are folded in.
     """
@@ -97,7 +97,7 @@ def _two_axes(r: Reading) -> bool:
 
 
 def multiply_product(r: Reading) -> None:
-    """`fused_multiplier`: a factor behind the product; never written."""
+    """`fused_multiplier`: a factor after the product; never written."""
     factor = r.attr("fused_multiplier", float, 1.0)
     if factor != 1.0:
         r.then(lambda y: [y[0] * factor])
@@ -105,7 +105,7 @@ def multiply_product(r: Reading) -> None:
 
 @record
 class ZeroPoint(Field):
-    """A zero point: a constant <-> a key, 0 when left out; of the type of input `operand`."""
+    """A zero point: a constant <-> a key, 0 when omitted; of the type of input `operand`."""
 
     index: int
     key: str

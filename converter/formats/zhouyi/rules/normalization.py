@@ -1,4 +1,4 @@
-"""Normalisation: folded batch statistics, statistics over any axes, moments, softmax."""
+"""Normalization: folded batch statistics, statistics over any axes, moments, softmax."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NO_STATISTICS = Guard(
 class FoldedStatistics(Field):
     """Scale, shift, mean and variance, folded into weights and biases along `axis`.
 
-    The epsilon that is read says nothing any more. Along other axes than the second and the last of
+    The epsilon that is read has no further effect. Along other axes than the second and the last of
     an image the layer is read as a product and a sum.
     """
 
@@ -73,7 +73,7 @@ class FoldedStatistics(Field):
         parts = [constant_of(w, i, "the statistics") for i in range(1, 5)]
         scale, shift, mean, variance = (np.asarray(v, np.float64) for v in parts)
         epsilon, rank, dtype = float(w.attr("epsilon")), len(w.static()), parts[0].dtype
-        # a variance below 0 gives what the operator gives
+        # a variance below 0 gives the same result as the operator
         with np.errstate(divide="ignore", invalid="ignore"):
             weights = scale / np.sqrt(variance + epsilon)
         w.layer.blobs["weights"] = weights.astype(dtype)
@@ -164,7 +164,9 @@ def by_length(r: Reading) -> None:
 
 
 def within_channel(r: Reading) -> None:
-    """By the mean of the squares of size * size neighbours of the same channel that there are."""
+    """Normalize by the mean of the squares of size * size neighbors of the same channel, as far as
+    they exist.
+    """
     x, size, b = r.input(0), r.count("size"), r.b
     if size % 2 == 0:
         raise MappingError("an even number of neighbours within a channel has no centre")
@@ -183,8 +185,8 @@ def odd_neighbours(w: Writing) -> bool:
 
 
 def turned(r: Reading, x: Value) -> Value:
-    """The channels in the other order, in front of the operator and behind it: of an even number of
-    neighbours one more stands in front of a channel, in ONNX behind it.
+    """Reverse the channels before the operator and after it: of an even number of neighbors the
+    additional one is before a channel, in ONNX after it.
     """
     if r.attr("size", int) % 2:
         return x
@@ -207,7 +209,7 @@ def mean_and_variance(r: Reading) -> None:
 
 
 def lift_normalized_moments(r: Reading) -> list[ir.Value]:
-    """From sums of x - shift and of its square to mean and variance."""
+    """Convert sums of x - shift and of its square to mean and variance."""
     total, squares, shift = (r.input(i) for i in range(3))
     count = r.attr("counts", float)
     mean, square = total / count, squares / count

@@ -26,7 +26,7 @@ from converter.mapping.rules import Rule, custom, op
 
 
 def overhang(layer: Layer, size: list[int], attrs: dict[str, list[int]]) -> list[int]:
-    """How far the last windows reach over the padded data, for each spatial axis.
+    """Return how far the last windows reach over the padded data, for each spatial axis.
 
     The declared output decides, as in the vendor's reader; else `ceil_mode`.
     """
@@ -51,9 +51,10 @@ def overhang(layer: Layer, size: list[int], attrs: dict[str, list[int]]) -> list
 
 
 class Rounding(Field):
-    """`ceil_mode`, which is read where the last windows reach over the end, and written as false.
+    """`ceil_mode`, which is read where the last windows extend beyond the end, and written as
+    false.
 
-    An average that counts its padding divides by the whole window there: a Pad in front instead.
+    An average that counts its padding divides by the whole window there: a Pad before it instead.
     """
 
     names = ("ceil_mode",)
@@ -96,7 +97,7 @@ def pooling(kind: str, rank: int) -> list[Rule]:
             Only("p", p),
             UNCOUNTED,
             given=shape,
-            lift_only=rank > 2,  # the vendor's executor pools volumes by AVG and MAX alone
+            lift_only=rank > 2,  # the vendor's executor pools volumes by AVG and MAX only
         )
         for p in (1, 2)
     )
@@ -175,7 +176,7 @@ def lift_unpool(r: Reading) -> ir.Value:
     return b.Reshape(b.ScatterElements(zeros, flat, values, axis=0), shape)
 
 
-MOST_BINS = 1024  # along an axis that has fewer places: each bin is an operator
+MOST_BINS = 1024  # along an axis that has fewer elements: each bin is an operator
 
 
 def lift_adaptive(r: Reading) -> ir.Value:
@@ -193,8 +194,9 @@ def lift_adaptive(r: Reading) -> ir.Value:
 
 
 def random_borders(r: Reading, axis: int) -> Array:
-    """Where the windows of FractionalPool begin along an axis, and the end of the last: integers
-    drawn by the Mersenne Twister with the layer's seed, as the vendor's executor draws them.
+    """Return the begin of each window of FractionalPool along an axis, and the end of the last:
+    integers drawn by the Mersenne Twister with the layer's seed, as the vendor's executor draws
+    them.
 
     `pseudo`: all from one number; else windows of two sizes, shuffled as by C++'s std::shuffle.
     """
@@ -217,7 +219,7 @@ def random_borders(r: Reading, axis: int) -> Array:
 
 
 def _shuffle(items: list[int], draw: np.random.RandomState) -> None:
-    """Two places of each drawn number; in place."""
+    """Shuffle with two swaps per drawn number; in place."""
 
     def below(count: int) -> int:
         scaling = (2**32 - 1) // count
@@ -241,8 +243,8 @@ def _shuffle(items: list[int], draw: np.random.RandomState) -> None:
 
 
 def fractional_windows(r: Reading, x: Value, reduce: str) -> tuple[Value, list[Array], Array]:
-    """What `reduce` makes of each window of x[N, H, W, C]; borders of rows and columns; areas
-    [1, H, W, 1].
+    """Apply the operator `reduce` to each window of x[N, H, W, C]; return the result, the borders
+    of rows and columns, and the areas [1, H, W, 1].
     """
     b, borders, lengths = r.b, [random_borders(r, axis) for axis in (1, 2)], []
     for axis, found in ((1, borders[0]), (2, borders[1])):

@@ -1,4 +1,4 @@
-"""Stored integers: scales and zero points in constants of the layer, products of integers."""
+"""Quantized values: scales and zero points in constants of the layer, products of integers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from converter.mapping.rules import custom, op
 
 
 def add_biases(r: Reading) -> None:
-    """`biases`, which are sums of 32 bits, behind the product."""
+    """Add `biases`, which are 32-bit sums, after the product."""
     array = r.layer.blobs.get("biases")
     if array is not None and np.asarray(array).any():
         bias = r.b.const(np.asarray(array).reshape(-1).astype(np.int32))
@@ -24,7 +24,7 @@ def add_biases(r: Reading) -> None:
 
 
 def lift_quantize(r: Reading) -> ir.Value:
-    """In ONNX's sense: x / scale + zero point, and back."""
+    """Quantize in ONNX's sense: x / scale + zero point, and back."""
     x, kind = r.input(0), r.layer.kind
     scale, zero = (r.blob(f"quantize_{part}") for part in ("scale", "zp"))
     dtype = r.declared_type if kind == "Quantize" else x.dtype
@@ -39,8 +39,8 @@ def lift_quantize(r: Reading) -> ir.Value:
 
 
 def lift_fake_quantize(r: Reading) -> ir.Value:
-    """Rounded to a grid of unsigned integers and back, as the vendor's executor has it: bounds
-    moved so that 0 is on the grid, and zero points of one bit less. All in floats of 32 bits.
+    """Round to a grid of unsigned integers and back, as the vendor's executor does: bounds are
+    shifted so that 0 is on the grid, and zero points have one bit less. All in 32-bit floats.
     """
     b, x = r.b, with_operators(r.input(0))
     low, high = (np.float32(r.attr(k, float)) for k in ("min", "max"))

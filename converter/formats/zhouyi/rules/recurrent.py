@@ -28,10 +28,10 @@ class Cell:
 
     `op`           its canonical operator
     `gates`        positions of ONNX's gates (i o f c; z r h) among those of the format; the same
-                   the other way round
+                   in the other direction
     `activations`  the usual ones
     `results`      all steps and the last states, as `out_sequence` names them
-    `behind`       a GRU that resets behind the recurrent product, with a bias of its own there
+    `behind`       a GRU that resets after the recurrent product, with a separate bias there
     """
 
     op: str
@@ -53,7 +53,7 @@ CELLS = {
     "GRUv3": Cell("GRU", *_GRU),
     "RNN": Cell("RNN", (0,), ("Tanh",), ("H", "Hn")),
 }
-# activations of recurrent layers that the vendor's executor knows; the definition lists more
+# activations of recurrent layers that the vendor's executor supports; the definition lists more
 RUN = ("SIGMOID", "TANH")
 _GATED = "Sigmoid Tanh Relu HardSigmoid Elu Softsign Softplus LeakyRelu ThresholdedRelu"
 FUNCTIONS = {name.upper(): name for name in _GATED.split()}
@@ -168,7 +168,7 @@ def _functions(r: Reading, cell: Cell) -> list[str]:
 def lower_recurrent(w: Writing) -> None:
     """[time, batch, x] of one direction with constant weights.
 
-    Transposes and Reshapes stand around the batch-major layer.
+    Transposes and Reshapes are added around the batch-major layer.
     """
     before = w.node.op == "GRU" and not w.attr("linear_before_reset", 0)
     kind = {"LSTM": "BasicLSTM", "GRU": "GRUv3" if before else "GRUv1"}.get(w.node.op, "RNN")
@@ -199,7 +199,7 @@ def lower_recurrent(w: Writing) -> None:
 
 
 def _checked(w: Writing, cell: Cell) -> list[str]:
-    """The words of the activations; refused is what the layer lacks."""
+    """Return the names of the activations; raise for features that the layer lacks."""
     functions = [f.upper() for f in w.attr("activations", None) or cell.activations]
     if w.attr("direction") not in ("forward", "reverse") or w.attr("layout"):
         raise MappingError("two directions or layout=1 have no counterpart")

@@ -37,10 +37,10 @@ KEPT = Detail(read=read_kept, write=write_kept, names=("keepdims",), keys=("keep
 
 
 def read_best(r: Reading) -> None:
-    """k: a constant input <-> a key. Among equals the first comes first, or the last where
-    `select_index` says so.
+    """k: a constant input <-> a key. Of equal elements the first is selected, or the last by
+    `select_index`.
 
-    The format's own default of `select_index`, last, says nothing about float networks that the
+    The format's own default of `select_index`, last, does not apply to float networks that the
     tools write.
     """
     if r.layer.attrs.get("k") is None:
@@ -70,7 +70,7 @@ def as_truth(r: Reading, y: ir.Value) -> ir.Value:
 
 
 def squares(r: Reading) -> Value:
-    """The squares of what the data differ from their mean."""
+    """Return the squared differences between the data and their mean."""
     d = r.data - r.b.ReduceMean(r.data, r.node.inputs[1])
     return d * d
 

@@ -1,4 +1,4 @@
-"""Resampling and colour: resize, grids, crops."""
+"""Resampling and color: resize, grids, crops."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _FLAGS = ("antialias", "exclude_outside")
 class Target(Field):
     """The size of the result <-> `size` and ratio_z, ratio_y, ratio_x.
 
-    Reading, the size is the declared one; the ratios count where they make that size, as they tell
-    apart what sizes cannot. Writing, scales become ratios and sizes a size.
+    Reading, the size is the declared one; the ratios are used if they give that size, since they
+    are more precise than sizes. Writing, scales become ratios and sizes a size.
     """
 
     inputs = (1, 2, 3)
@@ -105,7 +105,7 @@ class Nearest(Field):
     again, is half_pixel rounded half up.
     """
 
-    folds = True  # it means nothing for other methods
+    folds = True  # it has no effect for other methods
     names = ("nearest_mode",)
     keys = ("nearest_mode",)
 
@@ -133,7 +133,7 @@ class Nearest(Field):
 
 
 class BothWays(Field):
-    """SIMPLE that shrinks one axis and enlarges the other: the first is resampled by itself."""
+    """SIMPLE that shrinks one axis and enlarges the other: the first is resampled separately."""
 
     def lift(self, r: Reading) -> None:
         a, source, size = r.node.attrs, r.shape, Target().size(r)
@@ -182,7 +182,7 @@ def _is_run(w: Writing) -> bool:
 
 
 class GridSize(Field):
-    """[N, C, H, W]: a constant input <-> `size`, else the declared output N, H, W, 2 says it."""
+    """[N, C, H, W]: a constant input <-> `size`, else from the declared output N, H, W, 2."""
 
     inputs = (1,)
     keys = ("size",)
@@ -199,7 +199,7 @@ class GridSize(Field):
 
 
 class Coefficient(Field):
-    """15 numbers, written as they are, with what says that they are one's own."""
+    """15 numbers, written as they are, with the keys that declare them as custom."""
 
     names = ("coefficient", "shift")
     keys = ("coefficient", "coefficient_shift", "bits", "conversion", "shape", "coefficient_dtype")

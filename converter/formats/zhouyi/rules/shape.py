@@ -52,13 +52,13 @@ class NewShape(Field):
 
 
 def keeps_order(shape: Sequence[int], perm: Sequence[int]) -> bool:
-    """Whether only axes of 1 change places: the data stay as they are."""
+    """Whether a permutation only moves axes of size 1, so that the data do not change."""
     moved = [p for p in perm if shape[p] != 1]
     return moved == sorted(moved)
 
 
 def transpose(w: Writing, value: ir.Value, out: ir.Value, perm: Sequence[int]) -> None:
-    """A Transpose in front or behind; a Reshape where that says the same."""
+    """Add a Transpose before or after the operator; a Reshape if that is equivalent."""
     shape = static(value)
     if keeps_order(shape, perm):
         w.put("Reshape", value, outputs=[out], shape=[shape[p] for p in perm])
@@ -70,9 +70,9 @@ def transpose(w: Writing, value: ir.Value, out: ir.Value, perm: Sequence[int]) -
 
 
 def read_bounds(r: Reading) -> None:
-    """Begin, end and stride for every axis; an end below zero counts from behind.
+    """Begin, end and stride for every axis; a negative end counts from the end.
 
-    Beyond both ends bounds are cut off as in ONNX; what is written is explicit.
+    Bounds outside of the axis are clamped as in ONNX; written bounds are explicit.
     """
     begin = r.attr("begin", list)
     bounds = [begin, r.attr("end", list), r.attr("axis", list, list(range(len(begin))))]
@@ -104,7 +104,7 @@ BOUNDS = Detail(
 
 
 def _axes(w: Writing) -> list[int]:
-    """The fourth operand, counted from the front; all axes where it is left out."""
+    """The fourth operand, counted from the front; all axes where it is omitted."""
     rank = w.rank()
     given = range(rank) if w.optional(3) is None else constant_of(w, 3, "the axes")
     return [axis_of(int(a), rank) for a in given]
@@ -117,7 +117,7 @@ def _bounds(start: int, stop: int, step: int, size: int) -> tuple[int, int, int]
 
 
 def pairs_of(r: Reading, key: str) -> list[list[int]]:
-    """A list of pairs, which may also stand one behind the other."""
+    """Return a list of pairs, which may also be flat."""
     found: Any = r.layer.attrs.get(key)
     if found is None:
         raise MappingError(f"required attribute {key!r} is absent", "R110")
@@ -161,8 +161,8 @@ PIECES = Detail(
 
 
 def repeated(r: Reading) -> None:
-    """Fewer repeats than the declared size says are followed by zeros, as in the vendor's executor;
-    without an axis the data are flattened.
+    """Pad fewer repeats than the declared size with zeros, as in the vendor's executor; without an
+    axis the data are flattened.
     """
     b, x, repeats = r.b, r.input(0), constant(r.input(1))
     axis = axis_of(r.node.attrs.setdefault("axis", 0), len(r.static(x)))
@@ -178,20 +178,22 @@ def repeated(r: Reading) -> None:
 
 
 def _followed_by_zeros(r: Reading, x: ir.Value, axis: int) -> None:
-    """As many slices as the declared size says: repeats that are computed, then zeros."""
+    """Return as many slices as the declared size: computed repeats, then zeros."""
     b, count = r.b, r.static(x)[axis]
     number = b.Expand(b.Reshape(r.cast(r.input(1), ir.DataType.INT64), [-1]), [count])
     every = b.const(arange(r.declared_size(0, axis)).reshape(-1, 1))
     behind = b.GreaterOrEqual(every, b.CumSum(number, np.array(0))[None])
     place = b.ReduceSum(b.Cast(behind, to=ir.DataType.INT64), [1], keepdims=0)
-    # the place behind the last element is that of a zero
+    # the index after the last element is that of a zero
     spare = [0] * (2 * len(r.static(x)))
     spare[len(spare) // 2 + axis] = 1
     r.node.inputs = [b.Pad(x, spare), place]
 
 
 def _counts(repeats: Array, count: int) -> Array:
-    """How often each of `count` slices is repeated: constants, one for all or one for each."""
+    """Return the number of times each of `count` slices is repeated: constants, one for all or one
+    for each.
+    """
     given = whole_numbers(repeats, "the repeats")
     at_least(0, repeats=given)
     if len(given) not in (1, count):
@@ -251,7 +253,7 @@ def _run_mode(w: Writing) -> bool:
     return w.attr("mode") in ("constant", "reflect")
 
 
-# the others are read, but the vendor's executor does not know them
+# the others are read, but the vendor's executor does not support them
 RUN_MODES = Guard("the mode is neither constant nor reflect", _run_mode)
 SYMMETRIC = Guard(
     "mode is not SYMMETRIC", lift_if=lambda r: r.layer.attrs.get("mode") == "SYMMETRIC"
@@ -308,7 +310,7 @@ def depth_of_space(r: Reading) -> None:
 
 
 class Crops(Field):
-    """What is cut off the result: a Slice behind when reading, nothing when written."""
+    """Cropping of the result: a Slice after the operator when reading, nothing when written."""
 
     keys = ("crop_top", "crop_left", "crop_bottom", "crop_right")
 
@@ -380,7 +382,7 @@ def filled_with(r: Reading) -> None:
 
 
 def lift_dummy(r: Reading) -> list[ir.Value]:
-    """Nothing happens."""
+    """Pass the data on."""
     return [r.b.Identity(v) for v in r.operands]
 
 

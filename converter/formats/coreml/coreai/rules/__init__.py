@@ -1,4 +1,4 @@
-"""Operations of Core AI and what they mean in the graph, by family."""
+"""Operations of Core AI and their counterparts in the graph, by family."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ PREFIX = "composite:"
 
 
 def layer_norm(r: Reading) -> Value:
-    """Over the last axes, with factor and bias."""
+    """LayerNorm over the last axes, with factor and bias."""
     x, rank = r.input(0), r.rank()
     axes = sorted(a % rank for a in r.attr("axes", list))
     if not axes or axes != list(range(axes[0], rank)):
@@ -43,7 +43,9 @@ def write_composite(
     operands: Mapping[str, ir.Value],
     body: Callable[..., ir.Value],
 ) -> None:
-    """Calls a graph of the operations that `body` makes of operands like these."""
+    """Write a call of a graph with the operations that `body` creates from operands of these
+    types.
+    """
     model, b = new_model(kind)
     low = w.low.inner()
     for name, value in operands.items():
@@ -66,7 +68,7 @@ def write_composite(
 
 
 def write_layer_norm(w: Writing) -> None:
-    """With factor and bias, as Apple's tools write it."""
+    """Write a LayerNorm with factor and bias, as Apple's tools do."""
     x, rank, epsilon = w.data, w.rank(), float(w.attr("epsilon"))
     axis = int(w.attr("axis")) % max(1, rank)
     operands = dict(zip(("input", "gamma", "beta"), map(w.optional, range(3)), strict=True))
@@ -93,8 +95,8 @@ def write_layer_norm(w: Writing) -> None:
 
 
 def write_attention(w: Writing) -> None:
-    """With four axes, as Apple's tools write it. The scale is that of the size; another one is
-    taken to the query.
+    """Write attention with four axes, as Apple's tools do. The scale is the default for the size;
+    any other is multiplied into the query.
     """
     q, k, v = (w.input(i) for i in range(3))
     mask, shapes = w.optional(3), [list(x.shape or ()) for x in (q, k, v)]

@@ -32,18 +32,18 @@ class Block(Protocol):
     """A block that is being read, as rows see it."""
 
     def is_complex(self, value: ir.Value) -> bool:
-        """Whether a value stands for complex numbers."""
+        """Whether a value represents complex numbers."""
 
     def is_seen(self, but: str) -> bool:
-        """Whether other operations than `coreai.{but}` read what is being read."""
+        """Whether operations other than `coreai.{but}` use the results of the current operation."""
 
     def inlined(self, index: int, b: Builder, inputs: Sequence[Any]) -> list[Any]:
         """The results of a block of the operation that is being read."""
 
 
 class Reading(context.Reading):
-    """One operation on its way into the graph; `block` is the block that is being read, None where
-    the operation stands alone.
+    """One operation that is being read; `block` is the block that contains it, None for an
+    operation without a block.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Reading(context.Reading):
         return self._block
 
     def is_complex(self, value: ir.Value | None) -> bool:
-        """Whether a value stands for complex numbers."""
+        """Whether a value represents complex numbers."""
         return self._block is not None and value is not None and self._block.is_complex(value)
 
     def is_seen(self, but: str) -> bool:
@@ -97,7 +97,9 @@ class Writing(context.Writing):
         return super().emit(kind, *operands, dtype=dtype, shape=sizes, **attrs)
 
     def cast(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
-        """A value in another type; a constant is checked, number by number, and stays one."""
+        """Return a value in another type; a constant is checked, number by number, and stays a
+        constant.
+        """
         if value.dtype == dtype:
             return value
         array = constant(value)
@@ -124,7 +126,7 @@ class Writing(context.Writing):
 
 
 def narrowed(array: Any, dtype: ir.DataType) -> Any:
-    """Whole numbers in a smaller type, in which the ends of 64 bits are its own ends."""
+    """Integers in a smaller type, in which the ends of 64 bits are its own ends."""
     ends, own = np.iinfo(np.int64), np.iinfo(dtype.numpy())
     if array.dtype == np.int64 and dtype == INDEX:
         array = np.where(array >= ends.max - 1, own.max, array)

@@ -25,13 +25,13 @@ def condition(r: Reading) -> Sequence[ir.Value]:
 
 
 def _block(r: Reading, index: int) -> Body:
-    """Writes a block of the operation."""
+    """Write a block of the operation."""
     return lambda b, inputs: r.block.inlined(index, b, list(inputs))
 
 
 def loop(r: Reading) -> Sequence[ir.Value]:
-    """Before each iteration the first block says whether there is one, and what the second gets;
-    after the last one that is the result.
+    """Before each iteration the first block computes the condition and the inputs of the second
+    block; after the last iteration these are the result.
     """
     before, after = _block(r, 0), _block(r, 1)
 
@@ -53,7 +53,7 @@ def block_of(w: Writing, graph: Any) -> tuple[CoreLowering, list[ir.Value]]:
 
 
 def fitted(low: CoreLowering, value: ir.Value, like: ir.Value) -> ir.Value:
-    """A value in the type of another one, whose sizes may be less known."""
+    """Return a value in the type of another one, whose sizes may be less specific."""
     made = low.value("result", like.dtype, like.shape)
     low.add("cast", [value], [made])
     return made
@@ -77,8 +77,8 @@ def flag(w: Writing, value: ir.Value) -> ir.Value:
 
 
 def write_loop(w: Writing) -> None:
-    """The number of the iteration and the condition are carried beside the states, and what is
-    collected.
+    """Write a loop that carries the iteration number, the condition and the stacked outputs
+    together with the states.
     """
     body, states = w.attr("body"), list(w.node.inputs[2:])
     count = w.optional(0)
@@ -127,8 +127,8 @@ def write_loop(w: Writing) -> None:
 
 
 class Collected:
-    """What each iteration gives one element of: a line of all elements, which grows, and the sizes
-    of the last one.
+    """An output that gets one element per iteration: a growing vector of all elements, and the
+    sizes of the last one.
     """
 
     def __init__(self, w: Writing, low: CoreLowering, part: ir.Value) -> None:

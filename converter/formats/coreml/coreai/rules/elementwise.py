@@ -183,7 +183,7 @@ def _never_negative(array: Any) -> bool:
 
 
 def not_second(r: Reading) -> None:
-    """Of booleans, greater is true and not false."""
+    """For booleans, x > y is x and not y."""
     r.set_inputs(r.input(0), r.b.Not(r.input(1)))
 
 

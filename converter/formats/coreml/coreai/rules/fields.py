@@ -1,4 +1,4 @@
-"""Fields of the rows: operands that come first, axes that stay, paddings, words of attributes."""
+"""Fields of the rows: leading operands, preserved axes, paddings, enumerations."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ REDUCED = Axes(1, computed=True)
 
 
 def read_kept_axes(r: Reading) -> None:
-    """The operation keeps the axes that it reduces, as axes of one element; they go after it where
-    the operator has none of them.
+    """The operation keeps the reduced axes with size 1; they are removed after it if the operator
+    does not keep them.
     """
     r.set(keepdims=1)
     if r.data.dtype in (D.INT8, D.UINT8, D.INT16, D.UINT16):
@@ -80,7 +80,7 @@ def write_kept_axes(w: Writing) -> None:
 
 
 def drop_computed_axes(w: Writing) -> None:
-    """Lets the operation keep the axes, and reshapes its result after it."""
+    """Let the operation keep the axes, and reshape its result after it."""
     own, shape = w.layer.outputs[0], shape_of(w.out)
     if shape is None:
         raise MappingError("the axes must be constant")
@@ -93,7 +93,7 @@ KEPT = (REDUCED, Detail(read_kept_axes, write_kept_axes, names=("keepdims",)))
 
 
 def drop_axes(w: Writing, axes: list[int]) -> None:
-    """Lets the operation keep these axes, and removes them after it."""
+    """Let the operation keep these axes, and remove them after it."""
     own = w.layer.outputs[0]
     shape = [1 if i in axes else d for i, d in enumerate(w.data.shape or ())]
     kept = w.temporary("kept", own.dtype, shape)
@@ -102,14 +102,14 @@ def drop_axes(w: Writing, axes: list[int]) -> None:
 
 
 def demand_wide(w: Writing) -> None:
-    """Refuses totals of integers of less than 64 bits, which end the runtime when they overflow."""
+    """Refuse totals of integers of less than 64 bits, which end the runtime when they overflow."""
     dtype = w.data.dtype or D.FLOAT
     if dtype.is_integer() and dtype not in (D.INT64, D.UINT64):
         raise MappingError(f"a total of {dtype.name} ends the process of the runtime at overflow")
 
 
 class KeptAxis(Field):
-    """The axis of an ArgMax; positions come as ui32."""
+    """The axis of an ArgMax; its result is ui32."""
 
     names = ("axis", "keepdims", "select_last_index")
 

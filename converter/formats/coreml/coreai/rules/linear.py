@@ -27,7 +27,7 @@ U32 = np.uint32
 
 @record
 class Images(Guard):
-    """Operands of so many axes."""
+    """Operands of a given rank."""
 
     def __init__(self, axes: int) -> None:
         super().__init__(
@@ -68,8 +68,8 @@ def put(w: Writing, first: int, *lines: list[int]) -> None:
 
 
 class TransposedWindow(Window, transposed_window.TransposedWindow):
-    """Strides, padding, dilations and output_padding; elements are left out at both ends of each
-    axis, as many before as after.
+    """Strides, padding, dilations and output_padding; the result is cropped equally at both ends of
+    each axis.
     """
 
     names = (
@@ -111,8 +111,8 @@ def convolution(axes: int) -> list[Rule]:
 
 
 class PoolWindow(Window):
-    """Kernel, strides and dilations, and for a maximum whether windows at the end may be cut off;
-    only windows that lie inside are written.
+    """Kernel, strides and dilations, and for a maximum whether windows at the end may be cropped;
+    only windows inside the image are written.
     """
 
     names = (*Window.names, "count_include_pad", "storage_order")
@@ -134,8 +134,8 @@ class PoolWindow(Window):
         return found
 
     def _rounded_up(self, r: Reading, x: Value, window: Geometry) -> Value:
-        """The image with the elements that windows at the end hang over: nothing is larger than
-        these, and a window of them alone gives them.
+        """Return the image padded for windows beyond the end: the padding is the lowest number, and
+        a window of padding alone gives that number.
         """
         sizes, more = r.static(x), []
         for n, k, s, d in zip(sizes[2:], *window.steps, strict=True):

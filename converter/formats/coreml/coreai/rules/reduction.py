@@ -20,7 +20,7 @@ D = ir.DataType
 
 
 def sort(r: Reading) -> Any:
-    """All elements of an axis in order; NaN last in both directions."""
+    """Sort all elements of an axis; NaN is last in both directions."""
     x, b = r.input(0), r.b
     axis, down = r.ints(1, "dim")[0], bool(r.known(r.input(2), "descending").reshape(()))
     shape = b.Shape(x)
@@ -66,7 +66,7 @@ def TRUE(w: Writing) -> ir.Value:
 
 
 class Running(Field):
-    """The axis of a running total, and whether it begins at the end."""
+    """The axis of a cumulative sum, and whether it starts at the end."""
 
     names = ("reverse", "exclusive")
     inputs = (1,)

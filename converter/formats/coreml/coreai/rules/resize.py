@@ -152,7 +152,7 @@ def _computed(w: Writing, rule: str, factors: Array | None) -> list[ir.Value]:
     made = real(sizes)
 
     def alone(value: ir.Value) -> ir.Value:
-        """Where an axis has one element."""
+        """Return which axes have one element."""
         return w.emit("broadcasting_equal", value, one, dtype=D.BOOL, shape=[rank])
 
     if rule == "align_corners":

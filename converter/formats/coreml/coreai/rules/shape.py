@@ -28,7 +28,7 @@ SMALL = -LARGE - 1
 
 
 def read_sizes(r: Reading) -> None:
-    """The sizes of a Reshape; where all are known, they are written as they are."""
+    """Read the sizes of a Reshape; if all are known, they are written as constants."""
     r.set_inputs(r.input(0), r.whole(1))
     r.set(allowzero=1)
 
@@ -80,7 +80,7 @@ class UnitAxes(Field):
 
 
 def share_known_sizes(w: Writing) -> None:
-    """Operands that agree in all axes but one: what is known of one is known of all."""
+    """Operands agree in all axes but one: sizes that are known of one are known of all."""
     out = known_sizes(w.out) or []
     axis = int(w.attr("axis")) % max(1, len(out))
     for i, value in enumerate(w.layer.inputs):
@@ -124,7 +124,7 @@ PARTS = Detail(read=read_parts, write=write_parts, names=("axis", "num_outputs")
 
 
 def read_spread(r: Reading) -> None:
-    """The shape of an Expand, with which the operand's own sizes broadcast."""
+    """Read the shape of an Expand, with which the operand's shape is broadcast."""
     r.set_inputs(r.input(0), r.whole(1))
 
 
@@ -138,8 +138,8 @@ def write_spread(w: Writing) -> None:
 
 
 def join_sizes(w: Writing, own: ir.Value, wanted: ir.Value) -> ir.Value:
-    """The sizes that are asked for, but of 1 the operand's own. (The runtime's broadcast_shapes
-    makes 1 of 1 and 0.)
+    """Return the requested sizes, with 1 replaced by the operand's size. (The runtime's
+    broadcast_shapes gives 1 for 1 and 0.)
     """
     counts = (w.rank(), *w.static(1))
     rank = max(counts)
@@ -160,7 +160,9 @@ SPREAD = Detail(read=read_spread, write=write_spread, inputs=(1,))
 
 
 def read_repeats(r: Reading) -> None:
-    """How often each axis is repeated; of fewer numbers than axes, the last ones."""
+    """Return the number of times each axis is repeated; of fewer numbers than axes, the last
+    ones.
+    """
     counts, rank = r.whole(1), r.rank()
     missing = rank - r.static(counts)[0]
     if missing > 0:
@@ -291,7 +293,7 @@ def in_dims(r: Reading) -> Value:
 
 
 def broadcast_shapes(r: Reading) -> Value:
-    """What two shapes broadcast to."""
+    """Return the broadcast shape of two shapes."""
     b, both = r.b, [r.whole(0), r.whole(1)]
     rank = max(r.static(v)[0] for v in both)
     one, other = (b.Concat(np.ones(rank - r.static(v)[0], np.int64), v, axis=0) for v in both)
@@ -308,7 +310,7 @@ def fill_shape(w: Writing) -> None:
 
 
 def cast_sizes(w: Writing) -> None:
-    """Sizes as ui32 behind the operation, and as si64 after it."""
+    """Sizes as ui32 after the operation, and as si64 after that."""
     if w.attr("start", 0) or w.attr("end", None) is not None:
         raise MappingError("a part of the shape")
     own = w.layer.outputs[0]
@@ -323,7 +325,7 @@ def read_scalars(r: Reading) -> None:
 
 
 def write_scalars(w: Writing) -> None:
-    """A step of 0 ends the process of the runtime: 1 stands for it."""
+    """A step of 0 crashes the runtime's process: it is replaced by 1."""
     start, stop, step = (
         v if v is None or not v.shape else w.emit("reshape", v, w.numbers([]), shape=[])
         for v in w.layer.inputs

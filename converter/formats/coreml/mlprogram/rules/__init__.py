@@ -1,4 +1,4 @@
-"""Operations of ML Programs and what they mean in the graph, by family."""
+"""Operations of ML Programs and their counterparts in the graph, by family."""
 
 from __future__ import annotations
 

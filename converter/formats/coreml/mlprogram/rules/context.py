@@ -43,7 +43,7 @@ class Block(Protocol):
         """Whether the block is a branch, or the body of a loop."""
 
     def as_value(self, given: Any) -> Any:
-        """What a name stands for as a value of the graph; a state stays a state."""
+        """Return a name's value as a value of the graph; a state stays a state."""
 
     def inlined(self, index: int, b: Builder, inputs: Sequence[Any]) -> list[Any]:
         """The results of a nested block on these inputs."""
@@ -66,13 +66,13 @@ class Reading(context.Reading):
         return name in self.layer.attrs
 
     def given_as(self, name: str) -> Any:
-        """What the one value of a parameter stands for, also text, a list or a state."""
+        """Return the single argument of a parameter, which may be a string, a list or a state."""
         if not self.has(name) or len(self.layer.extra[name]) != 1:
             raise MappingError(f"the input {name!r} is absent", "R105")
         return self.layer.extra[name][0]
 
     def value(self, name: str) -> Value:
-        """A parameter as a value of the graph; MappingError R105 when it is left out."""
+        """A parameter as a value of the graph; MappingError R105 when it is omitted."""
         found = self.values(name)
         if len(found) != 1:
             raise MappingError(f"the input {name!r} has {len(found)} values", "R105")
@@ -84,7 +84,7 @@ class Reading(context.Reading):
         return self.value("x")
 
     def operands(self) -> list[Value]:
-        """The inputs of the operator so far, without those that are left out."""
+        """The inputs of the operator so far, without those that are omitted."""
         return [with_operators(v) for v in self.node.inputs if v is not None]
 
     def whole(self, of: ir.Value | str) -> Value:
@@ -92,11 +92,11 @@ class Reading(context.Reading):
         return self.cast(self.value(of) if isinstance(of, str) else of, ir.DataType.INT64)
 
     def given(self, name: str) -> Value | None:
-        """The same of a parameter that may be left out."""
+        """The same of a parameter that may be omitted."""
         return self.value(name) if self.has(name) else None
 
     def values(self, name: str) -> list[Value]:
-        """All values of a parameter that may have several."""
+        """Return all values of a parameter that may have several."""
         if not self.has(name):
             raise MappingError(f"the input {name!r} is absent", "R105")
         return [with_operators(self.block.as_value(g)) for g in self.layer.extra[name]]
@@ -129,8 +129,8 @@ class Reading(context.Reading):
         return super().attr(key, kind, default)
 
     def bind(self, operands: Sequence[str]) -> None:
-        """Floats are cast to the precision of the first operand, or of the second where that alone
-        is computed.
+        """Cast floats to the precision of the first operand, or of the second if only that is
+        computed.
         """
         if operands[-1].endswith("*"):
             self.node.inputs = [*self.values(operands[-1][:-1])]
@@ -173,12 +173,14 @@ class Writing(context.Writing):
         self.layer.attrs[self.named[index].rstrip("?")] = value
 
     def untransposed(self, index: int) -> ir.Value | None:
-        """The matrix that a Transpose turns for this operator alone to make operand `index`."""
+        """Return the input of the Transpose that computes operand `index` for this operator
+        alone.
+        """
         return before_swap(self.input(index))
 
     def operation(self, kind: str, outputs: Any = None, /, **given: Any) -> None:
-        """One more operation; its results are those of the operator unless `outputs` (values)
-        says.
+        """Append an operation; its results are those of the operator unless `outputs` (values) are
+        given.
         """
         attrs = {k: v for k, v in given.items() if v is not None}
         self.low.add(kind, [], self.node.outputs if outputs is None else outputs, attrs)
@@ -202,7 +204,7 @@ class Writing(context.Writing):
 
     @property
     def real(self) -> Any:
-        """The type of numbers with a fraction beside the first operand."""
+        """The floating-point type that is used together with the first operand."""
         return self.real_of(self.input(0))
 
     def real_of(self, value: ir.Value) -> Any:
@@ -236,7 +238,7 @@ def compressed(value: ir.Value | None) -> bool:
 
 
 def before_swap(value: ir.Value) -> ir.Value | None:
-    """The matrix whose last two axes a Transpose exchanges for one user to make a value."""
+    """Return the input of a Transpose that swaps the last two axes and has a single consumer."""
     node, rank = value.producer(), len(value.shape or ())
     if node is None or node.op_type != "Transpose" or node.domain or only_user(value) is None:
         return None

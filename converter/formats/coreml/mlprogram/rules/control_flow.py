@@ -30,12 +30,12 @@ def read_while(r: Reading) -> Sequence[ir.Value]:
 
 
 def _block(r: Reading, index: int) -> Body:
-    """Writes a block of the operation."""
+    """Write a block of the operation."""
     return lambda b, inputs: [r.block.as_value(v) for v in r.block.inlined(index, b, list(inputs))]
 
 
 def block_of(w: Writing, graph: Any) -> tuple[list[Layer], list[ir.Value]]:
-    """The operations of a graph inside an operator, and its results, which these make."""
+    """Write the operations of a subgraph, and return its results."""
     low = w.low.inner()
     for node in graph:
         low.node(node)
@@ -70,8 +70,8 @@ def flag(w: Writing, value: ir.Value) -> ir.Value:
 
 
 def write_loop(w: Writing) -> None:
-    """The number of the step and the condition are carried beside the states, and what is
-    collected in tensors of the full size.
+    """Write a loop that carries the iteration number and the condition together with the states,
+    and stacks outputs in tensors of the full size.
     """
     body = w.attr("body")
     states, count = w.node.inputs[2:], w.optional(0)
@@ -144,7 +144,7 @@ class Collected:
 def _again(
     w: Writing, formals: Sequence[ir.Value], count: ir.Value | None
 ) -> tuple[list[Layer], list[ir.Value], list[ir.Value]]:
-    """The block that says whether there is one more step, on inputs of its own."""
+    """Write the block that computes the condition of the next iteration, on separate inputs."""
     low = w.low.inner()
     inputs = [low.value(v.name or "state", v.dtype, v.shape) for v in formals]
     result = low.value("more", ir.DataType.BOOL, [])

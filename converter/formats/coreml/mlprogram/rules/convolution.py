@@ -72,7 +72,7 @@ class TransposedWindow(Window, transposed_window.TransposedWindow):
 
 
 def turned(r: Reading, value: ir.Value) -> Value:
-    """The last two axes change places."""
+    """Swap the last two axes."""
     n = r.rank(value)
     return r.transpose(value, [*range(n - 2), n - 1, n - 2])
 
@@ -116,14 +116,14 @@ def _line(x: ir.Value) -> bool:
 
 
 def compact_matrix(value: ir.Value) -> ir.Value | None:
-    """The compressed constant of two axes of which a Transpose makes the value."""
+    """Return the compressed matrix whose Transpose is the value."""
     matrix = before_swap(value)
     known = matrix is not None and matrix.shape is not None and len(matrix.shape) == 2
     return matrix if known and compressed(matrix) else None
 
 
 def write_biased(w: Writing) -> None:
-    """The product of a linear layer and the bias behind it, which are one operation."""
+    """Write a matrix product and the bias after it as a single linear operation."""
     for value, bias in ((w.data, w.optional(1)), (w.input(1), w.optional(0))):
         product, numbers = maker(value, "MatMul"), constant(bias)
         if product is None or numbers is None or only_user(value) is None:
@@ -155,7 +155,7 @@ def computed(value: ir.Value | None) -> bool:
 
 
 def in_one_type(r: Reading) -> None:
-    """Two operands in the type of that which is computed; of whole numbers, in floats."""
+    """Cast two operands to the type of the computed one; integers to floats."""
     x, y = r.operands()
     if x.dtype != y.dtype:
         own = (y if x.const_value is not None else x).dtype or ir.DataType.FLOAT
@@ -164,7 +164,9 @@ def in_one_type(r: Reading) -> None:
 
 
 def attention(r: Reading) -> Value:
-    """softmax(q k^T / sqrt(size) + mask) v; a mask of truth values says what takes part."""
+    """softmax(q k^T / sqrt(size) + mask) v; a boolean mask is true for the elements that take
+    part.
+    """
     b = r.b
     q, k, v = (r.value(n) for n in ("query", "key", "value"))
     size = q.shape[-1] if q.shape else None
@@ -184,7 +186,7 @@ def attention(r: Reading) -> Value:
 
 
 def write_attention(w: Writing) -> None:
-    """The scale is that of the size, another one is taken to the query."""
+    """The scale is the default for the size; any other is multiplied into the query."""
     w.needs(IOS18)
     q, k, v = (w.input(i) for i in range(3))
     shapes, mask = [list(w.static(i)) for i in range(3)], w.optional(3)

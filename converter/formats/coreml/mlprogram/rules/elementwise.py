@@ -57,7 +57,7 @@ WORDS = {D.BOOL: "bool", D.FLOAT16: "fp16", D.FLOAT: "fp32", D.INT32: "int32"}
 
 @record
 class Added(Field):
-    """`epsilon`, which is added in front of the operator, unless nothing changes by it."""
+    """`epsilon`, which is added before the operator, unless it has no effect."""
 
     default: float
     keys = ("epsilon",)
@@ -95,7 +95,7 @@ CHANNELS = Detail(read=read_channels, write=write_channels, keys=("alpha",), inp
 
 
 class To(Parameter):
-    """The word for a type <-> ONNX's number of it."""
+    """The name of a type <-> ONNX's number of it."""
 
     names = ("to", "saturate")
 
@@ -130,7 +130,7 @@ def _wrapped(w: Writing, x: ir.Value, dtype: ir.DataType) -> ir.Value:
 
 
 def read_root(r: Reading) -> None:
-    """A Sqrt in front of the operator, of a sum with `epsilon` or of anything else."""
+    """Insert a Sqrt before the operator, of the sum with `epsilon`."""
     Added(1e-12).lift(r)
     r.data = r.b.Sqrt(r.data)
 
@@ -155,7 +155,9 @@ ROOT = Detail(read=read_root, write=write_root, keys=("epsilon",))
 
 @record
 class Factor(Parameter):
-    """A factor of the operand, or `behind` of the result: one number, or one for each channel."""
+    """A factor of the operand, or with `behind` of the result: one number, or one for each
+    channel.
+    """
 
     behind: bool = False
 
@@ -171,7 +173,7 @@ class Factor(Parameter):
 
 
 class Most(Parameter):
-    """What the result is at most."""
+    """The upper bound of the result."""
 
     def lift(self, r: Reading) -> None:
         most = r.b.like(r.data, r.attr(self.key, float))
@@ -187,7 +189,7 @@ def floor(r: Reading, y: ir.Value) -> ir.Value:
 
 
 def whole_multiple(r: Reading) -> None:
-    """What is taken away for the rest: y times the quotient, rounded down."""
+    """Return the number to subtract for the remainder: y times the quotient, rounded down."""
     x, y = r.operands()
     r.set_input(1, y * r.b.Floor(x / y))
 

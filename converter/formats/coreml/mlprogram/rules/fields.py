@@ -25,7 +25,7 @@ INT32 = ir.DataType.INT32
 IOS16 = 7  # the specification version
 
 
-OPPOSITE = Codec(lambda v: int(not v), lambda v: not v)  # a truth value that says the contrary
+OPPOSITE = Codec(lambda v: int(not v), lambda v: not v)  # a boolean with the opposite meaning
 
 
 def mil(name: str, kind: str, operands: str, *fields: Field, **options: Any) -> Rule:
@@ -43,7 +43,7 @@ def numbers(r: Reading, values: Sequence[int], name: str = "const") -> Value:
 
 
 def listed(r: Reading, key: str, default: Any = None) -> list[int] | None:
-    """A parameter of several whole numbers, a single one included."""
+    """A parameter of several integers, a single one included."""
     if key not in r.layer.attrs:
         return default  # type: ignore[no-any-return]
     array = r.array(key)
@@ -51,7 +51,7 @@ def listed(r: Reading, key: str, default: Any = None) -> list[int] | None:
 
 
 def axes_of(r: Reading, value: ir.Value, key: str = "axes") -> list[int]:
-    """The axes of a parameter, counted from the front; all where it is left out."""
+    """The axes of a parameter, counted from the front; all where it is omitted."""
     rank = r.rank(value)
     found = listed(r, key)
     return from_front(range(rank) if found is None else found, rank)
@@ -71,7 +71,7 @@ def size_of(value: ir.Value, axis: int) -> Any:
 
 @record
 class Parameter(Field):
-    """What one parameter says, whose name the row gives."""
+    """One parameter, whose name the row gives."""
 
     key: str
 
@@ -90,7 +90,7 @@ class Results(Field):
 
 
 class Places(Field):
-    """The result, [places, axes], with its axes exchanged."""
+    """The result, [indices, axes], transposed."""
 
     def lift(self, r: Reading) -> None:
         r.behind(lambda y: r.b.Transpose(y, perm=[1, 0]))
@@ -105,10 +105,10 @@ SCHEMES = {"same": "SAME_UPPER", "same_lower": "SAME_LOWER"}
 
 
 class Window(window.Window):
-    """Strides, dilations and padding, whose amounts stand in pairs for each axis.
+    """Strides, dilations and padding, whose amounts are pairs for each axis.
 
-    `sized`: the kernel's size is a parameter; else it is that of the weights. `axes`: how many
-    spatial axes at most.
+    `sized`: the kernel's size is a parameter; else it is that of the weights. `axes`: the largest
+    number of spatial axes.
     """
 
     schemes = SAME

@@ -33,7 +33,7 @@ JOINING = enum({"add": "add", "mul": "mul", "max": "max", "min": "min", "none": 
 
 
 def gather_in_batches(r: Reading) -> None:
-    """`axis`, behind `batch_dims` leading axes that data and indices share."""
+    """`axis`, after `batch_dims` leading axes that data and indices share."""
     x, indices = r.operands()
     rank, depth, batch = r.rank(x), r.rank(indices), r.attr("batch_dims", int, 0)
     axis = axis_of(r.attr("axis", int, 0), rank)
@@ -46,7 +46,7 @@ def gather_in_batches(r: Reading) -> None:
 
 
 def read_joined(r: Reading) -> None:
-    """How updates join what is there: what is taken away is added negated.
+    """The reduction of updates with the data: a subtracted update is added negated.
 
     It is always written, since addition is the default.
     """
@@ -66,7 +66,7 @@ JOINED = Detail(read=read_joined, write=write_joined, keys=("mode",), names=("re
 
 
 def scatter_slices(r: Reading) -> None:
-    """Whole slices along `axis`: that axis goes to the front and comes back."""
+    """Scatter whole slices along `axis`: that axis is moved to the front and back."""
     x, indices, updates = r.operands()
     rank, depth = r.rank(x), r.rank(indices)
     axis = axis_of(r.attr("axis", int, 0), rank)
@@ -78,7 +78,7 @@ def scatter_slices(r: Reading) -> None:
 
 
 def join_off_and_on(r: Reading) -> None:
-    """The numbers at the place of the index and at all others."""
+    """Return the values at the index and at all other positions."""
     on, off = (r.given(k) for k in ("on_value", "off_value"))
     on = r.b.const(np.int32(1)) if on is None else on
     off = r.b.like(on, 0) if off is None else off
@@ -86,7 +86,7 @@ def join_off_and_on(r: Reading) -> None:
 
 
 class Unbatched(Fixed):
-    """`batch_dims` 0, which operations before iOS16 do not know."""
+    """`batch_dims` 0, an attribute that operations before iOS16 do not have."""
 
     def lower(self, w: Writing) -> None:
         return
@@ -123,7 +123,7 @@ def alike(w: Writing) -> bool:
 
 
 def make_list(r: Reading) -> Value:
-    """As many elements as it begins with, zeros."""
+    """Create a list of its initial number of elements, zeros."""
     b = r.b
     count = r.whole("init_length") if r.has("init_length") else numbers(r, [1])
     sizes = [b.Reshape(r.whole(v), [1]) for v in r.values("elem_shape")]
@@ -136,7 +136,7 @@ def make_list(r: Reading) -> Value:
 
 
 def list_write(r: Reading) -> Value:
-    """One element replaced, or one more behind the last."""
+    """Replace one element of a list, or append one."""
     b = r.b
     ls, value = r.value("ls"), b.Unsqueeze(r.value("value"), [0])
     index = b.Reshape(r.whole("index"), [1])

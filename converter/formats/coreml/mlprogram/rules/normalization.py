@@ -1,4 +1,4 @@
-"""Normalisations and softmax."""
+"""Normalizations and softmax."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from converter.mapping.fields import Attr, Field, FirstResult, Guard, Implied, O
 
 
 class Filled(Field):
-    """Factors and addends of the channels: ones and zeros where they are left out."""
+    """Factors and addends of the channels: ones and zeros where they are omitted."""
 
     keys = ("gamma", "beta")
     inputs = (1, 2)
@@ -52,7 +52,7 @@ class Neighbours(Field):
     keys = ("size", "alpha", "beta", "k")
 
     def lift(self, r: Reading) -> None:
-        if r.attr("size", int) % 2 == 0:  # the longer half is in front, in ONNX behind
+        if r.attr("size", int) % 2 == 0:  # the longer half is before the channel, in ONNX after it
             self.turn(r)
         defaults = (1e-4, 0.75, 1.0)
         numbers = [r.attr(k, float, d) for k, d in zip(self.keys[1:], defaults, strict=True)]
@@ -65,7 +65,7 @@ class Neighbours(Field):
         w.set(size=int(w.attr("size")), **numbers)
 
     def turn(self, r: Reading) -> None:
-        """The channels in the other order, in front and behind."""
+        """Reverse the channels before and after the operator."""
         last = np.iinfo(np.int64).min + 1
         r.data = r.b.Slice(r.data, [-1], [last], [1], [-1])
         r.then(lambda results: [r.b.Slice(results[0], [-1], [last], [1], [-1])])
@@ -108,8 +108,8 @@ def _last_axes(r: Reading) -> bool:
 
 
 class AnyAxes(Field):
-    """Axes wherever they are, and what stands behind the quotient: gamma and beta, of their
-    shape.
+    """Axes at any position, and the operators after the quotient: gamma and beta, in the shape of
+    the axes.
     """
 
     keys = ("axes", "epsilon", "gamma", "beta")

@@ -1,7 +1,8 @@
-"""Quantised numbers, and the compressed forms of constants.
+"""Quantized values, and the compressed forms of constants.
 
-Compressed constants stay compressed in the graph where ONNX says them: quantised ones behind a
-DequantizeLinear, those with a table behind a Gather. Others are computed when they are written.
+Compressed constants stay compressed in the graph where ONNX has a form for them: quantized ones
+with a DequantizeLinear, those with a table with a Gather. Others are computed when they are
+written.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ QUANTISED = {D.INT8: "int8", D.UINT8: "uint8"}
 
 
 class Scales(Field):
-    """Constant scales and zero points, of all numbers or of each place of an axis.
+    """Constant scales and zero points, for the whole tensor or for each element of an axis.
 
-    The zero points are of the type in which the numbers are stored.
+    The zero points have the type of the quantized values.
     """
 
     keys: tuple[str, ...] = ("scale", "zero_point", "axis")
@@ -69,7 +70,7 @@ class Scales(Field):
 
 
 class NewScales(Scales):
-    """The same of numbers that are quantised, in a type of eight bits."""
+    """New scales of quantized values of an 8-bit type."""
 
     keys = (*Scales.keys, "output_dtype")
     names = (*Scales.names, "output_dtype", "saturate")
@@ -87,8 +88,8 @@ class NewScales(Scales):
         return DTYPES[word]
 
     def lower(self, w: Writing) -> None:
-        """Operations other than dequantize take whole numbers in 32 bits: where nothing else needs
-        these, the cast is left out in the end.
+        """Operations other than dequantize take 32-bit integers: a cast without another consumer is
+        removed in the end.
         """
         out, dtype = w.out, w.out.dtype or D.INT8
         w.layer.attrs |= {**_scales(w, dtype, w.real), "output_dtype": QUANTISED[dtype]}
@@ -99,7 +100,7 @@ class NewScales(Scales):
 
 
 def take_stored(w: Writing) -> None:
-    """Quantised numbers as they are stored."""
+    """Return quantized values without the cast."""
     x = w.data
     raw = w.low.stored.get(x)
     if raw is None and x.dtype in QUANTISED:
@@ -116,7 +117,9 @@ def _stored(w: Writing, value: ir.Value) -> ir.Value:
 
 
 def _scales(w: Writing, stored: ir.DataType, real: Any) -> dict[str, Any]:
-    """Constant scales and zero points, of all numbers or of each place of an axis."""
+    """Return constant scales and zero points, for the whole tensor or for each element of an
+    axis.
+    """
     w.needs(IOS17)
     scale, zero = evaluate_constant(w.input(1)), evaluate_constant(w.optional(2))
     if scale is None or (zero is None and w.has(2)):
@@ -198,13 +201,13 @@ def of_table(r: Reading) -> Value:
 
 
 def stored_in(r: Reading, name: str) -> LazyTensor:
-    """The numbers of a constant parameter, which are taken apart when they are needed."""
+    """Return the numbers of a constant parameter, which are unpacked when they are needed."""
     given = r.given_as(name)
     return given if isinstance(given, LazyTensor) else LazyTensor(r.array(name))
 
 
 def numbers_of(data: LazyTensor, bits: int, shape: Sequence[int]) -> LazyTensor:
-    """Numbers of so many bits in a stream of bytes."""
+    """Return the numbers of the given bit width in a stream of bytes."""
     count = math.prod(shape)
     if data.size * 8 < count * bits:
         raise MappingError(f"{data.size} bytes for {count} numbers of {bits} bits", "R103")
@@ -217,7 +220,7 @@ def _places(r: Reading, indices: LazyTensor) -> Value:
 
 
 def mask_in(r: Reading, name: str) -> LazyTensor:
-    """Which elements are there: bits, or numbers 0 and 1."""
+    """Read the mask of stored elements: bits, or numbers 0 and 1."""
     mask = stored_in(r, name)
     if r.has("shape"):
         mask = numbers_of(mask, 1, [int(n) for n in r.array("shape").reshape(-1)])
@@ -265,8 +268,8 @@ def sparse_blockwise(r: Reading) -> Any:
 
 
 def write_dequantized(w: Writing) -> None:
-    """Constants of four or eight bits with a scale for all or each place of an axis, since iOS18
-    with scales of blocks; before, those of four bits are stored in eight.
+    """Write 4-bit or 8-bit constants with one scale or a scale per element of an axis, from iOS18
+    on with scales of blocks; before that, 4-bit constants are stored in eight bits.
     """
     data, scale = w.data.const_value, evaluate_constant(w.input(1))
     if data is None:

@@ -13,7 +13,7 @@ from converter.mapping.rules import Custom, Rule, op
 
 
 def read_seed(r: Reading) -> None:
-    """ONNX's seed, a number or none at all; the operation's is a whole number, -1 for none."""
+    """ONNX's seed, a number or none at all; the operation's is an integer, -1 for none."""
     found = r.attr("seed", int, -1)
     r.set(seed=None if found < 0 else float(found))
 
@@ -26,7 +26,7 @@ SEED = Detail(read=read_seed, write=write_seed, names=("seed",), keys=("seed",))
 
 
 class Blank(Field):
-    """The shape that is asked for, as an operand of it: of zeros, or of a parameter's number."""
+    """The requested shape, as an operand of that shape: of zeros, or of a parameter's number."""
 
     def __init__(self, *number: str) -> None:
         self.number, self.keys = number, ("shape", *number)

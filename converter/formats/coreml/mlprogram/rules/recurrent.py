@@ -1,6 +1,6 @@
-"""Recurrent operations as ONNX's own, whose gates stand in another order.
+"""Recurrent operations as ONNX's own, with another order of gates.
 
-x is [steps, batch, size]; states of both directions stand side by side, [batch, 2 * hidden]. The
+x is [steps, batch, size]; states of both directions are concatenated, [batch, 2 * hidden]. The
 result of a single reverse direction is in the order of processing: its first step belongs to the
 last input.
 """
@@ -34,7 +34,7 @@ NAMES = {
 }
 D = ir.DataType
 IOS17, IOS18 = 8, 9  # specification versions
-# places of ONNX's gates among those of the operation
+# indices of ONNX's gates among those of the operation
 LSTM, GRU, RNN = (0, 2, 1, 3), (2, 0, 1), (0,)  # i f o z -> i o f c; r o z -> z r h
 
 
@@ -47,7 +47,7 @@ def blocks(array: Array, order: Sequence[int]) -> Array:
 
 
 class Parts:
-    """What the operations have in common, read in ONNX's order."""
+    """The common parts of the operations, read in ONNX's order."""
 
     def __init__(self, r: Reading, order: Sequence[int]) -> None:
         self.r, self.b, self.order = r, r.b, order
@@ -64,7 +64,7 @@ class Parts:
         self.hidden = weights.shape[1]
 
     def stacked(self, name: str) -> Array | None:
-        """[directions, gates * hidden, ...] of a parameter; None where it is left out."""
+        """[directions, gates * hidden, ...] of a parameter; None where it is omitted."""
         if not self.r.has(name):
             return None
         found = [blocks(self.r.array(name), self.order)]
@@ -89,8 +89,8 @@ class Parts:
         return self.b.Reshape(turned, [-1, self.ways * self.hidden])
 
     def sequence(self, y: Value, last: Value) -> Value:
-        """[steps, directions, batch, hidden] -> [steps, batch, directions * hidden], or the last
-        state alone as one step.
+        """[steps, directions, batch, hidden] -> [steps, batch, directions * hidden], or only the
+        last state as one step.
         """
         b = self.b
         if not self.r.attr("output_sequence", bool, False):
@@ -140,7 +140,7 @@ def lstm(r: Reading) -> Sequence[ir.Value]:
 
 
 def _peepholes(p: Parts) -> Array:
-    """Of the gates i, f, o -> i, o, f."""
+    """Reorder peepholes from the gates i, f, o to i, o, f."""
     names = ["peephole", *(["peephole_back"] if p.both else [])]
     return np.stack([blocks(p.r.array(n), (0, 2, 1)) for n in names]).astype(p.dtype)
 
@@ -184,9 +184,10 @@ def rnn(r: Reading) -> Sequence[ir.Value]:
 
 
 class Cell:
-    """What operations need of an operator of ONNX; MappingError for what they cannot say.
+    """The properties of an ONNX operator that the operations need; MappingError for those that they
+    do not support.
 
-    `words`: keys of the activations and what they are without being told.
+    `words`: keys of the activations and their defaults.
     """
 
     def __init__(self, w: Writing, order: Sequence[int], words: Sequence[tuple[str, str]]) -> None:
@@ -226,7 +227,7 @@ class Cell:
         }
 
     def initial(self, index: int) -> ir.Value:
-        """[directions, batch, hidden] -> [batch, directions * hidden]; zeros where left out."""
+        """[directions, batch, hidden] -> [batch, directions * hidden]; zeros where omitted."""
         value, shape = self.w.optional(index), [self.batch, self.ways * self.hidden]
         if value is None and not isinstance(self.batch, int):
             raise MappingError("a state of a size that is not known", "X203")
@@ -306,7 +307,7 @@ def write_lstm(w: Writing) -> None:
 
 
 def write_gru(w: Writing) -> None:
-    """With the reset behind the product, as ONNX may have it, since iOS18."""
+    """Supports a reset after the product, as ONNX may have it, from iOS18 on."""
     cell, after = Cell(w, GRU, (RECURRENT, ("activation", "tanh"))), w.attr("linear_before_reset")
     if cell.both:
         raise MappingError("both directions in one")

@@ -1,4 +1,4 @@
-"""Reductions, places of the largest, and running sums."""
+"""Reductions, ArgMax and ArgMin, and cumulative sums."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KEEP = Attr("keepdims", "keep_dims", bool, default=0)
 
 
 def read_count(r: Reading) -> None:
-    """How many of the largest; -1 is the whole axis."""
+    """Return how many of the largest; -1 is the whole axis."""
     axis = int(r.node.attrs.get("axis", -1))
     array = r.layer.attrs.get("k", 1)
     if isinstance(array, int):
@@ -44,7 +44,7 @@ COUNT = Detail(read=read_count, write=write_count, keys=("k",), inputs=(1,))
 
 
 class Sorted(Field):
-    """Sort the result, whatever `sort` says.
+    """Sort the result, independent of `sort`.
 
     Without `sort` no order is guaranteed. Core ML then sorts as well, as the tests of coremltools
     expect (ops/tests/iOS16/test_tensor_operation.py), while onnxruntime keeps the input's order.

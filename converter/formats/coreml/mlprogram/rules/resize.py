@@ -26,7 +26,7 @@ MODES = {
     "UNALIGN_CORNERS": "half_pixel",
 }
 TARGET = ("target_size_height", "target_size_width")
-IOS16 = 7  # from which on there is a value for what lies outside of an image
+IOS16 = 7  # the first version with a value for samples outside of an image
 SAMPLING = {
     "STRICT_ALIGN_CORNERS": "strict_align_endpoints",
     "ALIGN_CORNERS": "align_endpoints",
@@ -36,7 +36,7 @@ SAMPLING = {
 
 
 def sized(r: Reading, x: Value, size: list[int | None], linear: bool, rule: str) -> Value:
-    """The last axes in other sizes (None: as they are), by ONNX's rule for coordinates."""
+    """Resize the last axes (None: unchanged), by ONNX's rule for coordinates."""
     b, rank = r.b, r.rank(x)
     own = b.Shape(x)
     first = rank - len(size)
@@ -87,7 +87,7 @@ def resize_nearest(r: Reading) -> Value:
 
 
 def resize(r: Reading) -> Value:
-    """The last axes; a size of 0 stays what it is."""
+    """Resize the last axes; a size of 0 leaves an axis unchanged."""
     x, mode = r.x, r.attr("sampling_mode", str, "DEFAULT")
     count = int(r.array("resized_dims").reshape(-1)[0])
     word = r.attr("interpolation_mode", str, "LINEAR")
@@ -118,7 +118,7 @@ def computed_size(
 
 
 def upsampled(r: Reading, linear: bool, rule: str) -> Value:
-    """By factors, of which the sizes are rounded down; these say the coordinates."""
+    """Resize by factors, with sizes rounded down; the sizes determine the coordinates."""
     x = r.x
     factors = [r.attr(f"scale_factor_{k}", float, 1.0) for k in ("height", "width")]
     above(0, scale_factor=factors)
@@ -173,8 +173,8 @@ def sizes_of(wanted: Sampling) -> list[int]:
 
 
 def write_upsampled(w: Writing) -> None:
-    """By whole factors, of whatever size the image is; also by others where the sizes are rounded
-    down and the coordinates computed from them.
+    """Resize by integer factors, for any image size; also by others if the sizes are rounded down
+    and the coordinates computed from them.
     """
     given, sized = w.optional(2), rounded_down(w.data, w.optional(3))
     factors = sized if given is None else w.constant(2, "the factors").reshape(-1)
@@ -203,8 +203,8 @@ def write_upsampled(w: Writing) -> None:
 
 
 def crop_resize(r: Reading) -> Value:
-    """Regions of images: [N,1,4 or 5,1,1] before iOS17, since then [N,4] with the images' numbers
-    beside them.
+    """Regions of images: [N,1,4 or 5,1,1] before iOS17, since then [N,4] with a separate operand
+    for the images' indices.
     """
     b = r.b
     x, late = r.x, r.has("boxes")
@@ -240,13 +240,15 @@ def crop_resize(r: Reading) -> Value:
 PADDING = {
     "constant": ("zeros", False),
     "border": ("border", False),
-    "reflection": ("reflection", True),  # about the centres of the outermost elements
+    "reflection": ("reflection", True),  # about the centers of the outermost elements
     "symmetric": ("reflection", False),  # about their edges
 }
 
 
 class Padding(Field):
-    """What lies outside of an image. A number is 0 in ONNX: it is taken away and added again."""
+    """The value outside of an image. In ONNX it is 0, so the value is subtracted before and added
+    after.
+    """
 
     keys, names = ("padding_mode", "padding_value"), ("padding_mode", "align_corners")
 
@@ -267,7 +269,7 @@ class Padding(Field):
 
 
 class Coordinates(Field):
-    """Places (x, y), [batch, h, w, 2], which ONNX counts from -1 to 1 over the image."""
+    """Coordinates (x, y), [batch, h, w, 2], which ONNX counts from -1 to 1 over the image."""
 
     keys = ("coordinates_mode", "align_corners")
 
@@ -291,9 +293,9 @@ class Coordinates(Field):
 
     @staticmethod
     def _rounded(r: Reading, places: Value, size: Value) -> Value:
-        """The nearest elements themselves, halves to even: in ONNX's coordinates a half would not
-        stay one. Reflected about the edges of the image a place changes parity, so that happens
-        first; about the centers it does not.
+        """Return the coordinates of the nearest elements, halves rounded to even: in ONNX's
+        coordinates a half would not be preserved. Reflection about the edges of the image changes
+        the parity of a coordinate, so that happens first; reflection about the centers does not.
         """
         b, a = r.b, r.node.attrs
         if a["padding_mode"] == "reflection" and not a["align_corners"]:
@@ -307,7 +309,7 @@ class Coordinates(Field):
         return b.Round(places)
 
     def lower(self, w: Writing) -> None:
-        """Before iOS16 they have 32 bits, whatever the image has."""
+        """Before iOS16 coordinates have 32 bits, independent of the image's type."""
         grid = w.input(1)
         w.set(coordinates_mode=ACROSS, align_corners=bool(w.attr("align_corners")))
         if w.version < IOS16 and w.low.carried(grid) == ir.DataType.FLOAT16:

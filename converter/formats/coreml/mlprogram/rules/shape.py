@@ -37,8 +37,9 @@ FAR = np.iinfo(np.int32).max
 def read_sizes(r: Reading) -> None:
     """The sizes of the result.
 
-    Read, 0 takes the size at its place: from the front before iOS17, from behind since. Written,
-    they are known but for one, or computed; what has no axes is squeezed or expanded.
+    On reading, 0 takes the size at the same index: counted from the front before iOS17, from the
+    end since. On writing, at most one size is unknown, or they are computed; scalars are squeezed
+    or expanded.
     """
     shape = r.whole("shape")
     array = known(shape)
@@ -78,7 +79,7 @@ SIZES = Detail(
 
 
 def copies(w: Writing) -> bool:
-    """Whether a size of 0 stands for that of the operand."""
+    """Whether a size of 0 means that of the operand."""
     given = known(w.optional(1))
     return not w.attr("allowzero", 0) and given is not None and bool((given == 0).any())
 
@@ -110,7 +111,7 @@ def lines_of_scalars(r: Reading) -> None:
 
 
 def interleaved(r: Reading) -> None:
-    """One place of each value in turn."""
+    """Interleave the elements of the operands."""
     axis, shape = r.node.attrs["axis"] % r.rank(r.data), r.b.Shape(r.data)
     r.set(axis=axis + 1)
     r.set_inputs(*(r.b.Unsqueeze(v, [axis + 1]) for v in r.operands()))
@@ -124,7 +125,7 @@ def stacked(r: Reading) -> None:
 
 
 def write_repeats(w: Writing) -> None:
-    """How often each axis is repeated, of 32 bits."""
+    """Return the number of times each axis is repeated, of 32 bits."""
     if constant(w.input(1)) is not None:
         w.layer.attrs["reps"] = w.ints(1, "the repeats")
 
@@ -161,7 +162,7 @@ PARTS = Detail(
 
 
 class Amounts(Pads):
-    """Pairs of amounts for the last axes, in other modes than constant for two of them at most."""
+    """Pairs of amounts for the last axes; at most two axes in modes other than constant."""
 
     keys, last, computed = ("pad",), 2, True
 
@@ -229,7 +230,7 @@ class Ranges(Field):
             r.behind(lambda y: r.b.Squeeze(y, gone))
 
     def read(self, r: Reading) -> tuple[Value, Value, list[int], list[int], list[int]]:
-        """Starts, ends, axes and steps of a Slice, and the axes that go behind it."""
+        """Return starts, ends, axes and steps of a Slice, and the axes to remove after it."""
         b, rank = r.b, r.rank(r.data)
         begin, end = r.whole("begin"), r.whole("end")
         strides = listed(r, "stride") or [1] * rank
@@ -271,15 +272,15 @@ class Ranges(Field):
         if 1 < sizes.count(-1) < rank:
             raise MappingError("a computed range, of a size that a program cannot be told", "X203")
         w.layer.attrs |= {"begin": w.input(1), "end": w.input(2), "stride": steps}
-        if sizes and sizes.count(-1) < rank:  # a reshape says the sizes that are known
+        if sizes and sizes.count(-1) < rank:  # a reshape declares the known sizes
             part = w.temporary("slice_by_index", w.data.dtype, [None] * rank)
             w.layer.outputs = [part]
             w.then(lambda: w.operation("reshape", x=part, shape=sizes))
 
 
 def _range(size: Any, start: int, end: int, step: int) -> tuple[int, int, int, bool, bool]:
-    """First, last and step of an axis, and whether it begins and ends where the axis does; of a
-    size that is known counted from the front.
+    """Return first, last and step of an axis, and whether the range includes both ends of the axis;
+    counted from the front if the size is known.
     """
     if isinstance(size, int):
         first, last, _ = slice(start, end, step).indices(size)
@@ -293,7 +294,7 @@ def _range(size: Any, start: int, end: int, step: int) -> tuple[int, int, int, b
 
 
 class Replaced(Ranges):
-    """The places that a slice would take, as those of a line, which get other values."""
+    """Replace the elements that a slice would select, as indices into the flattened tensor."""
 
     def lift(self, r: Reading) -> None:
         *ranges, gone = self.read(r)
@@ -309,9 +310,7 @@ class Replaced(Ranges):
 
 
 def read_lengths(r: Reading) -> None:
-    """Where each axis begins, a negative number from the end, and how much of it there is; -1 is
-    all that is left.
-    """
+    """Read the begin of each axis (negative: from the end) and its length; -1 means the rest."""
     begin, size = (r.whole(k) for k in ("begin", "size"))
     begin = r.b.Where(begin < 0, begin + r.b.Shape(r.data), begin)
     end = r.b.Where(r.b.Equal(size, -1), LARGE, begin + size)
@@ -319,7 +318,7 @@ def read_lengths(r: Reading) -> None:
 
 
 def reverse_axes(r: Reading) -> None:
-    """Axes from the last place to the first; all where they are left out."""
+    """Reverse axes; all if none are given."""
     axes = axes_of(r, r.data)
     ones = [-1] * len(axes)
     r.set_inputs(r.data, ones, [SMALL] * len(axes), axes, ones)
@@ -328,7 +327,7 @@ def reverse_axes(r: Reading) -> None:
 
 
 def crop_image(r: Reading) -> None:
-    """What is cut off in front and behind, of height and of width."""
+    """Crop height and width at the start and the end."""
     amounts = {k: listed(r, k) or [] for k in ("crop_height", "crop_width")}
     of_length(2, **amounts)
     r.set_inputs(r.data, *inner(*amounts.values()))
@@ -338,13 +337,13 @@ CROP_IMAGE = Detail(read=crop_image, keys=("crop_height", "crop_width"))
 
 
 def inner(height: Sequence[int], width: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
-    """Starts, ends and axes of a Slice that leaves out these amounts in front and behind."""
+    """Return starts, ends and axes of a Slice that crops these amounts at the start and the end."""
     (top, bottom), (left, right) = height, width
     return [top, left], [-n if n else LARGE for n in (bottom, right)], [-2, -1]
 
 
 def read_time_and_batch(r: Reading) -> None:
-    """The axes of the steps and of the sequences; read, they go to the front and come back."""
+    """Read the axes of the steps and of the sequences; they are moved to the front and back."""
     rank = r.rank(r.data)
     time, batch = (axis_of(r.attr(k, int, 0), rank) for k in ("seq_axis", "batch_axis"))
     if time == batch:
@@ -368,7 +367,7 @@ TIME_AND_BATCH = Detail(
 
 
 def gather_windows(r: Reading) -> None:
-    """Windows of an axis, along a new axis behind it."""
+    """Gather the windows of an axis along a new axis after it."""
     size, step = r.count("size"), r.count("stride", 1)
     axis = axis_of(r.attr("axis", int), r.rank(r.data))
     places = arange((r.static(r.data)[axis] - size) // step + 1)[:, None] * step + arange(size)
@@ -387,7 +386,7 @@ def fill_value(w: Writing) -> None:
 
 
 def zero(r: Reading) -> None:
-    """What is spread is 0 where it is left out."""
+    """The value that is broadcast defaults to 0."""
     if r.node.input(0) is None:
         r.set_input(0, np.float32(0))
 
@@ -409,9 +408,8 @@ def read_shape_ranges(r: Reading) -> None:
 
 
 def read_band(r: Reading) -> None:
-    """How many diagonals below and above the main one stay; negative is all.
-
-    Written, one side is open.
+    """Read the number of diagonals to keep below and above the main one; negative means all.
+    Written, one side is unlimited.
     """
     below, above = (r.attr(k, int, -1) for k in ("lower", "upper"))
     if below >= 0 and above >= 0:
@@ -451,7 +449,7 @@ def unshuffled(r: Reading) -> Value:
 
 
 def read_margins(r: Reading) -> None:
-    """Zeros in front and behind, of height and of width."""
+    """Read the zeros to pad before and after height and width."""
     pairs = shaped(r.array("paddings"), 2, 2, what="paddings")
     r.set(pads=pairs.T.reshape(-1).tolist())
 
@@ -464,7 +462,7 @@ MARGINS = Detail(read=read_margins, write=write_margins, keys=("paddings",), nam
 
 
 class Crops(Field):
-    """What is cut off behind the operator, in front and behind of height and of width."""
+    """The cropping after the operator, at the start and the end of height and width."""
 
     keys = ("crops",)
 

@@ -1,23 +1,23 @@
 """Canonical operators <-> layers of Core ML's neural networks, by family.
 
-`since` is the specificationVersion from which on a layer exists; rows for layers that the least
-version that is written (4) has do not say it. Where two families write one operator the first in
-the table is asked first.
+`since` is the specificationVersion from which on a layer exists; rows for layers of the lowest
+version that is written (4) omit it. If two families write one operator, the first in the table is
+tried first.
 
-context        what converters see of a layer
+context        the view of a layer that converters have
 fields         fields of this format alone
 elementwise    arithmetic, activations, comparisons
 convolution    convolutions
 pooling        windows without weights
-normalization  normalisation
-reduction      sums, extremes and their places, sorting
+normalization normalization
+reduction      sums, extremes and their indices, sorting
 matmul         matrix products and attention
-shape          data moved, repeated, joined, filled
-indexing       slices, look-ups, scattering
+shape          reshaping, repeating, concatenating, filling
+indexing       slices, gather, scatter
 resize         resampling, cropping
 recurrent      LSTM, GRU, RNN
 detection      boxes
-quantization   stored integers
+quantization quantized values
 control_flow   branches and loops
 random         random numbers
 """
@@ -43,7 +43,7 @@ from converter.formats.coreml.neuralnetwork.rules import (
 from converter.mapping.rules import Table
 
 FAMILIES = (
-    matmul,  # before elementwise: a product and the bias behind it are one layer
+    matmul,  # before elementwise: a product and the bias after it are one layer
     elementwise,
     convolution,
     pooling,

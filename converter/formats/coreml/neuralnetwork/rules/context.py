@@ -2,8 +2,8 @@
 
 A layer's attributes are the fields of its parameter message (see params.py), its blobs the weights
 by path. Blobs are float32 and have at least one axis; in the graph a value keeps its natural type.
-A row takes floats unless one of its fields says otherwise: `InputType` for indices and truth
-values, `any_type` for layers that only move numbers.
+A row takes floats unless one of its fields says otherwise: `InputType` for indices and booleans,
+`any_type` for layers that only move numbers.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def _messages() -> Mapping[str, Any]:
 
 
 def with_defaults(message: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a message with what protobuf says of those that are not set: zeros and empty
-    lists.
+    """Return the fields of a message, with protobuf's defaults for those that are not set: zeros
+    and empty lists.
     """
     found = dict(attrs)
     for f in message.fields:
@@ -58,9 +58,9 @@ def with_defaults(message: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Reading(context.Reading):
-    """`lead`: how many axes the blobs of the network have in front of [C, H, W].
+    """`lead`: the number of axes before [C, H, W] that the blobs of the network have.
 
-    A row may turn out to be a value that is there already (`alias`).
+    A row may result in an existing value (`alias`).
     """
 
     _same: ir.Value | None = None
@@ -109,7 +109,7 @@ class Reading(context.Reading):
         return axis_of(self.attr(key, int), rank)
 
     def weights(self, path: str, shape: Sequence[int], axis: int = 0) -> Value:
-        """Weights of that shape, compact as they are stored; scales of channels run along
+        """Return weights of that shape, compact as in the file; scales of channels are along
         `axis`.
         """
         stored: Stored = self.layer.blobs[path]
@@ -126,8 +126,8 @@ class Reading(context.Reading):
 
 
 class Writing(context.Writing):
-    """`version` is the highest specificationVersion; a row may turn out to be a value that is there
-    already (`alias`).
+    """`version` is the highest specificationVersion; a row may result in an existing value
+    (`alias`).
     """
 
     low: CoreLowering
@@ -158,7 +158,7 @@ class Writing(context.Writing):
         return small(self.optional(index))
 
     def numbers(self, index: int, what: str) -> Array:
-        """A constant operand, dequantised where it is compact."""
+        """Return a constant operand, dequantized if it is compact."""
         array = evaluate_constant(self.optional(index))
         if array is None:
             raise MappingError(f"{what} must be constant")
@@ -173,7 +173,7 @@ class Writing(context.Writing):
     # weights -------------------------------------------------------------------------------------
 
     def stored(self, value: ir.Value | None, what: str = "weights", axis: int = 0) -> WeightData:
-        """How a constant operand is stored; MappingError when it is computed at run time."""
+        """Return how a constant operand is stored; MappingError when it is computed at run time."""
         data = stored_form(value, self.low.half, axis)
         if data is None:
             name = "absent" if value is None else value.name
@@ -182,7 +182,7 @@ class Writing(context.Writing):
         return data
 
     def unquantised(self, value: ir.Value | None) -> WeightData:
-        """As `stored`, for a layer that takes no quantised weights."""
+        """As `stored`, for a layer that does not support quantized weights."""
         data = self.stored(value)
         if data.kind in ("float32", "float16"):
             return data

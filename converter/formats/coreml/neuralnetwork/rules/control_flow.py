@@ -18,7 +18,7 @@ Value = ir.Value
 
 
 def apart(low: CoreLowering) -> CoreLowering:
-    """What collects the layers of a body."""
+    """Return the collector for the layers of a body."""
     inner = CoreLowering(low.mapping, low.version, low.half)
     inner.aliases, inner.notes = low.aliases, low.notes
     return inner
@@ -88,7 +88,7 @@ def origin(value: Value) -> Value:
 
 
 def unconditional(body: Any) -> bool:
-    """Whether the body hands on its condition as it is, or always says yes."""
+    """Whether the body passes its condition on unchanged, or always gives true."""
     source = origin(body.outputs[0])
     return source is body.inputs[1] or scalar(source) == 1.0
 
@@ -133,7 +133,7 @@ def _scan(
 
 
 def _always(node: Node) -> bool:
-    """Whether the loop makes all its trips."""
+    """Whether the loop always runs all of its iterations."""
     start = node.input(1)
     return (start is None or scalar(start) == 1.0) and unconditional(node.attrs["body"])
 

@@ -61,7 +61,9 @@ class Planes(window.Window):
         return borders(r.attr("valid", dict, {}).get("paddingAmounts"))
 
     def scheme(self, r: Reading) -> str:
-        """Automatic padding, which puts the odd element to the begin unless the layer says more."""
+        """Automatic padding, which adds the odd element at the beginning unless the layer states
+        otherwise.
+        """
         found = r.layer.attrs.get("same")
         return "" if found is None else HEAVY.get(found.get("asymmetryMode"), "SAME_LOWER")
 
@@ -116,13 +118,13 @@ class Volumes(Planes):
             w.set(paddingType="CUSTOM", **dict(zip(SIDES, window.pads, strict=True)))
 
 
-# what stands beside the layer --------------------------------------------------------------------
+# operators around the layer --------------------------------------------------------------------
 
 Stage = tuple[list[Any] | None, Callable[[Value, Value], object]]
 
 
 def behind(w: Writing, stages: Sequence[Stage]) -> None:
-    """Layers behind that of the row, each with the shape of what it takes."""
+    """Append layers to that of the row, each with the shape of its input."""
     if not stages:
         return
     out = w.layer.outputs[0]
@@ -144,7 +146,7 @@ def flatten_input(w: Writing) -> None:
 
 
 def flattened_result(w: Writing, sizes: Sequence[Any] | None) -> Stage:
-    """Of [N,C,1,L] to the result's [N,C,L]."""
+    """Reshape [N,C,1,L] to the result's [N,C,L]."""
     return lengthened(sizes), lambda x, y: w.put("squeeze", x, outputs=[y], axes=[2])
 
 
@@ -217,7 +219,7 @@ BIAS = Weights("bias", 2, lambda r: [r.attr("outputChannels", int)], "hasBias")
 
 
 def elements_after(w: Writing) -> list[int]:
-    """How many elements of each axis follow the last window of a transpose."""
+    """Return how many elements of each axis follow the last window of a transpose."""
     kernel = weights_kernel(w.node)
     n, sizes = len(kernel), spatial(w.node, w.data)
     pads, extra = transposed_pads(w.node.attrs, sizes, kernel)
@@ -225,7 +227,9 @@ def elements_after(w: Writing) -> list[int]:
 
 
 class LateBias(Weights):
-    """Of a transpose that ends behind its last window, an Add behind."""
+    """The bias of a transposed convolution that extends beyond its last window, as an Add after
+    it.
+    """
 
     def lower(self, w: Writing) -> None:
         if any(elements_after(w)):
@@ -240,10 +244,10 @@ LATE_BIAS = LateBias(BIAS.blob, BIAS.index, BIAS.shape, BIAS.flag)
 class Transposed(transposed_window.TransposedWindow):
     """The window of a ConvTranspose.
 
-    `outputShape` decides where the output ends; where it begins is the explicit padding's; `same`
-    makes it size * stride. Output padding takes back what is cut off at the end; what it adds
-    beyond is bias alone, and is written as such. A class that can be used has the window of one or
-    of two axes as its next base.
+    `outputShape` determines the end of the output; the explicit padding determines its start;
+    `same` makes it size * stride. Output padding reduces the cropping at the end; elements beyond
+    that only contain the bias, and are appended. A concrete class has the window of one or of two
+    axes as its next base.
     """
 
     schemes: tuple[str, ...] = ()
@@ -269,7 +273,7 @@ class Transposed(transposed_window.TransposedWindow):
         behind(w, stages)
 
     def _padded(self, w: Writing, more: list[int], inner: Any, sizes: Any) -> list[Stage]:
-        """Zeros at the end, and the bias behind them."""
+        """Append zeros at the end, followed by the bias."""
         amounts = [0, 0, 0, 0, *(v for m in more for v in (0, m))]
 
         def pad(x: Value, y: Value) -> None:

@@ -1,7 +1,7 @@
 """Element-wise layers: functions of one number, activations, arithmetic, comparisons, logic.
 
-Blobs are float32: integers are written as such numbers, and where they would wrap around they are
-refused (see legalise.py).
+Blobs are float32: integers are written as floats, and refused where they would wrap around (see
+legalise.py).
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ LEAST, MOST = -3.4028234e38, 3.4028234e38
 
 
 def is_short(value: Value) -> bool:
-    """Whether it is of integers that a sum of two soon leaves: what is beyond has to wrap
-    around.
+    """Whether its type is an integer type that the sum of two numbers soon exceeds: overflow has to
+    wrap around.
     """
     return value.dtype in INTEGERS and value.dtype.bitwidth <= 16
 
@@ -80,7 +80,7 @@ def _power_of_two(value: Value | None) -> bool:
 
 
 def refuse_wraparound(w: Writing) -> None:
-    """Refuses integers that wrap around."""
+    """Refuse integers that wrap around."""
     out = w.out
     if is_short(out) or shifts_out(out.producer()):
         name = out.dtype.name if out.dtype else ""
@@ -93,7 +93,7 @@ ROOM = Detail(write=refuse_wraparound)
 
 
 class Scaled(Field):
-    """f(scale * x + shift); a scale of zero is one that is not set."""
+    """f(scale * x + shift); a scale of zero means that it is not set."""
 
     keys = ("scale", "shift")
 
@@ -106,16 +106,16 @@ class Scaled(Field):
 
 
 def affine(x: Value, scale: float, shift: float = 0.0) -> Value:
-    """x * scale + shift, without the parts that say nothing."""
+    """x * scale + shift, without the parts that have no effect."""
     y = x if scale == 1.0 else x * scale
     return y if shift == 0.0 else y + shift
 
 
 class Epsilon(Field):
-    """What the layer adds to the argument <-> an Add of a positive constant in front.
+    """The number that the layer adds to the argument <-> an Add of a positive constant before it.
 
-    `root`       the sum stands under a square root
-    `otherwise`  what is written without an Add; None: then the row is not meant
+    `root`       the sum is the operand of a square root
+    `otherwise`  the number that is written without an Add; None: then the row does not match
     """
 
     keys = ("epsilon",)
@@ -148,8 +148,8 @@ def function(name: str, kind: str, *fields: Field, **options: Any) -> Rule:
 
 
 class Exponent(ScalarOperand):
-    """`alpha` of a power <-> a constant second operand; a negative power of whole numbers would be
-    a fraction.
+    """`alpha` of a power <-> a constant second operand; a negative power of integers would be a
+    fraction.
     """
 
     def lower(self, w: Writing) -> None:
@@ -174,7 +174,9 @@ class Square(Field):
 
 
 def read_quotient_of(r: Reading) -> None:
-    """The operator takes the quotient of the layer's operands, which a Div in front makes."""
+    """The operator is applied to the quotient of the layer's operands, computed by a Div before
+    it.
+    """
     r.set_inputs(r.b.Div(*r.node.inputs))
 
 
@@ -301,13 +303,13 @@ def channels(r: Reading, path: str) -> Value:
 
 
 def line(r: Reading) -> Value:
-    """alpha * x + beta; the operator is an Identity behind it."""
+    """alpha * x + beta; the operator is an Identity after it."""
     p = r.layer.attrs["linear"]
     return affine(r.data, p["alpha"], p["beta"])
 
 
 class Weighted(Field):
-    """Weights of which the row's hook makes operands."""
+    """Weights from which the row's hook computes operands."""
 
     def __init__(self, *paths: str) -> None:
         self.blobs = paths
@@ -366,7 +368,7 @@ ACTIVATIONS = [
 
 
 def chain_operands(r: Reading) -> None:
-    """An operator of two operands <-> a layer of any number of them; `alpha` counts only beside a
+    """An operator of two operands <-> a layer of any number of them; `alpha` is only used with a
     single one.
     """
     first, rest = r.input(0), r.node.inputs[1:]
@@ -381,7 +383,7 @@ def chain_operands(r: Reading) -> None:
 
 
 def truncate_power(w: Writing) -> None:
-    """A fraction, of which whole numbers keep what lies towards zero."""
+    """Truncate a number towards zero."""
     x, c = w.data, w.scalar(1)
     if x.dtype in INTEGERS and not (c is not None and c >= 0):
         truncate_result(w)
@@ -393,7 +395,7 @@ def repeat_operand(w: Writing) -> None:
 
 
 def truncate_quotient(w: Writing) -> None:
-    """Whole numbers are divided towards zero."""
+    """Integers are divided towards zero."""
     if not is_float(w.out):
         truncate_result(w)
 
@@ -436,7 +438,7 @@ def shifted(r: Reading, y: Value) -> Value:
 
 
 def products(r: Reading) -> None:
-    """Along axis -3; the cosine is the dot product of vectors divided by their norms."""
+    """Compute dot products along axis -3; the cosine is that of vectors divided by their norms."""
     x, y = r.inputs(2)
     if r.attr("cosineSimilarity", bool):
         x, y = (r.b.Div(v, r.b.ReduceL2(v, [-3], keepdims=1)) for v in (x, y))
@@ -513,8 +515,8 @@ NOT_TEXT = Guard("texts cannot be compared", lambda w: w.data.dtype != T.STRING)
 
 
 class Unequal(Field):
-    """The layer compares by itself, two operands or one with `alpha`, what a Not and an Equal in
-    front of it say.
+    """The layer compares two operands, or one with `alpha`, which is a Not after an Equal in the
+    graph.
     """
 
     keys = ("alpha",)

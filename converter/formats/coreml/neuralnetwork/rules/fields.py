@@ -78,11 +78,11 @@ def fits(number: float, x: Value, y: Value) -> bool:
 
 @record
 class ConstOrInput(Field):
-    """A constant input of the operator <-> a number or numbers of the layer; what is computed is an
+    """A constant input of the operator <-> a number or numbers of the layer; a computed one is an
     input of the layer.
 
-    `shape`  that the operator wants of the operand
-    `absent` what the layer is given for an input that is left out (None: nothing)
+    `shape`  of the operand, as required by the operator
+    `absent` the value that is written for an omitted input (None: nothing)
     """
 
     index: int
@@ -119,13 +119,13 @@ class ConstOrInput(Field):
 
 
 def truncate_result(w: Writing) -> None:
-    """The result of whole numbers is sign(x) * floor(|x|) of that of the layer."""
+    """Truncate the layer's result for integers: sign(x) * floor(|x|)."""
     x = w.result("fraction", T.FLOAT)
     w.then(lambda: truncate(w, x))
 
 
 def truncate(w: Writing, x: Value, outputs: Sequence[Value] | None = None) -> None:
-    """sign(x) * floor(|x|), as the results of the operator unless `outputs` says."""
+    """sign(x) * floor(|x|), as the results of the operator unless `outputs` are given."""
     shape = w.dims(x)
     size = w.emit("unary", x, shape=shape, type="ABS", scale=1.0)
     whole = w.emit("floor", size, shape=shape)
@@ -151,7 +151,7 @@ class OneType(InputType):
 
 @record
 class AsRank(Field):
-    """The layer takes any number of axes in front, the operator exactly `rank` axes in all."""
+    """The layer takes any number of leading axes, the operator exactly `rank` axes in all."""
 
     rank: int = 4
 
@@ -169,9 +169,9 @@ class Weights(Field):
     """A constant input of the operator <-> weights of the layer.
 
     `shape(r)`   in the operator's order
-    `flag`       the key that says whether there are any; then the input may be left out
-    `compact`    how the layer may store them: quantised too, or as plain numbers
-    `like(w)`    what an input that is left out stands for
+    `flag`       the key that states whether there are any; then the input is optional
+    `compact`    the allowed storage: quantized too, or plain numbers only
+    `like(w)`    the value of an omitted input
     """
 
     blob: str
@@ -215,7 +215,7 @@ EDGES = ("startEdgeSize", "endEdgeSize")
 
 
 def borders(amounts: dict[str, Any] | None, name: str = "borderAmounts") -> list[int]:
-    """[H start, W start, H end, W end] of BorderAmounts; nothing set is no border."""
+    """Return [H start, W start, H end, W end] of BorderAmounts; no fields set means no border."""
     edges = (amounts or {}).get(name) or []
     if len(edges) not in (0, 2):
         raise MappingError(f"{len(edges)} border amounts, 2 are needed (height, width)", "R110")
@@ -240,12 +240,12 @@ KEEP_ONE_AXIS = Detail(read=keep_one_axis)
 
 
 def flat(index: int) -> InputType:
-    """Whole numbers on one axis, which the layer takes from a blob of any rank."""
+    """Integers on one axis, which the layer takes from a blob of any rank."""
     return InputType((index,), flat=True)
 
 
 class ShapeOf(Field):
-    """The layer takes the shape of its input `index` <-> an operand that a Shape makes."""
+    """The layer uses the shape of its input `index` <-> an operand that a Shape computes."""
 
     def __init__(self, index: int) -> None:
         self.index = index

@@ -37,16 +37,14 @@ from converter.passes.layout.axes import inverse
 
 Value = ir.Value
 LAST, FIRST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
-FAR = 1 << 30  # "to the end" and beyond: small enough for engines that choose limits as floats
+FAR = 1 << 30  # "to the end": small enough for engines that compute limits as floats
 
 
 # gathering ---------------------------------------------------------------------------------------
 
 
 def squeeze_index_axis(w: Writing) -> None:
-    """A scalar index takes its axis away, which here is an index of one element and a squeeze
-    behind.
-    """
+    """A scalar index removes its axis; here it is an index of one element followed by a squeeze."""
     rank, axis = rank_of_value(w.data), w.attr("axis")
     if rank_of_value(w.input(1)) or rank < 2:
         return
@@ -93,9 +91,8 @@ def lift_embedding_nd(r: Reading) -> Value:
 
 
 def lower_embedding(w: Writing) -> None:
-    """A lookup that was an embedding layer is one again.
-
-    Others may have negative indices, which embeddings do not know.
+    """Write a lookup that was an embedding layer as one again. Others may have negative indices,
+    which embeddings do not support.
     """
     table, indices, (_, kind) = w.data, w.input(1), w.origin
     size, rank = shape_of(table), rank_of_value(indices)
@@ -152,8 +149,8 @@ def reordered(r: Reading, order: list[int]) -> None:
 
 
 def read_whole_rows(r: Reading) -> None:
-    """container[.., indices, ..] op= updates on one axis <-> ScatterND with that axis in front,
-    whose indices have one more.
+    """container[.., indices, ..] op= updates on one axis <-> ScatterND with that axis first, whose
+    indices have an additional axis.
     """
     b, (_, indices, updates) = r.b, r.inputs(3)
     rank, n = blobs.rank(r), blobs.rank(r.input(1))
@@ -212,8 +209,8 @@ def static_slice(
 
 
 def masks(values: Any, count: int) -> list[bool]:
-    """One for each axis; what is missing is false, what is too much (coremltools pads to five axes)
-    says nothing.
+    """Return one mask bit for each axis; missing ones are false, superfluous ones (coremltools pads
+    to five axes) are ignored.
     """
     found = [bool(v) for v in values][:count]
     return found + [False] * (count - len(found))
@@ -222,10 +219,10 @@ def masks(values: Any, count: int) -> list[bool]:
 def strided(
     r: Reading, begin: list[int], end: list[int], p: Mapping[str, list[Any]]
 ) -> tuple[list[list[int]], list[int]]:
-    """[starts, ends, axes, steps] of the numpy slice, and the axes that go.
+    """[starts, ends, axes, steps] of the numpy slice, and the axes to remove.
 
-    Masks mean "from the start" and "to the end" in the stride's direction. A squeezed axis takes
-    the element at `begin` and goes away (but never the last axis of all).
+    Masks mean "from the start" and "to the end" in the stride's direction. A squeezed axis selects
+    the element at `begin` and is removed (except for the last remaining axis).
     """
     rank = blobs.rank(r)
     step = [int(s) for s in p["strides"]] or [1] * rank
@@ -292,8 +289,8 @@ def lift_dynamic(r: Reading) -> Value:
     """begin is input 1; end, strides and the masks are further inputs or parameters. Masks that
     squeeze must be known.
 
-    coremltools gives strides and masks for five axes where nobody says how many there are: those
-    beyond the last axis mean nothing.
+    coremltools gives strides and masks for five axes if the rank is unknown: those beyond the last
+    axis have no effect.
     """
     x, b, p = r.input(0), r.b, dict(r.layer.attrs)
     rank = blobs.rank(x)
@@ -327,7 +324,7 @@ def _first(r: Reading, values: Value, count: int) -> Value:
 def _computed(
     r: Reading, begin: Value, end: Value, p: dict[str, list[Any]], given: dict[str, Value]
 ) -> Value:
-    """A slice whose limits are values. Masks that nothing can set are left out."""
+    """A slice with computed limits. Masks without any bit set are omitted."""
     x, b = r.input(0), r.b
     rank = blobs.rank(x)
     gone = np.array(masks(p["squeezeMasks"], rank))
@@ -352,7 +349,7 @@ def _computed(
         end = b.Where(gone, after, end)
     y = b.Slice(x, begin, end, list(range(rank)), step)
     axes = np.flatnonzero(gone).tolist()
-    if y.shape is not None:  # one element, whatever begin is
+    if y.shape is not None:  # one element, for any begin
         y.shape = ir.Shape([1 if i in axes else d for i, d in enumerate(y.shape)])
     return blobs.squeeze(b, y, axes[1:] if len(axes) == rank else axes)
 
@@ -412,7 +409,7 @@ def piece(r: Reading) -> None:
 
 
 def inner_part(r: Reading) -> None:
-    """Borders are cut off."""
+    """Crop the borders."""
     rank = blobs.rank(r, 2)
     top, left, bottom, right = borders(r.layer.attrs.get("cropAmounts"))
     ends = [-n if n else LAST for n in (bottom, right)]

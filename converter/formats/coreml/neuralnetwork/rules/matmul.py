@@ -29,8 +29,8 @@ D = ir.DataType
 
 
 def turned(w: Writing, weights: Value) -> WeightData:
-    """The transpose of a constant matrix [K,N] as stored [N,K]: what a Transpose was made of, or a
-    view.
+    """Return the transpose of a constant matrix [K,N] as stored, [N,K]: the input of its Transpose,
+    or a view.
     """
     stored = made_of(weights, "Transpose")
     if weights.const_value is None and stored is not None and rank_of(weights) == 2:
@@ -48,7 +48,7 @@ def turned(w: Writing, weights: Value) -> WeightData:
 
 
 class Dense(Field):
-    """x times a constant [K,N] <-> weights [N,K]; a bias is an Add behind."""
+    """x times a constant [K,N] <-> weights [N,K]; a bias is an Add after it."""
 
     blobs = ("weights", "bias")
     inputs: tuple[int, ...] = (1,)
@@ -77,7 +77,7 @@ class Dense(Field):
         self.write(w, turned(w, weights), shape_of(weights), None, dynamic(weights))
 
     def product(self, w: Writing, x: Value, weights: Value) -> None:
-        """Refuses what is no product with a constant matrix."""
+        """Refuse an operator that is not a product with a constant matrix."""
         if len(shape_of(weights) or ()) != 2 or not is_constant(weights) or not rank_of(x):
             raise not_meant("the second operand is no constant matrix")
 
@@ -95,7 +95,7 @@ class Dense(Field):
 
 
 def dynamic(weights: Value | None) -> WeightData | None:
-    """Weights that a Core ML file held as int8 for dynamic quantisation."""
+    """Return weights that a Core ML file stored as int8 for dynamic quantization."""
     weights = made_of(weights, "Transpose") or weights
     node = producer_of(weights)
     own = node is not None and node.metadata_props.get("netconv.format") == "coreml"
@@ -103,7 +103,7 @@ def dynamic(weights: Value | None) -> WeightData | None:
 
 
 class Affine(Dense):
-    """As Dense, of a Gemm, which takes the weights as they are stored (`transB`), and the bias."""
+    """As Dense, for a Gemm, which uses the weights as they are stored (`transB`), and the bias."""
 
     inputs = (1, 2)
 
@@ -125,7 +125,7 @@ class Affine(Dense):
 
 
 def as_columns(r: Reading) -> None:
-    """The last three axes are one vector, which comes out as [C,1,1]."""
+    """The last three axes are one vector; the result is [C,1,1]."""
     b, x = r.b, r.input(0)
     rank, out = blobs.rank(x), r.attr("outputChannels", int)
     rows = blobs.shape_as(b, [-1, r.attr("inputChannels", int)], x)
@@ -138,7 +138,7 @@ def as_columns(r: Reading) -> None:
 
 
 class Bias(Dense):
-    """The operator adds a constant vector to such a product, which nobody else reads."""
+    """The operator adds a constant vector to such a product, of which it is the single consumer."""
 
     inputs = (0, 1)
 

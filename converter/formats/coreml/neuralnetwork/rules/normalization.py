@@ -1,4 +1,4 @@
-"""Normalisations and softmax."""
+"""Normalizations and softmax."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def length(r: Reading) -> None:
     r.set_inputs(x, b.Sqrt(total + r.attr("epsilon", unset(1e-6))))
 
 
-# layer normalisation -----------------------------------------------------------------------------
+# layer normalization -----------------------------------------------------------------------------
 
 
 def read_normalized_shape(r: Reading) -> None:

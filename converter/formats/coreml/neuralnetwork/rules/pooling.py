@@ -71,14 +71,16 @@ class PoolVolumes(Volumes):
 
 
 def cuts(r: Reading, window: Geometry) -> bool:
-    """Whether rounding up makes a difference."""
+    """Whether rounding up changes the result."""
     kernel, strides, _ = window.steps
     windows = zip(blobs.dims(r, 2)[-2:], kernel, strides, strict=True)
     return any(n is None or (n - k) % s for n, k, s in windows)
 
 
 class WidePadding(Field):
-    """Pads that reach beyond the kernel, which ONNX's pools do not take, are a Pad in front."""
+    """Pads not smaller than the kernel, which ONNX's pools do not support, become a Pad before the
+    pool.
+    """
 
     def __init__(self, value: float) -> None:
         self.value = value
@@ -128,8 +130,8 @@ class CountedPadding(Field):
 
 
 def _more(size: int, kernel: int, stride: int, after: int, before: int) -> int:
-    """How far the last window of rounding up reaches beyond the padded input; it must not begin in
-    the padding after it.
+    """Return how far the last window of rounding up extends beyond the padded input; it must not
+    begin in the padding after it.
     """
     whole = size + before + after
     steps = -(-(whole - kernel) // stride)
@@ -178,7 +180,7 @@ ROUNDS_DOWN = Guard("that rounds down only", lambda w: not w.attr("ceil_mode"))
 
 
 def pool(name: str, kind: str, *fields: Field, given: str) -> list[Rule]:
-    """A pool that rounds down; what rounds up is one with other pads."""
+    """Write a pool that rounds down; one that rounds up is written with other pads."""
     return [
         op(name, kind, ROUNDS_DOWN, *fields, given=given),
         op(name, kind, ROUNDS_UP, *fields, given=given, lower_only=True),

@@ -49,7 +49,7 @@ def lift_constant(r: Reading) -> Value:
 
 
 def lower_constant(w: Writing) -> None:
-    """One layer, whose quantised numbers have one scale; a scale for each channel is multiplied
+    """One layer, whose quantized numbers have one scale; a scale for each channel is multiplied
     afterwards.
     """
     out = w.out
@@ -72,8 +72,8 @@ def lower_constant(w: Writing) -> None:
 
 
 def wraps(x: Value, out: Value) -> bool:
-    """Whether integers may lie outside of the short type that they become; 32 and 64 bits count as
-    one, since blobs hold neither.
+    """Whether integers may exceed the range of the short type that they become; 32 and 64 bits are
+    not distinguished, since blobs support neither.
     """
     if x.dtype not in INTEGERS or out.dtype not in INTEGERS or out.dtype.bitwidth > 16:
         return False
@@ -92,8 +92,8 @@ def _is_whole(value: Value) -> bool:
 
 
 def _only_indices(value: Value) -> bool:
-    """Whether only layers that take indices read a value. Of a layer that was read as one, the
-    Cast is ours: it takes the numbers as they are.
+    """Whether a value is only read by layers that take indices. The Cast of a layer that was read
+    as one was added by the reader: the layer takes the numbers directly.
     """
     indexed = all(u.node.op_type in _INDEXED and u.idx == 1 for u in value.uses())
     return bool(value.uses()) and indexed and not value.is_graph_output()
@@ -106,7 +106,7 @@ def _is_compact(x: Value) -> bool:
 
 
 def _tells_truth(x: Value, out: Value) -> bool:
-    """Whether a Cast asks which numbers are not zero."""
+    """Whether a Cast tests for nonzero numbers."""
     return out.dtype == T.BOOL and x.dtype not in (T.BOOL, T.STRING) and not _is_compact(x)
 
 
@@ -117,8 +117,8 @@ def demand_truth(w: Writing) -> None:
 
 
 def lower_cast(w: Writing) -> None:
-    """A Cast matters only where a number changes; compact weights that nobody stores with a layer
-    are a constant of their own.
+    """A Cast is written only if numbers change; compact weights that are not stored with a layer
+    become a separate constant.
     """
     x, out = w.data, w.out
     if _tells_truth(x, out):

@@ -27,7 +27,7 @@ KINDS: dict[str, tuple[Attr, ...]] = {
 
 
 def draws(name: str, parameters: tuple[Field, ...]) -> list[Rule]:
-    """The three forms differ in where the shape comes from."""
+    """The three forms differ in the source of the shape."""
     kind, fields = name[0].lower() + name[1:], (SEED, *parameters)
     row: Callable[..., Rule] = lambda form, *more, **options: op(  # noqa: E731
         f"netconv::{name}", f"{kind}{form}", *more, *fields, **options
@@ -63,7 +63,7 @@ _PARAMETER = {
 
 
 def lift_custom(r: Reading) -> tuple[Value, ...]:
-    """Everything of the layer, weights as further inputs."""
+    """Read all parameters of the layer, with weights as further inputs."""
     p, stored = r.layer.attrs, r.layer.blobs
     paths = sorted(stored, key=lambda path: int(path.split("[")[1][:-1]))
     weights = [r.weights(path, [stored[path].data().count]) for path in paths]
@@ -112,7 +112,7 @@ RULES: list[Rule | Custom] = [
         Attr("seed", kind=int, node_default=-1),  # a number with a fraction, or none at all
         Attr("sample_size", "numSamples", int),
         Fixed("isLogits", True, kind=bool),
-        Implied(("dtype",)),  # the classes are floats there, whatever their type
+        Implied(("dtype",)),  # the classes are floats there, independent of their type
         lower_only=True,
         given="2,5",
     ),

@@ -32,7 +32,7 @@ FIXED = {
 }
 NAMES = {v: k for k, v in PLAIN.items()} | {v[0]: k for k, v in FIXED.items()}
 PARAMETERS = {name: (alpha, beta) for name, alpha, beta in FIXED.values()}
-# the gates in ONNX's order, by what the names of their weights begin with
+# the gates in ONNX's order, by the prefix of the names of their weights
 RNN = ("",)
 GRU = ("updateGate", "resetGate", "outputGate")
 LSTM = ("inputGate", "outputGate", "forgetGate", "blockInput")
@@ -50,9 +50,8 @@ def path(gate: str, part: str) -> str:
 def activations(
     chosen: Sequence[dict[str, Any]], defaults: Sequence[str], times: int = 1
 ) -> dict[str, Any]:
-    """ONNX's `activations` with their alphas and betas; nothing when they are the defaults.
-
-    An empty scaledTanh{} is tanh.
+    """Return ONNX's `activations` with their alphas and betas; empty if they are the defaults. An
+    empty scaledTanh{} is tanh.
     """
     names, alphas, betas = [], [], []
     if chosen:
@@ -145,7 +144,7 @@ def result(r: Reading, y: Value, last: Value, whole: bool) -> Value:
 
 
 def common(r: Reading, direction: str = "") -> dict[str, Any]:
-    """The attributes that all of them have."""
+    """Return the attributes that all of them share."""
     way = direction or ("reverse" if r.attr("reverseInput", bool) else "forward")
     return {"hidden_size": r.attr("outputVectorSize", int), "direction": way}
 
@@ -229,7 +228,7 @@ def lift_bidirectional(r: Reading) -> list[Value]:
 
 
 def _joined(r: Reading, parts: Sequence[Value | None]) -> Value | None:
-    """What the directions have, one behind the other; nothing where one has none."""
+    """Concatenate the weights of the directions; empty where one has none."""
     values = [v for v in parts if v is not None]
     if len(values) < len(parts):
         return None
@@ -245,8 +244,8 @@ def _joined(r: Reading, parts: Sequence[Value | None]) -> Value | None:
 
 
 def chosen(w: Writing, defaults: Sequence[str], directions: int) -> list[dict[str, Any]]:
-    """The activations of the first direction as messages; both directions must agree, other
-    parameters than the layers' have no place.
+    """Return the activations of the first direction as messages; both directions must agree, and
+    have the layers' parameters.
     """
     names = [str(n) for n in w.attr("activations", None) or [*defaults] * directions]
     alphas, betas = (list(w.attr(k, None) or []) for k in ("activation_alpha", "activation_beta"))
@@ -308,7 +307,7 @@ class Recurrent:
         }
 
     def weights(self, index: int, direction: int) -> list[Any]:
-        """The gates' matrices: the values that a Concat was made of (compact ones stay compact), or
+        """Return the gates' matrices: the inputs of their Concat (compact ones stay compact), or
         views.
         """
         parts = _parts(self.w.input(index)) if self.directions == 1 else None
@@ -323,8 +322,8 @@ class Recurrent:
         return [self.w.plain(a) for a in both[0] + both[1]]
 
     def inputs(self, states: Sequence[Value | None], needed: bool) -> list[Value]:
-        """The sequence and the states as blobs; absent states are zeros where the layer or another
-        state needs them.
+        """Return the sequence and the states as blobs; absent states are zeros if the layer or
+        another state requires them.
         """
         x = self.blob(self.w.data)
         if all(s is None for s in states) and not needed:
@@ -391,8 +390,8 @@ class Recurrent:
         attrs: dict[str, Any],
         weights: dict[str, Any],
     ) -> None:
-        """The layer, and what connects its blobs with the operator's outputs that somebody
-        reads.
+        """Write the layer, and the operators between its blobs and the used outputs of the
+        operator.
         """
         made = self.outputs(states)
         sizes: dict[str, Any] = {"inputVectorSize": self.into, "outputVectorSize": self.size}
@@ -411,7 +410,9 @@ class Recurrent:
 
 
 def _parts(value: Value) -> list[Value] | None:
-    """The gates of Unsqueeze(Concat(..)), as lifting makes them of compact weights."""
+    """Return the operands of Unsqueeze(Concat(..)), as lifting creates it from compact weights of
+    the gates.
+    """
     inner = maker(made_of(value, "Unsqueeze"), "Concat")
     return None if inner is None else [v for v in inner.inputs if v is not None]
 

@@ -1,4 +1,4 @@
-"""Reductions, places of extremes, sorting, running sums."""
+"""Reductions, ArgMax and ArgMin, sorting, cumulative sums."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAMED_AXES = Codec(lambda v: list(NAMES.lift(v)), lambda v: NAMES.lower(tuple(v)
 
 
 def read_flat_maximum(r: Reading) -> None:
-    """The place of the maximum over several axes counts in their flattened order."""
+    """The index of the maximum over several axes refers to their flattened order."""
     b, x = r.b, r.input(0)
     axes = [axis_of(a, blobs.rank(x)) for a in r.attr("axis", NAMED_AXES)]
     r.set(axis=axes[0])
@@ -46,7 +46,7 @@ FLAT_MAXIMUM = Detail(
 
 
 def read_removed_axis(r: Reading) -> None:
-    """`removeDim`, which leaves the only axis alone."""
+    """`removeDim`, which never removes the only axis."""
     gone = r.attr("removeDim", bool) and blobs.rank(r) > 1
     r.set(keepdims=int(not gone))
 
@@ -64,7 +64,7 @@ REMOVED_AXIS = Detail(
 
 
 def check_count(r: Reading) -> None:
-    """More than there are cannot be the largest ones."""
+    """Check that k does not exceed the number of elements."""
     if len(r.layer.inputs) > 1:
         return
     k, size = r.attr("K", int), blobs.dims(r)[r.node.attrs["axis"]]
@@ -73,7 +73,7 @@ def check_count(r: Reading) -> None:
 
 
 def read_places_in_rows(r: Reading) -> None:
-    """One row for each place there, one column in ONNX."""
+    """The layer gives one row per index, ONNX one column."""
     r.behind(lambda y: r.b.Transpose(y, perm=[1, 0]))
 
 
@@ -104,7 +104,7 @@ def logarithm(r: Reading) -> Value:
 
 
 def sort(r: Reading) -> None:
-    """All elements are the largest ones; the layer gives their places only."""
+    """Sort all elements by TopK; the layer only gives their indices."""
     axis = r.node.attrs["axis"]
     r.set_input(1, r.b.Shape(r.input(0))[axis : axis + 1])
     r.outputs = 2

@@ -153,7 +153,7 @@ def _factor(size: int, wanted: int) -> float:
 
 
 class Positions(Field):
-    """Where a bilinear layer reads."""
+    """The sampling positions of a bilinear layer."""
 
     names = ("coordinate_transformation_mode", "nearest_mode")
     keys = ("linearUpsampleMode",)
@@ -171,8 +171,8 @@ class Positions(Field):
 
 
 def by_fractions(r: Reading) -> Value:
-    """The positions of fractional factors without alignment; the operator is an Identity behind
-    them.
+    """Compute the positions for fractional factors without alignment; the operator is an Identity
+    after them.
     """
     size = static(blobs.dims(r, 2)[-2:], "fractional factors")
     out = [int(np.floor(n * f)) for n, f in zip(size, factors_of(r), strict=True)]
@@ -234,7 +234,7 @@ def by_positions(r: Reading) -> Value:
 
 
 class Block(Field):
-    """The size of a block; one of a single pixel moves nothing."""
+    """The size of a block; a block of a single pixel has no effect."""
 
     names = ("blocksize",)
     keys = ("blockSize",)
@@ -257,7 +257,7 @@ CORNERS = Codec(
     lambda v: {"boxMode": v.upper()},
 )
 SIZE = Codec(lambda v: [int(n) for n in v] or [1, 1], list)
-# of other modes, or of nothing that the layers do
+# other modes are not supported by the layers
 UNUSED = Implied(
     ("keep_aspect_ratio_policy", "extrapolation_value", "exclude_outside", "cubic_coeff_a")
 )

@@ -1,7 +1,6 @@
-"""Layers that give numbers another shape: reshaping, joining, splitting, repeating, filling,
-padding.
+"""Layers that change shapes: reshaping, concatenating, splitting, repeating, filling, padding.
 
-Tensors have one axis at least: what is a scalar in the graph is [1] here.
+Tensors have at least one axis: a scalar of the graph is [1] here.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ MOST_ONES = 1 << 20
 
 
 class SizeOne(Field):
-    """The axes that go or come; none at all, or those that the operator in front made, are the
-    value in front.
+    """The axes that are removed or added; if none, or those of the preceding operator, the value
+    before it is used.
     """
 
     keys: tuple[str, ...] = ("axes",)
@@ -85,7 +84,7 @@ def constant_axes(w: Writing) -> list[int]:
 
 
 class Squeezed(SizeOne):
-    """The axes that go; the last one of all stays."""
+    """The axes to remove; the last remaining one is kept."""
 
     keys = ("axes", "squeezeAll")
     opposite = "Unsqueeze"
@@ -120,7 +119,7 @@ class Ones(StaticResult):
 
 
 class Target(StaticResult):
-    """The shape of the result, where it is known; -1 may stand in it."""
+    """The shape of the result, if known; it may contain -1."""
 
     def lift(self, r: Reading) -> None:
         r.data = blobs.unreshaped(r.data)
@@ -170,7 +169,9 @@ def channels_last(r: Reading, x: Value) -> Value:
 
 
 def of_planes(r: Reading) -> tuple[list[int | None], list[int]]:
-    """The sizes in front and [C,H,W] of a target, which keeps the first ones, or is [Seq,C,H,W]."""
+    """Return the leading sizes and [C,H,W] of a target, which keeps the leading sizes, or is
+    [Seq,C,H,W].
+    """
     target, rank = r.attr("targetShape", list), blobs.rank(r, 3)
     if len(target) not in (3, 4):
         raise MappingError(f"targetShape has {len(target)} elements, 3 or 4 are known", "R110")
@@ -185,7 +186,7 @@ def planes(r: Reading) -> None:
 
 
 def pixels(r: Reading) -> None:
-    """Numbers in the order H, W, C in both shapes; the operator is the Transpose behind."""
+    """Reshape in the order H, W, C on both sides; the operator is the Transpose after it."""
     lead, (c, h, w) = of_planes(r)
     shape, n = blobs.shape_as(r.b, [*lead, h, w, c], r.input(0)), len(lead)
     r.data = r.b.Reshape(channels_last(r, r.input(0)), shape)
@@ -218,7 +219,7 @@ def permuted(r: Reading) -> None:
 
 
 def slice_shape(w: Writing) -> None:
-    """The sizes from `start` to `end`, which a slice behind takes."""
+    """Return the sizes from `start` to `end`, for a slice after it."""
     rank = w.rank()
     start, end = int(w.attr("start")), int(w.attr("end", rank))
     if rank == 0:
@@ -254,7 +255,7 @@ SEQUENCE_OR_CHANNELS = Detail(
 
 
 def drop_empty_operands(w: Writing) -> None:
-    """Operands without elements are left out; a single one is the result."""
+    """Drop operands without elements; a single remaining one is the result."""
     values = [v for v in w.node.inputs if v is not None and 0 not in (shape_of(v) or ())]
     w.layer.inputs = list(values)
     if len(values) == 1:
@@ -265,7 +266,7 @@ DROP_EMPTY_OPERANDS = Detail(write=drop_empty_operands)
 
 
 def interleaved(r: Reading) -> None:
-    """One element of each operand in turn."""
+    """Interleave the elements of the operands."""
     b, values, axis = r.b, r.node.inputs, r.node.attrs["axis"]
     length = blobs.dims(r)[axis]
     if length is not None:
@@ -278,7 +279,7 @@ def interleaved(r: Reading) -> None:
 
 
 def _joined(b: Builder, y: ir.Value, axis: int) -> ir.Value:
-    """Axis `axis` and the one behind it as one."""
+    """Merge axis `axis` with the next one."""
     shape = b.Shape(y)
     return b.Reshape(y, b.Concat(shape[:axis], [-1], shape[axis + 2 :], axis=0))
 
@@ -290,7 +291,7 @@ def stacked(r: Reading) -> None:
 
 
 def read_equal_parts(r: Reading) -> None:
-    """As many equal parts as there are results."""
+    """Split into as many equal parts as there are results."""
     r.set(num_outputs=len(r.layer.outputs))
 
 
@@ -347,7 +348,9 @@ class Sizes(Field):
 
 
 def read_repeats(r: Reading) -> None:
-    """How often along each of the last axes, as numbers of the layer or its second input."""
+    """Return the number of times along each of the last axes, as numbers of the layer or its second
+    input.
+    """
     repeats, rank = r.optional(1), blobs.rank(r)
     if repeats is None:
         amounts = r.attr("reps", list)
@@ -372,7 +375,7 @@ REPEATS = Detail(read=read_repeats, write=write_repeats, keys=("reps",), inputs=
 
 
 def read_sequence_repeats(r: Reading) -> None:
-    """How often along the first of five axes; zero is once."""
+    """Return the number of times along the first of five axes; zero is once."""
     rest = [1] * (blobs.rank(r, 5) - 1)
     r.set_input(1, [r.attr("nRepetitions", int) or 1, *rest])
 
@@ -396,10 +399,8 @@ SEQUENCE_REPEATS = Detail(
 
 
 class WidenedTarget(Field):
-    """The shape that an Expand leads to.
-
-    ONNX's may be smaller than the operand's, or shorter, where that stays as it is; the layer's
-    must hold it.
+    """The target shape of an Expand. ONNX's may have smaller sizes than the operand, or fewer,
+    where the operand's are kept; the layer's must contain them.
     """
 
     def lower(self, w: Writing) -> None:
@@ -422,7 +423,7 @@ class WidenedTarget(Field):
 
 
 def multiply_ones(w: Writing) -> None:
-    """A size of 1 leaves the operand's as it is, which only arithmetic does."""
+    """A size of 1 keeps the operand's size, which is written by arithmetic."""
     sizes = w.known(1)
     if sizes is None or rank_of_value(w.out) != w.rank():
         raise not_meant("to a shape that is known at run time")
@@ -433,9 +434,7 @@ def multiply_ones(w: Writing) -> None:
 
 
 def read_limits(r: Reading) -> None:
-    """Start, end and step <-> inputs end, start, step; what the layer is not given stands in its
-    parameters.
-    """
+    """Start, end and step <-> inputs end, start, step; omitted inputs are parameters."""
     given = [_scalar(r, v) for v in r.node.inputs if v is not None]
     if not given:
         raise MappingError("no input gives the end of the range", "R105")
@@ -575,7 +574,7 @@ def _doubled(x: Value) -> list[int | None]:
 
 
 def _missing(target: int, size: int | None) -> int:
-    """What is to be added to reach a size."""
+    """Return the amount that is missing to reach a size."""
     if target and size is None:
         raise MappingError("padding to an output size needs static shapes", "X203", FIX)
     return max(0, target - int(size or 0)) if target else 0

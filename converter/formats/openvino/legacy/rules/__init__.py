@@ -1,23 +1,22 @@
 """Canonical operators <-> layers of IR v2 to v7, by family.
 
-The ports of a layer declare its shapes, and they decide: what attributes and operands say of them
-is read over. What the engine cannot do with a layer is refused by its row, or written as other
-layers beside it.
+The ports of a layer declare its shapes, and take precedence over attributes and operands. Cases of
+a layer that the engine does not support are refused by its row, or written with additional layers.
 
-context.py        what rows see of a layer that is read and of an operator that is written
+context.py        views of a layer that is read and of an operator that is written, for rows
 control_flow.py   TensorIterator
 convolution.py    convolutions and their transposes
 detection.py      priors, proposals, detections, suppression, regions
 elementwise.py    arithmetic, comparisons, logic, activations, types
 fields.py         fields of this dialect alone
-indexing.py       picking and placing elements by index
+indexing.py       gather and scatter
 matmul.py         products of matrices
 normalization.py  normalizations and quantization
 pooling.py        pooling
 recurrent.py      layers along time: LSTM, GRU, RNN, decoding
 reduction.py      reductions
 resize.py         changing the size of images
-shape.py          reshaping, moving, cutting, joining, padding
+shape.py          reshaping, transposing, slicing, concatenating, padding
 windows.py        the sliding windows of convolutions and poolings
 """
 

@@ -39,8 +39,8 @@ class Reading(context.Reading):
         return self.layer.outputs[index]
 
     def dims(self, index: int = 0, least: int = 0) -> tuple[int, ...]:
-        """The declared shape of an output, which has at `least` so many axes: it decides, nothing
-        is inferred again.
+        """Return the declared shape of an output, which has at least `least` axes: it takes
+        precedence, nothing is inferred again.
         """
         return static(self.port(index), f"output port {index}", least=least)
 
@@ -75,7 +75,7 @@ class Writing(context.Writing):
 
     @classmethod
     def beside(cls, low: Lowering) -> Writing:
-        """For layers that stand for no operator."""
+        """Return a context for layers that belong to no operator."""
         return cls(Node(""), low)
 
     def shape(self, value: ir.Value | int = 0) -> list[int]:
@@ -88,7 +88,7 @@ class Writing(context.Writing):
         return list(shape)
 
     def before(self) -> str:
-        """The type of the legacy layer that the operator was, or nothing."""
+        """Return the type of the legacy layer from which the operator was read; empty if none."""
         return kind_before(self.out)
 
     def number(self, index: int) -> float | None:
@@ -97,10 +97,13 @@ class Writing(context.Writing):
     def index_constant(self, value: int | list[int], what: str) -> ir.Value:
         return self.const(value)
 
-    # layers in front -----------------------------------------------------------------------------
+    # layers before the row's
+    # -----------------------------------------------------------------------------
 
     def reshaped(self, value: ir.Value, shape: Sequence[int]) -> ir.Value:
-        """`value` in another shape: a constant is written in it, anything else through a layer."""
+        """Return `value` in another shape: a constant is stored in it, any other value gets a
+        layer.
+        """
         if shape_of(value) == tuple(shape):
             return value
         producer = value.producer()
@@ -133,16 +136,17 @@ class Writing(context.Writing):
     def converted(
         self, value: ir.Value, to: ir.DataType, dtype: ir.DataType | None = None
     ) -> ir.Value:
-        """Numbers as FP32 or I32, which stands for `dtype`."""
+        """Return numbers as FP32 or I32, whichever represents `dtype`."""
         if to not in PRECISION:
             raise MappingError(f"legacy IR has no type {to.name}")
         shape, precision = self.shape(value), PRECISION[to]
         return self.emit("Convert", value, dtype=dtype or to, shape=shape, precision=precision)
 
-    # layers behind -------------------------------------------------------------------------------
+    # layers after the row's
+    # -------------------------------------------------------------------------------
 
     def finish(self, value: ir.Value, out: ir.Value | None = None) -> None:
-        """Lets `value`, in the shape of `out`, be the operator's result."""
+        """Let `value`, in the shape of `out`, be the operator's result."""
         out = self.out if out is None else out
         shape = self.shape(out)
         if shape:
@@ -157,7 +161,9 @@ class Writing(context.Writing):
         dtype: ir.DataType | None = None,
         out: ir.Value | None = None,
     ) -> None:
-        """The layer of the row writes this shape, or type; layers behind it make `out` of it."""
+        """Give the layer of the row this shape, or type; layers after it compute `out` from its
+        result.
+        """
         out = self.out if out is None else out
         other = dtype is not None and (dtype in FLOATS) != is_float(out)
         if not other and self.shape(out) == list(shape):
@@ -174,8 +180,8 @@ class Writing(context.Writing):
             self.then(lambda: self.finish(self.converted(inner, to, out.dtype), out))
 
     def gives_through(self, kind: str, shape: list[int], **attrs: Any) -> None:
-        """The layer of the row writes this shape; a layer of another kind, and what changes the
-        shape, make the operator's result of it.
+        """Give the layer of the row this shape; a layer of another kind, and a reshape if needed,
+        compute the operator's result from it.
         """
         inner = self.temporary(self.layer.kind.lower(), self.out.dtype, shape)
         self.layer.outputs = [inner]
@@ -185,7 +191,7 @@ class Writing(context.Writing):
             self.then(lambda: self.finish(self.emit(kind, inner, shape=shape, **attrs)))
 
     def copy(self, x: ir.Value, out: ir.Value) -> None:
-        """A layer that changes nothing."""
+        """Write an identity layer."""
         if is_float(out) or out.dtype == D.BOOL:
             self.put("Power", x, outputs=[out], power="1", scale="1", shift="0")
         else:

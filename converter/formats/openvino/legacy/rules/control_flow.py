@@ -29,17 +29,17 @@ from converter.mapping.rules import Table, custom
 
 
 class LayerWriter(Protocol):
-    """What writes the layers of a body.
+    """Interface for writing the layers of a body.
 
     `feeds`  values from outside, each with the layer and the port that it feeds
-    `made`   values with the layer and the port that make them
+    `made`   values with the layer and the port that produce them
     """
 
     feeds: list[tuple[ir.Value, int, int]]
     made: dict[ir.Value, tuple[int, int]]
 
     def add(self, layer: Layer) -> Any:
-        """Writes a layer."""
+        """Write a layer."""
 
 
 def lift(r: Reading) -> list[ir.Value]:
@@ -97,7 +97,7 @@ class LoopPlan:
     count: int
     # formal -> (initial, next)
     states: dict[ir.Value, tuple[ir.Value, ir.Value]] = field(default_factory=dict)
-    # result of a Gather by the step -> what it is
+    # result of a Gather by the iteration number -> its slice
     slices: dict[ir.Value, Slice] = field(default_factory=dict)
     # (output of the loop, body value)
     last: list[tuple[ir.Value, ir.Value]] = field(default_factory=list)
@@ -128,8 +128,8 @@ def lower(w: Writing) -> None:
 
 
 def counts(node: ir.Node) -> bool:
-    """Whether the port map would say how many steps a Loop makes:
-    something is read, or collected, step by step, whatever comes out.
+    """Whether the port map determines the iteration count of a Loop: an input is sliced, or an
+    output collected, iteration by iteration.
     """
     body = node.attributes["body"].as_graph()
     if _constant(body.outputs[0], body) is None:
@@ -172,11 +172,11 @@ def _backwards(index: ir.Value | None, step: ir.Value, count: int) -> bool:
 def write_loop(
     inner: LayerWriter, sub: SubNet, plan: LoopPlan, layers: list[Layer]
 ) -> list[ir.Value]:
-    """Writes the layers of the body `sub` and returns what they need from outside, in the order of
-    the loop's ports.
+    """Write the layers of the body `sub` and return the values they need from outside, in the order
+    of the loop's ports.
 
-    A slice along an axis keeps that axis with length 1; a reshape in the body removes it.
-    Likewise a value of which every iteration's is asked for gets a first axis of length 1.
+    A slice along an axis keeps that axis with length 1; a reshape in the body removes it. Likewise
+    a value that is collected over the iterations gets a first axis of length 1.
     """
     w = Writing.beside(Lowering(FormatMapping(Table([]), spelling=SPELLING)))
     sliced: dict[ir.Value, Slice] = {}

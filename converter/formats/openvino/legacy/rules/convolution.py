@@ -81,8 +81,8 @@ class Kernel(Field):
 
 @record
 class Bias(Field):
-    """Input 2, which is constant <-> the blob `biases`. The engine crashes where it stands beside
-    weights that are an input.
+    """Constant input 2 <-> the blob `biases`. The engine crashes on biases combined with weights
+    that are an input.
     """
 
     names = ()
@@ -133,8 +133,8 @@ class BiasBehind(Field):
 
 
 class Transposed(Window, transposed_window.TransposedWindow):
-    """The begin pads stand;
-    the end follows from the port: cut off, or more than the full result (output padding).
+    """The begin pads are used as they are; the end pads follow from the shape of the port: cropped,
+    or more than the full result (output padding).
     """
 
     names = (*Window.names, "output_padding", "output_shape")
@@ -181,7 +181,7 @@ class Bits(Kernel):
 
 
 def fit_steps(strides: Sequence[int], kernel: Sequence[int]) -> bool:
-    """The engine has no code for single elements that are laid far apart ("label is too far")."""
+    """The engine does not support single elements with large dilations ("label is too far")."""
     return max(strides) <= WIDEST_STEP or max(kernel) > 1
 
 
@@ -203,7 +203,7 @@ RULES = [
             "netconv::DeformableConvolution",
             "DeformableConvolution",
             Guard("a mask is not known to the target", lambda w: not w.has(3)),
-            Only("bilinear_pad", 0),  # a tap's neighbours outside of the image are clamped to it
+            Only("bilinear_pad", 0),  # a tap's neighbors outside of the image are clamped to it
             Window(weights=2),
             Kernel(2, shape=False),
             groups,

@@ -1,5 +1,5 @@
-"""Layers of detection networks;
-what they compute is defined by the operators of the catalogue, mostly attribute by attribute.
+"""Layers of detection networks; operators of the catalogue define their computation, mostly
+attribute by attribute.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ CAST_TO_FLOATS = Detail(read=cast_to_floats)
 
 
 class Read(Field):
-    """Outputs at the end that nobody reads are left out; the operator gives `count`."""
+    """Unused trailing outputs are omitted; the operator gives `count`."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -72,9 +72,8 @@ class Read(Field):
 
 
 class Images(Field):
-    """Two sizes <-> two values of which the layer only looks at the size.
-
-    [2, n] of the catalogue is [1, 2, n] here.
+    """Two sizes <-> two values of which the layer only reads the size. [2, n] of the operator is
+    [1, 2, n] here.
     """
 
     inputs = (0, 1)
@@ -101,7 +100,7 @@ class Images(Field):
 
 
 def values_before(owner: ir.Node | None) -> Iterator[ir.Value]:
-    """Inputs of the graph, and results of what images go through, in front of a node."""
+    """Yield inputs of the graph, and results of usual image operators, before a node."""
     usual = ("Conv", "Relu", "MaxPool", "AveragePool", "Concat", "Add", "Mul")
     if owner is None or not isinstance(owner.graph, ir.Graph):
         return
@@ -144,11 +143,11 @@ class Boxes(Field):
         return rows
 
     def lower(self, w: Writing) -> None:
-        """What the engine does not find out for itself."""
+        """Set the attributes that the engine does not determine itself."""
         a = dict(w.node.attrs)
         classes = w.shape(1)[1] // max(1, w.shape(2)[-1] // (4 if a["normalized"] else 5))
         a["num_classes"] = a["num_classes"] or classes
-        if a["background_label_id"] < 0:  # none: no class has the number behind the last
+        if a["background_label_id"] < 0:  # none: no class has the number after the last
             a["background_label_id"] = a["num_classes"]
         if a["top_k"] < 0:  # all of them
             a["top_k"] = w.shape(1)[1] // classes
@@ -158,7 +157,7 @@ class Boxes(Field):
 
 
 class ClipBefore(Attr):
-    """Also by its old name."""
+    """The clip flag, also by its old name."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -169,7 +168,7 @@ class ClipBefore(Attr):
 
 
 class Objectness(Attr):
-    """Of five inputs only."""
+    """The threshold of objectness, for five inputs only."""
 
     def lower(self, w: Writing) -> None:
         if len(w.layer.inputs) > 3:
@@ -205,7 +204,7 @@ LIMITS = Detail(read=read_limits, write=write_limits, names=("rows",))
 
 
 class GroupSize(Attr):
-    """That of the port."""
+    """The group size, from the shape of the port."""
 
     def lift(self, r: Reading) -> None:
         r.set(group_size=r.dims(least=1)[-1])
@@ -226,7 +225,7 @@ def lists(names: str, omit: str = "") -> list[Attr]:
 
 
 class Assumed(Attr):
-    """The engine's is the default, whatever the layer says."""
+    """The engine always uses the default and ignores the attribute."""
 
     def lift(self, r: Reading) -> None:
         r.node.attrs[self.name] = self.default
@@ -266,7 +265,7 @@ RULES: list[Rule] = [
         *lists("width height variance"),
         *CLUSTERS,
         *attrs(clip=False, offset=0.5, img_w=0.0, img_h=0.0),
-        Always("flip", 0),  # means nothing, but the engine does not read the layer without it
+        Always("flip", 0),  # without effect, but the engine does not read the layer without it
         given=PRIORS,
     ),
     op(

@@ -70,8 +70,8 @@ class Operands(Field):
         r.set_inputs(first, operands[-1])
 
     def _type(self, r: Reading) -> ir.DataType:
-        """That of all operands when they agree, else that of the result;
-        truth values are numbers, but for logic.
+        """Return the type of all operands if they agree, else that of the result; booleans are
+        numbers, except in logical operators.
         """
         if r.node.op in LOGIC:
             return D.BOOL
@@ -106,7 +106,7 @@ def spread(w: Writing, operands: list[ir.Value]) -> None:
 
 
 def merged(shapes: list[list[int]], out: list[int]) -> tuple[list[list[int]], list[int]]:
-    """The shapes of the operands, and that of the result, with neighbouring axes as one.
+    """The shapes of the operands, and that of the result, with neighboring axes as one.
 
     They are one where every operand is spread over both or neither.
     """
@@ -169,7 +169,7 @@ def fixed(key: str, value: float, absent: bool = True) -> Fixed:
 
 @record
 class Line(Field):
-    """The steps of a Power in front of the operator, without those that change nothing."""
+    """The stages of a Power before the operator, without those that change nothing."""
 
     keys: tuple[str, ...] = ("scale", "shift")
     floats: bool = False
@@ -190,7 +190,9 @@ class Line(Field):
 
 @record
 class Number(Field):
-    """An operand that is one constant number <-> `key`; `place` of that operand, or either."""
+    """An operand that is one constant number <-> `key`; `place` is the index of that operand, or
+    either.
+    """
 
     key: str
     place: int | None = None
@@ -263,8 +265,8 @@ POWER = [
 
 @record
 class Channels(Field):
-    """An operand with one number for each channel of an image <-> a blob, or the input `place` of
-    the layer.
+    """An operand with one number for each channel of an image <-> a blob, or the input with index
+    `place` of the layer.
     """
 
     blob: str
@@ -324,7 +326,7 @@ SCALE_SHIFT = [
 
 
 def read_bounds(r: Reading) -> None:
-    """min and max, which are numbers; a bound that is left out is the largest number."""
+    """min and max, which are numbers; an omitted bound is the largest number."""
     x = r.input(0)
     r.set_inputs(x, *(r.b.like(x, r.attr(key, float)) for key in ("min", "max")))
 
@@ -438,10 +440,10 @@ ACTIVATIONS = [
 
 
 def read_chosen(r: Reading) -> None:
-    """A condition, which is an integer in the engine, and two operands of the shape of the
-    result, of four axes at most.
+    """A condition, which is an integer in the engine, and two operands of the shape of the result,
+    of four axes at most.
 
-    A condition of fewer axes is one truth value for each row of the leading axes.
+    A condition of fewer axes is one boolean for each row of the leading axes.
     """
     condition, x, y = (r.input(i) for i in range(3))
     to = x.dtype if x.dtype == y.dtype and x.dtype != D.BOOL else r.declared()
@@ -469,7 +471,7 @@ CHOSEN = Detail(read=read_chosen, write=write_chosen)
 
 
 def read_precision(r: Reading) -> None:
-    """The type of the output port; `precision` repeats it. Truth values are the numbers 0 and 1."""
+    """The type of the output port; `precision` repeats it. Booleans are the numbers 0 and 1."""
     r.set(to=int(r.declared()))
 
 
@@ -489,7 +491,7 @@ PRECISION = Detail(
 
 
 def compare_with_zero(w: Writing) -> None:
-    """What becomes a truth value is compared with 0."""
+    """Compare a value with 0 to convert it to bool."""
     x = w.data
     dtype = x.dtype.numpy() if x.dtype else np.float32
     spread(w, [x, w.const(np.zeros([1] * len(w.shape(w.out)), dtype))])

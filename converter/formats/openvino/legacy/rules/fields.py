@@ -53,8 +53,8 @@ CAPITAL_TRUTH = Codec(SPELLING[bool].lift, lambda v: str(bool(v)))  # True and F
 
 
 def mark_layer(r: Reading) -> None:
-    """The operator is the whole of the layer: what such a layer cannot do is nothing that it
-    does.
+    """Mark the operator as the whole of the layer: limits of the layer type do not apply to its
+    other uses.
     """
 
     def marked(results: Results) -> Results:
@@ -86,7 +86,7 @@ class ToPort(Field):
 
 
 def squeeze_all(w: Writing) -> None:
-    """A result without axes is squeezed out of all of them."""
+    """A scalar result is squeezed along all axes."""
     x = w.data
     x = x if w.shape(x) else w.reshaped(x, [1])
     w.set_inputs(x, range(len(w.shape(x))))

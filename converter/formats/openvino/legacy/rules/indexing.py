@@ -1,4 +1,4 @@
-"""Layers that look elements up, choose them by value, or bring them to other places."""
+"""Gather, scatter and select layers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,9 @@ class Indices(Field):
         w.gives([*size[:axis], *w.shape(index), *size[axis + 1 :]])
 
     def _from_zero(self, w: Writing, index: ir.Value, size: int) -> ir.Value:
-        """Indices that are known at run time only: below 0 the engine finds nothing."""
+        """Make indices nonnegative that are known at run time only: the engine does not support
+        negative ones.
+        """
         shape = w.shape(index)
         dtype = index.dtype.numpy() if index.dtype is not None else np.float32
 
@@ -72,7 +74,7 @@ class Indices(Field):
 
 
 def read_one_hot(r: Reading) -> None:
-    """The layer writes floats, whatever its port says."""
+    """The layer always writes floats, independent of its port."""
     axis, dtype = r.attr("axis", int, -1), r.declared().numpy()
     values = [r.attr("off_value", float, 0.0), r.attr("on_value", float, 1.0)]
     dims = r.dims()
@@ -128,7 +130,7 @@ SCALARS = Detail(read=read_scalars, write=write_scalars)
 
 
 def rows_in_place(r: Reading) -> None:
-    """ScatterUpdate: rows of `updates` take the places that `indices` name along the axis."""
+    """ScatterUpdate: rows of `updates` replace those at `indices` along the axis."""
     b, x, size = r.b, r.input(0), r.static()
     axis, index = gathered_axis(r, 3), r.cast(r.input(1), D.INT64)
     flat = b.Reshape(index, [-1, *[1] * (len(size) - axis - 1)])
@@ -187,7 +189,7 @@ def best_of_floats(w: Writing) -> bool:
 
 
 def read_best(r: Reading) -> None:
-    """k and `axis`. `sort`: by value, by index (which asks for a second sort) or not at all."""
+    """k and `axis`. `sort`: by value, by index (which needs a second sort) or none."""
     axis = r.axis(-1)
     k = [r.dims()[axis]] if r.optional(1) is None else r.ints(1, "k")
     order = r.attr("sort", str, "index")
@@ -221,10 +223,10 @@ BEST = Detail(
 
 
 def read_best_alone(r: Reading) -> None:
-    """ArgMax: values or places alone. Places are floats; without an axis they are over all
-    trailing axes.
+    """ArgMax: values or indices alone. Indices are floats; without an axis attribute they are over
+    all trailing axes.
 
-    Then the result is [N, 1, k], or with the values below [N, 2, k].
+    Then the result is [N, 1, k], or with the values appended [N, 2, k].
     """
     x, k = r.input(0), r.attr("top_k", int, 1)
     pairs, whole = r.attr("out_max_val", bool, 0), "axis" not in r.layer.attrs
@@ -269,7 +271,9 @@ def boundaries_below(r: Reading) -> None:
 
 
 def read_unique_parts(r: Reading) -> None:
-    """All three results; those that nobody uses would be outputs of the net and are left out."""
+    """Read all three results; unused ones would be outputs of the net and are omitted on
+    writing.
+    """
     asked = [True, *(r.attr(k, bool, 0) for k in ("return_inverse", "return_counts"))]
     r.outputs = 3
     r.then(lambda found: [v for v, a in zip(found, asked, strict=True) if a])

@@ -107,7 +107,7 @@ class Matrices(Field):
             r.behind(lambda y: y + added)
 
     def lower(self, w: Writing) -> None:
-        """Operands of equal rank, with two axes in front of the matrices; integers as floats."""
+        """Operands of equal rank, with two axes before the matrices; integers as floats."""
         a, b = w.data, w.input(1)
         left, right = w.shape(0), w.shape(1)
         left = left if len(left) > 1 else [1, *left]
@@ -129,7 +129,7 @@ class Matrices(Field):
         )
         inputs = [w.reshaped(a, left), w.reshaped(factor, shape)]
         integers = not is_float(w.out)
-        if integers:  # behind layers that move integers the engine takes them for floats
+        if integers:  # after layers that only move data the engine takes integers for floats
             inputs = [w.converted(v, D.FLOAT) for v in inputs]
         w.set_inputs(*inputs)
         w.layer.attrs |= {"transpose_a": "False", "transpose_b": str(source is not None)}

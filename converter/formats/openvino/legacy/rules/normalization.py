@@ -1,4 +1,4 @@
-"""Normalisations and quantisation."""
+"""Normalizations and quantization."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from converter.mapping.rules import FOREVER, op, ops
 
 
 def read_statistics(r: Reading) -> None:
-    """The blob `weights` is the variance, `biases` the mean;
-    scale and shift are layers of their own.
+    """The blob `weights` is the variance, `biases` the mean; scale and shift are separate
+    layers.
     """
     size = r.static()[1:2]
     one, zero = np.ones(size, np.float32), np.zeros(size, np.float32)
@@ -45,10 +45,10 @@ STATISTICS = Detail(
 
 
 def fold_statistics(w: Writing) -> None:
-    """With scale and shift it becomes one ScaleShift."""
+    """Fold the statistics: with scale and shift it becomes one ScaleShift."""
     scale, bias, mean, variance = (w.constant(i, "the statistics") for i in range(1, 5))
     wide = variance.astype(np.float64) + w.attr("epsilon")
-    with np.errstate(divide="ignore", invalid="ignore"):  # a variance below 0 gives what it gives
+    with np.errstate(divide="ignore", invalid="ignore"):  # a variance below 0 gives a NaN here too
         factor = scale.astype(np.float64) / np.sqrt(wide)
     shift = bias - mean * factor
     for blob, array in (("weights", factor), ("biases", shift)):
@@ -66,9 +66,9 @@ ON_IMAGES = Guard(
 
 @record
 class Response(Field):
-    """alpha, beta and `local-size`, and k, which is 1 in the engine whatever the attribute says.
+    """alpha, beta and `local-size`, and k, which is always 1 in the engine.
 
-    The window is over the channels, or `over_pixels`. An even size takes one neighbour less, and
+    The window is over the channels, or `over_pixels`. An even size takes one neighbor less, and
     still divides by the size.
     """
 
@@ -87,7 +87,7 @@ class Response(Field):
         )
 
     def lower(self, w: Writing) -> None:
-        """Another k is taken out of the power."""
+        """Write another k as a factor of the power."""
         shape, k = w.shape(), w.attr("bias")
         if k <= 0:
             raise MappingError(f"bias={k} is not known to the target")
@@ -102,8 +102,8 @@ class Response(Field):
 
 
 def over_pixels(r: Reading) -> None:
-    """Over a window of as many pixels in each spatial axis:
-    x / (k + alpha * mean of x^2) ^ beta.
+    """Normalize over a window of as many pixels in each spatial axis: x / (k + alpha * mean of x^2)
+    ^ beta.
     """
     b, x, a = r.b, r.input(0), r.node.attrs
     n, size = r.rank() - 2, a.pop("size")
@@ -120,9 +120,7 @@ def over_pixels(r: Reading) -> None:
 
 @record
 class WholeAxes(Field):
-    """A flag says whether the axes are all from 1 on;
-    otherwise they are `other`, or all behind it.
-    """
+    """A flag is set if the axes are all from 1 on; otherwise they are `other`, or all after it."""
 
     flag: str
     ranks: tuple[int, ...]
@@ -152,7 +150,7 @@ class WholeAxes(Field):
 
 
 def read_scale(r: Reading) -> None:
-    """Factors for the channels behind; written are ones."""
+    """Factors for the channels of the result; written as ones."""
     if "weights" in r.layer.blobs:
         scale = channels(r, "weights")
         r.behind(lambda y: y * scale)
@@ -167,7 +165,7 @@ SCALE = Detail(read=read_scale, write=write_scale, keys=("channel_shared",), blo
 
 
 class SoftmaxAxis(Axis):
-    """With more than five axes: as a matrix between the axes before and behind."""
+    """With more than five axes: reshaped to a matrix of the axes before and after."""
 
     def lower(self, w: Writing) -> None:
         shape = w.shape()
@@ -179,15 +177,15 @@ class SoftmaxAxis(Axis):
         w.gives(shape)
 
 
-# quantisation ------------------------------------------------------------------------------------
+# quantization ------------------------------------------------------------------------------------
 
 
 def read_levels(r: Reading) -> None:
     """Bounds in the rank of the data; the operator is the whole of the layer.
 
-    With bounds for each channel a layer that changes nothing stands in front: put together with
-    the layer before it, the engine reads memory behind the bounds. Networks of the engine's own
-    tools are as they are.
+    With bounds for each channel an identity layer is inserted before it: fused with the preceding
+    layer, the engine reads memory after the bounds. Networks of the engine's own tools are
+    unchanged.
     """
     r.node.inputs = [r.floats(r.input(i)) for i in range(5)]
 

@@ -1,4 +1,4 @@
-"""Pooling. The size of the port alone decides about rounding up, beyond the padded input, too."""
+"""Pooling. Only the size of the port determines the rounding, also beyond the padded input."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ class PoolWindow(Window):
 
 
 def _all_begin_inside(w: Writing, window: Geometry) -> None:
-    """A window that begins in the end pad is dropped by ONNX;
-    a shape that counts it contradicts the operator.
+    """ONNX ignores a window that begins in the end padding; a shape that counts it contradicts the
+    operator.
     """
     size, out = w.shape()[2:], w.shape(w.out)[2:]
     windows = zip(out, window.strides, size, window.pads, strict=False)
@@ -73,7 +73,7 @@ def _all_begin_inside(w: Writing, window: Geometry) -> None:
 class AverageWindow(PoolWindow):
     """An average that includes pads counts the declared ones, not the rest of a last window.
 
-    Windows that reach beyond the padded input are divided by what of them lies inside of it.
+    Windows that extend beyond the padded input are divided by the number of elements inside it.
     """
 
     names = (*PoolWindow.names, "count_include_pad")
@@ -103,7 +103,7 @@ class AverageWindow(PoolWindow):
         w.layer.attrs["exclude-pad"] = excluded.lower(include)
         begin, end = window.pads[:n], window.pads[n:]
         if include and any(e > b for b, e in zip(begin, end, strict=True)):
-            # of the pads at the end the engine counts as many as there are at the begin
+            # the engine counts as many pads at the end as there are at the beginning
             x = w.layer.inputs[0] or w.data
             rank = len(w.shape(x))
             front = [0] * (rank - n)

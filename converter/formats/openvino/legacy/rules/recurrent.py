@@ -86,8 +86,8 @@ class Parameters(Field):
 
 
 class Functions(Field):
-    """The size of the state, activations with their parameters, and the clip;
-    what is the default is left out.
+    """The size of the state, activations with their parameters, and the clip; defaults are
+    omitted.
     """
 
     names = ("hidden_size", "activations", "activation_alpha", "activation_beta", "clip")
@@ -166,9 +166,7 @@ class OneStep(Field):
         w.then(lambda: self._results(w, list(w.layer.outputs), shape))
 
     def _results(self, w: Writing, results: list[ir.Value], shape: list[int]) -> None:
-        """The port of a result that nobody reads must not be left over, it would become an output
-        of the net.
-        """
+        """Remove the ports of unused results, which would become outputs of the net."""
         used = [(max(0, i - 1), o) for i, o in enumerate(w.node.outputs) if w.used(i)]
         if len({i for i, _ in used}) < len(results):
             rows, hidden = shape
@@ -214,7 +212,7 @@ def all_of_them(r: Reading) -> None:
 
 
 class Merged(Attr):
-    """The engine merges, whatever the attribute says."""
+    """The engine always merges repeated classes, independent of the attribute."""
 
     def lower(self, w: Writing) -> None:
         if not w.attr(self.name):

@@ -17,7 +17,7 @@ D = ir.DataType
 
 
 def keep_one_axis(w: Writing) -> None:
-    """A result without axes is one of a single element that is squeezed."""
+    """A scalar result is written as a single element and squeezed."""
     shape = w.shape()
     if not w.attr("keepdims") and len(AXES.reduced(w)) == len(shape):
         w.layer.attrs["keep_dims"] = CAPITAL_TRUTH.lower(True)
@@ -25,8 +25,8 @@ def keep_one_axis(w: Writing) -> None:
 
 
 def through_minimum(w: Writing) -> None:
-    """A maximum of floats is the minimum of the negative: the engine begins a maximum with the
-    smallest number above 0.
+    """A maximum of floats is the minimum of the negated data: the engine initializes a maximum with
+    the smallest positive number.
     """
     negative: dict[str, Any] = {"power": "1", "scale": "-1", "shift": "0"}
     axes = AXES.reduced(w)
@@ -41,7 +41,7 @@ def alone(r: Reading) -> None:
 
 
 def as_truth(r: Reading) -> None:
-    """ReduceAnd and ReduceOr look at whether numbers are 0."""
+    """ReduceAnd and ReduceOr test whether numbers are 0."""
     r.data = r.cast(r.cast(r.data, D.BOOL), D.FLOAT)
 
 

@@ -84,7 +84,7 @@ RESHAPES = [
         "Reshape",
         "Reshape",
         *TO_PORT,
-        # the port decides, whatever they and the second input say
+        # the port takes precedence over them and the second input
         ignore("dim", "shape", "axis", "num_axes", "end_axis", "special_zero"),
         given="2,3 =[3,2]",
     ),
@@ -112,7 +112,7 @@ ONE_AXIS = Guard("more than one axis", lower_if=lambda w: len(w.shape()) < 2)
 
 
 class Pieces(Field):
-    """The pieces are as long as the output ports say."""
+    """The pieces have the lengths of the output ports."""
 
     names = ("axis", "num_outputs")
     keys = ("axis", "num_split", "num_splits", "out_sizes", "slice_point")
@@ -144,10 +144,7 @@ def equal_pieces(w: Writing) -> bool:
 
 
 def cuts(w: Writing) -> None:
-    """Pieces of which some are not read: each that is read is cut out for itself.
-
-    One piece is everything.
-    """
+    """Write each used piece as a separate slice if some are unused. A single piece is the whole."""
     outputs = w.node.outputs
     if len(outputs) == 1:
         w.finish(w.data)
@@ -160,7 +157,9 @@ def cuts(w: Writing) -> None:
 
 
 def cut(w: Writing, x: ir.Value, out: ir.Value, starts: Mapping[int, int]) -> None:
-    """As much as `out` has from each of the starts on; Crop knows tensors of 2, 4 and 5 axes."""
+    """Slice from each of the starts to the size of `out`; Crop supports tensors of 2, 4 and 5
+    axes.
+    """
     if len(w.shape(out)) in (2, 4, 5):
         w.put("Crop", x, outputs=[out], **crop(w.shape(out), starts))
     else:
@@ -243,10 +242,10 @@ class Crop(Field):
 
 
 class Strides(Field):
-    """begin, end and strides are operands; a mask bit of 1 means that the value of begin or end
-    is used.
+    """begin, end and strides are operands; a mask bit of 1 means that the value of begin or end is
+    used.
 
-    New and shrunk axes are what the port shows.
+    New and shrunk axes follow from the shape of the port.
     """
 
     keys = ("begin_mask", "end_mask", "new_axis_mask", "shrink_axis_mask", "ellipsis_mask")
@@ -295,8 +294,8 @@ class Strides(Field):
 class Tiles(Field):
     """One layer for each axis that is repeated.
 
-    Tensors of more than five axes are rows, one for each place in front of that axis. Repeats
-    may also be input 1.
+    Tensors of more than five axes are flattened to rows, one for each element of the axes before
+    that axis. Repeats may also be input 1.
     """
 
     keys = ("axis", "tiles")
@@ -332,7 +331,7 @@ class Tiles(Field):
     def _rows(
         self, w: Writing, x: ir.Value, shape: list[int], axis: int, count: int
     ) -> tuple[ir.Value, list[int], dict[str, Any]]:
-        """What is repeated to `shape`, the shape that comes out, and the attributes."""
+        """Return the value that is repeated to `shape`, the resulting shape, and the attributes."""
         if len(shape) <= MOST_AXES:
             return x, shape, {"axis": axis, "tiles": count}
         rows, row = math.prod(shape[:axis]), math.prod(shape[axis:])
@@ -383,7 +382,7 @@ class Amounts(Pads):
 
 
 def by_mirror(r: Reading) -> None:
-    """`symmetric` repeats the edge, which ONNX cannot say: the index of each axis says it."""
+    """`symmetric` repeats the edge, which ONNX does not support: it is a gather along each axis."""
     x = r.input(0)
     amounts = [r.attr(k, list) for k in ("pads_begin", "pads_end")]
     of_length(r.rank(x), pads_begin=amounts[0], pads_end=amounts[1])
@@ -397,7 +396,7 @@ def by_mirror(r: Reading) -> None:
 
 
 def shuffled(r: Reading) -> None:
-    """Channels along another axis than 1; the operator is the Reshape at the end."""
+    """Shuffle channels along an axis other than 1; the operator is the Reshape at the end."""
     size, group = list(r.static()), r.count("group", 1)
     axis, rank = r.axis(1), len(size)
     split = r.b.Reshape(r.input(0), [*size[:axis], group, size[axis] // group, *size[axis + 1 :]])

@@ -42,8 +42,8 @@ def window_of(r: Reading, rank: int) -> Geometry:
 
 
 def _by_axis(r: Reading) -> Geometry:
-    """The spellings of v2:
-    kernel-x and kernel-y, also with underscores; `stride` alone stands for both axes.
+    """Read the spellings of v2: kernel-x and kernel-y, also with underscores; `stride` alone
+    applies to both axes.
     """
 
     def pair(what: str, default: int | None, axes: str = "yx") -> list[int]:
@@ -88,7 +88,9 @@ def along(r: Reading) -> tuple[list[int], list[int]]:
 
 
 def end_pads(window: Geometry, size: Sequence[int], out: Sequence[int]) -> list[int]:
-    """End pads with which rounding down gives `out`; the declared ones where they already do."""
+    """Return end pads with which rounding down gives `out`; the declared ones if they already
+    do.
+    """
     result, n = [], len(size)
     pairs = zip(window.pads[:n], window.pads[n:], strict=True)
     for m, o, k, s, d, (before, after) in zip(size, out, *window.steps, pairs, strict=True):
@@ -132,7 +134,7 @@ class Window(window.Window):
     def placed(
         self, r: Reading, window: Geometry, size: Sequence[int], out: Sequence[int]
     ) -> Geometry:
-        """As many windows as the port says."""
+        """Pad for the number of windows in the port's shape."""
         ends = end_pads(window, size, out)
         r.data, pads = cropped(r, r.data, [*window.pads[: len(size)], *ends])
         return replace(window, pads=pads)

@@ -4,23 +4,23 @@
 uses the row that the newest opset allows. Inputs that are constants in ONNX (axes, shapes, ...) are
 inputs in the opsets too.
 
-context.py        what rows see of a layer that is read and of an operator that is written
+context.py        views of a layer that is read and of an operator that is written, for rows
 control_flow.py   If, Loop, TensorIterator, states
 convolution.py    convolutions and their transposes
 detection.py      priors, proposals, detections, suppression, regions
 elementwise.py    arithmetic, comparisons, logic, bits, activations, types
 fields.py         fields of this dialect alone
-indexing.py       picking and placing elements by index
+indexing.py       gather and scatter
 matmul.py         products of matrices, attention
 normalization.py  normalizations
 pooling.py        pooling
-quantization.py   FakeQuantize and quantised constants
+quantization.py   FakeQuantize and quantized constants
 random.py         random numbers
 recurrent.py      LSTM, GRU, RNN
 reduction.py      reductions, sorting, counting
-resize.py         changing the size of images, and their colours
+resize.py         resizing and color conversion of images
 sequence.py       decoding of sequences and their losses, embeddings
-shape.py          reshaping, moving, cutting, joining, padding
+shape.py          reshaping, transposing, slicing, concatenating, padding
 signal.py         Fourier transforms
 """
 

@@ -34,10 +34,10 @@ class Body(Protocol):
         """The values of a nested body on these inputs, written with `inner`."""
 
     def state(self, source: IrLayer, initial: ir.Value | None) -> ir.Value:
-        """What a state is before it is assigned."""
+        """Return the value of a state before it is assigned."""
 
     def assign(self, name: str, value: ir.Value) -> None:
-        """What a state is for the next run."""
+        """Set the value of a state for the next run."""
 
 
 ELEMENT_TYPES = {
@@ -54,8 +54,8 @@ element_type = Codec(
 
 
 class Reading(context.Reading):
-    """`version` is the number of the operation's opset: which revision of it is read.
-    `layer.extra` is the layer as the file has it, and what reads the body that it stands in.
+    """`version` is the number of the operation's opset, which determines the revision that is read.
+    `layer.extra` is the layer as in the file, and the reader of the body that contains it.
     """
 
     @property
@@ -64,7 +64,7 @@ class Reading(context.Reading):
         return source, body
 
     def used(self, index: int) -> bool:
-        """Whether anybody reads an output of the operation."""
+        """Whether an output of the operation has a consumer."""
         if self.layer.extra is None:
             return True
         source, body = self.context
@@ -105,7 +105,7 @@ class OpsetLayer(Layer):
 
 
 class Writing(context.Writing):
-    """`version` is the newest opset that the readers of the IR version know."""
+    """`version` is the newest opset that the readers of the IR version support."""
 
     layer: OpsetLayer
 
@@ -119,7 +119,7 @@ class Writing(context.Writing):
         return value if array is None else np.asarray(array)
 
     def cast(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
-        """A Convert in front; none to the type that the value has."""
+        """Insert a Convert before the operator; none if the value already has the type."""
         to = element_type.lower(int(dtype))
         same = value.dtype == dtype
         return value if same else self.emit("Convert", value, dtype=dtype, destination_type=to)
@@ -131,8 +131,8 @@ class Writing(context.Writing):
         return self.emit("Reshape", value, list(shape), special_zero=False)
 
     def stored(self, value: ir.Value) -> ir.Value:
-        """For readers that take the type in which a constant is stored: no Convert of packed
-        numbers in between.
+        """Return the operand; a constant with a packed element type is passed without a Convert,
+        for readers that support it.
         """
         if not code_of(value.const_value):
             return value

@@ -1,7 +1,7 @@
 """If, Loop, TensorIterator and states.
 
-Bodies of the format are closed: Parameters stand for values of the outer graph, named in a port
-map. In the shared graph a body reads outer values as they are.
+Bodies of the format are closed: values of the outer graph enter through Parameters, listed in a
+port map. In the shared graph a body captures outer values directly.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _trips(r: Reading, it: Iteration) -> tuple[ir.Value | None, ir.Value]:
 
 
 def _state(inner: Builder, sub: SubNet, parameter: int, initial: ir.Value) -> ir.Value:
-    """A loop-carried input; its shape is what the body's Parameter promises."""
+    """A loop-carried input; its shape is that of the body's Parameter."""
     declared = sub.by_id()[parameter]
     shape = parse_shape(declared.data.get("shape", ""))
     return inner.input(declared.name, initial.dtype or T.FLOAT, shape)

@@ -41,11 +41,11 @@ class Groups(Field):
 
 
 class TransposedWindow(Window, transposed_window.TransposedWindow):
-    """`output_padding`, and a third input that asks for an output shape, which decides where the
-    result ends. Automatic padding says nothing without it.
+    """`output_padding`, and a third input that requests an output shape, which determines the end
+    of the result. Automatic padding has no effect without it.
 
-    ConvTranspose takes less than a stride of `output_padding`: what is more cuts less off the end,
-    or is zeros behind it.
+    ConvTranspose takes an `output_padding` of less than a stride: a larger one reduces the cropping
+    at the end, or appends zeros.
     """
 
     names = (*Window.names, "output_padding", "output_shape")
@@ -63,7 +63,8 @@ class TransposedWindow(Window, transposed_window.TransposedWindow):
         target = r.ints(2, "the output shape")[-n:]
         del r.node.inputs[2:]
         if scheme.upper() in SAME:
-            # the larger half is cut off at the begin for same_upper, unlike that of a convolution
+            # for same_upper the larger half is cropped at the beginning, unlike that of a
+            # convolution
             axes = zip(target, *found.steps, r.static()[2:], strict=True)
             totals = [overhang(*axis) + e for axis, e in zip(axes, extra, strict=True)]
             found = replace(found, pads=halves(totals, scheme == "same_lower"))
@@ -107,8 +108,8 @@ class BitWeights(Field):
 
 
 def whole_weights(w: Writing) -> None:
-    """Of a list that a Reshape makes an image of one element the CPU plugin takes a product with
-    compressed weights, and then gives it the axes of an image wrongly: such weights are reshaped.
+    """Reshape compressed weights for a list that a Reshape converts to an image of one element: the
+    CPU plugin computes a matrix product with them, and then restores the image's axes incorrectly.
     """
     x, weights, shape = w.data, w.input(1).producer(), shape_of(w.input(1))
     before = x.producer()
@@ -122,13 +123,13 @@ def whole_weights(w: Writing) -> None:
 
 
 def unbatched_before(r: Reading) -> None:
-    """Columns [C*k, L] of one image stand for a batch of one."""
+    """Columns [C*k, L] of a single image are read as a batch of one."""
     if r.rank() == 2:
         r.data = r.b.Unsqueeze(r.data, [0])
         r.behind(lambda y: r.b.Squeeze(y, [0]))
 
 
-# of other numbers of channels the CPU plugin takes bits of other places (as of 2026.4)
+# for other numbers of channels the CPU plugin reads the wrong bits (as of 2026.4)
 WHOLE_BYTES = Guard(
     "the number of channels must be a multiple of 8",
     lower_if=lambda w: (dim(w.data, 1) or 1) % 8 == 0,

@@ -76,15 +76,15 @@ code_type = Codec(
 
 
 class ClassCount(Attr):
-    """num_classes of DetectionOutput, which opset8 left out: the confidences say it."""
+    """num_classes of DetectionOutput, which opset8 omitted: the confidences determine it."""
 
     def lower(self, w: Writing) -> None:
-        """Nothing is written, as no file has an older revision."""
+        """Nothing is written, as no written file has an older revision."""
 
 
 @record
 class FlatInput(Field):
-    """An input of one axis, which files also give with a batch of one in front."""
+    """An input of one axis, which in some files has a leading batch axis of one."""
 
     index: int
 
@@ -152,11 +152,11 @@ class PooledShape(PooledSize):
 
 @record
 class Alignment(Field):
-    """aligned_mode; opset8 knew only what became `asymmetric`, whose value of the attribute `name`
+    """aligned_mode; opset8 only had a boolean: the attribute `name`, now `asymmetric`, whose value
     is `plain`.
 
-    half_pixel_for_nn is what ONNX calls half_pixel; half_pixel here also moves the corners by half
-    a pixel before scaling.
+    half_pixel_for_nn is called half_pixel in ONNX; half_pixel here also moves the corners by half a
+    pixel before scaling.
     """
 
     name: str
@@ -188,7 +188,7 @@ class Alignment(Field):
 LOWEST = np.array([np.finfo(np.float32).min], np.float32)
 # an overlap that no two boxes have, but not one that processors take for 0
 SMALL = np.float32(1e-30)
-# times a number: the one before or behind it
+# times a number: the operator before or after it
 BELOW, ABOVE = np.float32(1 - 2**-24), np.float32(1 + 2**-23)
 NO_OVERLAP = np.array([2], np.float32)  # more than any two boxes have
 
@@ -250,8 +250,8 @@ class StrictLimits(Limits):
 
 
 def read_decay(r: Reading) -> None:
-    """A box that overlaps too much is out in opset5, whatever sigma is, and stays with a lower
-    score in opset9.
+    """A box that overlaps too much is removed in opset5, for any sigma, and kept with a lower score
+    in opset9.
     """
     r.set(hard=int(r.version < 9))
 
@@ -273,7 +273,7 @@ DECAY = Detail(read=read_decay, write=write_decay, names=("hard",))
 
 @record
 class Found(Field):
-    """What is left: indices, from opset5 on also rows with the scores and the count. The operator
+    """The selected indices, from opset5 on also rows with the scores and the count. The operator
     gives them unsorted.
 
     `scores`: the operator gives the scores, too.
@@ -321,7 +321,7 @@ def _of_floats(w: Writing) -> bool:
 
 
 def _fits_the_map(w: Writing) -> bool:
-    """The runtime makes room for a grid of the feature map's size only."""
+    """The runtime only allocates a grid of the feature map's size."""
     size = shape_of(w.input(1))
     wanted = (w.attr("h"), w.attr("w"))
     return size is not None and all(v in (0, n) for v, n in zip(wanted, size[2:], strict=True))
@@ -485,7 +485,7 @@ REGIONS = [
     ),
 ]
 
-# what Detectron's own export uses
+# the values of Detectron's own export
 DETECTRON = [
     op(
         "netconv::DetectronPriorGridGenerator",

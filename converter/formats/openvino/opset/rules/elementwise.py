@@ -71,7 +71,7 @@ def floor_rest(r: Reading, rest: Value) -> Value:
 
 
 def booleans_as_bytes(r: Reading) -> None:
-    """Of booleans false comes before true, which ONNX does not compare."""
+    """Compare booleans, with false less than true, as bytes; ONNX does not compare them."""
     inputs = r.node.inputs
     for i, v in enumerate(inputs):
         if v is not None and v.dtype == T.BOOL:
@@ -124,7 +124,7 @@ BOUNDS = Detail(read=read_bounds, write=write_bounds, keys=("min", "max"), input
 
 
 def lower_bound_first(w: Writing) -> None:
-    """The lower bound is a Maximum in front."""
+    """The lower bound is written as a Maximum before it."""
     x, low, high = w.data, w.optional(1), w.input(2)
     if low is not None:
         x = w.emit("Maximum", x, low, auto_broadcast="numpy")
@@ -324,7 +324,7 @@ NO_TEXTS = Guard("the runtime compares no texts", lambda w: w.data.dtype != T.ST
 
 
 # m_pythondiv asks for quotients of signed integers that are rounded down. The runtime does so when
-# it folds constants; its CPU plugin rounds to zero whatever the attribute says (as of 2026.4).
+# it folds constants; its CPU plugin rounds to zero independent of the attribute (as of 2026.4).
 ROUNDING = ignore("m_pythondiv")
 FOLDED = Guard("of constants only", lift_if=lambda r: _all_known(r, 0, 1))
 COMPUTED = Guard("not of constants", lift_if=lambda r: not _all_known(r, 0, 1))
@@ -395,10 +395,10 @@ BINARY = [
 
 
 def converted(r: Reading, to: ir.DataType) -> None:
-    """A Cast between types of computation; what has the type already is the result itself.
+    """Return a Cast between types of computation; the value itself if it has the type already.
 
-    Half precision is computed in floats: to it, numbers are rounded that are not half already, from
-    it is nothing.
+    Half precision is computed in float32: a cast to it rounds numbers that are not half already, a
+    cast from it does nothing.
     """
     x, wide = r.input(0), computed(to)
     if may_round(x.dtype, to) and x.meta.get(HALF) != to:
@@ -427,7 +427,7 @@ class Destination(Field):
 
 
 class SameType(Destination):
-    """A conversion to the type that the operand has does nothing."""
+    """A conversion to the operand's own type has no effect."""
 
     names = ()
 

@@ -74,7 +74,7 @@ class Pads(Field):
 
 
 def explicit(r: Reading, rank: int) -> list[int]:
-    """All begins, then all ends; zeros where the layer says nothing."""
+    """Return all begins, then all ends; zeros for omitted ones."""
     sides = (r.attr(key, list, []) for key in ("pads_begin", "pads_end"))
     return [amount for side in sides for amount in side or [0] * rank]
 
@@ -82,7 +82,7 @@ def explicit(r: Reading, rank: int) -> list[int]:
 class Window(window.Window):
     """strides, dilations, pads_begin, pads_end and auto_pad.
 
-    `weights`    the input whose dimensions behind the first two are the size of the kernel
+    `weights`    the input whose dimensions after the first two are the size of the kernel
     `shape`      the operator has the attribute kernel_shape
     """
 
@@ -160,10 +160,10 @@ def index_type(*positions: int) -> InputType:
 
 @record
 class NumberInput(Field):
-    """An operand that is one integer: to the opsets it has no axes, to ONNX `rank`, which is 0 or
+    """An operand that is one integer: a scalar in the opsets, in ONNX of rank `rank`, which is 0 or
     1.
 
-    `default`: what the layer means without it.
+    `default`: the value if the layer has none.
     """
 
     position: int

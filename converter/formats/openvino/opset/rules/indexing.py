@@ -54,8 +54,7 @@ def gather_in_batch(r: Reading) -> None:
     perm = [*range(batch), axis, *(i for i in range(batch, n) if i != axis)]
     places = r.b.Unsqueeze(r.cast(indices, T.INT64), [-1])
     r.node.inputs, r.node.attrs["batch_dims"] = [r.transpose(x, perm), places], batch
-    # batch, indices, the axes before the gathered one and behind it
-    # -> batch, before, indices, behind
+    # batch, indices, the axes before the gathered one and after it -> batch, before, indices, after
     before = [*range(k, k + axis - batch)]
     order = [*range(batch), *before, *range(batch, k), *range(k + len(before), n + k - batch - 1)]
     r.behind(lambda y: r.transpose(y, order))
@@ -95,7 +94,7 @@ NEUTRAL = {"add": 0, "mul": 1, "min": 1, "max": -1}
 
 
 def neutral(reduction: str, dtype: ir.DataType) -> float | int:
-    """What changes nothing when it is reduced with anything."""
+    """Return the neutral element of a reduction."""
     sign = NEUTRAL[reduction]
     if reduction in ("add", "mul"):
         return sign
@@ -106,7 +105,7 @@ def neutral(reduction: str, dtype: ir.DataType) -> float | int:
 
 
 def without_initial(r: Reading) -> None:
-    """What is scattered to does not count: it becomes neutral first."""
+    """The initial data do not count: they are replaced by the neutral element."""
     x, reduction = r.input(0), r.node.attrs["reduction"]
     if reduction == "none":
         return
@@ -165,7 +164,7 @@ def each_axis(r: Reading) -> None:
 
 
 class InitialCounts(Fixed):
-    """What is scattered to takes part in a reduction, which layers say from opset12 on."""
+    """The initial data take part in a reduction; layers have a flag for this from opset12 on."""
 
     def __init__(self) -> None:
         super().__init__("use_init_val", True, absent=True, kind=bool)
@@ -244,7 +243,7 @@ def _sliced(
     )
 
     def pick(mask: Any, yes: Any, no: Any) -> Any:
-        """Numbers where all of them are known."""
+        """Select between numbers by a mask, as a constant if all of them are known."""
         if any(isinstance(v, ir.Value) for v in (mask, yes, no)):
             return b.Where(mask, yes, no)
         return np.where(mask, yes, no)
@@ -262,7 +261,7 @@ def _sliced(
 def slice_scatter(r: Reading) -> None:
     """(data, updates, start, stop, step, axes); the operator is the Reshape.
 
-    The elements are numbered, the slice of the numbers says where updates go.
+    The elements are numbered; slicing these numbers gives the indices of the updates.
     """
     InputType((2, 3, 4, 5), flat=True).lift(r)
     b, x, shape, flat = r.b, r.input(0), r.static(), [-1]
@@ -332,7 +331,7 @@ NEGATIVE_INDICES = Detail(
 
 
 def eye(r: Reading) -> None:
-    """Ones where column - row is the third operand; copies for each place of a batch.
+    """Ones where column - row is the third operand; copied for each element of the batch.
 
     The operator is the Cast.
     """

@@ -22,7 +22,7 @@ def swapped(r: Reading, x: Value) -> Value:
 
 
 def align_ellipses(r: Reading) -> None:
-    """Ellipses of different lengths broadcast: the shorter ones get axes of size 1 in front."""
+    """Align ellipses of different lengths: the shorter ones get leading axes of size 1."""
     terms = r.node.attrs["equation"].partition("->")[0].split(",")
     places = {i: term.index("...") for i, term in enumerate(terms) if "..." in term}
     hidden = {i: r.rank(i) - len(terms[i].replace("...", "")) for i in places}
@@ -35,7 +35,7 @@ def align_ellipses(r: Reading) -> None:
 def attention(r: Reading) -> None:
     """softmax(Q K' * scale + mask) V; the operator is the MatMul with V.
 
-    A boolean mask is what may be seen; causal replaces the mask.
+    A boolean mask is true for visible keys; causal replaces the mask.
     """
     b, causal, mask = r.b, r.attr("causal", bool), r.optional(3)
     q, k, v = (r.input(i) for i in range(3))
@@ -57,7 +57,7 @@ def _scale(r: Reading, q: Value) -> Value:
 
 
 def _causal(r: Reading, q: Value, k: Value) -> Value:
-    """True where a query may see a key: not behind itself."""
+    """Return a mask that is true where a query sees a key: not after its own position."""
     sizes = (r.b.Shape(v, start=-2, end=-1) for v in (q, k))
     ones = r.b.Expand(1.0, r.b.Concat(*sizes, axis=0))
     return r.b.Cast(r.b.Trilu(ones, upper=0), to=T.BOOL)

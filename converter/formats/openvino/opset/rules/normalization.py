@@ -1,4 +1,4 @@
-"""Normalisations."""
+"""Normalizations."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Neighbours(Field):
     """alpha, beta, bias and the odd size of a window over the channels, which are a constant input
     of the layer.
 
-    An even size takes one neighbour less, and still divides by the size. The CPU runtime takes
+    An even size takes one neighbor less, and still divides by the size. The CPU runtime takes
     every bias for 1: (b + s)^p = b^p * (1 + s/b)^p.
     """
 
@@ -61,7 +61,7 @@ class Neighbours(Field):
 
 
 def over_axes(r: Reading) -> None:
-    """x / (bias + alpha * mean of squares over the neighbours along all axes)^beta; the operator is
+    """x / (bias + alpha * mean of squares over the neighbors along all axes)^beta; the operator is
     the Div.
     """
     b, x, axes = r.b, r.input(0), _axes(r)
@@ -89,8 +89,8 @@ def _sum_of_neighbours(r: Reading, x: Value, axis: int, reach: int) -> Value:
 
 
 def read_first_axes(r: Reading) -> None:
-    """The axes of the first revision of MVN: a list, or all behind the batch with or without the
-    channels.
+    """Read the axes of the first revision of MVN: a list, or all after the batch with or without
+    the channels.
     """
     first = 1 if r.attr("across_channels", bool, 0) else 2
     rest = list(range(first, r.rank()))
@@ -115,7 +115,9 @@ FIRST_AXES = Detail(
 
 
 def not_zero(r: Reading) -> None:
-    """Over no axes 1, and 0 for 0, whatever the sign; the operator is the CastLike."""
+    """1 for a reduction over no axes, and 0 for 0, independent of its sign; the operator is the
+    CastLike.
+    """
     x = r.input(0)
     r.set_inputs(~r.b.Equal(x, r.b.like(x, 0)), x)
 

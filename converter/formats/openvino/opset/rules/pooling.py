@@ -49,8 +49,8 @@ class PoolWindow(Window):
         return replace(super().read(r), ceil=rounding != "floor")
 
     def set_attributes(self, r: Reading, window: Geometry) -> None:
-        """Where a last window begins in the padding at the end: more padding there instead of
-        ceil_mode.
+        """Write more padding at the end instead of ceil_mode if a last window begins in the padding
+        there.
         """
         if window.ceil and r.attr("rounding_type", str) == "ceil":
             n, pads, strides = len(window.kernel), np.array(window.pads), np.array(window.strides)
@@ -77,8 +77,8 @@ class PoolWindow(Window):
         w.set(rounding_type="ceil_torch" if w.version >= 14 else "ceil", pads_end=ends.tolist())
 
     def _over(self, w: Writing, pads: Array, reach: Array) -> Array:
-        """What a window is larger than its padded axis, which runtimes refuse; padding there is not
-        counted.
+        """Return by how much a window exceeds its padded axis, which runtimes reject; such padding
+        is not counted.
         """
         n = len(reach)
         known = [1 << 60 if d is None else d for d in spatial(w.node, w.data)]
@@ -89,7 +89,7 @@ class PoolWindow(Window):
 
 
 def reach_of(window: Geometry) -> Array:
-    """How many elements lie under each axis of a window, its gaps included."""
+    """Return the extent of a window along each axis, including its gaps."""
     kernel, _, dilations = window.steps
     found: Array = (np.array(kernel) - 1) * np.array(dilations) + 1
     return found
@@ -101,12 +101,12 @@ def image_size(r: Reading) -> Array:
 
 
 class CountedPadding(Field):
-    """What counts in an average, where rounding up means something else in ONNX: a factor behind
-    the pool.
+    """Counting of padding in an average, where rounding up has another meaning in ONNX: corrected
+    by a factor after the pool.
 
-    Rounding up, ONNX does not count what lies behind the padding. OpenVINO counts it with
-    `exclude-pad=false`; without any padding nothing but data counts, and windows behind the data
-    are zeros (`ceil_torch` has no such windows).
+    When rounding up, ONNX does not count elements beyond the padding. OpenVINO counts them with
+    `exclude-pad=false`; without any padding only data count, and windows beyond the data are zeros
+    (`ceil_torch` has no such windows).
     """
 
     def lift(self, r: Reading) -> None:
@@ -168,7 +168,7 @@ def _dtype(x: ir.Value) -> Any:
 
 
 class Indices(Field):
-    """From opset8 on also the index of each maximum, in the elements from `axis` on; ONNX counts
+    """From opset8 on also the index of each maximum, within the axes from `axis` on; ONNX counts
     all elements: axis 0.
     """
 

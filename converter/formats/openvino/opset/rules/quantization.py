@@ -1,4 +1,4 @@
-"""FakeQuantize, FakeConvert and quantised constants."""
+"""FakeQuantize, FakeConvert and quantized constants."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _source(value: ir.Value | None, kind: str) -> ir.Node | None:
 
 
 def _stored(value: ir.Value | None) -> ir.Value | None:
-    """The integer constant behind a Cast."""
+    """Return the integer constant before a Cast."""
     cast = _source(value, "Cast")
     inner = cast.inputs[0] if cast is not None else None
     constant = inner is not None and inner.const_value is not None
@@ -136,10 +136,10 @@ def in_blocks(w: Writing) -> bool:
 
 
 class Blocks(Field):
-    """The blocks of an axis as an axis of their own, as runtimes know them.
+    """The blocks of an axis as a separate axis, as runtimes support them.
 
-    Of a scale for every weight one of them makes garbage with 4 bits. A last block that is not full
-    is a part of its own.
+    One of them computes 4-bit weights with a scale for every weight incorrectly. A last block that
+    is not full is a separate part.
     """
 
     names = ("axis", "block_size")
@@ -151,7 +151,7 @@ class Blocks(Field):
         if shape is None or shape_of(w.input(1)) is None or x.const_value is None:
             raise MappingError("blocks of what is not constant")
         if axis < len(shape) - 1 and any(u.node.op_type == "Gather" for u in out.uses()):
-            # of other axes it takes what is not there
+            # of other axes it reads wrong elements
             raise MappingError("a runtime gathers from blocks of the last axis only")
         full, rest = divmod(shape[axis], block)
         stretches = [s for s in ((0, full, block), (full, 1, rest)) if s[1] and s[2]]
@@ -191,8 +191,8 @@ class Blocks(Field):
 def _narrowed(
     w: Writing, weights: ir.Value, point: ir.Value | None
 ) -> tuple[ir.Value, ir.Value | None]:
-    """Weights of two bits as such, with zero points of two bits: of one type, as runtimes know
-    them.
+    """Return 2-bit weights as such, with 2-bit zero points: runtimes require both to have the same
+    type.
     """
     tensors = [v.const_value for v in (weights, point) if v is not None]
     fewer = [narrowest(t) for t in tensors if isinstance(t, LazyTensor)]
@@ -203,7 +203,7 @@ def _narrowed(
 
 
 def _stretch(w: Writing, value: ir.Value, axis: int, at: slice, shape: list[int]) -> ir.Value:
-    """A stretch of a constant along an axis, in another shape; cut when it is written."""
+    """Return a slice of a constant along an axis, reshaped; sliced when it is written."""
     tensor, whole = value.const_value, (at.start, at.stop) == (0, dim(value, axis))
     if tensor is None:
         if not whole:
@@ -230,7 +230,7 @@ def write_packed(w: Writing) -> None:
 
 
 def table_of(w: Writing) -> str:
-    """The element type whose numbers a constant of places looks up; "" for other tables."""
+    """Return the element type whose numbers a constant of indices looks up; "" for other tables."""
     table, cast = known(w.data), _source(w.input(1), "Cast")
     codes = None if cast is None else cast.inputs[0]
     if table is None or codes is None or codes.const_value is None or codes.dtype != T.UINT4:
@@ -239,7 +239,7 @@ def table_of(w: Writing) -> str:
 
 
 def lower_places(w: Writing) -> None:
-    """A constant of four bits, each the place of a number in the table that the type has."""
+    """Write a 4-bit constant, each the index of a number in the table of the type."""
     element, cast = table_of(w), _source(w.input(1), "Cast")
     codes = cast.inputs[0] if cast is not None else None
     if not element or codes is None or codes.const_value is None:

@@ -57,7 +57,7 @@ class Functions(Field):
 
     def lower(self, w: Writing) -> None:
         usual, (directions, *_) = USUAL[w.node.op], w.static(2, "the weights")
-        # the schema's default names two, whatever the direction
+        # the schema's default has two, for any direction
         given = w.attr("activations", None) or list(usual) * directions
         functions = [str(n).lower() for n in given][: len(usual) * directions]
         own = functions[: len(usual)]
@@ -212,11 +212,11 @@ def _transposed(w: Writing, inner: ir.Value, perm: tuple[int, ...], result: ir.V
 
 
 def _in_two_steps(w: Writing, inner: ir.Value, _: tuple[int, ...], result: ir.Value) -> None:
-    """Y [N, 1, S, H] -> [S, 1, N, H], where others read the data, too.
+    """Y [N, 1, S, H] -> [S, 1, N, H], where the data have other consumers.
 
-    The runtime (2026.4) looks for a sequence between two Transposes and makes a Reshape of the
-    one in front, for whoever reads it; it joins equal Transposes before that. Its own reading of
-    ONNX gives the same wrong numbers. This spelling it does not know.
+    The runtime (2026.4) matches a sequence between two Transposes and replaces the one before it by
+    a Reshape, for all of its consumers, after it merged equal Transposes. Its own import of ONNX
+    gives the same wrong numbers. It does not match this form.
     """
     steps = w.emit("Squeeze", w.emit("Transpose", inner, [1, 2, 0, 3]), [0])
     w.put("Unsqueeze", steps, [1], outputs=[result])
@@ -253,8 +253,8 @@ def _size(w: Writing, x: ir.Value, axis: int) -> ir.Value:
 
 
 def one_step(r: Reading) -> None:
-    """A cell is one step of one direction: operands get the axes of both, the states lose that of
-    the direction.
+    """A cell is one step of one direction: operands get both axes, the states lose that of the
+    direction.
     """
     kind, n = r.node.op, 3 if r.node.op == "LSTM" else 2
     if len(r.layer.inputs) > n + 3:

@@ -40,7 +40,7 @@ STATIC = "make the axes constant, or the shapes static"
 
 
 class Reduced(Field):
-    """keep_dims and the axes; none reduce nothing, which ONNX says with noop_with_empty_axes."""
+    """keep_dims and the axes; no axes mean no reduction, which is noop_with_empty_axes in ONNX."""
 
     names = ("keepdims", "noop_with_empty_axes")
     keys = ("keep_dims",)
@@ -60,7 +60,7 @@ class Reduced(Field):
             return
         if keep or rank_of(axes) == 0 or known(axes) is not None or _count(axes) == 1:
             return
-        # of several computed axes the runtime does not know the rank of the result
+        # with several computed axes the runtime does not know the rank of the result
         target = self._target(w, axes)
         w.set(keep_dims=True)
         reduced = w.temporary("reduced", w.data.dtype)
@@ -91,8 +91,8 @@ class Reduced(Field):
 
     @staticmethod
     def _of_four_axes(w: Writing, keep: bool) -> None:
-        """The CPU plugin computes what stands behind a reduction of the last of three axes together
-        with it, and takes the first axis for that of the vector there.
+        """The CPU plugin fuses operators after a reduction of the last of three axes with it, and
+        there takes the first axis for that of the vector.
         """
         x = w.data
         wide = w.emit("Unsqueeze", x, w.const([3], "axes"))
@@ -125,7 +125,7 @@ def _last_of_three(w: Writing, axes: ir.Value) -> bool:
 
 
 def _meets_a_vector(w: Writing) -> bool:
-    """Whether the result is computed with a number for each place of axis 1."""
+    """Whether the result is an operand together with a vector along axis 1."""
     (out,), size = w.node.outputs, dim(w.data, 1)
     others = (v for use in out.uses() for v in use.node.inputs if v is not None and v is not out)
     counts = (math.prod(s) for v in others if (s := shape_of(v)) and math.prod(s) == max(s))
@@ -151,9 +151,9 @@ REDUCE_AS_INT32 = Detail(read=reduce_as_int32)
 
 
 class Sorted(Field):
-    """Of equal elements the one in front comes first.
+    """Equal elements are in ascending order of index.
 
-    `sort=index` orders what was selected by position.
+    `sort=index` orders the selected elements by position.
     """
 
     names: tuple[str, ...] = ("sorted",)
@@ -183,7 +183,7 @@ def _read(value: ir.Value) -> bool:
 
 
 def _several(w: Writing) -> bool:
-    """Whether there are equal elements to tell apart."""
+    """Whether there are equal elements whose order matters."""
     shape, axis = w.data.shape, axis_of(w.attr("axis"), w.rank())
     size = shape[axis] if shape is not None else None
     return not isinstance(size, int) or size > 1

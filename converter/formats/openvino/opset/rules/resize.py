@@ -1,4 +1,4 @@
-"""Interpolate <-> Resize, and pictures between spaces of colours."""
+"""Interpolate <-> Resize, and color space conversions of images."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def lift_interpolate(r: Reading) -> ir.Value:
     listed = range(rank) if r.optional(axes_at) is None else r.ints(axes_at, "the axes")
     axes = [axis_of(v, rank) for v in listed]
     if by_scales and a.mode.endswith("_pillow"):
-        # whose weights follow from the sizes, whatever the scales say
+        # whose weights follow from the sizes, independent of the scales
         target, by_scales = _scaled(r, x, target, axes), False
     return resized(r, x, target, axes, by_scales, a)
 
@@ -168,10 +168,10 @@ def _of_the_middle(x: ir.Value, axes: list[int], mode: str) -> bool:
 def _middle(
     r: Reading, x: ir.Value, targets: list[float], by_scales: bool, a: SimpleNamespace
 ) -> ir.Value:
-    """Height and width of [N, H, W, C], one after the other as the first of two last axes.
+    """Height and width of [N, H, W, C], each in turn as the first of the last two axes.
 
-    Of others onnxruntime has no cubic modes. (It also takes away Transposes around a Resize, and
-    stumbles over what it made.)
+    onnxruntime has no cubic modes for other axes. (It also removes Transposes around a Resize, and
+    then fails on the result.)
     """
     height, width, channels = (int(d) for d in list(x.shape or ())[1:])  # type: ignore[arg-type]
     made: list[int] = []
@@ -205,7 +205,8 @@ def _mode(a: SimpleNamespace) -> tuple[str, dict[str, Any]]:
     return modes[a.mode]
 
 
-# what Resize has no name for ---------------------------------------------------------------------
+# modes that Resize does not have
+# ---------------------------------------------------------------------
 
 
 def _steps(
@@ -323,7 +324,7 @@ def lower_resize(w: Writing) -> None:
 def _axes_to_write(
     x: ir.Value, axes: list[int], target: Array, by_sizes: bool, mode: str
 ) -> list[int]:
-    """Positions in `axes`: those that stay are left out, as the linear modes are made for two or
+    """Return positions in `axes`: unchanged axes are omitted, as the linear modes support two or
     three.
     """
     rank = len(x.shape or ())
@@ -340,8 +341,8 @@ def _axes_to_write(
 
 
 def _exact(x: ir.Value, y: ir.Value, scales: ir.Value | None, axes: list[int]) -> ir.Value:
-    """The sizes of all axes in place of the factors that give just them: the runtime's weights
-    follow from the sizes.
+    """Return the sizes of all axes, instead of factors that give these sizes: the runtime computes
+    its weights from the sizes.
     """
     factors, before, after = known(scales), shape_of(x), shape_of(y)
     if factors is None or before is None or after is None:
@@ -359,11 +360,11 @@ def _size(x: ir.Value, axis: int) -> int | None:
     return found if isinstance(found, int) else None
 
 
-# colours -----------------------------------------------------------------------------------------
+# colors -----------------------------------------------------------------------------------------
 
 
 class OnePlane(Attr):
-    """`single`: all planes below each other in one output, else the brightness and the colours in
+    """`single`: all planes below each other in one output, else the brightness and the colors in
     two.
     """
 

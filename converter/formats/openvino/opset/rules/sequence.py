@@ -30,7 +30,9 @@ class AsInt32(Field):
 
 @record
 class DefaultIndex(Field):
-    """The index for empty bags, and weights behind it, which need one: -1, which is none."""
+    """The index for empty bags, and the weights after it, which require one: -1, which means
+    none.
+    """
 
     position: int
 
@@ -97,7 +99,7 @@ RULES = [
         given="4,2 i64:3 i64:3 =i64:[3]",
     ),
     *bags(REDUCTION, since=15),
-    # sums are operations of their own, which are not written any more once the others exist
+    # sums are separate operations, which are replaced by the others once these exist
     *bags(SUMS, kind="Sum", since=3, until=14),
     *bags(SUMS, kind="Sum", since=15, lift_only=True),
     op(

@@ -97,9 +97,9 @@ SPECIAL_ZERO = Detail(
 
 
 def _settled(x: ir.Value, target: Array) -> list[int]:
-    """-1 beside a copied dimension as the number that it stands for.
+    """Replace a -1 next to a copied dimension by its number.
 
-    The copied one may turn out to be 0, and ONNX divides by it.
+    The copied dimension may be 0 at run time, and ONNX divides by it.
     """
     copied, wild = np.flatnonzero(target == 0), np.flatnonzero(target == -1)
     left = [d for i, d in enumerate(x.shape or ()) if i not in copied]
@@ -159,15 +159,15 @@ class SizeOneAxes(Field):
                 raise MappingError(message, "X203", "make the axes constant")
         if w.node.op == "Unsqueeze" or w.version >= 15 or after is None:
             return None
-        # readers of then take a Squeeze behind a recurrent layer for another
+        # runtimes of before opset 15 mistake a Squeeze after a recurrent layer for another one
         sizes = _sizes_behind(axes, list(after), rank_of(w.data))
         return None if sizes is None else (sizes, True)
 
 
 def _sizes_behind(axes: ir.Value | None, after: list[Any], before: int | None) -> list[int] | None:
-    """The sizes for a Reshape where 0 copies a size.
+    """Return the sizes for a Reshape where 0 copies a size.
 
-    Numbers, but for one that is not known, and those in front of the first axis.
+    They are numbers, except for one that is not known, and those before the first axis.
     """
     found, kept = known(axes), 0
     if found is not None and before is not None:
@@ -193,9 +193,9 @@ def in_equal_parts(r: Reading) -> None:
 
 
 class Lengths(Field):
-    """The lengths of the parts, which are behind the axis; one of them may be -1, the rest.
+    """The lengths of the parts, an input after the axis; one of them may be -1, the rest.
 
-    None are of equal parts.
+    Without lengths the parts are equal.
     """
 
     names = ("num_outputs",)
@@ -227,9 +227,8 @@ class Lengths(Field):
 
 
 def read_broadcast_mode(r: Reading) -> None:
-    """numpy and bidirectional are Expand.
-
-    Explicit says which axes of the target the input's axes are.
+    """numpy and bidirectional are Expand. Explicit specifies the axes of the target for the input's
+    axes.
     """
     mode, target = r.attr("mode", str, "numpy"), r.node.inputs[1]
     if mode in ("explicit", "none"):
@@ -242,7 +241,7 @@ def read_broadcast_mode(r: Reading) -> None:
         r.set_inputs(place_axes(r, axes, count), target)
     elif mode not in ("numpy", "bidirectional"):
         raise MappingError(f"mode={mode!r} cannot be expressed")
-    del r.node.inputs[2:]  # the first revision has axes whatever the mode is
+    del r.node.inputs[2:]  # the first revision has axes in any mode
 
 
 def write_broadcast_mode(w: Writing) -> None:
@@ -281,10 +280,10 @@ def broadcast_value(w: Writing) -> None:
 
 
 class Repeats(Field):
-    """Fewer repeats than axes mean the last ones; more repeats add axes in front.
+    """Fewer repeats than axes apply to the last ones; more repeats add leading axes.
 
-    ONNX has as many repeats as axes. Those that are computed are written axis by axis: of several
-    at a time the runtime makes garbage.
+    ONNX has as many repeats as axes. Computed repeats are written axis by axis: the runtime gives
+    wrong results for several at a time.
     """
 
     def lift(self, r: Reading) -> None:
@@ -325,7 +324,7 @@ class Repeats(Field):
 
 
 def roll(r: Reading) -> ir.Value:
-    """Each axis in turn: what goes out at the end comes in at the front."""
+    """Roll each axis separately: elements shifted past the end reappear at the beginning."""
     r.attributes()
     b, x = r.b, r.input(0)
     shifts, axes = r.ints(1, "the shift"), r.ints(2, "the axes")
@@ -410,7 +409,7 @@ class Padding(Field):
 
 
 def cropped(r: Reading, x: Value, pads: list[int]) -> tuple[Value, list[int]]:
-    """Negative padding is cut off first: the values to repeat are those of the rest."""
+    """Negative padding is cropped first: the values to repeat are those of the rest."""
     n = len(pads) // 2
     axes = [i for i in range(n) if pads[i] < 0 or pads[n + i] < 0]
     if not axes:
@@ -440,7 +439,9 @@ def mirrored(r: Reading) -> None:
 
 
 def read_of_channels(r: Reading) -> None:
-    """The operator is about axis 1, the layer about any: the axes change places around it."""
+    """The operator works on axis 1, the layer on any axis: the axes are swapped before and after
+    it.
+    """
     x, b = r.input(0), r.b
     axis, n = axis_of(r.attr("axis", int, 1), r.rank(x)), r.rank(x)
     if n == 1:
@@ -461,9 +462,9 @@ OF_CHANNELS = Detail(read=read_of_channels, write=write_of_channels, keys=("axis
 
 
 def space_to_batch(r: Reading) -> None:
-    """(data, block, begins, ends): padded and cut in blocks.
+    """(data, block, begins, ends): padded and split into blocks.
 
-    The places in the block go to the batch, in front of it.
+    The positions in the block become a part of the batch, before the batch axis.
     """
     block, pads = (
         r.ints(1, "the block shape"),
@@ -480,9 +481,9 @@ def space_to_batch(r: Reading) -> None:
 
 
 def batch_to_space(r: Reading) -> None:
-    """(data, block, begins, ends): the places in the block come from the batch.
+    """(data, block, begins, ends): the positions in the block come from the batch.
 
-    What was padding is cut off.
+    The padding is cropped.
     """
     x, block, shape = r.input(0), r.ints(1, "the block shape"), r.static(least=1)
     begin, end = r.ints(2, "the crops"), r.ints(3, "the crops")
@@ -499,7 +500,9 @@ def batch_to_space(r: Reading) -> None:
 
 
 def image_patches(r: Reading) -> ir.Value:
-    """Each output position holds its whole window: channels are (row, column, channel) of it."""
+    """Each output position contains its whole window: its channels are (row, column, channel) of
+    the window.
+    """
     a, b, x = r.attributes(sizes=list, strides=list, rates=list, auto_pad=str), r.b, r.input(0)
     of_counts(2, sizes=a.sizes, strides=a.strides, rates=a.rates)
     size, pads = r.static(x, axes=4)[2:], [0, 0, 0, 0]
@@ -538,7 +541,9 @@ def _same_beside(node: Node) -> bool:
 
 
 def rank_is_known(w: Writing) -> bool:
-    """Not where the shape of the result is an operand of unknown length, its last."""
+    """Whether the rank of the result is known: not if its shape is an operand of unknown length,
+    the last one.
+    """
     shape = w.input(len(w.node.inputs) - 1).shape
     length = 0 if shape is None or not len(shape) else shape[0]
     return isinstance(length, int) or w.out.shape is not None

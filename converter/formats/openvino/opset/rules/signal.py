@@ -29,8 +29,8 @@ def _sizes(r: Reading, axes: list[int]) -> list[int | None]:
 
 
 class Transform(Field):
-    """The axes, of which all but the last are operators in front, and the lengths. The operator has
-    one axis.
+    """The axes, all but the last of which are written as operators before it, and the lengths. The
+    operator has one axis.
     """
 
     def lift(self, r: Reading) -> None:
@@ -60,7 +60,7 @@ class Transform(Field):
 
 
 class HalfTransform(Transform):
-    """Half the spectrum of real numbers, which stand without an axis for their imaginary parts."""
+    """Half the spectrum of real numbers, which have no axis for imaginary parts."""
 
     def data(self, w: Writing, x: ir.Value) -> ir.Value:
         return w.emit("Squeeze", x, [w.rank() - 1])
@@ -82,8 +82,8 @@ class SpectrumAxes(Axes):
 
 
 class SignalSizes(Field):
-    """The lengths of the signal, -1 for those of the data; the CPU runtime does not take -1 beside
-    other lengths.
+    """The lengths of the signal, -1 for those of the data; the CPU runtime does not support -1
+    together with other lengths.
     """
 
     names = ("sizes",)
