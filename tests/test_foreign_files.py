@@ -14,6 +14,7 @@ import pytest
 
 import converter
 from converter.errors import ReadError
+from converter.formats import foreign, sidefiles
 from converter.formats.foreign import MARKS, MEMBERS, SUFFIXES
 from support import SAMPLES
 
@@ -211,3 +212,12 @@ def _converted(path: Path) -> Path:
     shutil.copy(SAMPLES / "digits_cnn.mlmodel", path.parent / "source.mlmodel")
     converter.convert(path.parent / "source.mlmodel", path)
     return path
+
+
+def test_side_files_are_looked_up_without_an_explanation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder may hold thousands of texts that are no models: each explanation reads others."""
+    monkeypatch.setattr(foreign, "recognize", lambda *_: pytest.fail("an explanation is made"))
+    (tmp_path / "notes.txt").write_text("no model")
+    assert sidefiles.names(tmp_path / "notes.txt") == []

@@ -10,7 +10,6 @@ schemas/report/certificate.json.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
@@ -26,6 +25,7 @@ from converter.commands.verify.result import Output, Result
 from converter.errors import Diagnostic, Where, unreadable
 from converter.formats import model_files, sidefiles
 from converter.formats.coreml.package import files_of
+from converter.io.files import npz_files, sha256_of
 from converter.io.strict_json import Json, has_form, read
 
 STATEMENT = "https://in-toto.io/Statement/v1"
@@ -183,9 +183,7 @@ def _environment() -> Iterator[tuple[str, str]]:
 
 def _described(path: Path, folder: Path) -> Json:
     """Return a resource descriptor of in-toto: name and digest."""
-    with open(path, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return {"name": _relative(path, folder), "digest": {"sha256": digest}}
+    return {"name": _relative(path, folder), "digest": {"sha256": sha256_of(path)}}
 
 
 def _side(side: Side, folder: Path) -> Json:
@@ -236,9 +234,7 @@ def _number(value: float) -> float | str:
 def _data_files(item: str) -> list[Path]:
     """Return the files that an item of --data names: none if its inputs are generated."""
     path = Path(item.rpartition("=")[2])
-    if not path.exists():
-        return []
-    return sorted(path.glob("*.npz")) if path.is_dir() else [path]
+    return npz_files(path) if path.exists() else []
 
 
 def _moved(item: str, folder: Path) -> str:
@@ -270,8 +266,7 @@ def _difference(entry: Json, certificate: Path) -> Diagnostic | None:
     name = entry["name"]
     path = _under(name, certificate)
     try:
-        with open(path, "rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = sha256_of(path)
     except OSError:
         message, help = f"{name} of the certificate is missing", "names are relative to its folder"
         return Diagnostic("N410", message, where=Where(str(path)), help=help)

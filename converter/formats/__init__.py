@@ -8,7 +8,6 @@ import importlib
 import importlib.util
 import os
 import stat
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +21,7 @@ from converter.errors import (
     unreadable,
     wrong_call,
 )
-from converter.formats.coreml.package import compiled, demand_not_compiled
+from converter.formats.coreml.package import demand_not_compiled
 from converter.formats.format import Flavour, Format
 from converter.io import progress
 from converter.io.atomic import recover
@@ -157,42 +156,54 @@ def detect(path: Path) -> Format:
     a file that cannot be opened and for a folder that is not a model package, R101 for a file that
     is not a model; the message names the actual kind of file if it is recognized.
     """
+    found = _fitting(path)
+    if len(found) == 1:
+        return found[0]
+    demand_not_compiled(path)
+    if found and not path.is_dir():
+        names = ", ".join(f.name for f in found)
+        message = f"the content fits several formats ({names})"
+        raise unreadable("R101", message, path, help="name the format with -f FORMAT")
+    raise _unrecognized(path)
+
+
+def _fitting(path: Path) -> list[Format]:
+    """Return the formats that a file or folder fits. Raises ReadError R100 if it cannot be
+    opened.
+    """
     if not os.path.lexists(path):
         recover(path)
     if path.is_dir():
-        packages = [f for f in map(get, present()) if f.package(path)]
-        if len(packages) == 1:
-            return packages[0]
-        raise compiled(path) or _unrecognized(path, b"")
+        return [f for f in map(get, present()) if f.package(path)]
     demand_file(path)
-    try:
-        with open(path, "rb") as f:
-            head = f.read(HEAD)
-    except OSError as e:
-        raise cannot_read(path, e) from None
+    head = _head(path)
     found = [f for f in map(get, present()) if f.sniff(head, path)]
     if len(found) > 1:
         found = [f for f in found if any(path.name.endswith(s) for s in f.suffixes)] or found
-    if len(found) != 1:
-        demand_not_compiled(path)
-        if found:
-            names = ", ".join(f.name for f in found)
-            message = f"the content fits several formats ({names})"
-            raise unreadable("R101", message, path, help="name the format with -f FORMAT")
-        raise _unrecognized(path, head)
-    return found[0]
+    return found
 
 
-def _unrecognized(path: Path, head: bytes) -> ReadError:
+def _head(path: Path) -> bytes:
+    try:
+        with open(path, "rb") as f:
+            return f.read(HEAD)
+    except OSError as e:
+        raise cannot_read(path, e) from None
+
+
+def _unrecognized(path: Path) -> ReadError:
     """Return the error for a file or folder that is not a model; it names the actual kind where
     that is known.
     """
     from converter.formats.foreign import Models, recognize
 
+    def side_names_by_suffix(model: Path) -> list[str]:
+        return side_names(model, of_suffix(model))
+
     suffixes = tuple(s for n in present() for s in get(n).suffixes if s != ".txt")
     known = f"netconv reads {', '.join(FORMATS)}"
-    code = "R100" if path.is_dir() else "R101"
-    if what := recognize(path, head, Models(suffixes, _side_names)):
+    code, head = ("R100", b"") if path.is_dir() else ("R101", _head(path))
+    if what := recognize(path, head, Models(suffixes, side_names_by_suffix)):
         return unreadable(code, f"netconv cannot read {what.title}", path, what.help)
     if path.is_dir():
         return unreadable(code, "this folder is not a model package", path, known)
@@ -200,15 +211,17 @@ def _unrecognized(path: Path, head: bytes) -> ReadError:
     return unreadable(code, message, path, f"{known}; -f FORMAT overrides the detection")
 
 
-def _side_names(model: Path) -> Sequence[str]:
-    """Return the names of a model's side files, by the format of its suffix; none if the model
-    cannot be read.
+def side_names(model: Path, format: str | None = None) -> list[str]:
+    """Return the names of a model's side files relative to its folder, whether they exist or not;
+    none if the model cannot be read, for which no reason is looked for.
     """
-    chosen = get(of_suffix(model) or "")
     try:
-        return chosen.side_names(model) if chosen.side_names is not None else ()
-    except ConverterError:
-        return ()
+        found = [get(format)] if format else _fitting(model)
+        if len(found) != 1 or found[0].side_names is None:
+            return []
+        return list(found[0].side_names(model))
+    except ConverterError:  # the reader will report it
+        return []
 
 
 def demand_file(path: Path) -> None:

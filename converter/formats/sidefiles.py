@@ -14,21 +14,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from converter import formats
-from converter.errors import ConverterError, output_exists, overwrites_input, unwritable
+from converter.errors import output_exists, overwrites_input, unwritable
 from converter.formats.coreml.package import holds_model
 
 _ELSEWHERE = "give the output another name or folder"
-
-
-def names(model: Path, format: str | None = None) -> list[str]:
-    """Return the names of a model's side files relative to its folder, whether they exist or not;
-    those that are known if the model cannot be read.
-    """
-    try:
-        chosen = formats.get(format) if format else formats.detect(model)
-        return list(chosen.side_names(model)) if chosen.side_names is not None else []
-    except ConverterError:  # the reader will report it
-        return []
+# the names of a model's side files; a part of detection, which names the model of a side file
+names = formats.side_names
 
 
 def present(model: Path, format: str | None = None) -> list[Path]:

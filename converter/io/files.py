@@ -113,6 +113,19 @@ def in_cache(link: Path) -> bool:
         return False
 
 
+def sha256_of(file: Path | int) -> str:
+    """Return the SHA-256 of a file, given its path or an open descriptor, in hexadecimal."""
+    import hashlib
+
+    with open(file, "rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest()
+
+
+def npz_files(path: Path) -> list[Path]:
+    """Return the .npz files of a folder in order, or the path itself if it is not a folder."""
+    return sorted(path.glob("*.npz")) if path.is_dir() else [path]
+
+
 def open_part(folder: Path, name: str | Path) -> int:
     """Return a descriptor of a file below a folder. The folders between are opened one by one, so
     that the only links followed are those of a Hugging Face cache. Any other link raises

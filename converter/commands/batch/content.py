@@ -15,7 +15,7 @@ from converter.errors import ReadError
 from converter.formats import sidefiles
 from converter.formats.coreml.package import files_of
 from converter.io.atomic import recover
-from converter.io.files import open_part
+from converter.io.files import open_part, sha256_of
 
 
 def digest(path: Path) -> str:
@@ -24,15 +24,9 @@ def digest(path: Path) -> str:
     """
     if path.is_dir():
         names = [str(p.relative_to(path)) for p in files_of(path)]
-        files = {n: _digest(open_part(path, n)) for n in names}
+        files = {n: sha256_of(open_part(path, n)) for n in names}
         return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
-    return _digest(path)
-
-
-def _digest(file: Path | int) -> str:
-    """Return the hash of a file, given its path or an open descriptor."""
-    with open(file, "rb") as f:
-        return hashlib.file_digest(f, "sha256").hexdigest()
+    return sha256_of(path)
 
 
 def fingerprint(model: Path) -> dict[str, str]:

@@ -14,6 +14,7 @@ from converter.commands.batch.journal import Journal, clear_stage
 from converter.commands.batch.plan import Plan
 from converter.commands.options.batch import Batch
 from converter.errors import Diagnostic, ExitCode, output_exists
+from converter.io.files import npz_files
 
 STATE = ".netconv"
 Tell = Callable[[Done], None]
@@ -91,9 +92,7 @@ def _data(job: Job) -> dict[str, str]:
     found: dict[str, str] = {}
     for item in job.options.get("verify", {}).get("data", ()):
         path = Path(item.rpartition("=")[2])
-        for file in (
-            sorted(path.glob("*.npz")) if path.is_dir() else [path] if path.is_file() else []
-        ):
+        for file in filter(Path.is_file, npz_files(path)):
             found[f"data {file.name}"] = content.digest(file)
     return found
 

@@ -20,6 +20,7 @@ from converter.errors import Diagnostic, ReadError, UsageError, Where, unreadabl
 from converter.graph.infer import Array, Arrays
 from converter.graph.names import public_name
 from converter.graph.network import Network, TensorInfo
+from converter.io.files import npz_files
 
 RANDOM = ("normal", "uniform")
 EDGE = ("zeros", "ones", "large", "denormal", "image")
@@ -87,7 +88,7 @@ def _load(model: Network, item: Any, draw: Draw) -> list[Feed]:
     if str(item) in ("random", "edge"):
         return [Feed(kind, draw(kind)) for kind in (RANDOM if str(item) == "random" else EDGE)]
     path = Path(item)
-    files = sorted(path.glob("*.npz")) if path.is_dir() else [path]
+    files = npz_files(path)
     if not files:
         raise unreadable("R100", "the folder holds no .npz file", path)
     return [_of_file(model, f) for f in files]
