@@ -122,6 +122,30 @@ def interrupt_at_lines(folder: Path, number: int, first: bool, every: int) -> No
     assert len(answers) > 100 // every and answers[-1] and not answers[0]
 
 
+def test_a_workspace_that_is_removed_while_it_is_being_removed_is_removed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the garbage collector ends an interrupted writer while the process is ending: a
+    second close of a lock would close another file of that number.
+    """
+    suspended = atomic.workspace(tmp_path / "net.xml")
+    path = suspended.__enter__()
+    lock = list(atomic.workspaces[path].locks)
+    clear, ends = atomic._clear, [suspended]
+
+    def clear_and_collect(place: Path) -> None:
+        clear(place)
+        while ends:
+            ends.pop().__exit__(None, None, None)
+
+    monkeypatch.setattr(atomic, "_clear", clear_and_collect)
+    atomic.remove_all()
+    assert not path.exists() and not atomic.workspaces
+    for descriptor in lock:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(descriptor)
+
+
 def handlers() -> list[Any]:
     return [signal.getsignal(n) for n in REQUESTS]
 

@@ -132,12 +132,15 @@ def _clear_by_path(folder: Path) -> None:
 
 
 def _remove(path: Path) -> None:
+    """Remove a workspace and release its locks. The garbage collector may end an interrupted
+    `workspace`, which removes it too, at any moment of this: no lock may be closed twice.
+    """
     known = workspaces.get(path)
     if known is None or not known.kept:
         _clear(path)
     workspaces.pop(path, None)
-    for lock in known.locks if known is not None else ():
-        os.close(lock)
+    while known is not None and known.locks:
+        os.close(known.locks.pop())
 
 
 @atexit.register
