@@ -1011,7 +1011,7 @@ def run_engine(
     name: str, path: Path, feeds: dict[str, np.ndarray]
 ) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
     """Return a file's outputs by name and in order."""
-    engine = file_child.ENGINES[name](str(path))
+    engine = file_child.ENGINES[name](str(path), "")
     engine.exact()  # OpenVINO's default on some processors is bfloat16
     ports, names, arrays = engine.inputs(), list(feeds), list(feeds.values())
     places = file_child.matched(ports, engine.required(), names, len(names))

@@ -33,8 +33,9 @@ def prepare(model: Network) -> Prepared:
     folder = tempfile.TemporaryDirectory(prefix="netconv-")
     own = model.interface.get("coreai_boundary") == (model.inputs, model.outputs)
     path = Path(folder.name) / "model.aimodel"
+    function = ""
     if own and model.source is not None:
-        path = model.source
+        path, function = model.source, model.function
     else:
         get("coreai").write(model, path, Flavour("coreai"))
     pairs = model.interface.get("complex", ())
@@ -43,7 +44,8 @@ def prepare(model: Network) -> Prepared:
     def compute(arrays: list[Array]) -> list[Array]:
         given = zip(model.inputs, arrays, strict=True)
         feeds = [np.asarray(as_complex(a) if i.name in pairs else a) for i, a in given]
-        found = file.run("coreai", path, [i.name for i in model.inputs], [feeds])
+        names_in = [i.name for i in model.inputs]
+        found = file.run("coreai", path, names_in, [feeds], function=function)
         if found.stage != "done":
             why = found.error or "Python has no arrays of the types of its inputs"
             raise NothingComparedError(Diagnostic("N403", f"Core AI does not run the model: {why}"))

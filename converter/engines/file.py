@@ -77,9 +77,11 @@ def run(
     names: Sequence[str],
     feeds: Sequence[Sequence[Array]],
     expected: Sequence[Sequence[Array]] | None = None,
+    function: str = "",
 ) -> Run:
     """Load the file with default options and compute its outputs for each feed: arrays in the order
-    of `names` or, if `names` is empty, of the file's inputs.
+    of `names` or, if `names` is empty, of the file's inputs. `function` is one of the functions of
+    a Core AI model, or a signature of a TensorFlow Lite file.
 
     With `expected`, results by feed and output, the outputs are computed with exact options: an
     engine that reproduces them with default options need not load the file again.
@@ -99,6 +101,7 @@ def run(
             names=np.array(list(names), str),
             feeds=np.array(len(feeds)),
             exact=np.array(expected is not None),
+            function=np.array(function),
             **arrays,
         )
         child = Path(__file__).with_name("file_child.py")

@@ -5,7 +5,8 @@ abort, and an abort cannot be caught.
 
 REQUEST.npz holds `names`, the caller's names of the inputs (one for each; empty: by order), arrays
 called feed/FEED/INPUT, counted from 0, `feeds` (their number), `exact` (whether to use exact
-options), and optionally expected/FEED/OUTPUT. RESULTS.npz holds arrays called FEED/OUTPUT.
+options), `function` (the name of the chosen function, "" for the file's own choice), and optionally
+expected/FEED/OUTPUT. RESULTS.npz holds arrays called FEED/OUTPUT.
 REPORT.json describes the inputs and outputs of the file and the stage that was reached; see
 converter.engines.file. Nothing of netconv is imported here.
 """
@@ -64,7 +65,7 @@ class OnnxRuntime:
 
     may_be_exact = True  # with default options, for most networks
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, function: str) -> None:
         self.path = path
         self.session = self._session()
 
@@ -124,7 +125,7 @@ class OpenVino:
         {"LP_TRANSFORMS_MODE": "NO"},
     )
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, function: str) -> None:
         openvino = import_openvino()
         self.ov, self.core = openvino, openvino.Core()
         self.model = self.core.read_model(path)
@@ -209,27 +210,39 @@ class LiteRt:
 
     may_be_exact = False
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, function: str) -> None:
         from ai_edge_litert.interpreter import Interpreter
 
         self.interpreter = Interpreter(model_path=path, num_threads=THREADS)
-        details = self.interpreter.get_input_details()
+        self.runner = self.interpreter.get_signature_runner(function) if function else None
+        details = self._inputs()
         # with unknown sizes set to 1, a file may be invalid
         self.allocated = all(d >= 0 for detail in details for d in detail["shape_signature"])
-        if self.allocated:
+        if self.allocated and self.runner is None:
             self.interpreter.allocate_tensors()
 
     def exact(self) -> None:
         pass
 
+    def _inputs(self) -> list[Any]:
+        """Descriptions of the inputs; those of a signature have its names."""
+        if self.runner is None:
+            return list(self.interpreter.get_input_details())
+        return [d | {"name": n} for n, d in self.runner.get_input_details().items()]
+
+    def _outputs(self) -> list[Any]:
+        if self.runner is None:
+            return list(self.interpreter.get_output_details())
+        return [d | {"name": n} for n, d in self.runner.get_output_details().items()]
+
     def inputs(self) -> list[Port]:
-        return [self._port(d) for d in self.interpreter.get_input_details()]
+        return [self._port(d) for d in self._inputs()]
 
     def required(self) -> int:
-        return len(self.interpreter.get_input_details())
+        return len(self._inputs())
 
     def outputs(self) -> list[Port]:
-        return [self._port(d) for d in self.interpreter.get_output_details()]
+        return [self._port(d) for d in self._outputs()]
 
     def _port(self, detail: Any) -> Port:
         word = np.dtype(detail["dtype"]).name
@@ -237,7 +250,11 @@ class LiteRt:
         return port_of([detail["name"]], word, [None if d < 0 else int(d) for d in signature])
 
     def run(self, feeds: dict[int, Any]) -> list[Any]:
-        details = self.interpreter.get_input_details()
+        details = self._inputs()
+        if self.runner is not None:
+            self.interpreter.reset_all_variables()
+            found = self.runner(**{details[i]["name"]: a for i, a in feeds.items()})
+            return [found[d["name"]] for d in self._outputs()]
         other = any(list(details[i]["shape"]) != list(a.shape) for i, a in feeds.items())
         if other or not self.allocated:
             for i, array in feeds.items():
@@ -259,9 +276,10 @@ class CoreAi:
     may_be_exact = False
     WORDS = {"cfloat32": "complex64"}  # noqa: RUF012
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, function: str) -> None:
         import os
 
+        self.function = function
         if hasattr(os, "sched_setaffinity"):  # it starts one thread per processor
             os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
         import coreai.authoring
@@ -275,8 +293,8 @@ class CoreAi:
         pass
 
     def _computed(self, feeds: dict[int, Any] | None) -> list[Any]:
-        """Compute the results; without feeds, only load the description of `main`, or of the first
-        function.
+        """Compute the results; without feeds, only load the description of the chosen function, of
+        `main`, or of the first one.
         """
         import asyncio
 
@@ -285,7 +303,8 @@ class CoreAi:
     async def _run(self, feeds: dict[int, Any] | None) -> list[Any]:
         async with self.asset.executable() as model:
             names = list(model.function_names)
-            function = model.load_function("main" if "main" in names else names[0])
+            own = "main" if "main" in names else names[0]
+            function = model.load_function(self.function or own)
             d = self.description = function.desc
             if feeds is None:
                 return []
@@ -401,7 +420,7 @@ def main(name: str, model: str, request: str, results: str, report: str) -> int:
     try:
         with np.load(request, allow_pickle=False) as arrays:
             given = {k: arrays[k] for k in arrays.files}
-        engine = ENGINES[name](model)
+        engine = ENGINES[name](model, str(given["function"]))
         wanted = by_place(given, "expected")
         if given["exact"] and not (engine.may_be_exact and wanted):
             engine.exact()

@@ -61,7 +61,8 @@ def load(
             message = f"{chosen.title} files have no signatures"
             raise wrong_call(message, where=p)
     _demand_boundary(network, p)
-    network.source = p if weights is None and not signature else None
+    if weights is None:
+        network.source, network.function = p, signature
     known = (*chosen.suffixes, *chosen.containers)
     if not format and not p.name.endswith(known) and (other := formats.of_suffix(p)):
         message = f"the content is {chosen.title}, the suffix that of {formats.get(other).title}"

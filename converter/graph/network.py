@@ -58,9 +58,10 @@ class Network:
     format: str
     notes: list[Diagnostic] = field(default_factory=list)
     interface: dict[str, Any] = field(default_factory=dict)
-    source: Path | None = (
-        None  # the file it was read from, for engines that execute the format itself
-    )
+    # the file it was read from, for engines that execute the format itself, and which of its
+    # functions this is, where one was chosen
+    source: Path | None = None
+    function: str = ""
 
     @property
     def variables(self) -> dict[str, str]:

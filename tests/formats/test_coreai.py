@@ -489,6 +489,8 @@ def test_functions_are_chosen_by_name_and_layers_keep_theirs(tmp_path: Path) -> 
     assert other.run({"x": [7, -7], "n": [2, 2]})["q"].tolist() == [3, -3]
     with pytest.raises(UsageError, match=r"no function 'third'.*twice, quotient"):
         converter.load(path, signature="third")
+    result = converter.verify(other, other, native="on")  # the runtime is asked for it, too
+    assert result.passed and {(n.engine, n.status) for n in result.native} == {("coreai", "same")}
 
 
 @needs_runtime

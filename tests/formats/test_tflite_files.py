@@ -16,6 +16,7 @@ from nnapi_models import MODELS
 
 import converter
 from converter.engines import litert
+from converter.engines.file import run
 from converter.errors import ConverterError, ReadError
 from converter.formats.format import Flavour
 from converter.formats.nnapi.codec import write_table
@@ -272,6 +273,31 @@ def test_names_are_those_of_the_signature(tmp_path: Path) -> None:
     b.graph.outputs[0].name = "found"
     (signature,) = written(b, tmp_path / "n.tflite").signatures
     assert (signature.inputs, signature.outputs) == ({"image": 0}, {"found": 1})
+
+
+@needs_litert
+def test_a_chosen_signature_is_what_the_file_runs(tmp_path: Path) -> None:
+    """Another than the file's first, with inputs in an order of its own."""
+    graphs, signatures = [], []
+    for key, op in (("first", "Add"), ("second", "Sub")):
+        _, b = new_model()
+        x, y = (b.input(n, FLOAT, [2]) for n in "xy")
+        b.output(getattr(b, op)(x, y))
+        lite = written(b, tmp_path / "one.tflite")
+        graphs += lite.graphs
+        number, (inputs, outputs) = len(graphs) - 1, (lite.graphs[0].inputs, lite.graphs[0].outputs)
+        names = {"right": inputs[1], "left": inputs[0]}
+        signatures.append(codec.Signature(key, number, names, {"result": outputs[0]}))
+    path = tmp_path / "two.tflite"
+    with Output(path) as out:
+        codec.write_flat(LiteModel(graphs, {}, signatures), out)
+    second = converter.load(path, signature="second")
+    assert second.run({"left": [5, 6], "right": [1, 2]})["result"].tolist() == [4, 4]
+    result = converter.verify(second, second, native="on")
+    assert result.passed and {(n.engine, n.status) for n in result.native} == {("litert", "same")}
+    feed = [np.array(a, np.float32) for a in ([5, 6], [1, 2])]
+    found = run("litert", path, ["left", "right"], [feed], function="second")
+    assert found.results[0][0].tolist() == [4, 4]
 
 
 def test_halves_are_stored_as_halves(tmp_path: Path) -> None:

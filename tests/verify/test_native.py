@@ -706,9 +706,10 @@ def test_default_data_and_a_users_own(tmp_path: Path, monkeypatch: pytest.Monkey
         names: list[str],
         feeds: list[list[np.ndarray]],
         expected: list[list[np.ndarray]],
+        function: str,
     ) -> file.Run:
         counts.append(len(feeds))
-        return own(engine, path, names, feeds, expected)
+        return own(engine, path, names, feeds, expected, function)
 
     monkeypatch.setattr(file, "run", run)
     path = written(tmp_path, "onnx")

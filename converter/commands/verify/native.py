@@ -142,7 +142,7 @@ def _examined(s: Side, judge: Judge) -> Native:
     }
     feeds = [[as_complex(f[v]) if n in pairs else f[v] for n, v in fed.items()] for f in s.feeds]
     assert s.model.source is not None
-    found = file.run(s.engine, s.model.source, list(fed), feeds, s.expected())
+    found = file.run(s.engine, s.model.source, list(fed), feeds, s.expected(), s.model.function)
     if found.stage != "done":
         return _unfinished(s, found, judge)
     if states:

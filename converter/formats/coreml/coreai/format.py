@@ -28,16 +28,16 @@ def package(path: Path) -> bool:
 
 
 def read(path: Path, weights: Path | None) -> Network:
-    model = read_signature(path, "", weights)
-    # that of the file, which an engine may run
-    model.interface["coreai_boundary"] = (model.inputs, model.outputs)
-    return model
+    return read_signature(path, "", weights)
 
 
 def read_signature(path: Path, key: str, weights: Path | None = None) -> Network:
     from converter.formats.coreml.coreai.lift import read_model
 
-    return read_model(path, key)
+    model = read_model(path, key)
+    # that of the file, which an engine may run
+    model.interface["coreai_boundary"] = (model.inputs, model.outputs)
+    return model
 
 
 def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
