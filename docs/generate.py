@@ -1,8 +1,9 @@
-"""Writes the source of the pages: a copy of docs/, and what is made of the code: a page for each
-format with the layers that it has, the page of every diagnostic code, the options of every command,
-the exit codes.
+"""Write the source of the pages: a copy of docs/, and the pages that are made of the code: one for
+each format with its layers, all diagnostic codes, the options of every command, the functions of
+the Python package, the exit codes, the changelog.
 
     python docs/generate.py out/docs-source
+    python docs/generate.py --readme        # rewrite the table of formats in README.md
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import converter
 from converter import formats
 from converter.cli.names import COMMANDS, command
 from converter.commands.explain import CODES
@@ -22,6 +25,14 @@ from converter.commands.options.general import General
 from converter.errors import SEVERITY, ExitCode
 
 DOCS = Path(__file__).resolve().parent
+README = DOCS.parent / "README.md"
+MARKS = ("<!-- made by docs/generate.py -->\n", "<!-- end -->")
+ENGINES = {
+    "onnx": "onnxruntime",
+    "openvino": "OpenVINO (IR 10 and 11)",
+    "tflite": "LiteRT",
+    "coreai": "Apple's Core AI runtime",
+}
 GROUPS = {
     "R": "Reading",
     "X": "Expression and mapping",
@@ -35,7 +46,7 @@ GROUPS = {
 def main(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(DOCS, folder, ignore=shutil.ignore_patterns("__pycache__", "generate.py"))
-    for page in folder.glob("*.md"):
+    for page in folder.rglob("*.md"):
         page.write_text(shown(page.read_text(encoding="utf-8")), encoding="utf-8")
     for name, lines in pages():
         page = folder / name
@@ -44,7 +55,7 @@ def main(folder: Path) -> None:
 
 
 def shown(text: str) -> str:
-    """Without what only the tests read: the names of files in the heads of blocks."""
+    """Remove what only the tests read: the names of files in the heads of blocks."""
     return re.sub(r"^```(\w+) (?:file=\S+|rows)$", r"```\1", text, flags=re.M)
 
 
@@ -52,6 +63,8 @@ def pages() -> Iterator[tuple[str, Iterable[str]]]:
     yield "exit-codes.md", exit_codes()
     yield "codes.md", codes()
     yield "options.md", options()
+    yield "python.md", python()
+    yield "changelog.md", [(DOCS.parent / "CHANGELOG.md").read_text(encoding="utf-8")]
     yield "formats/index.md", overview()
     for name in formats.present():
         yield f"formats/{name}.md", format_page(name)
@@ -139,24 +152,26 @@ def overview() -> Iterator[str]:
         ),
     )
     yield (
-        "\nThe format of an input is told from its content, that of an output from its "
-        "suffix, or by `-t`, with"
+        "\nThe format of an input is detected from its content, that of an output from its suffix "
+        "or from `-t`, with options after a plus sign: `-t openvino+ir=7+fp16`.\n"
     )
-    yield "flavours after a plus: `-t openvino+ir=7+fp16`.\n"
     yield "```{toctree}\n:hidden:\n"
     yield from (f.name for f in found)
     yield "```"
 
 
 def format_page(name: str) -> Iterator[str]:
-    """What `netconv formats` and `netconv ops` know of a format."""
+    """The page of a format: the text of docs/formats, and what `netconv formats` and `netconv ops`
+    print.
+    """
     chosen, written = formats.get(name), formats.get(name).written()
     yield f"# {chosen.title}\n"
     yield f"`{name}`, files {' '.join(f'`{s}`' for s in chosen.suffixes)}. {chosen.versions}.\n"
+    yield (DOCS / "formats" / f"{name}.md").read_text(encoding="utf-8")
     if chosen.options:
-        yield "## Flavours\n"
+        yield "## Target options\n"
         yield from table(
-            ("flavour", "values", "default", ""),
+            ("option", "values", "default", ""),
             (
                 (f"`+{o.name}{'=N' if o.values else ''}`", ", ".join(o.values), o.default, o.doc)
                 for o in chosen.options
@@ -166,8 +181,8 @@ def format_page(name: str) -> Iterator[str]:
     kinds = dict(sorted(chosen.kinds().items()))
     yield "## Layers\n"
     yield (
-        f"{len(kinds)} layer types, and the operators of the shared graph that become of "
-        "them and go back.\n"
+        f"{len(kinds)} layer types, and the operators of the shared graph to which they are "
+        "converted, and from which they are written.\n"
     )
     if written.limits:
         rows = ((k, v, written.limits.get(k, "")) for k, v in kinds.items())
@@ -175,12 +190,51 @@ def format_page(name: str) -> Iterator[str]:
     else:
         yield from table(("layer", "operators"), kinds.items())
     if written.partly:
-        yield "\n## Not written of an operator\n"
+        yield "\n## Operators that are written in part\n"
         yield from table(("operator", ""), written.partly.items())
     if written.absent:
         yield "\n## Operators that are not written\n"
         yield ", ".join(f"`{n}`" for n in written.absent) + "."
 
 
+def python() -> Iterator[str]:
+    """The functions of the package, from their signatures and docstrings."""
+    yield (DOCS / "python.md").read_text(encoding="utf-8")
+    for name in sorted(converter.__all__, key=str.lower):
+        thing = getattr(converter, name)
+        if inspect.ismodule(thing):
+            continue
+        yield f"## {name}\n"
+        yield from member(f"converter.{name}", thing)
+        if inspect.isclass(thing):
+            for key, inner in vars(thing).items():
+                if inspect.isfunction(inner) and (not key.startswith("_") or key == "__call__"):
+                    yield f"### {name}.{key}\n"
+                    yield from member(key, inner)
+
+
+def member(name: str, thing: Any) -> Iterator[str]:
+    """A signature and its docstring; the parts of a docstring that are code stay code."""
+    if not inspect.isclass(thing):
+        yield f"```python\n{name}{inspect.signature(thing)}\n```\n"
+    yield f"{inspect.getdoc(thing) or ''}\n"
+
+
+def readme() -> str:
+    """README.md with the table of formats as the code has it."""
+    text = README.read_text(encoding="utf-8")
+    found = [formats.get(n) for n in formats.present()]
+    rows = (
+        (f.title, f"`{f.name}`", " ".join(f"`{s}`" for s in f.suffixes), ENGINES.get(f.name, ""))
+        for f in sorted(found, key=lambda f: f.title.lower())
+    )
+    head, _, rest = text.partition(MARKS[0])
+    made = "\n".join(table(("format", "`-t`", "files", "files run in"), rows))
+    return f"{head}{MARKS[0]}{made}\n{MARKS[1]}{rest.partition(MARKS[1])[2]}"
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    if sys.argv[1] == "--readme":
+        README.write_text(readme(), encoding="utf-8")
+    else:
+        main(Path(sys.argv[1]))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib.util
 import os
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 
 import pytest
 
@@ -144,3 +145,12 @@ def _dotted(function: ast.expr) -> str:
         return ""
     owner = _dotted(function.value)
     return f"{owner}.{function.attr}" if owner else function.attr
+
+
+def module_of(path: Path) -> ModuleType:
+    """Import a script as a module."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import onnx_ir as ir
@@ -44,21 +42,11 @@ from converter.mapping.lowering import Lowering
 from converter.mapping.node import Layer, Node
 from converter.mapping.rules import Rule, Table, custom, op, ops
 from laws.adapters import Adapter
-from support import CONVERTER, HANG, ROOT
+from support import CONVERTER, HANG, ROOT, module_of
 from test_mapping_laws import check_lift_undoes_lower, check_lower_undoes_lift
 
-
-def module_of(path: Path) -> ModuleType:
-    """A script as a module."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 generate = module_of(ROOT / "docs" / "generate.py")
-PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md"]
+PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "CONTRIBUTING.md"]
 BLOCKS = re.findall(
     r"```python rows\n(.*?)```", (ROOT / "docs/adding-an-operator.md").read_text("utf-8"), re.DOTALL
 )

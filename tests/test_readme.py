@@ -1,9 +1,10 @@
-"""What the README says is executed: console blocks, Python blocks, the table of exit codes, links,
-make targets.
+"""The README is executed: console blocks, Python blocks, links, make targets; its table of formats
+is made of the code. Python blocks of the pages run, too.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
 import shutil
 from pathlib import Path
@@ -11,12 +12,16 @@ from pathlib import Path
 import pytest
 
 import golden
-from converter.errors import ExitCode
-from support import ROOT, SAMPLES, run_python
+from converter import formats
+from converter.formats import FORMATS
+from converter.formats.format import Format
+from support import ROOT, SAMPLES, module_of, run_python
 
+generate = module_of(ROOT / "docs" / "generate.py")
 README = ROOT / "README.md"
 TEXT = README.read_text(encoding="utf-8")
-PYTHON = [b.body for b in golden.blocks(TEXT) if b.language == "python"]
+PAGES = [TEXT, (ROOT / "docs" / "python.md").read_text(encoding="utf-8")]
+PYTHON = [b.body for text in PAGES for b in golden.blocks(text) if b.language == "python"]
 
 
 def test_console_blocks(tmp_path: Path, record: bool) -> None:
@@ -34,11 +39,14 @@ def test_python_blocks(tmp_path: Path, number: int) -> None:
     assert run_python(PYTHON[number], cwd=tmp_path).strip()
 
 
-def test_the_exit_codes_are_those_of_the_code() -> None:
-    rows = re.findall(r"^\| (\d+) \| (.*) \| (.*) \|$", TEXT, re.M)
-    assert [(int(code), status, meaning) for code, status, meaning in rows] == [
-        (int(c), c.status, c.meaning) for c in ExitCode
-    ]
+def test_the_table_of_formats_is_that_of_the_code() -> None:
+    assert generate.readme() == TEXT, "python docs/generate.py --readme"
+    without = inspect.signature(Format).parameters["engine"].default
+    assert {n for n in FORMATS if formats.get(n).engine is not without} == generate.ENGINES.keys()
+
+
+def test_the_readme_can_be_read_in_a_few_minutes() -> None:
+    assert TEXT.count("\n") <= 130
 
 
 @pytest.mark.parametrize("file", ["README.md", "samples/README.md", "tests/cli/README.md"])
