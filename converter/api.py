@@ -122,7 +122,7 @@ def convert(src: PathLike, dst: PathLike, options: Convert) -> list[Diagnostic]:
     from converter.commands.convert import convert
 
     if options.states not in ("keep", "io"):
-        raise wrong_call(f"states={options.states!r} is neither 'keep' nor 'io'")
+        raise wrong_call(f"states must be 'keep' or 'io', got {options.states!r}")
     return list(convert(Path(src), Path(dst), options).notes)
 
 

@@ -115,22 +115,25 @@ class ExitCode(enum.IntEnum):
     FINDING = (
         1,
         "differs",
-        "done, and there is a finding (differs, exceeds tolerance, a warning under --strict)",
+        (
+            "done, and there is a finding (a difference, an exceeded tolerance, a "
+            "warning under --strict)"
+        ),
     )
     USAGE = 2, "wrong call", "usage or configuration"
-    UNSUPPORTED = 3, "unsupported", "cannot be expressed in the target"
-    UNREADABLE = 4, "unreadable", "input unreadable or invalid"
-    UNWRITABLE = 5, "not written", "output could not be written"
+    UNSUPPORTED = 3, "unsupported", "the target does not support the model"
+    UNREADABLE = 4, "unreadable", "the input is unreadable or invalid"
+    UNWRITABLE = 5, "not written", "the output could not be written"
     NOTHING_COMPARED = (
         6,
-        "not compared",
-        "could not be compared (nothing in common, or an engine cannot run a model)",
+        "could not compare",
+        ("the models could not be compared (nothing in common, or an engine cannot run one)"),
     )
-    TIME_LIMIT = 7, "time limit", "took longer than its limit"
-    MEMORY_LIMIT = 8, "memory limit", "needs more memory than its limit, or than there is"
-    UNFELT = 9, "same outputs", "outputs are the same, but layers differ by themselves (verify)"
+    TIME_LIMIT = 7, "time limit", "the run exceeded its time limit"
+    MEMORY_LIMIT = 8, "memory limit", "the run exceeded its memory limit, or the available memory"
+    UNFELT = 9, "hidden difference", "outputs are equal, but layers differ (verify)"
     BUG = 70, "crashed", "a bug in netconv; the traceback is in a file"
-    INTERRUPTED = 130, "not run", "interrupted, partial output removed"
+    INTERRUPTED = 130, "not run", "interrupted; partial output was removed"
 
     status: str
     meaning: str
@@ -237,7 +240,7 @@ def did_you_mean(given: str, known: Iterable[str], otherwise: str = "") -> str:
     lower, asked = {n.lower(): n for n in known}, given.lower()
     longer = [n for n in lower if asked and n.startswith(asked)]
     close = min(longer, key=len) if longer else closest(asked, lower)
-    return f"did you mean {lower[close]!r}?" if close else otherwise
+    return f"perhaps you meant {lower[close]!r}" if close else otherwise
 
 
 Place = Where | str | os.PathLike[str]  # a location in a file, or the file
@@ -280,7 +283,7 @@ def cannot_write(where: Place, error: Exception, what: str = "", left: str = "")
 
 def output_exists(where: Place, what: str = "the output exists") -> WriteError:
     """Return W302: the output exists, and only --force overwrites it."""
-    return unwritable("W302", what, where, "--force overwrites it")
+    return unwritable("W302", what, where, "use --force to overwrite it")
 
 
 def overwrites_input(where: Place) -> UsageError:

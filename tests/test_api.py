@@ -124,12 +124,12 @@ def test_neither_the_model_nor_its_weights_are_overwritten(net: Path, tmp_path: 
     ("said", "reason"),
     [
         ({"inputs": {"y": [1]}}, "inputs that the model does not have: y"),
-        ({"inputs": {"x": [1, 3, 8]}}, "has 4 dimensions, 3 are given"),
-        ({"inputs": {"x": [-1, 3, 8, 8]}}, "is not a shape"),
-        ({"inputs": {"x": ["n", 3, 8, 8]}}, "is not a shape"),
+        ({"inputs": {"x": [1, 3, 8]}}, "has 4 dimensions, got 3"),
+        ({"inputs": {"x": [-1, 3, 8, 8]}}, "is not a valid shape"),
+        ({"inputs": {"x": ["n", 3, 8, 8]}}, "is not a valid shape"),
         ({"freeze": {"y": 1}}, "--freeze names inputs that the model does not have: y"),
-        ({"outputs": ["nothing"]}, "no tensors or layers called nothing"),
-        ({"io_layout": "nhwc"}, "'nhwc' is not a layout"),
+        ({"outputs": ["nothing"]}, "no tensors or layers named nothing"),
+        ({"io_layout": "nhwc"}, "--io-layout 'nhwc' is not known"),
         ({"target": "onnx+opset=21+fp16"}, "no flavour 'fp16'"),
     ],
 )

@@ -93,7 +93,7 @@ def test_a_missing_file_breaks_it(tmp_path: Path) -> None:
     path = certified(tmp_path)
     (tmp_path / "out" / "net.bin").unlink()
     (why,) = certificate.check(path).changed
-    assert why.message == "out/net.bin of the certificate is missing"
+    assert why.message == "out/net.bin, which the certificate names, was not found"
 
 
 def test_given_inputs_belong_to_it(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_stored_results_have_the_codes_and_words_of_the_enum() -> None:
     ],
 )
 def test_what_was_probably_meant(given: str, known: list[str], meant: str) -> None:
-    assert did_you_mean(given, known) == (f"did you mean {meant!r}?" if meant else "")
+    assert did_you_mean(given, known) == (f"perhaps you meant {meant!r}" if meant else "")
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.__name__)
@@ -109,13 +109,13 @@ def test_a_refusal_says_code_what_where_and_help() -> None:
                 "R111",
                 'unknown attribute "rouding_type"',
                 where=WHERE,
-                help='did you mean "rounding_type"?',
+                help='perhaps you meant "rounding_type"',
             )
         )
     )
     expected = (
         'error[R111] unknown attribute "rouding_type" at net.xml:12  net/layers[3]  '
-        'layer "pool1" (MaxPool) (help: did you mean "rounding_type"?)'
+        'layer "pool1" (MaxPool) (help: perhaps you meant "rounding_type")'
     )
     assert text == expected
 

@@ -176,7 +176,7 @@ def test_a_setting_of_another_command_is_no_error(
     assert settings.load(settings.find(), command("convert")) == {"io_layout": "keep"}
     assert settings.load(settings.find(), command("verify")) == {"seeds": 2}
     (tmp_path / "netconv.toml").write_text('verify = "x"\n')
-    with pytest.raises(UsageError, match="unknown setting 'verify'"):
+    with pytest.raises(UsageError, match="setting 'verify' is not known"):
         settings.load(settings.find(), command("verify"))
 
 

@@ -348,7 +348,7 @@ def test_arrays_that_are_no_inputs_are_left_out_with_a_note(
     assert call("run", "a.onnx", "--data", "in.npz") == 0
     assert "N407" in (said := capsys.readouterr()).err and "labels" in said.err
     assert call("verify", "a.onnx", "a.onnx", "--data", "in.npz") == 0
-    assert "no input is called labels" in capsys.readouterr().out
+    assert "no input has the name labels" in capsys.readouterr().out
     np.savez(tmp_path / "in.npz", labels=np.arange(3))
     assert call("run", "a.onnx", "--data", "in.npz") == ExitCode.USAGE
     assert "input 'x' is missing" in capsys.readouterr().err

@@ -50,14 +50,14 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             help = did_you_mean(args[0], COMMANDS, "netconv --help lists the commands")
-            raise wrong_call(f"no such command {args[0]!r}", help=help)
+            raise wrong_call(f"command {args[0]!r} does not exist", help=help)
         return super().resolve_command(ctx, args)
 
 
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="netconv COMMAND --help explains a command.",
+    epilog="Run netconv COMMAND --help for details of a command.",
 )
 @click.version_option(converter.__version__, prog_name="netconv")
 def app() -> None:
@@ -130,7 +130,7 @@ def _call() -> int:
         return ExitCode.INTERRUPTED
     except MemoryError:
         return console.current().refuse(
-            MemoryLimitError(Diagnostic("U503", "there is not enough memory for this"))
+            MemoryLimitError(Diagnostic("U503", "not enough memory is available"))
         )
     except Exception as e:
         from converter.cli.crash import apologise
@@ -143,9 +143,9 @@ def _usage(e: click.UsageError) -> UsageError:
     possible = getattr(e, "possibilities", None) or ()
     message = e.message if isinstance(e, click.NoSuchOption) else e.format_message()
     help = (
-        f"did you mean {' or '.join(sorted(possible))}?"
+        f"perhaps you meant {' or '.join(sorted(possible))}"
         if possible
-        else f"{e.ctx.command_path} --help"
+        else f"run {e.ctx.command_path} --help"
         if e.ctx is not None
         else ""
     )

@@ -22,7 +22,7 @@ class Choice(click.Choice[str]):
             return str(value)
         name = f"{param.opts[0]}: " if param is not None and param.opts[0].startswith("-") else ""
         raise wrong_call(
-            f"{name}{value!r} is not one of {', '.join(known)}",
+            f"{name}use one of {', '.join(known)}, got {value!r}",
             help=did_you_mean(str(value), known),
         )
 
@@ -69,7 +69,9 @@ class Code(Parsed):
         from converter.commands.explain import CODES
 
         if text not in CODES:
-            raise wrong_call(f"unknown code {text!r}", help="netconv explain lists all")
+            raise wrong_call(
+                f"code {text!r} is not known", help="run netconv explain to list all codes"
+            )
         return text
 
     def shell_complete(
@@ -89,8 +91,8 @@ class Numbers(Parsed):
         try:
             return tuple(float(n) for n in text.split(","))
         except ValueError:
-            why = f"{option} {text!r} is no list of numbers"
-            raise wrong_call(why, help="for example 127.5,127.5,127.5") from None
+            why = f"{option} must be a list of numbers, got {text!r}"
+            raise wrong_call(why, help="use for example 127.5,127.5,127.5") from None
 
 
 class Most(Parsed):
@@ -114,8 +116,8 @@ class FilePath(Parsed):
 
     def parse(self, text: str, option: str) -> Any:
         if streams.is_url(text):
-            help = "models, data, maps and results may be URLs; what is worked with stays here"
-            raise wrong_call(f"{text!r} is a URL, and files alone are meant here", help=help)
+            help = "models, data, maps and results may be URLs; other files must be local"
+            raise wrong_call(f"{text!r} is a URL, but a local file is needed here", help=help)
         return Path(text.removeprefix("file://"))
 
     def shell_complete(
@@ -135,7 +137,7 @@ class Source(FilePath):
             return Path(place)
         if place == streams.DASH:
             if ctx.meta.get("netconv.stdin"):
-                why = "standard input is one file, and - stands here twice"
+                why = "standard input is one file, but - was given twice"
                 raise wrong_call(why)
             ctx.meta["netconv.stdin"] = True
         return ctx.with_resource(streams.fetched(place))

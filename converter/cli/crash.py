@@ -24,8 +24,8 @@ def apologise(error: BaseException) -> int:
         f.writelines(traceback.format_exception(error))
     what = escaped(f"{type(error).__name__}: {error}".partition("\n")[0])
     click.echo(
-        f"Sorry, this is a bug in netconv ({what}). Please report it with {path} and the "
-        "output of `netconv env`.",
+        f"This is a bug in netconv ({what}). Please report it with {path} and "
+        "the output of `netconv env`.",
         err=True,
     )
     return ExitCode.BUG

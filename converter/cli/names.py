@@ -9,24 +9,24 @@ import click
 # command -> its line in the help; the module converter.cli.commands.NAME is imported when the
 # command is called
 COMMANDS = {
-    "convert": "Convert a model into another format.",
-    "check": "Is a file valid; what in it would not convert?",
-    "inspect": "What is in a model: inputs, outputs, layers, weights.",
-    "run": "Execute a model.",
-    "diff": "Differences of structure between two models.",
-    "verify": "Differences of numbers between two models.",
+    "convert": "Convert a model to another format.",
+    "check": "Check that a file is valid and can be converted.",
+    "inspect": "Show a model's inputs, outputs, layers and weights.",
+    "run": "Run a model.",
+    "diff": "Compare the structure of two models.",
+    "verify": "Compare the numbers of two models.",
     "certify-check": "Check a certificate of verify again.",
     "view": "Draw a model, or two side by side, as a page.",
-    "reduce": "The smallest part of two models that differs.",
-    "extract": "Cut a part out of a model.",
+    "reduce": "Find the smallest part of two models that differs.",
+    "extract": "Extract a part of a model.",
     "roundtrip": "Convert there and back and compare.",
     "batch": "Run many conversions, resumable.",
     "report": "Render stored results.",
-    "formats": "The formats and their flavours.",
-    "ops": "The layer types of a format.",
-    "explain": "What a diagnostic code means.",
-    "env": "Versions, engines and settings.",
-    "completion": "Completion for a shell.",
+    "formats": "List the formats and their flavours.",
+    "ops": "List the layer types of a format.",
+    "explain": "Explain a diagnostic code.",
+    "env": "Show versions, engines and settings.",
+    "completion": "Print the completion script of a shell.",
 }
 
 

@@ -55,11 +55,11 @@ def load(path: Path | None, of: click.Command) -> dict[str, Any]:
         for key, name in keys.items():
             if name not in every:
                 listed = sorted(every)
-                help = did_you_mean(name, listed, f"known: {', '.join(listed)}")
-                raise wrong_call(f"unknown setting {key!r}", help=help, where=path)
+                help = did_you_mean(name, listed, f"use one of {', '.join(listed)}")
+                raise wrong_call(f"setting {key!r} is not known", help=help, where=path)
     for key, value in data.items():
         if isinstance(value, dict) and key not in COMMANDS:
-            raise wrong_call(f"the table [{key}] is not named after a command", where=path)
+            raise wrong_call(f"table [{key}] must be named after a command", where=path)
     return {known[keys[k]]: v for k, v in given.items() if keys[k] in known}
 
 

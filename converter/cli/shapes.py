@@ -36,8 +36,8 @@ class Shapes(Parsed):
             shape = [-1]
         if not name or min(shape, default=0) < 0:
             raise wrong_call(
-                f"{option} {text!r} is not {self.name}",
-                help="for example --inputs image:1,3,224,224",
+                f"{option} must be {self.name}, got {text!r}",
+                help="use for example --inputs image:1,3,224,224",
             )
         return name, shape
 
@@ -51,8 +51,8 @@ class Values(Parsed):
         name, equals, value = text.partition("=")
         if not name or not equals:
             raise wrong_call(
-                f"{option} {text!r} is not {self.name}",
-                help="for example --freeze sr=16000, --freeze state=state.npy",
+                f"{option} must be {self.name}, got {text!r}",
+                help="use for example --freeze sr=16000, or --freeze state=state.npy",
             )
         return name, _array_of(value) if value.endswith(".npy") else _value_of(value)
 
@@ -63,7 +63,7 @@ def _array_of(file: str) -> Any:
     try:
         return np.load(Path(file), allow_pickle=False)
     except (OSError, ValueError) as e:
-        raise wrong_call(f"no array can be read from {file}: {e}") from None
+        raise wrong_call(f"{file} cannot be read as an array: {e}") from None
 
 
 def _value_of(text: str) -> Any:
@@ -85,5 +85,5 @@ class Pair(Parsed):
     def parse(self, text: str, option: str) -> tuple[str, str]:
         first, _, second = text.partition("=")
         if not first or not second:
-            raise wrong_call(f"{option} {text!r} is not {self.name}")
+            raise wrong_call(f"{option} must be {self.name}, got {text!r}")
         return first, second

@@ -83,7 +83,7 @@ def uploaded(place: str, force: bool = False) -> Iterator[Path]:
     from converter.commands.batch import staging
 
     if not force and staging.exists(place):
-        raise unwritable("W302", "the output exists", place, "--force overwrites")
+        raise unwritable("W302", "the output exists", place, "use --force to overwrite it")
     with _folder(f"{os.path.dirname(place)}/") as folder:
         yield folder / os.path.basename(place.rstrip("/"))
         staging.upload(folder, place)
@@ -107,7 +107,7 @@ def named_output(place: str, target: str | None, force: bool = False) -> Iterato
         yield work
         if len(list(Path(folder).iterdir())) > 1 or work.is_dir():
             raise wrong_call(
-                f"{target} needs more than one file, standard output is one",
+                f"{target} needs several files, but standard output is one",
                 help="write to a file with -o",
             )
         with open(work, "rb") as f:

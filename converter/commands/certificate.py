@@ -151,7 +151,7 @@ def check(path: Path) -> Checked:
     if not has_form(data, _FORM, whole=True) or data["predicate"]["options"].keys() - set(OPTIONS):
         message = f"this is not a certificate of netconv ({PREDICATE})"
         raise unreadable(
-            "R103", message, path, "netconv verify REF CAND --certificate FILE makes one"
+            "R103", message, path, "create one with netconv verify REF CAND --certificate FILE"
         )
     predicate = data["predicate"]
     files = [*data["subject"], *predicate["inputs"]["files"]]
@@ -268,11 +268,14 @@ def _difference(entry: Json, certificate: Path) -> Diagnostic | None:
     try:
         digest = sha256_of(path)
     except OSError:
-        message, help = f"{name} of the certificate is missing", "names are relative to its folder"
+        message, help = (
+            f"{name}, which the certificate names, was not found",
+            "names in a certificate are relative to its folder",
+        )
         return Diagnostic("N410", message, where=Where(str(path)), help=help)
     if digest == entry["digest"]["sha256"]:
         return None
     message = f"{name} has changed since it was certified"
-    help = "compare the models again: netconv verify REF CAND --certificate FILE"
-    evidence = (f"certified {entry['digest']['sha256']}", f"found {digest}")
+    help = "compare the models again with netconv verify REF CAND --certificate FILE"
+    evidence = (f"certified: {entry['digest']['sha256']}", f"found: {digest}")
     return Diagnostic("N410", message, where=Where(str(path)), evidence=evidence, help=help)

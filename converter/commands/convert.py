@@ -112,8 +112,11 @@ def _rename(model: Network, names: Mapping[str, str]) -> None:
     """Rename inputs and outputs. Raises UsageError for unknown names."""
     known = ", ".join(v.name for v in (*model.inputs, *model.outputs))
     if unknown := rename_boundary(model.ir, names):
-        message = f"--rename names no inputs and outputs of the result: {', '.join(unknown)}"
-        raise wrong_call(message, help=f"it has: {known}")
+        message = (
+            f"--rename names {', '.join(unknown)}, which the result does not have "
+            "as inputs or outputs"
+        )
+        raise wrong_call(message, help=f"the result has: {known}")
     model.rename(names)
 
 
@@ -136,9 +139,9 @@ def _cut(model: Network, outputs: Sequence[str], starts: Sequence[str], source: 
         return
     there = missing[0] in known
     message = (
-        f"nothing that is kept depends on {', '.join(missing)}, or its type is not known"
+        f"no kept output depends on {', '.join(missing)}, or its type is unknown"
         if there
-        else f"the model has no tensors or layers called {', '.join(missing)}"
+        else f"the model has no tensors or layers named {', '.join(missing)}"
     )
     help = "" if there else did_you_mean(missing[0], known, "netconv inspect -v lists them")
     raise wrong_call(message, help=help, where=source)
@@ -159,8 +162,8 @@ def _sizes(name: str, shape: Sequence[Any]) -> list[int]:
         sizes = [-1]
     if min(sizes, default=0) < 0:
         raise wrong_call(
-            f"{shape!r} is not a shape for the input {name!r}",
-            help="all its sizes are whole numbers, for example [1, 3, 224, 224]",
+            f"{shape!r} is not a valid shape for input {name!r}",
+            help="use integers, for example [1, 3, 224, 224]",
         )
     return sizes
 

@@ -239,13 +239,9 @@ def headline(found: Costs) -> str:
 
     left = len(found.uncounted)
     more = (
-        f" (without {left} layer{'s' if left > 1 else ''} of open size or definition)"
+        (f" (without {left} layer{'s' if left > 1 else ''} of dynamic shape or without definition)")
         if left
         else ""
     )
-    memory = (
-        "of unknown size (dynamic shapes)"
-        if found.peak_bytes is None
-        else size_text(found.peak_bytes)
-    )
-    return f"{found.macs:,} MACs{more}, activations {memory} at a time"
+    memory = "unknown (dynamic shapes)" if found.peak_bytes is None else size_text(found.peak_bytes)
+    return f"{found.macs:,} MACs{more}, peak activation memory: {memory}"

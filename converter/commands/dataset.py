@@ -98,7 +98,7 @@ class Agreement:
         for s in self.different[:SHOWN]:
             yield f"  {s.name}: {s.reference} became {s.candidate}, right is {s.label}"
         if len(self.different) > SHOWN:
-            yield f"  {len(self.different) - SHOWN} more"
+            yield f"  and {len(self.different) - SHOWN} more"
 
 
 def compare(
@@ -136,7 +136,7 @@ def compare(
             if said.reference != said.candidate:
                 different.append(said)
     if not count:
-        raise NothingComparedError(Diagnostic("N402", "there are no samples"))
+        raise NothingComparedError(Diagnostic("N402", "no samples were found"))
     return Agreement(
         names,
         reference.outputs[place].name,
@@ -155,8 +155,8 @@ def _scores(model: Network, globs: Sequence[str]) -> int:
         chosen = globs in (("outputs",), ("all",)) or any(fnmatchcase(info.name, g) for g in globs)
         if chosen and info.dtype.kind == "f" and info.shape != ():
             return place
-    what = f"no output with scores among {', '.join(o.name for o in model.outputs)}"
-    raise NothingComparedError(Diagnostic("N402", what, help="--tensors NAME chooses one"))
+    what = f"no output contains scores (outputs: {', '.join(o.name for o in model.outputs)})"
+    raise NothingComparedError(Diagnostic("N402", what, help="select one with --tensors NAME"))
 
 
 def _answer(prepared: Any, model: Network, arrays: Arrays, place: int) -> Array:
@@ -198,7 +198,7 @@ def read_labels(path: Path) -> dict[str, int]:
             found[row[0].strip()] = int(row[1])
         except (IndexError, ValueError):
             if number:
-                why = f"line {number + 1} is not FILE,LABEL with a number"
+                why = f"line {number + 1} must be FILE,LABEL with a number"
                 raise unreadable("R103", why, path) from None
     return found
 
@@ -208,7 +208,7 @@ def _of_folder(
 ) -> Iterator[Sample]:
     missing = [n for n in labels if not (folder / n).is_file()]
     if missing:
-        why = f"{missing[0]!r} of the labels is not in the folder"
+        why = f"{missing[0]!r} has a label, but is not in the folder"
         raise wrong_call(why, where=folder)
     for name, label in labels.items():
         path = folder / name
@@ -222,8 +222,8 @@ def _of_folder(
 
 def _one(model: Network) -> tuple[TensorInfo]:
     if len(model.inputs) != 1:
-        why = f"images go to one input, and the model has {len(model.inputs)}"
-        raise wrong_call(why, help="give .npz files with all inputs")
+        why = f"the model needs one input for images, but has {len(model.inputs)}"
+        raise wrong_call(why, help="use .npz files with all inputs")
     return (model.inputs[0],)
 
 
@@ -232,14 +232,16 @@ def _arrays(path: Path) -> Arrays:
         with np.load(path, allow_pickle=False) as archive:
             return {n: archive[n] for n in archive.files}
     except Exception as e:  # zipfile and zlib raise their own exception types
-        raise unreadable("R103", f"neither an image nor an .npz file: {e}", path) from None
+        raise unreadable(
+            "R103", f"the file is neither an image nor an .npz file: {e}", path
+        ) from None
 
 
 def _of_archive(model: Network, path: Path, labels: str) -> Iterator[Sample]:
     arrays = _arrays(path)
     if labels not in arrays:
-        why = f"there is no array {labels!r} with labels in it"
-        help = f"it has: {', '.join(arrays)}"
+        why = f"the file has no array {labels!r} with labels"
+        help = f"the file has: {', '.join(arrays)}"
         raise wrong_call(why, help=help, where=path)
     known = {i.name: i for i in model.inputs if i.name in arrays}
     for number, label in enumerate(arrays[labels].ravel()):
@@ -259,7 +261,7 @@ def image(path: Path, info: TensorInfo, prepared: Preparation) -> Array:
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError:
-        help = "pip install 'netconv[images]'"
+        help = "run pip install 'netconv[images]'"
         raise wrong_call("images need the package Pillow", help=help, code="U502") from None
     layout = prepared.layout or _layout(info)
     shape = list(info.shape or ())
@@ -271,7 +273,7 @@ def image(path: Path, info: TensorInfo, prepared: Preparation) -> Array:
         with Image.open(path) as opened:
             picture = opened.convert("L" if channels == 1 else "RGB")
     except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as e:
-        raise unreadable("R103", f"not a readable image: {e}", path) from None
+        raise unreadable("R103", f"the image cannot be read: {e}", path) from None
     size = (width or picture.width, height or picture.height)
     if size != picture.size:
         picture = picture.resize(size, Image.Resampling.BILINEAR)
@@ -279,7 +281,7 @@ def image(path: Path, info: TensorInfo, prepared: Preparation) -> Array:
     mean, std = (np.array(v or [d], np.float32) for v, d in ((prepared.mean, 0), (prepared.std, 1)))
     for what, values in (("--mean", mean), ("--std", std)):
         if values.size not in (1, pixels.shape[2]):
-            why = f"{what} has {values.size} numbers for {pixels.shape[2]} channels"
+            why = f"{what} must have {pixels.shape[2]} numbers (one per channel), got {values.size}"
             raise wrong_call(why)
     pixels = (pixels - mean) / std
     array = pixels if layout == "nhwc" else pixels.transpose(2, 0, 1)
@@ -296,5 +298,5 @@ def _layout(info: TensorInfo) -> str:
             return "nchw"
         if shape[-1] in (1, 3):
             return "nhwc"
-    why = f"the input {info.name!r} is no image: {info}"
-    raise wrong_call(why, help="--layout nchw or nhwc says where channels are")
+    why = f"input {info.name!r} is not an image: {info}"
+    raise wrong_call(why, help="give the position of the channels with --layout nchw or nhwc")

@@ -150,4 +150,7 @@ def changed_lines(changes: Sequence[Change], all_: bool) -> Iterator[str]:
     rows = [(i, c) for i, c in enumerate(changes, 1) if all_ or c.changed]
     yield from lines([(i, c.name, c.text()) for i, c in rows])
     if len(rows) < len(changes):
-        yield f"{len(changes) - len(rows)} of {len(changes)} passes changed nothing; -v lists them"
+        yield (
+            f"{len(changes) - len(rows)} of {len(changes)} passes changed nothing "
+            "(list them with -v)"
+        )

@@ -91,4 +91,7 @@ def lines(found: Sequence[Spent], shown: int = SHOWN) -> Iterator[str]:
         yield f"{s.milliseconds:10.4f} ms {share:6.1%}  {what:28} {s.layer}".rstrip()
     if len(found) > shown:
         rest = sum(s.milliseconds for s in found[shown:])
-        yield f"{rest:10.4f} ms {rest / total if total else 0:6.1%}  {len(found) - shown} more (-v)"
+        yield (
+            f"{rest:10.4f} ms {rest / total if total else 0:6.1%}  "
+            f"{len(found) - shown} more (show with -v)"
+        )

@@ -71,6 +71,6 @@ def read_map(path: Path) -> dict[str, str]:
     """Return the tensors of a map: names of the source -> names of the target."""
     data = read(path, "a map")
     if not has_form(data, {"tensors": {str: str}}) or "tensors" not in data:
-        raise wrong_call('a map has an object "tensors" of names', where=path)
+        raise wrong_call('a map must have an object "tensors" of names', where=path)
     tensors: dict[str, str] = data["tensors"]
     return tensors

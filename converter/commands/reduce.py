@@ -247,7 +247,7 @@ def write(found: Reduced, folder: Path, names: tuple[str, str], force: bool = Fa
     difference.
     """
     if folder.exists() and not force and any(folder.iterdir() if folder.is_dir() else [folder]):
-        help = "--force writes into it"
+        help = "use --force to write into it"
         raise unwritable("W302", "the folder is not empty", folder, help)
     reference, candidate, inputs, expected, actual, readme = files = [folder / n for n in FILES]
     try:

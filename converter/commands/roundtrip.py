@@ -74,22 +74,23 @@ class Trip:
             if n
         ]
         bytes_ = (
-            "bytes yes"
+            "bytes: equal"
             if self.same_bytes
-            else f"bytes no ({len(self.normalised)} fields normalised)"
+            else f"bytes: different ({len(self.normalised)} fields normalized)"
             if self.normalised
-            else "bytes no"
+            else "bytes: different"
         )
         distances = [o.difference.ulp for o in self.numbers.outputs]
         ulp = f" (max {max(distances):.0f} ulp)" if distances else ""
-        structure_ = f"structure no ({', '.join(parts)})" if parts else "structure yes"
-        names = f"  {len(self.renamed)} inner names changed" if self.renamed else ""
+        structure_ = f"structure: different ({', '.join(parts)})" if parts else "structure: equal"
+        names = f"  {len(self.renamed)} internal names changed" if self.renamed else ""
         yield (
-            f"{Path(self.file).name}  via {self.via}  {bytes_}  {structure_}  numbers "
-            f"{'yes' if self.same_numbers else 'NO'}{ulp}{names}"
+            f"{Path(self.file).name}  via {self.via}  {bytes_}  {structure_}  "
+            "numbers: "
+            f"{'equal' if self.same_numbers else 'DIFFERENT'}{ulp}{names}"
         )
         if verbosity > 0:
-            yield from (f"  normalised {n}" for n in self.normalised)
+            yield from (f"  normalized {n}" for n in self.normalised)
             yield from (f"  {line}" for c in self.changes for line in c.lines())
             yield from (f"  renamed {a} to {b}" for a, b in self.renamed.items())
         if not self.same_numbers:

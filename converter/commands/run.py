@@ -111,5 +111,5 @@ def line(array: Array | list[Any] | None) -> str:
     if "min" in d:
         text += f"  min {d['min']:.6g}  mean {d['mean']:.6g}  max {d['max']:.6g}"
     if isinstance(array, np.ndarray) and d.get("finite", array.size) < array.size:
-        text += f"  {array.size - d['finite']} not finite"
+        text += f"  {array.size - d['finite']} values are not finite"
     return text

@@ -110,8 +110,8 @@ def first_line(error: Exception) -> str:
 def demand_known(name: str) -> None:
     """Raise UsageError, with a suggestion, for an unknown engine."""
     if name not in ENGINES:
-        help = did_you_mean(name, ENGINES, f"known: {', '.join(ENGINES)}")
-        raise wrong_call(f"unknown engine {name!r}", help=help)
+        help = did_you_mean(name, ENGINES, f"use one of {', '.join(ENGINES)}")
+        raise wrong_call(f"engine {name!r} is not known", help=help)
 
 
 def get(name: str) -> Engine:
@@ -122,8 +122,8 @@ def get(name: str) -> Engine:
         return engine
     except ImportError as e:
         raise wrong_call(
-            f"the engine {name!r} is not installed ({e.name})",
-            help=f"pip install 'netconv[{name}]'",
+            f"engine {name!r} is not installed ({e.name})",
+            help=f"run pip install 'netconv[{name}]'",
             code="U502",
         ) from None
 

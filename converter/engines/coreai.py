@@ -47,8 +47,8 @@ def prepare(model: Network) -> Prepared:
         names_in = [i.name for i in model.inputs]
         found = file.run("coreai", path, names_in, [feeds], function=function)
         if found.stage != "done":
-            why = found.error or "Python has no arrays of the types of its inputs"
-            raise NothingComparedError(Diagnostic("N403", f"Core AI does not run the model: {why}"))
+            why = found.error or "Python cannot represent its input types as arrays"
+            raise NothingComparedError(Diagnostic("N403", f"Core AI cannot run the model: {why}"))
         position = {n: i for i, ports in enumerate(found.outputs) for n in ports}
         results = [found.results[0][position[n]] for n in names]
         return [as_pairs(r) if r.dtype.kind == "c" else r for r in results]

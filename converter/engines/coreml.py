@@ -34,7 +34,7 @@ def prepare(model: Network) -> Prepared:
         raise UnsupportedError(
             Diagnostic(
                 "N403",
-                "Core ML models are executed by macOS only",
+                "only macOS can run Core ML models",
                 help="use the default engine: --engine onnxruntime",
             )
         )
@@ -59,7 +59,7 @@ def prepare(model: Network) -> Prepared:
         results = network.predict({i.name: _feature(np.asarray(array)) for i, array in given})
         missing = [n for n in names if n not in results]
         if missing:
-            raise wrong_call(f"coreml gave no output {missing[0]!r}", code="N403")
+            raise wrong_call(f"coreml did not return the output {missing[0]!r}", code="N403")
         outputs = zip(names, model.outputs, strict=True)
         return [np.asarray(results[n]).astype(o.dtype) for n, o in outputs]
 

@@ -380,7 +380,7 @@ def matched(
     if len(set(by_name.values())) == len(by_name) and all(p in by_name for p in range(required)):
         return by_name
     if required != count:
-        raise Boundary(f"the file has {required} inputs, netconv reads {count}")
+        raise Boundary(f"the file has {required} inputs, but netconv reads {count}")
     return {i: i for i in range(count)}
 
 
@@ -392,8 +392,8 @@ def fitted(port: Port, array: Any) -> Any:
     if shape is not None and not fits(shape, array.shape):
         if None in shape or [d for d in shape if d != 1] != [d for d in array.shape if d != 1]:
             raise Boundary(
-                f"the input {port['names'][0]!r} is {_words(shape)} in the file, "
-                f"{_words(array.shape)} as netconv reads it"
+                f"input {port['names'][0]!r} is {_words(shape)} in the file, "
+                f"but {_words(array.shape)} as netconv reads it"
             )
         array = array.reshape(shape)
     return np.require(

@@ -34,7 +34,7 @@ def prepare(model: Network) -> Prepared:
     """
     if not available():
         raise wrong_call(
-            "LiteRT is not installed", help="pip install 'netconv[litert]'", code="U502"
+            "LiteRT is not installed", help="run pip install 'netconv[litert]'", code="U502"
         )
     folder = tempfile.TemporaryDirectory(prefix="netconv-")
     unchanged = model.interface.get("tflite") == (model.inputs, model.outputs)
@@ -74,8 +74,8 @@ def invoke(model: Path, inputs: list[Array]) -> list[Array]:
         raise ConverterError(
             Diagnostic(
                 "N403",
-                "LiteRT refuses the model: "
-                f"{found.error or 'Python has no arrays of the types of its inputs'}",
+                "LiteRT cannot run the model: "
+                f"{found.error or 'Python cannot represent its input types as arrays'}",
             )
         )
     return [found.results[0][i] for i in range(len(found.outputs))]

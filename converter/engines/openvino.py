@@ -54,7 +54,7 @@ def prepare(model: Network) -> Prepared:
     if len(compiled.inputs) != len(model.inputs) or len(compiled.outputs) != len(model.outputs):
         raise UnsupportedError(
             Diagnostic(
-                "N403", "openvino sees another number of inputs or outputs than the model has"
+                "N403", "openvino reports other numbers of inputs or outputs than the model has"
             )
         )
 

@@ -44,7 +44,7 @@ def prepare(model: Network) -> Prepared:
     problems = [
         Diagnostic(
             "N403",
-            f"onnx.reference is wrong for {n.op_type}: {why}",
+            f"onnx.reference computes {n.op_type} incorrectly: {why}",
             where=place_of(n),
         )
         for n in all_nodes(clone.graph)
@@ -80,7 +80,7 @@ def _recurrent(attrs: dict[str, Any], node: ir.Node) -> str:
         and bool(np.all(k == x.shape[0]))
     )
     if not full:
-        return "sequence lengths are ignored"
+        return "sequence_lens is ignored"
     ignored = [k for k in ("clip", "activations", "input_forget") if attrs.get(k)]
     return f"{ignored[0]} is ignored" if ignored else ""
 
@@ -88,9 +88,9 @@ def _recurrent(attrs: dict[str, Any], node: ir.Node) -> str:
 def _max_pool(attrs: dict[str, Any], node: ir.Node) -> str:
     pads = list(attrs.get("pads") or [])
     if len(node.outputs) > 1:
-        return "the places of the maxima are counted in another way"
+        return "the indices of the maxima are counted differently"
     return (
-        "unequal padding and rounding up"
+        "unequal padding with ceil_mode=1 is computed differently"
         if attrs.get("ceil_mode", 0) or pads[: len(pads) // 2] != pads[len(pads) // 2 :]
         else ""
     )
@@ -103,17 +103,21 @@ def _resize(attrs: dict[str, Any], node: ir.Node) -> str:
     shrinks = (
         before is None or after is None or any(a < o for o, a in zip(before, after, strict=True))
     )
-    return "align_corners when an extent shrinks" if shrinks else ""
+    return "align_corners on a shrinking axis is computed differently" if shrinks else ""
 
 
 def _loop(attrs: dict[str, Any], node: ir.Node) -> str:
     stacked = node.attributes["body"].as_graph().outputs[max(len(node.inputs) - 2, 0) + 1 :]
-    return "stacked results of unknown rank" if any(v.shape is None for v in stacked) else ""
+    return (
+        "stacked results of unknown rank are not supported"
+        if any(v.shape is None for v in stacked)
+        else ""
+    )
 
 
 def _grid_sample(attrs: dict[str, Any], node: ir.Node) -> str:
     return (
-        "cubic with padding"
+        "cubic interpolation with padding is computed differently"
         if attrs.get("mode") == "cubic" and attrs.get("padding_mode", "zeros") != "zeros"
         else ""
     )
@@ -124,11 +128,11 @@ KNOWN: dict[str, Callable[[dict[str, Any], ir.Node], str]] = {
     "ConvTranspose": lambda a, n: "groups" if a.get("group", 1) != 1 else "",
     "GlobalLpPool": lambda a, n: "there is no implementation",
     "GridSample": _grid_sample,
-    "LRN": lambda a, n: "the window",
+    "LRN": lambda a, n: "the window is computed differently",
     "LpNormalization": lambda a, n: "p = 1" if a.get("p", 2) == 1 else "",
     "MaxPool": _max_pool,
     "Loop": _loop,
-    "Optional": lambda a, n: "an optional sequence comes back in another form",
+    "Optional": lambda a, n: "an optional sequence is returned in another form",
     "Resize": _resize,
 }
 

@@ -46,7 +46,7 @@ LAYOUTS = ("keep", "native")
 def get(name: str) -> Format:
     """The format called `name`; UsageError with a suggestion for an unknown one."""
     if name not in FORMATS:
-        help = did_you_mean(name, FORMATS, f"known: {', '.join(FORMATS)}")
+        help = did_you_mean(name, FORMATS, f"use one of {', '.join(FORMATS)}")
         raise wrong_call(f"unknown format {name!r}", help=help)
     found = importlib.import_module(FORMATS[name]).FORMAT
     assert isinstance(found, Format)
@@ -94,8 +94,10 @@ def _states_as_inputs(model: Network, flavour: Flavour, target: Format) -> list[
     left = [n for n in states if wider.index(kinds[n]) > (wider.index(holds) if holds else -1)]
     if not left:
         return []
-    said = f"states are inputs and outputs in {target.title}: {', '.join(left)}"
-    first = f"feed what is computed for their first run: {', '.join(begun)}" if begun else ""
+    said = (
+        f"{target.title} has no states; they are written as inputs and outputs: {', '.join(left)}"
+    )
+    first = f"feed these initial values in the first run: {', '.join(begun)}" if begun else ""
     return [Diagnostic("X207", said, "warning", help=first)]
 
 
@@ -105,7 +107,7 @@ def demand_readable(path: Path, flavour: Flavour, what: str) -> None:
     """
     if not get(flavour.format).readable(path, flavour):
         raise wrong_call(
-            f"{what} reads the result again, and {path.name} ({flavour}) is only ever written"
+            f"{what} reads the result again, but netconv cannot read {path.name} ({flavour})"
         )
 
 
@@ -124,8 +126,8 @@ def parse_flavour(text: str, io_layout: str = "") -> Flavour:
     """
     if io_layout and io_layout not in LAYOUTS:
         raise wrong_call(
-            f"{io_layout!r} is not a layout of inputs and outputs",
-            help=f"known: {', '.join(LAYOUTS)}",
+            f"--io-layout {io_layout!r} is not known",
+            help=f"use one of {', '.join(LAYOUTS)}",
         )
     name, *parts = text.split("+")
     known = {o.name: o for o in get(name).options}
@@ -136,15 +138,15 @@ def parse_flavour(text: str, io_layout: str = "") -> Flavour:
         if option is None:
             raise wrong_call(
                 f"{name} has no flavour {key!r}",
-                help=did_you_mean(key, known, f"known: {', '.join(known) or 'none'}"),
+                help=did_you_mean(key, known, f"use one of {', '.join(known) or 'none'}"),
             )
         if option.values and value not in option.values and "N" not in option.values:
             raise wrong_call(
-                f"{key}={value!r} is not a value of this flavour",
-                help=did_you_mean(value, option.values, f"known: {', '.join(option.values)}"),
+                f"{key}={value!r} is not supported",
+                help=did_you_mean(value, option.values, f"use one of {', '.join(option.values)}"),
             )
         if not option.values and value:
-            raise wrong_call(f"the flavour {key!r} takes no value")
+            raise wrong_call(f"flavour {key!r} takes no value")
         options[key] = value
     return Flavour(name, options, io_layout)
 
@@ -162,7 +164,7 @@ def detect(path: Path) -> Format:
     demand_not_compiled(path)
     if found and not path.is_dir():
         names = ", ".join(f.name for f in found)
-        message = f"the content fits several formats ({names})"
+        message = f"the content matches several formats ({names})"
         raise unreadable("R101", message, path, help="name the format with -f FORMAT")
     raise _unrecognized(path)
 
@@ -233,7 +235,7 @@ def demand_file(path: Path) -> None:
     except (OSError, ValueError):
         return  # opening the file reports the error
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-        raise unreadable("R100", "cannot read: not a regular file", path)
+        raise unreadable("R100", "cannot read: this is not a regular file", path)
 
 
 def of_suffix(path: Path) -> str | None:
@@ -258,6 +260,6 @@ def target_for(path: Path, target: str | None, io_layout: str = "") -> Flavour:
         path.suffix, known, f"known: {', '.join(known)}."
     )
     raise wrong_call(
-        f"no format has the suffix of {path.name!r}",
+        f"the suffix of {path.name!r} belongs to no format",
         help=f"{help} Or name the target with -t FORMAT.",
     )

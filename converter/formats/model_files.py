@@ -72,7 +72,7 @@ def load(
                 message,
                 "warning",
                 Where(str(p)),
-                help=f"-f {chosen.name} says that it is meant",
+                help=f"use -f {chosen.name} to confirm it",
             )
         )
     return network
@@ -113,7 +113,7 @@ def _demand_boundary(network: Network, p: Path) -> None:
     names = [i.name for i in network.inputs]
     if len(set(names)) < len(names):
         repeated = next(n for n in names if names.count(n) > 1)
-        raise unreadable("R105", f"two inputs are called {repeated!r}", p)
+        raise unreadable("R105", f"two inputs have the name {repeated!r}", p)
     if not graph.outputs:
         raise unreadable("R105", "the model has no outputs", p)
 
@@ -160,13 +160,10 @@ def larger(
         if written <= GROWTH * weights + ROOM + TEXT_ROOM * nodes:
             return []
     message = (
-        f"the weights take {size_text(weights)} in the source, the written file "
-        f"{size_text(written)}"
+        f"the weights have {size_text(weights)} in the source and "
+        f"{size_text(written)} in the written file"
     )
-    help = (
-        "what the source shares, packs or does in a loop is written out where the target cannot do "
-        "so"
-    )
+    help = "the target cannot share or pack weights, or loop over them, as the source does"
     return [Diagnostic("X212", message, "warning", help=help)]
 
 
@@ -179,5 +176,5 @@ def expressible() -> Iterator[None]:
         yield
     except InferenceError as e:
         raise UnsupportedError(
-            Diagnostic("X202", f"what stands for an operator does not fit together: {e}")
+            Diagnostic("X202", f"the decomposition of an operator is invalid: {e}")
         ) from None

@@ -46,7 +46,7 @@ def demand_replaceable(files: Sequence[Path], inputs: Iterable[Path], force: boo
             message = f"the output would overwrite a file that {owner.name} uses"
             raise unwritable("W302", message, file, _ELSEWHERE)
         if file.is_dir() and not holds_model(file):
-            message = "the output would replace a folder that is no package of a model"
+            message = "the output would replace a folder that is not a model package"
             raise unwritable("W302", message, file, _ELSEWHERE)
         if not force:
             raise output_exists(file)

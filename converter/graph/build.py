@@ -94,7 +94,7 @@ class Builder:
     def __getattr__(self, name: str) -> WriteNode:
         """`b.Gather` for `b.operator("Gather")`."""
         if not name[:1].isupper() or _domain(name) is None:
-            raise AttributeError(f"{name!r} is no operator", name=name, obj=self)
+            raise AttributeError(f"{name!r} is not an operator", name=name, obj=self)
         return self.operator(name)
 
     def operator(self, op_type: str) -> WriteNode:
@@ -142,7 +142,7 @@ class Builder:
         count = max(outputs, len(names))
         operands = [self._beside(op_type, domain, inputs, i) for i in range(len(inputs))]
         if op_type in VARIADIC and not domain and None in operands:
-            raise InferenceError(f"{op_type}: an operand is left out")
+            raise InferenceError(f"{op_type} lacks an operand")
         while operands and operands[-1] is None:
             operands.pop()
         found = tuple(
@@ -218,7 +218,9 @@ class Builder:
             tensor, size = LazyTensor.of(value.const_value), math.prod(shape)
             if size != tensor.size and (size >= 0 or -1 not in shape or tensor.size % size):
                 name = value.name or "a constant"
-                raise InferenceError(f"{name} of {tensor.size} elements as {list(shape)}")
+                raise InferenceError(
+                    f"{name} has {tensor.size} elements, which do not fit the shape {list(shape)}"
+                )
             return self.const(tensor.reshaped(shape), value.name or "const")
         return self.op("Reshape", value, list(shape))
 

@@ -129,7 +129,7 @@ def infer_channels_last(node: ir.Node) -> None:
     for i in data_in:
         v = node.inputs[i] if i < len(node.inputs) else None
         if v is not None and _rank(v) < 2:
-            raise InferenceError(f"{node.op_type}: input {i} has no channels")
+            raise InferenceError(f"{node.op_type}: input {i} needs a channel axis")
     inputs = [
         None if v is None else _stand_in(v, to_nchw if i in data_in else None)
         for i, v in enumerate(node.inputs)

@@ -20,28 +20,28 @@ def at_least(least: float, **attributes: Numbers) -> None:
     """Refuse attributes that are, or contain, a number below `least` or NaN."""
     for name, v in _numbers(attributes):
         if not v >= least:
-            raise MappingError(f"{name}={v} is less than {least}", "R110")
+            raise MappingError(f"{name} must be at least {least}, got {v}", "R110")
 
 
 def above(limit: float, **attributes: Numbers) -> None:
     """Refuse attributes that are, or contain, a number that is not above `limit`."""
     for name, v in _numbers(attributes):
         if not v > limit:
-            raise MappingError(f"{name}={v} is not above {limit}", "R110")
+            raise MappingError(f"{name} must be above {limit}, got {v}", "R110")
 
 
 def not_zero(**attributes: Numbers) -> None:
     """Refuse attributes that are, or contain, 0 or NaN, because they are used as divisors."""
     for name, v in _numbers(attributes):
         if not (v < 0 or v > 0):
-            raise MappingError(f"{name}={v} cannot be a divisor", "R110")
+            raise MappingError(f"{name} must not be 0 or NaN, got {v}", "R110")
 
 
 def of_length(n: int, **attributes: Sequence[object]) -> None:
     """Refuse lists that do not have `n` elements."""
     for name, given in attributes.items():
         if len(given) != n:
-            raise MappingError(f"{name} has {len(given)} elements, {n} are needed", "R110")
+            raise MappingError(f"{name} must have {n} elements, got {len(given)}", "R110")
 
 
 def of_counts(n: int, **attributes: Sequence[float]) -> None:
@@ -49,14 +49,14 @@ def of_counts(n: int, **attributes: Sequence[float]) -> None:
     of_length(n, **attributes)
     for name, v in _numbers(attributes):
         if isinstance(v, float):
-            raise MappingError(f"{name}={v} is no whole number", "R110")
+            raise MappingError(f"{name} must be an integer, got {v}", "R110")
     at_least(1, **attributes)
 
 
 def axis_of(axis: int, rank: int) -> int:
     """Return an axis counted from the front; raise MappingError R110 if it is out of range."""
     if not -rank <= axis < max(rank, 1):
-        raise MappingError(f"axis {axis} does not exist in rank {rank}", "R110")
+        raise MappingError(f"axis {axis} is outside the rank {rank}", "R110")
     return axis + rank if axis < 0 else axis
 
 
@@ -79,7 +79,9 @@ def floating_type(value: ir.Value) -> np.dtype[Any]:
     Raise MappingError R105 for other data.
     """
     if value.dtype is not None and not value.dtype.is_floating_point():
-        raise MappingError(f"the input is {value.dtype.name.lower()}, not floating-point", "R105")
+        raise MappingError(
+            f"the input must be floating-point, got {value.dtype.name.lower()}", "R105"
+        )
     return array_type(value)
 
 
@@ -91,7 +93,9 @@ def held(value: Any, dtype: Any, what: str) -> np.ndarray[Any, Any]:
     try:
         return np.array(value, dtype)
     except (ValueError, TypeError, OverflowError):
-        raise MappingError(f"{what}={str(value)[:200]} is no {np.dtype(dtype)}", "R110") from None
+        raise MappingError(
+            f"{what}={str(value)[:200]} cannot be represented as {np.dtype(dtype)}", "R110"
+        ) from None
 
 
 def _numbers(attributes: Mapping[str, Numbers]) -> Iterator[tuple[str, float]]:

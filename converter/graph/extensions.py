@@ -71,17 +71,17 @@ class Extension:
         """Return why the operator cannot have the inputs and attributes of `node`; "" if it can."""
         count, most = len(node.inputs), len(self.inputs)
         if count < self.required or not (self.variadic or count <= most):
-            return f"{count} inputs, {self.name} has {self.required} to {most}"
+            return f"{self.name} takes {self.required} to {most} inputs, got {count}"
         for i, v in enumerate(node.inputs):
             name = self.inputs[min(i, most - 1)]  # a variadic parameter is the last one
             if v is None and name in self.present:
-                return f"{self.name} without {name!r}"
+                return f"{self.name} needs {name!r}"
             needed, found = self.ranks.get(name), rank_of(v)
             if needed is not None and found is not None and found not in needed:
-                return f"{name!r} of {self.name} has {found} axes, {_counted(needed)} are needed"
+                return f"{name!r} of {self.name} must have {_counted(needed)} axes, got {found}"
         for name, default in self.attributes.items():
             if default is inspect.Parameter.empty and name not in node.attributes:
-                return f"{self.name} without {name!r}"
+                return f"{self.name} needs {name!r}"
         return ""
 
 
@@ -113,9 +113,9 @@ def _enter(body: Body, *, opaque: bool, ranks: Mapping[str, int | range] | None 
     parameters = list(inspect.signature(body).parameters.values())[1:]
     inputs = tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY)
     name = body.__name__
-    assert name not in CATALOGUE, f"two extension operators are called {name}"
+    assert name not in CATALOGUE, f"two extension operators have the name {name}"
     needed = {k: range(n, n + 1) if isinstance(n, int) else n for k, n in (ranks or {}).items()}
-    assert needed.keys() <= set(inputs), f"ranks of no input: {name}"
+    assert needed.keys() <= set(inputs), f"ranks are declared for {name}, which is not an input"
     CATALOGUE[name] = Extension(
         name=name,
         body=body,

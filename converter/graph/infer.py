@@ -107,7 +107,7 @@ def infer(node: ir.Node) -> None:
 def demand_few_axes(shape: Sized) -> None:
     """Raise InferenceError for ranks that exceed those of engines and formats."""
     if len(shape) > MOST_AXES:
-        raise InferenceError(f"a tensor of {len(shape)} axes, at most {MOST_AXES} are read")
+        raise InferenceError(f"a tensor has {len(shape)} axes, limit {MOST_AXES}")
 
 
 def type_proto(value: ir.Value) -> onnx.TypeProto | None:
@@ -119,7 +119,7 @@ def type_proto(value: ir.Value) -> onnx.TypeProto | None:
             ir.serde.serialize_shape_into(proto, value.shape)
         except ir.serde.SerdeError:
             raise InferenceError(
-                f"the shape {list(value.shape)} of {value.name!r} is beyond 64 bits"
+                f"the shape {list(value.shape)} of {value.name!r} exceeds 64 bits"
             ) from None
     return proto
 

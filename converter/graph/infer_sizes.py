@@ -114,7 +114,7 @@ def _infer_resized(node: ir.Node) -> None:
     if x is None or x.shape is None or factors is None or not factors.size or sizes is not None:
         return
     if not np.isfinite(factors).all():
-        raise InferenceError("Resize: a factor is no number")
+        raise InferenceError("Resize: scales must be numbers")
     axes = attribute(node, "axes", range(len(x.shape)))
     if len(axes) != factors.size:
         return

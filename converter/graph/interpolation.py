@@ -61,7 +61,7 @@ def coordinates(
         return offset + (i + half) / scale - half
     if rule in ("half_pixel", "pytorch_half_pixel"):
         return (i + half) / scale - half
-    raise MappingError(f"the rule {rule!r} for coordinates is not possible")
+    raise MappingError(f"coordinate_transformation_mode={rule!r} is not supported")
 
 
 def aspect_factor(policy: str, sizes: Sequence[int], wanted: Sequence[float]) -> float:

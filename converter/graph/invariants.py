@@ -13,7 +13,10 @@ def violations(model: ir.Model) -> list[str]:
     """Return all violations as sentences; empty for a canonical graph."""
     found: list[str] = []
     if model.ir_version != IR_VERSION or model.graph.opset_imports.get("") != OPSET:
-        found.append(f"ir version {model.ir_version}, opset {model.graph.opset_imports.get('')}")
+        found.append(
+            f"the model has ir version {model.ir_version} and opset "
+            f"{model.graph.opset_imports.get('')}"
+        )
     seen: set[str] = set()
     _graph(model.graph, set(), seen, found)
     return found
@@ -42,7 +45,7 @@ def _graph(graph: ir.Graph, outer: set[ir.Value], seen: set[str], found: list[st
 
 def _value(value: ir.Value, seen: set[str], found: list[str]) -> None:
     if not value.name or value.name in seen:
-        found.append(f"the name {value.name!r} is empty or used twice")
+        found.append(f"name {value.name!r} is empty or used twice")
     seen.add(value.name or "")
     if value.type is None and value.uses():
         found.append(f"{value.name} has no type")

@@ -47,7 +47,9 @@ class LazyTensor(ir.LazyTensor):
                 ir.DataType.from_numpy(source.dtype.newbyteorder("=")) if dtype is None else dtype
             )
             shape = source.shape if shape is None else shape
-        assert dtype is not None and shape is not None, "of a function both have to be told"
+        assert dtype is not None and shape is not None, (
+            "a function needs both its type and its shape"
+        )
         dims = tuple(int(d) for d in shape)
         super().__init__(
             partial(_tensor, source, dtype, dims, decode), dtype, ir.Shape(dims), name=name
@@ -90,7 +92,7 @@ class LazyTensor(ir.LazyTensor):
             array = np.frombuffer(ir.Tensor(array, self.dtype).tobytes(), np.uint8)
         if array.nbytes != self.length:
             raise AssertionError(
-                f"a weight of {self.length} bytes was announced, {array.nbytes} were made"
+                f"a weight of {self.length} bytes was declared, but {array.nbytes} were produced"
             )
         return (
             array.astype(array.dtype.newbyteorder("<")) if array.dtype.byteorder == ">" else array

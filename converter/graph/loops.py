@@ -58,7 +58,10 @@ def while_loop(
             value.shape = None if sizes is None else ir.Shape(sizes)
         after = step(body, body.states)
         if len(after) != len(states):
-            message = f"a loop of {len(states)} states whose body gives {len(after)}"
+            message = (
+                f"the body of a loop with {len(states)} states must return as many, "
+                f"got {len(after)}"
+            )
             raise MappingError(message, "R105")
         wider = [_common(a, _sizes(v)) for a, v in zip(shapes, after, strict=True)]
         if wider == shapes:

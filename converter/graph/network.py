@@ -126,7 +126,7 @@ class Network:
         unknown, missing = feeds.keys() - infos.keys(), infos.keys() - feeds.keys() - optional
         if unknown or missing:
             what = "; ".join(
-                [f"unknown input {n!r}" for n in sorted(unknown)]
+                [f"input {n!r} is not known" for n in sorted(unknown)]
                 + [f"input {n!r} is missing" for n in sorted(missing)]
             )
             raise UsageError(Diagnostic("N403", f"{what} (the model has: {', '.join(infos)})"))

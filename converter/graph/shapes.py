@@ -58,7 +58,9 @@ def _infer_branches(node: ir.Node, branch: Callable[[ir.Graph], None]) -> None:
         except InferenceError as e:
             if condition is None:
                 layer = node.metadata_props.get("netconv.layer", node.name)
-                place = f" (in a branch of {layer!r}, whose condition is open)" if choice else ""
+                place = (
+                    f" (in a branch of {layer!r}, whose condition is computed)" if choice else ""
+                )
                 raise InferenceError(f"{e}{place}") from None
             if body is taken_branch(node, bool(condition.all())):
                 raise

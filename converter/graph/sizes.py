@@ -38,7 +38,7 @@ def static(
         raise MappingError(f"the shape of {what} must be static", "X203", FIX_INPUTS)
     if len(found) != axes if axes is not None else len(found) < least:
         needed = f"at least {least}" if axes is None else str(axes)
-        raise MappingError(f"{what} has {len(found)} axes, {needed} are needed", "R105")
+        raise MappingError(f"{what} must have {needed} axes, got {len(found)}", "R105")
     return found
 
 
@@ -47,9 +47,7 @@ def demand_small(*sizes: int) -> None:
     memory, or if a size is negative.
     """
     if min(sizes, default=0) < 0 or math.prod(sizes) > LARGEST:
-        raise InferenceError(
-            f"a table of {' x '.join(map(str, sizes))} entries is impossible or too large"
-        )
+        raise InferenceError(f"a table of {' x '.join(map(str, sizes))} entries is too large")
 
 
 def arange(first: Any, last: Any = None, step: Any = 1, dtype: Any = None) -> Array:
@@ -67,6 +65,8 @@ def mirrored(size: int, before: int, after: int) -> Array:
     Raise MappingError R110 if the axis is empty or an amount is negative.
     """
     if min(before, after) < 0 or not size:
-        raise MappingError(f"an axis of {size} is padded by {before} and {after}", "R110")
+        raise MappingError(
+            f"an axis of size {size} cannot be padded by {before} and {after}", "R110"
+        )
     demand_small(before + after)
     return np.pad(arange(size), (before, after), "symmetric")

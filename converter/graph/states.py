@@ -54,7 +54,7 @@ class Variables:
         """Return the value of a state; the first read returns its input."""
         if state.value is None:
             if state.initial is None:
-                raise MappingError(f"the variable {state.name!r} is read before it is assigned")
+                raise MappingError(f"variable {state.name!r} is read before it is assigned")
             dtype, name = (
                 ir.DataType.from_numpy(state.initial.dtype),
                 fresh_public_name(self.b.graph, state.name),

@@ -91,7 +91,7 @@ def parse_text(text: str, weights: Mapping[str, Array] | None = None) -> ir.Mode
         proto = onnx.parser.parse_model(text)
     except onnx.parser.ParseError as e:
         raise ReadError(
-            Diagnostic("R101", f"not the textual syntax of ONNX: {_reason(e)}")
+            Diagnostic("R101", f"this is not the textual syntax of ONNX: {_reason(e)}")
         ) from None
     referred: dict[str, ir.TensorProtocol] = {}
     for graph in _graphs(proto.graph):
@@ -146,14 +146,15 @@ def _weight(constant: onnx.TensorProto, weights: Mapping[str, Array] | None) -> 
         return ir.Tensor(zeros) if dtype == ir.DataType.STRING else LazyTensor(zeros, dtype)
     if name not in weights:
         raise ReadError(
-            Diagnostic("R110", f"the text refers to the weights {name!r}, which are not given")
+            Diagnostic("R110", f"the text refers to the weights {name!r}, which were not given")
         )
     array = weights[name]
     if array.shape != shape:
         raise ReadError(
             Diagnostic(
                 "R110",
-                f"the weights {name!r} have shape {list(array.shape)}, the text says {list(shape)}",
+                f"the weights {name!r} have shape {list(array.shape)}, but the "
+                f"text declares {list(shape)}",
             )
         )
     if array.dtype.kind == "V":  # .npz stores types unknown to numpy as void
@@ -161,7 +162,8 @@ def _weight(constant: onnx.TensorProto, weights: Mapping[str, Array] | None) -> 
     if array.dtype != dtype.numpy():
         raise ReadError(
             Diagnostic(
-                "R110", f"the weights {name!r} are {array.dtype}, the text says {dtype.numpy()}"
+                "R110",
+                f"the weights {name!r} are {array.dtype}, but the text declares {dtype.numpy()}",
             )
         )
     tensor = LazyTensor(array, dtype=dtype)
@@ -169,7 +171,7 @@ def _weight(constant: onnx.TensorProto, weights: Mapping[str, Array] | None) -> 
         raise ReadError(
             Diagnostic(
                 "R110",
-                f"the weights {name!r} are not the ones that the text was printed with (sha256)",
+                f"the weights {name!r} have changed since the text was printed (sha256)",
             )
         )
     return tensor

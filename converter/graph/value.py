@@ -265,7 +265,7 @@ def writer() -> Writer:
     """Return the builder whose `with` block is open."""
     writers = _WRITERS.get()
     if not writers:
-        raise RuntimeError("an operator between values outside of a builder's with block")
+        raise RuntimeError("operators between values need a builder's with block")
     return writers[-1]
 
 

@@ -148,7 +148,7 @@ def discard(node: ir.Node) -> None:
     graph = node.graph
     assert isinstance(graph, ir.Graph)
     if any(o.is_graph_output() for o in node.outputs):
-        raise ValueError(f"{node.name} gives an output of the graph")
+        raise ValueError(f"{node.name} produces an output of the graph")
     if any(o.uses() for o in node.outputs):
         raise ValueError(f"the outputs of {node.name} are used")
     outputs = graph.outputs

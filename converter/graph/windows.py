@@ -31,8 +31,8 @@ def window_fault(
     n = len(kernel)
     if len(strides) != n or len(dilations) != n or len(pads) != 2 * n:
         return (
-            f"a window of {n} axes has {len(strides)} strides, {len(dilations)} dilations, "
-            f"{len(pads)} pads"
+            f"a window of {n} axes must have as many strides, dilations and "
+            f"pads, got {len(strides)}, {len(dilations)} and {len(pads)}"
         )
     limits = (
         ("kernel", kernel, 1, LARGEST),
@@ -43,7 +43,7 @@ def window_fault(
     for name, values, least, most in limits:
         for v in values:
             if v is not None and not least <= v < most:
-                return f"the {name} {v} is impossible"
+                return f"{name} has the invalid value {v}"
     return None
 
 
@@ -84,7 +84,7 @@ def same_pads(
     totals = []
     for i, (size, k, s) in enumerate(zip(sizes, kernel, strides, strict=True)):
         if size is None and (s != 1 or windows is not None):
-            message = "auto_pad needs known sizes of the input"
+            message = "auto_pad needs static sizes of the input"
             raise MappingError(message, "X203", FIX)
         n = size or 0
         count = -(-n // s) if windows is None else windows[i]
@@ -109,7 +109,7 @@ def transposed_pads(
         given = attrs.get("pads") if scheme == "NOTSET" else None
         return [*(given or [0] * (2 * n))], extra
     if wanted and None in sizes:
-        raise MappingError("an output_shape needs known sizes of the input", "X203", FIX)
+        raise MappingError("output_shape needs static sizes of the input", "X203", FIX)
     # without an output_shape the result has `size * s` elements, whatever the size is
     axes = zip(sizes, kernel, strides, dilations, wanted[-n:] if wanted else strides, strict=True)
     totals = [overhang(t, k, s, d, (size or 0) if wanted else 1) for size, k, s, d, t in axes]
@@ -157,9 +157,9 @@ def rounded_up(
     found, n = list(pads), len(sizes)
     for i, (size, k, s, count) in enumerate(zip(sizes, kernel, strides, windows, strict=True)):
         if size is None or count is None:
-            raise MappingError("ceil_mode=1 needs known sizes", "X203", FIX)
+            raise MappingError("ceil_mode=1 needs static sizes", "X203", FIX)
         if (count - 1) * s >= size + pads[i]:
-            raise MappingError("a window begins in the padding at the end, where ONNX has none")
+            raise MappingError("a window must not begin in the padding at the end")
         over = overhang(size + pads[i], k, s, 1 if dilations is None else dilations[i], count)
         found[n + i] = max(over, min(pads[n + i], over + s - 1))
     return found

@@ -299,7 +299,7 @@ def _open_own(path: Path) -> int:
     found = os.open(path, _FOLDER)
     if not _is_own(os.fstat(found)):
         os.close(found)
-        raise PermissionError(errno.EPERM, "not a folder of this user alone")
+        raise PermissionError(errno.EPERM, "this must be a folder of this user alone")
     return found
 
 

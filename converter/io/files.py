@@ -84,7 +84,7 @@ def open_side_file(model: Path, name: str, where: Where | None = None) -> Mapped
 def _outside(model: Path, name: str, where: Where | None) -> ReadError:
     return unreadable(
         "R107",
-        f"the side file {name!r} lies outside the model's folder",
+        f"side file {name!r} lies outside the model's folder",
         where or model,
     )
 
@@ -329,7 +329,7 @@ def _replaceable(final: Path, by_folder: bool, folders: bool) -> None:
     if by_folder and not stat.S_ISDIR(mode):
         raise OSError(errno.ENOTDIR, "a file or a link has this name")
     if not stat.S_ISREG(mode) and not stat.S_ISLNK(mode) and not stat.S_ISDIR(mode):
-        raise OSError(errno.EINVAL, "not a regular file")
+        raise OSError(errno.EINVAL, "this is not a regular file")
 
 
 def _unwritable(path: Path, e: OSError | ValueError) -> WriteError:
@@ -339,13 +339,14 @@ def _unwritable(path: Path, e: OSError | ValueError) -> WriteError:
 def _not_restored(e: atomic.NotRestoredError, target: Path) -> str:
     if e.old is None:
         return (
-            "what was put in place already could not be taken away; the other files are in "
-            f"{e.workspace}, and the next read or write of {target.name} by netconv completes them"
+            "files already put in place could not be removed; the other files "
+            f"are in {e.workspace}, and the next read or write of {target.name} "
+            "by netconv restores them"
         )
     return (
-        f"the old files could not be put back: those that are not in their folder are in {e.old}, "
-        f"the new ones in {e.workspace}; the next read or write of {target.name} by netconv "
-        "completes one of the two sets"
+        "the old files could not be restored: those missing from their folder "
+        f"are in {e.old}, the new ones in {e.workspace}; the next read or write "
+        f"of {target.name} by netconv completes one of the two sets"
     )
 
 
@@ -353,7 +354,7 @@ def _not_synced(target: Path, e: OSError) -> WriteError:
     message = (
         f"the new files are complete and in place, but syncing the folder failed: {e.strerror}"
     )
-    return unwritable("W301", message, target, "after a power cut the old files may be there")
+    return unwritable("W301", message, target, "the old files may reappear after a power failure")
 
 
 def _final(path: Path) -> Path:

@@ -19,7 +19,7 @@ from converter.io.limits import size
 TIMES = 100  # multiple of the source's size above which a warning is given
 ROOM = 8_000_000  # bytes that need no warning, however small the source is
 _MULTIPLE = re.compile(r"(\d+(?:\.\d+)?)x")
-HELP = "--max-output takes a size (2GB), a multiple of the source (1000x), or off"
+HELP = "use a size (2GB), a multiple of the source (1000x), or off"
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def parse(text: str | int) -> MaxOutput:
             return MaxOutput(str(text), times)
     elif re.match(r"[0-9]", str(text)) and (room := size(text, "a size of an output", HELP)):
         return MaxOutput(str(text), room=room)
-    raise wrong_call(f"{text!r} is not a size of an output", help=HELP)
+    raise wrong_call(f"--max-output {text!r} is not a valid size", help=HELP)
 
 
 class Growth:
@@ -73,8 +73,9 @@ class Growth:
         if self._most and total > self._most:
             raise unwritable(
                 "W304",
-                f"the output would take at least {size_text(total)}, the source takes "
-                f"{size_text(self.source)}: --max-output is {self.limit.text}",
+                f"the output would have at least {size_text(total)}, but "
+                f"--max-output is {self.limit.text} (the source has "
+                f"{size_text(self.source)})",
                 help=HELP,
             )
         if total <= max(TIMES * self.source, ROOM):
@@ -83,10 +84,10 @@ class Growth:
             warned, self.warned = self.warned, True
         if not warned:
             message = (
-                f"the output takes at least {size_text(total)}, more than {TIMES} times the "
-                f"{size_text(self.source)} of the source"
+                f"the output has at least {size_text(total)}, more than {TIMES} "
+                f"times the {size_text(self.source)} of the source"
             )
-            help = f"--max-output {TIMES}x refuses such a result"
+            help = f"use --max-output {TIMES}x to refuse such results"
             self.warn(Diagnostic("W304", message, "warning", help=help))
 
     def add(self, count: int) -> None:

@@ -24,7 +24,7 @@ def size(text: str | int, what: str = "an amount of memory", help: str = "") -> 
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kKMGT]?)i?B?", str(text))
     if not found:
-        raise wrong_call(f"{text!r} is not {what}", help=help or "for example 512M or 2G")
+        raise wrong_call(f"{text!r} is not {what}", help=help or "use for example 512M or 2G")
     return int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))
 
 
@@ -79,7 +79,7 @@ class _Limit:
 
     @property
     def why(self) -> Diagnostic:
-        return Diagnostic("U505", f"this took more than its limit of {self.seconds:g} s")
+        return Diagnostic("U505", f"the run exceeded its time limit of {self.seconds:g} s")
 
     def interrupt(self, number: int, frame: FrameType | None) -> None:
         """Handle SIGALRM; retry a moment later where an exception would be lost."""

@@ -42,7 +42,7 @@ class MappedFile:
             try:
                 status = os.fstat(file)
                 if not stat.S_ISREG(status.st_mode):
-                    raise OSError(errno.EINVAL, "not a regular file")
+                    raise OSError(errno.EINVAL, "this is not a regular file")
                 self._bytes = np.frombuffer(
                     _map(file, self.path) if status.st_size else b"", np.uint8
                 )  # an empty file cannot be mapped
@@ -69,8 +69,8 @@ class MappedFile:
             place = where() if callable(where) else where or Where(str(self.path))
             raise unreadable(
                 "R102",
-                f"bytes {offset}..{offset + size} are outside {self.path.name}, which has "
-                f"{len(self)}",
+                f"bytes {offset}..{offset + size} are outside {self.path.name}, "
+                f"which has {len(self)} bytes",
                 place,
             )
         return self._bytes[offset : offset + size]

@@ -71,7 +71,7 @@ def varint(data: memoryview, at: int, end: int) -> tuple[int, int]:
             return value & 0xFFFF_FFFF_FFFF_FFFF, place + 1
         shift += 7
     raise WireError(
-        at, "a number does not end" if end - at >= 10 else "the data ends within a number"
+        at, "a number is not terminated" if end - at >= 10 else "the data ends within a number"
     )
 
 
@@ -128,7 +128,7 @@ def _extent(data: memoryview, at: int, stop: int, number: int, wire: int) -> tup
     else:
         raise WireError(at, f"field {number} has the impossible wire type {wire}", number)
     if size > stop - at:
-        raise WireError(at, f"field {number} needs {size} bytes, {stop - at} are left", number)
+        raise WireError(at, f"field {number} needs {size} bytes, but {stop - at} are left", number)
     return at, at + size
 
 

@@ -32,7 +32,7 @@ def parse(text: str | bytes, finite: bool = False) -> Any:
         if _SURROGATE.search(text):  # a lone surrogate cannot be written to any file
             json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise ValueError("the JSON is nested too deeply") from None
     level = [value]
     for _ in range(_DEEPEST):  # it may still be too deep for functions that walk it
         level = [
@@ -43,7 +43,7 @@ def parse(text: str | bytes, finite: bool = False) -> Any:
         ]
         if not level:
             return value
-    raise ValueError("it is nested too deeply")
+    raise ValueError("the JSON is nested too deeply")
 
 
 def read(path: Path, what: str) -> Any:
@@ -53,7 +53,7 @@ def read(path: Path, what: str) -> Any:
     except OSError as e:
         raise cannot_read(path, e) from None
     except ValueError as e:
-        raise unreadable("R103", f"not {what}: {e}", path) from None
+        raise unreadable("R103", f"this is not {what}: {e}", path) from None
 
 
 def note(text: str | bytes, form: Form) -> Any:
@@ -99,7 +99,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(result) != len(pairs):
         seen: set[str] = set()
         raise ValueError(
-            f"the key {next(k for k, _ in pairs if k in seen or seen.add(k))!r} is repeated"  # type: ignore[func-returns-value]
+            f"key {next((k for k, _ in pairs if k in seen or seen.add(k)))!r} is repeated"  # type: ignore[func-returns-value]
         )
     return result
 

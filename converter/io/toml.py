@@ -16,4 +16,4 @@ def read(path: Path, what: str) -> dict[str, Any]:
     except OSError as e:
         raise wrong_call(f"cannot read {what}: {e.strerror}", where=path) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
-        raise wrong_call(f"not valid TOML: {e}", where=path) from None
+        raise wrong_call(f"this is not valid TOML: {e}", where=path) from None

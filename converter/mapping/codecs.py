@@ -75,7 +75,7 @@ def int_of(value: Any) -> int:
     """
     found = int(value) if not isinstance(value, str) or _INTEGER.fullmatch(value) else None
     if found is None or not -(1 << 63) <= found < 1 << 63:
-        raise ValueError(f"{str(value)[:60]!r} is not an integer of 64 bits")
+        raise ValueError(f"{str(value)[:60]!r} is not a 64-bit integer")
     return found
 
 
@@ -118,7 +118,7 @@ def enum(table: Mapping[Any, Any]) -> Codec:
             return t[v]
         except (KeyError, TypeError):
             raise MappingError(
-                f"value {v!r} has no counterpart (known: {', '.join(map(repr, t))})", code
+                f"value {v!r} is not supported (only {', '.join(map(repr, t))})", code
             ) from None
 
     return Codec(lambda v: get(back, v, "R110"), lambda v: get(table, v, "X202"), table)
@@ -139,7 +139,7 @@ def unset(default: float) -> Codec:
 
     def lower(value: Any) -> float:
         if not value:
-            raise MappingError(f"0 cannot be expressed (it stands for {default})")
+            raise MappingError(f"0 is not supported (it means {default})")
         return float(value)
 
     return Codec(lambda v: float_of(v) or default, lower)

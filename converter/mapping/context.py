@@ -183,7 +183,7 @@ class Reading:
         inputs, most = self.node.inputs, least if most is None else most
         if not least <= len(inputs) <= most:
             needed = f"{least}" if least == most else f"{least} to {most}"
-            raise MappingError(f"{len(inputs)} inputs, {needed} are needed", "R105")
+            raise MappingError(f"{needed} inputs are needed, got {len(inputs)}", "R105")
         return inputs
 
     def optional(self, index: int) -> Value | None:
@@ -196,8 +196,8 @@ class Reading:
         """
         array = known(value)
         if array is None:
-            message = f"{what} must be known when converting"
-            help = "constants only; fix the inputs' shapes when it depends on them"
+            message = f"{what} must be known at conversion time"
+            help = "make it constant, or fix the inputs' shapes if it depends on them"
             raise MappingError(message, "X202", help)
         return np.asarray(array)
 
@@ -218,7 +218,7 @@ class Reading:
     def number(self, index: int, what: str) -> float:
         array = known(self.optional(index))
         if array is None or array.size != 1:
-            raise MappingError(f"{what} must be one number that is known when converting")
+            raise MappingError(f"{what} must be one number that is known at conversion time")
         return float(np.asarray(array).reshape(-1)[0])
 
     def rank(self, value: ir.Value | int = 0, what: str = "the input") -> int:
@@ -591,4 +591,4 @@ def whole_numbers(array: Array, what: str) -> list[int]:
     try:
         return [int(v) for v in array.reshape(-1)]
     except (ValueError, OverflowError):  # not a number, or infinite
-        raise MappingError(f"{what} must be whole numbers", "R110") from None
+        raise MappingError(f"{what} must be integers", "R110") from None

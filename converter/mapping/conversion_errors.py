@@ -17,5 +17,5 @@ def code_message_help(e: Exception) -> tuple[str, str, str]:
     if isinstance(e, MappingError):
         return e.code, str(e), e.help
     if isinstance(e, InferenceError):
-        return "R105", f"inputs do not fit: {e}", ""
-    return "R110", "the layer asks for more memory than there is", ""
+        return "R105", f"inputs are invalid: {e}", ""
+    return "R110", "the layer needs more memory than is available", ""

@@ -147,7 +147,9 @@ class Fixed(Field):
         found = r.attr(self.key, self.kind, self.value if self.absent else None)
         if found is None or not equal(found, self.value):
             shown = "(absent)" if found is None else repr(found)
-            error = MappingError(f"{self.key}={shown}, only {self.value!r} is known here", "R110")
+            error = MappingError(
+                f"{self.key}={shown} is not supported here (only {self.value!r})", "R110"
+            )
             error.choice = (self.key, shown, self.value)
             raise error
 
@@ -212,7 +214,7 @@ class Only(Field):
     def lower(self, w: Writing) -> None:
         found = w.node.attrs.get(self.name, self.value)
         if not equal(found, self.value):
-            raise MappingError(f"{self.name}={found!r} cannot be expressed (only {self.value!r})")
+            raise MappingError(f"{self.name}={found!r} is not supported (only {self.value!r})")
 
 
 @record
@@ -304,7 +306,7 @@ def spread(name: str, *keys: str, kind: Kind | Codec = same, default: Any = REQU
     def lower(w: Writing) -> dict[str, Any]:
         values = w.node.attrs.get(name) or defaults[name]
         if len(values) != len(keys):
-            raise MappingError(f"{name} has {len(values)} entries, the target needs {len(keys)}")
+            raise MappingError(f"{name} must have {len(keys)} elements, got {len(values)}")
         return {k: w.spell(v, kind) for k, v in zip(keys, values, strict=True)}
 
     return Group((name,), keys, lift, lower)
@@ -345,7 +347,7 @@ class Const(Field):
             if self.node_default is not MISSING:
                 w.layer.attrs[self.key] = w.spell(self.node_default, self.kind)
             elif self.default is MISSING:
-                message = f"input {self.index} is absent, the target needs {self.key!r}"
+                message = f"input {self.index} is absent, but the target needs {self.key!r}"
                 raise MappingError(message)
             return
         array = constant(source)
@@ -388,7 +390,7 @@ class FixedInput(Field):
     def lower(self, w: Writing) -> None:
         array = constant(w.node.input(self.index))
         if array is None or array.size != 1 or array.reshape(-1)[0] != self.value:
-            raise not_meant(f"input {self.index} is not {self.value:g}")
+            raise not_meant(f"input {self.index} must be {self.value:g}")
 
 
 @record
@@ -422,13 +424,13 @@ class AttrInput(Field):
         else:
             array = r.known(value, self.name)
             if array.dtype.kind == "f" and not issubclass(self.kind, float):
-                raise MappingError(f"{self.name} must be whole numbers", "R105")
+                raise MappingError(f"{self.name} must be integers", "R105")
             if issubclass(self.kind, list):
                 found = array.reshape(-1).tolist()
             elif array.size == 1:
                 found = array.reshape(-1)[0].item()
             else:
-                raise MappingError(f"{self.name} is {array.size} numbers, one is needed", "R105")
+                raise MappingError(f"{self.name} must be one number, got {array.size}", "R105")
         if found is not None:
             r.node.attrs[self.name] = found
         if self.index < len(r.node.inputs):
@@ -486,7 +488,7 @@ class Weight(Field):
         perm = self._perm(array.ndim)
         if perm is not None:
             if len(perm) != array.ndim:
-                message = f"{self.blob} has {array.ndim} axes, {len(perm)} are needed"
+                message = f"{self.blob} must have {len(perm)} axes, got {array.ndim}"
                 raise MappingError(message, "R105")
             array = array.transpose(np.argsort(np.asarray(perm)))
         name = f"{r.layer.name}.{self.blob}" if r.layer.name else self.blob
@@ -496,12 +498,14 @@ class Weight(Field):
         source = w.node.input(self.index)
         if source is None:
             if not self.optional:
-                raise MappingError(f"input {self.index} is absent, the target needs {self.blob!r}")
+                raise MappingError(
+                    f"input {self.index} is absent, but the target needs {self.blob!r}"
+                )
             return
         array = constant(source)
         if array is None:
             raise MappingError(
-                f"input {self.index} ({source.name}) must be constant: "
+                f"input {self.index} ({source.name}) must be constant, because "
                 f"the target stores {self.blob!r} with the layer"
             )
         perm = self._perm(array.ndim)
@@ -512,7 +516,7 @@ def _reshape(array: Any, shape: Sequence[int], blob: str) -> Any:
     count = int(np.prod([int(s) for s in shape]))
     if min(shape, default=0) < 0 or array.size != count:
         needed = f"{'x'.join(map(str, shape))} = {count} are needed"
-        message = f"the weights {blob!r} have {array.size} elements, {needed}"
+        message = f"the weights {blob!r} have {array.size} elements, but {needed}"
         raise MappingError(message, "R103")
     return array.reshape(shape)
 

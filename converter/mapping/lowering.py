@@ -99,7 +99,7 @@ class Lowering:
         except InferenceError as e:  # usually a table that would be too large
             raise MappingError(str(e)) from None
         except MemoryError:
-            message = "what stands for it is too large to be written out"
+            message = "its decomposition is too large to be written"
             raise MappingError(message) from None
         self._name(self.layers[mark:], node)
 

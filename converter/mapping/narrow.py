@@ -38,7 +38,7 @@ class Narrowing:
             self.notes.append(
                 Diagnostic(
                     "X205",
-                    f"{public_name(value)} is {own.name}, written as {narrow.name}",
+                    f"{public_name(value)} is {own.name}; it is stored as {narrow.name}",
                     level="warning",
                     where=Where(layer=public_name(value)),
                 )
@@ -70,7 +70,8 @@ def narrow_array(array: Array, dtype: np.dtype, name: str) -> Array:
         lost = ((result.astype(array.dtype) != array) | changed) & ~(_is_nan(array))
     if lost.any():
         raise MappingError(
-            f"{name} holds {array[lost].reshape(-1)[0]}, which {np.dtype(dtype).name} cannot hold",
+            f"{name} contains {array[lost].reshape(-1)[0]}, which "
+            f"{np.dtype(dtype).name} cannot represent",
             "X204",
         )
     return result

@@ -89,7 +89,10 @@ class Rule:
         w.emit_layer()
         for name in self.ignored:
             if w.node.attrs.get(name) is not None:
-                w.note(f"{name}={w.node.attrs[name]!r} is dropped: {self.kind} has no counterpart")
+                w.note(
+                    f"{name}={w.node.attrs[name]!r} is dropped, because {self.kind} "
+                    "does not support it"
+                )
 
     def _steps(
         self, of: Callable[[Field], Callable[[Any], None]]
@@ -267,7 +270,7 @@ class Table:
         usable = [e for e in entries if not version or e.since <= version <= e.until]
         if not usable:
             if not entries:
-                raise MappingError(f"{name} has no counterpart", "X201")
+                raise MappingError(f"{name} is not supported", "X201")
             raise MappingError(f"{name} needs version {min(e.since for e in entries)}", "X206")
         errors: list[MappingError] = []
         for e in usable:
@@ -292,7 +295,7 @@ def _reasons(errors: Sequence[MappingError]) -> Iterable[str]:
         values = list(dict.fromkeys(known[e.choice[:2]])) if e.choice is not None else []
         if e.choice is not None and len(values) > 1:
             key, shown, _ = e.choice
-            reasons.append(f"{key}={shown} has no counterpart (known: {', '.join(values)})")
+            reasons.append(f"{key}={shown} is not supported (only {', '.join(values)})")
         else:
             reasons.append(str(e))
     return dict.fromkeys(reasons)

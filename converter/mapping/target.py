@@ -42,7 +42,7 @@ class Target:
         found = [
             Diagnostic(
                 "X202",
-                f"the {side} {public_name(value)} is {what}, which {self.name} does not have",
+                f"{side} {public_name(value)} is {what}, which {self.name} does not support",
                 where=_where(value),
             )
             for side, values in (("input", model.graph.inputs), ("output", model.graph.outputs))
@@ -52,7 +52,7 @@ class Target:
         if self.floats_only:
             found += whole_integers(model, self.floats_only)
         if self.fed and not model.graph.inputs:
-            message = f"the network has no inputs; {self.fed} has at least one"
+            message = f"the network has no inputs, but {self.fed} needs at least one"
             found.append(Diagnostic("X202", message))
         return found
 
@@ -73,7 +73,8 @@ def whole_integers(model: ir.Model, target: str) -> list[Diagnostic]:
     float32.
     """
     message = (
-        f"the hashes are of whole integers of 32 bits; {target} computes in floats, which hold 24"
+        f"the hashes need 32-bit integers, but {target} computes in float32, "
+        "which represents 24 bits"
     )
     return [
         refusal(n, MappingError(message, "X202"))
@@ -100,14 +101,14 @@ def dynamic_values(model: ir.Model) -> list[Diagnostic]:
         ]
         wanted = freezing(dynamic)
         help = (
-            f"what decides its size may be given: {wanted}"
+            f"a value that determines its size can be fixed, too: {wanted}"
             if wanted
-            else "the shapes of the inputs alone do not tell its size"
+            else "its size does not depend on the shapes of the inputs alone"
         )
     return [
         Diagnostic(
             "X203",
-            f"{public_name(v)} has the shape {v.shape}, the target needs static shapes",
+            f"{public_name(v)} has the shape {v.shape}, but the target needs static shapes",
             where=_where(v),
             help=help,
         )

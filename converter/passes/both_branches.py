@@ -79,6 +79,6 @@ def compute_both_branches() -> Pass[Context]:
     """Return the pass of a pipeline; see `compute_both`."""
     return Pass(
         "compute-both-branches",
-        "Compute both branches of an If and choose between their results",
+        "Compute both branches of an If and select a result",
         lambda model, _: compute_both(model),
     )

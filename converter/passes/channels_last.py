@@ -55,11 +55,11 @@ def _turned(side: str, value: ir.Value, perm: Perm) -> Diagnostic:
     stored = dims_of(value)
     source = [stored[i] for i in axes.inverse(perm)]
     message = (
-        f"the {side} {public_name(value)} has its channels last, {_text(stored)}; in the "
+        f"{side} {public_name(value)} is channels-last, {_text(stored)}; in the "
         f"source it is {_text(source)}"
     )
     return Diagnostic(
-        "X211", message, "warning", help="--io-layout keep puts a transposition there"
+        "X211", message, "warning", help="use --io-layout keep to insert a transposition"
     )
 
 
@@ -127,7 +127,10 @@ def _like(stored: ir.Value, perm: Sequence[int]) -> ir.Value:
     shape = None
     if stored.shape is not None:
         if len(perm) != len(stored.shape):
-            message = f"{public_name(stored)} has {len(stored.shape)} axes, not the order {perm}"
+            message = (
+                f"{public_name(stored)} has {len(stored.shape)} axes, which the "
+                f"permutation {perm} does not fit"
+            )
             raise ReadError(Diagnostic("R103", message))
         shape = ir.Shape([stored.shape[i] for i in axes.inverse(perm)])
     return ir.Value(name="canonical", type=stored.type, shape=shape)

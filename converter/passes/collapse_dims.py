@@ -137,7 +137,7 @@ def lower_ranks(most: int) -> Pass[Context]:
     """Return the pass of a pipeline; see `collapse_dims`."""
     return Pass(
         "lower-ranks",
-        f"Write tensors of more than {most} axes with fewer, between Reshapes",
+        f"Reduce tensors of more than {most} axes, between Reshapes",
         lambda model, _: collapse_dims(model, most),
     )
 
@@ -146,6 +146,6 @@ def join_reshape_chains(most: int = 0) -> Pass[Context]:
     """Return the pass of a pipeline; see `join_reshapes`."""
     return Pass(
         "join-reshapes",
-        "Join Reshapes that follow each other",
+        "Merge consecutive Reshapes",
         lambda model, _: join_reshapes(model, most),
     )

@@ -71,6 +71,6 @@ def share_common() -> Pass[Context]:
     """Return the pass of a pipeline; see `eliminate_common_subexpressions`."""
     return Pass(
         "share-common",
-        "Compute once what several nodes compute alike",
+        "Merge equal computations",
         lambda model, _: eliminate_common_subexpressions(model),
     )

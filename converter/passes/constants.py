@@ -256,7 +256,7 @@ def unpack_constants() -> Pass[Context]:
     """Return the pass of a pipeline; see `unpack_bits`."""
     return Pass(
         "unpack-bits",
-        "Store constants of packed bits as the numbers that they stand for",
+        "Store constants of packed bits as unpacked numbers",
         lambda model, _: unpack_bits(model),
     )
 
@@ -268,7 +268,7 @@ def decode_weights(
     """Return the pass of a pipeline; see `plain_weights`."""
     return Pass(
         "decode-weights",
-        "Store weights that are computed from constants as their numbers",
+        "Store weights that are computed from constants",
         lambda model, _: plain_weights(model, wanted),
         applies,
     )

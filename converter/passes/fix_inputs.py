@@ -74,7 +74,7 @@ def fix_inputs(
     except InferenceError as e:
         conditions = [n.inputs[0] for n in all_nodes(model.graph) if n.op_type == "If"]
         raise _refused(
-            f"the network does not take these shapes: {e}", freezing(conditions)
+            f"the network does not accept these shapes: {e}", freezing(conditions)
         ) from None
     for value, old in declared.items():
         if value.producer() is not None:
@@ -108,16 +108,16 @@ def _demand_known(option: str, asked: Mapping[str, Any], by_name: Mapping[str, i
     if unknown := [n for n in asked if n not in by_name]:
         raise _refused(
             f"{option} names inputs that the model does not have: {', '.join(unknown)}",
-            help=f"it has: {', '.join(by_name)}",
+            help=f"the model has: {', '.join(by_name)}",
         )
 
 
 def _bind(value: ir.Value, name: str, shape: Sequence[int], given: Mapping[str, set[int]]) -> None:
     if value.shape is not None and len(value.shape) != len(shape):
-        raise _refused(f"input {name!r} has {len(value.shape)} dimensions, {len(shape)} are given")
+        raise _refused(f"input {name!r} has {len(value.shape)} dimensions, got {len(shape)}")
     for declared, size in zip(value.shape or (), shape, strict=False):
         if isinstance(declared, int) and declared != size:
-            raise _refused(f"input {name!r} has a fixed dimension of {declared}, {size} is given")
+            raise _refused(f"input {name!r} has a fixed dimension of {declared}, got {size}")
         if isinstance(declared, ir.SymbolicDim) and declared.value:
             given[declared.value].add(size)
     value.shape = ir.Shape(shape)
@@ -127,10 +127,10 @@ def _contradiction(name: str, sizes: set[int]) -> Diagnostic:
     found = ", ".join(map(str, sorted(sizes)))
     return Diagnostic(
         "U504",
-        f"the dimension {name!r} has the sizes {found} in the given shapes; what else the file "
-        "calls so is not taken to be of one size",
+        f"dimension {name!r} has the sizes {found} in the given shapes; its "
+        "other uses stay dynamic",
         "warning",
-        help="nothing needs to be done where the file uses one name for unrelated dimensions",
+        help="no action is needed if the file uses one name for unrelated dimensions",
     )
 
 
@@ -142,7 +142,7 @@ def _as_declared(value: ir.Value, name: str, given: Any) -> Array:
     try:
         array = np.asarray(given, object if value.dtype == ir.DataType.STRING else None)
     except ValueError:  # nested lists of different lengths
-        raise _refused(f"the value of the input {name!r} is no array") from None
+        raise _refused(f"the value of input {name!r} must be an array") from None
     if value.dtype != ir.DataType.STRING:
         array = _of_type(array, dtype, name)
     shape = shape_of(value)
@@ -152,12 +152,14 @@ def _as_declared(value: ir.Value, name: str, given: Any) -> Array:
 def _of_type(array: Array, dtype: np.dtype[Any], name: str) -> Array:
     """Cast to another type; floats may be rounded. Raise UsageError if another number changes."""
     if array.dtype.kind not in "biuf":
-        raise _refused(f"the input {name!r} is of {dtype}, its value {array.tolist()!r} is not")
+        raise _refused(f"input {name!r} is {dtype}, but its value {array.tolist()!r} is not")
     with np.errstate(all="ignore"):
         cast = array.astype(dtype)
     rounds = dtype.kind not in "biu" and array.dtype.kind in "iuf"
     if not rounds and not np.array_equal(cast.astype(array.dtype), array):
-        raise _refused(f"the value {array.tolist()!r} does not fit the {dtype} of input {name!r}")
+        raise _refused(
+            f"the value {array.tolist()!r} is outside the range of the {dtype} input {name!r}"
+        )
     return cast
 
 

@@ -197,6 +197,6 @@ def fold_constants(keep: Callable[[ir.Node], bool] = _none, limit: int = 1 << 20
     """Return the pass of a pipeline; see `fold`."""
     return Pass(
         "fold-constants",
-        "Compute what depends on constants and known shapes alone",
+        "Fold constants and known shapes",
         lambda model, _: fold(model, limit, keep),
     )

@@ -189,6 +189,6 @@ def fold_empty_values(storable: bool = True) -> Pass[Context]:
     """Return the pass of a pipeline; see `fold_empty`."""
     return Pass(
         "fold-empty",
-        "Replace values without elements, and sums of none, by constants",
+        "Replace empty values, and sums over no elements, by constants",
         lambda model, _: fold_empty(model, storable),
     )

@@ -127,7 +127,7 @@ def fuse_attentions(applies: Callable[[Any], bool] = lambda context: True) -> Pa
     """Return the pass of a pipeline; see `fuse_attention`."""
     return Pass(
         "fuse-attention",
-        "Write products and the Softmax between them as one operator of attention",
+        "Fuse attention: matrix products with the Softmax between them",
         lambda model, _: fuse_attention(model),
         applies,
     )

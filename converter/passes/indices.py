@@ -96,7 +96,7 @@ def never_negative(value: ir.Value | None, depth: int = _DEPTH, *, proven: bool 
 
 # for rows of OneHot, if the layer accepts no negative indices
 NOT_NEGATIVE = Guard(
-    "indices below zero, which count from the end, have no counterpart",
+    "negative indices are not supported",
     lambda w: never_negative(w.optional(0)),
     lambda r: never_negative(r.optional(0), proven=True),
 )

@@ -36,7 +36,7 @@ def take_out_labels(model: ir.Model) -> list[Diagnostic]:
         labels, index = found
         name = public_name(out)
         tables[name] = labels
-        said = "is left out" if len(graph.outputs) > 1 else "is the index of the label"
+        said = "is removed" if len(graph.outputs) > 1 else "is the index of the label"
         at = graph.outputs.index(out)
         del graph.outputs[at]
         if not graph.outputs:
@@ -58,10 +58,11 @@ def _note(name: str, labels: list[str], said: str) -> Diagnostic:
     more = f", ... ({len(labels)})" if len(labels) > _SHOWN else ""
     return Diagnostic(
         "X207",
-        f"the output {name!r} is text, which the target does not have, and {said}: {shown}{more}",
+        f"output {name!r} is a string tensor, which the target does not "
+        f"support, and {said}: {shown}{more}",
         "note",
         Where(layer=name, kind="output"),
-        help="the largest score is that of the label",
+        help="use the index of the largest score",
     )
 
 
@@ -88,6 +89,6 @@ def take_out_class_names() -> Pass[Context]:
     """Return the pass of a pipeline; see `take_out_labels`."""
     return Pass(
         "take-out-labels",
-        "Take out outputs of text that only name classes",
+        "Remove string outputs that only name classes",
         lambda model, context: context.notes.extend(take_out_labels(model)),
     )

@@ -230,6 +230,6 @@ def legalize(refused: Callable[[ir.Node, C], bool], rewrites: Rewrites) -> Pass[
     """
     return Pass(
         "legalize",
-        "Rewrite operators that the format lacks into those that it has",
+        "Rewrite operators that the format lacks",
         lambda model, context: legalise(model, lambda n: refused(n, context), rewrites),
     )

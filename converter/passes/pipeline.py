@@ -119,7 +119,7 @@ def check_target(target: Target) -> Pass[Context]:
     """Return the pre-condition of a whole pipeline."""
     return Pass(
         "check-target",
-        "Refuse types and networks that the format does not have, whatever the operators are",
+        "Refuse types and networks that the format does not support, independent of operators",
         lambda model, _: None,
         requires=lambda model, _: target.refusals(model),
     )
@@ -133,7 +133,7 @@ def check_static_shapes() -> Pass[Context]:
 
     return Pass(
         "check-static-shapes",
-        "Refuse tensors whose sizes are not known",
+        "Refuse tensors of dynamic shape",
         lambda model, _: None,
         requires=lambda model, _: dynamic_values(model),
     )

@@ -92,6 +92,6 @@ def round_to_halves() -> Pass[Context]:
     """Return the pass of a pipeline; see `round_halves`."""
     return Pass(
         "round-halves",
-        "Round to half precision by operators of single precision",
+        "Compute rounding to half precision with single-precision operators",
         lambda model, _: round_halves(model),
     )

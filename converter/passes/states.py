@@ -67,7 +67,7 @@ def declare_states(network: Network, pairs: Mapping[str, str]) -> None:
     inputs = {public_name(v): v for v in graph.inputs}
     outputs = {public_name(v): v for v in graph.outputs}
     if len(set(pairs.values())) < len(pairs):
-        raise wrong_call("--state names one output as the next of two states")
+        raise wrong_call("--state maps one output to two states")
     for past, present in pairs.items():
         _demand("input", past, inputs)
         _demand("output", present, outputs)
@@ -78,9 +78,9 @@ def declare_states(network: Network, pairs: Mapping[str, str]) -> None:
             raise UsageError(
                 Diagnostic(
                     "U501",
-                    f"--state: {present!r} cannot be the next value of {past!r}",
+                    f"--state cannot use {present!r} as the next value of {past!r}",
                     evidence=tuple(f"{v.name} {v.dtype}{v.shape}" for v in (one, other)),
-                    help="a state keeps its type and its sizes, but for open ones",
+                    help="a state must keep its type and its static sizes",
                 )
             )
     others = [v for n, v in inputs.items() if n not in pairs]
@@ -93,8 +93,8 @@ def declare_states(network: Network, pairs: Mapping[str, str]) -> None:
 def _demand(what: str, name: str, known: Mapping[str, ir.Value]) -> None:
     if name not in known:
         raise wrong_call(
-            f"--state names an {what} that the model does not have: {name}",
-            help=f"it has: {', '.join(known)}",
+            f"--state names the {what} {name}, which the model does not have",
+            help=f"the model has: {', '.join(known)}",
         )
 
 
@@ -104,7 +104,7 @@ def _begin_with_zeros(
     name = public_name(value)
     dtype = ir.DataType.FLOAT if value.dtype is None else value.dtype
     if value.shape is None:
-        raise wrong_call(f"--state: the number of axes of {name!r} is not known")
+        raise wrong_call(f"--state needs the rank of {name!r}, which is unknown")
     sources = [_place_of(d, axis, others) for axis, d in enumerate(value.shape)]
     if not any(sources):
         sizes = [d if isinstance(d, int) else 0 for d in value.shape]

@@ -93,4 +93,4 @@ def keep_stored_halves() -> Pass[Context]:
         if stored_half(context.network.ir) == D.FLOAT16:
             store_halves(model, D.FLOAT16)
 
-    return Pass("store-halves", "Hold weights that the source stores as FLOAT16 as such", call)
+    return Pass("store-halves", "Keep weights as FLOAT16 that the source stores so", call)

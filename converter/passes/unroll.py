@@ -208,6 +208,6 @@ def unroll_loops(
     """Return the pass of a pipeline; see `unroll`."""
     return Pass(
         "unroll-loops",
-        "Write out loops of known length and branches of known conditions",
+        "Unroll loops with known iteration counts and branches with known conditions",
         lambda model, _: unroll(model, wanted, longest),
     )

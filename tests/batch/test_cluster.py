@@ -89,7 +89,7 @@ def test_unknown_stores_and_silent_schedulers_are_refused(
     monkeypatch.setattr("converter.commands.batch.cluster.CONNECT", 1)
     small(tmp_path / "a.onnx")
     (tmp_path / "jobs.toml").write_text('[[job]]\nmodels="a.onnx"\nto="onnx"\n')
-    with pytest.raises(UsageError, match="no scheduler answers"):
+    with pytest.raises(UsageError, match="no scheduler responds"):
         run.run(plan.of_file(tmp_path / "jobs.toml"), Batch(scheduler="tcp://127.0.0.1:9"))
 
 

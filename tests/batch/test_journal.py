@@ -117,7 +117,7 @@ def test_a_folder_of_results_that_is_a_link_is_refused(
     (tmp_path / "out" / "onnx").symlink_to(tmp_path / "elsewhere")
     assert call(*BATCH, "-v") == ExitCode.UNWRITABLE
     said = capsys.readouterr()
-    assert "follows no link" in said.err + said.out
+    assert "does not follow links" in said.err + said.out
     assert {p.name: p.read_bytes() for p in (tmp_path / "elsewhere").iterdir()} == before
 
 

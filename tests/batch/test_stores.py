@@ -160,7 +160,7 @@ def test_after_any_request_that_fails_readers_find_one_set_or_none(
             assert there == new, place
         elif "complete and in place" in message:
             assert visible(there) == new and (effect or there != new), place
-        elif "could not be put back" in message:
+        elif "could not be restored" in message:
             assert not once and old, place
             named = re.search(r"copies of them are in (\S+)", message)
             assert named is not None
@@ -177,7 +177,7 @@ def test_after_any_request_that_fails_readers_find_one_set_or_none(
             assert visible(there) in ([old, new] if whole else [old]), place
             if once:
                 assert there == visible(there), place
-        seen.add((bool(message), "put back" in message))
+        seen.add((bool(message), "could not be restored" in message))
         if store.count < number:
             break
     else:

@@ -140,9 +140,9 @@ def test_fields_are_ranges_of_bytes() -> None:
     ("data", "message"),
     [
         (b"\x08", "the data ends within a number"),
-        (b"\x08" + b"\x80" * 10 + b"\x01", "a number does not end"),
-        (b"\x0a\x05ab", "field 1 needs 5 bytes, 2 are left"),
-        (b"\x0d\x00", "field 1 needs 4 bytes, 1 are left"),
+        (b"\x08" + b"\x80" * 10 + b"\x01", "a number is not terminated"),
+        (b"\x0a\x05ab", "field 1 needs 5 bytes, but 2 are left"),
+        (b"\x0d\x00", "field 1 needs 4 bytes, but 1 are left"),
         (b"\x00\x00", "0 is not a field number"),
         (b"\x0f", "field 1 has the impossible wire type 7"),
         (b"\x0c", "field 1 has the impossible wire type 4"),
@@ -385,7 +385,9 @@ def test_a_lazy_weight_of_the_wrong_size_is_not_written(tmp_path: Path) -> None:
         WeightData.lazy("float32", 5, lambda: np.zeros(4, np.float32)),
     )
     with (
-        pytest.raises(AssertionError, match="a weight of 20 bytes was announced, 16 were made"),
+        pytest.raises(
+            AssertionError, match="a weight of 20 bytes was declared, but 16 were produced"
+        ),
         Output(tmp_path / "m.mlmodel") as out,
     ):
         write_mlmodel(model, out)
@@ -400,7 +402,7 @@ def test_a_model_beyond_two_gibibytes_is_refused_before_anything_is_made(tmp_pat
     )
     with (
         pytest.raises(
-            UnsupportedError, match=r"X206\] a Core ML model of 214748\d+ bytes; 2 GiB is the most"
+            UnsupportedError, match=r"X206\] the Core ML model has 214748\d+ bytes, limit 2 GiB"
         ),
         Output(tmp_path / "m.mlmodel") as out,
     ):
@@ -458,8 +460,10 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "error[R103] the file is empty at FILE"),
     "version only": (
         b"\x08\x04",
-        "error[R103] no model in this file: no network or other kind of Core ML model is set "
-        "at FILE",
+        (
+            "error[R103] this file contains no model: no network or other kind of Core "
+            "ML model is set at FILE"
+        ),
     ),
     "text": (
         b"<?xml version='1.0'?>",
@@ -468,13 +472,15 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
     ),
     "onnx": (
         ONNX,
-        "error[R103] this is not a Core ML model; it looks like an ONNX file at FILE (help: "
-        "-f onnx reads it as one)",
+        (
+            "error[R103] this is not a Core ML model; it looks like an ONNX file at FILE "
+            "(help: use -f onnx to read it as ONNX)"
+        ),
     ),
     "truncated": (
         SMALL[:-100],
         f"error[R103] the file is damaged at byte 28: field 500 needs {len(SMALL) - 32} "
-        f"bytes, {len(SMALL) - 132} are left at FILE "
+        f"bytes, but {len(SMALL) - 132} are left at FILE "
         "(help: the file is probably truncated)",
     ),
     "truncated in a length": (
@@ -489,7 +495,7 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
     ),
     "bad length": (
         convolution(field(1, bytes(2000)) + b"\x0a\x7f"),
-        "error[R103] the file is damaged at byte 2026: field 1 needs 127 bytes, 0 are left "
+        "error[R103] the file is damaged at byte 2026: field 1 needs 127 bytes, but 0 are left "
         "at FILE  neuralNetwork.layers[0].convolution.weights",
     ),
     "bad length, small": (
@@ -519,12 +525,11 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
     "program": (
         other_kind("mlProgram", 7),
         "error[R106] this Core ML file holds an ML Program (mlProgram), not a neural network "
-        "at FILE (help: -f mlprogram reads it)",
+        "at FILE (help: use -f mlprogram to read it)",
     ),
     "newer kind": (
         b"\x08\x0b" + field(2999, b""),
-        "error[R106] this Core ML file holds a kind of model that netconv does not know "
-        "(field 2999) at FILE",
+        "error[R106] this Core ML file contains an unknown kind of model (field 2999) at FILE",
     ),
 }
 
@@ -542,7 +547,7 @@ def test_folders_and_missing_files_are_named(tmp_path: Path) -> None:
     inside = tmp_path / "folder"
     inside.mkdir()
     for path, message in {
-        inside: "error[R100] cannot read: is a folder at FILE",
+        inside: "error[R100] cannot read: it is a folder at FILE",
         tmp_path / "nothing": "error[R100] cannot read: No such file or directory at FILE",
     }.items():
         with pytest.raises(ReadError) as e:
@@ -568,11 +573,11 @@ def test_networks_and_pipelines_are_read(tmp_path: Path, kind: str) -> None:
 QUANTISED = {
     "two types": (
         field(1, bytes(8)) + field(2, b"ab"),
-        "error[R110] weights are given in several types at once: float32, float16",
+        "error[R110] weights are stored in several types at once: float32, float16",
     ),
     "two types, large": (
         field(1, bytes(8000)) + field(2, b"ab"),
-        "error[R110] weights are given in several types at once: float32, float16",
+        "error[R110] weights are stored in several types at once: float32, float16",
     ),
     "half a half": (
         field(2, b"abc"),
@@ -580,23 +585,23 @@ QUANTISED = {
     ),
     "no quantization": (
         field(30, b"abc"),
-        "error[R110] quantised weights of 0 bits; 1 to 8 are possible",
+        "error[R110] quantized weights of 0 bits are not supported; 1 to 8 bits are",
     ),
     "9 bits": (
         field(30, bytes(2000)) + field(40, b"\x08\x09"),
-        "error[R110] quantised weights of 9 bits; 1 to 8 are possible",
+        "error[R110] quantized weights of 9 bits are not supported; 1 to 8 bits are",
     ),
     "int8 in 4 bits": (
         field(31, b"abc") + field(40, b"\x08\x04"),
-        "error[R110] quantised weights of 4 bits; 8 are possible",
+        "error[R110] quantized weights of 4 bits are not supported; 8 bits are",
     ),
     "no method": (
         field(30, b"abc") + field(40, b"\x08\x08"),
-        "error[R110] quantised weights with neither scale nor lookup table",
+        "error[R110] quantized weights have neither scales nor a lookup table",
     ),
     "short table": (
         field(30, b"abc") + field(40, b"\x08\x01" + field(102, field(1, bytes(4)))),
-        "error[R110] a lookup table of 1 entries for 1 bits, which need 2",
+        "error[R110] a lookup table for 1 bits must have 2 entries, got 1",
     ),
 }
 

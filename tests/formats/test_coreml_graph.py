@@ -788,6 +788,6 @@ def test_a_fixed_output_of_an_input_without_size_is_refused(tmp_path: Path) -> N
             output_shape=[5, 2],
         )
     )
-    with pytest.raises(UnsupportedError, match="known sizes") as info:
+    with pytest.raises(UnsupportedError, match="static sizes") as info:
         Model(m, "test").save(tmp_path / "m.mlmodel", "coreml")
     assert info.value.diagnostics[0].code == "X203" and not (tmp_path / "m.mlmodel").exists()

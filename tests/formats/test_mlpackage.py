@@ -81,7 +81,7 @@ def test_only_a_package_is_replaced(tmp_path: Path) -> None:
     converter.convert(SAMPLE, target, target="coreml", force=True)
     assert not (target / STORED).exists() and converter.load(target).format == "coreml"
     (target / "Manifest.json").write_text("{}")
-    assert "no package" in refusal(SAMPLE, target, target="coreml", force=True)
+    assert "not a model package" in refusal(SAMPLE, target, target="coreml", force=True)
     (tmp_path / "file.mlpackage").write_text("mine")
     said = refusal(SAMPLE, tmp_path / "file.mlpackage", target="coreml", force=True)
     assert "W301" in said and (tmp_path / "file.mlpackage").read_text() == "mine"
@@ -186,7 +186,7 @@ def test_compiled_models_are_refused_by_name(file: str, tmp_path: Path) -> None:
         (tmp_path / folder / "model.mil").write_text("program(1.0)\n[buildInfo = dict()]\n{\n}\n")
     formats = [None, "mlprogram"] if (tmp_path / file).is_dir() else [None]
     for form in formats:
-        with pytest.raises(ReadError, match=r"R106.*compiler made \(\.mlmodelc\)") as e:
+        with pytest.raises(ReadError, match=r"R106.*compiled by Core ML \(\.mlmodelc\)") as e:
             converter.load(tmp_path / file, form)
         assert "that it was compiled from" in e.value.diagnostics[0].help
 
@@ -251,7 +251,7 @@ def test_a_batch_says_what_a_compiled_model_is(tmp_path: Path) -> None:
 
 
 def test_a_package_does_not_fit_into_standard_output() -> None:
-    with pytest.raises(UsageError, match="more than one file"), named_output(DASH, "coreml") as out:
+    with pytest.raises(UsageError, match="several files"), named_output(DASH, "coreml") as out:
         out.mkdir()
 
 

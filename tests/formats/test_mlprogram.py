@@ -280,7 +280,7 @@ def test_the_manifest_says_where_the_model_is(tmp_path: Path) -> None:
 
 
 MANIFESTS = {
-    "no JSON": ("{", "R103"),
+    "must be a JSON object": ("{", "R103"),
     "another form": ('{"itemInfoEntries": []}', "R103"),
     "no root": ('{"itemInfoEntries": {}, "rootModelIdentifier": "A"}', "R103"),
     "outside": (
@@ -318,7 +318,7 @@ def test_damaged_weights_are_refused(tmp_path: Path) -> None:
     content = bytearray(weights.read_bytes())
     content[64] ^= 1
     weights.write_bytes(bytes(content))
-    with pytest.raises(ReadError, match=r"R103.*no weight of type 11 at 64"):
+    with pytest.raises(ReadError, match=r"R103.*no weight of type 11 at offset 64"):
         converter.load(path)
 
 
@@ -460,7 +460,7 @@ def block_of(model: Any) -> Any:
 @pytest.mark.parametrize(
     ("kind", "change", "said"),
     [
-        ("const", without_name, "R105.*a constant without a name"),
+        ("const", without_name, "R105.*a constant has no name"),
         ("constexpr_lut_to_dense", another_axis, "R105.*axis 5"),
         ("const", another_set, "R104.*'CoreML99' is not known"),
     ],
@@ -487,7 +487,7 @@ def test_a_block_without_the_result_that_it_names(tmp_path: Path) -> None:
         Op("cond", {"pred": "$p"}, {"y": ("float32", [3])}, sides),
     ]
     main = Block({"x": ("float32", [3])}, ops, ["y"])
-    with pytest.raises(ConverterError, match=r"R105.*result 'b' of a block is not known"):
+    with pytest.raises(ConverterError, match=r"R105.*result 'b' of a block is not defined"):
         converter.load(package(tmp_path / "m.mlpackage", main))
 
 

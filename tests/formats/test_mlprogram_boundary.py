@@ -189,7 +189,7 @@ def test_sizes_of_pictures_may_be_chosen(tmp_path: Path) -> None:
 
 
 def test_what_several_inputs_are_that_are_left_out(tmp_path: Path) -> None:
-    """All inputs may be; but one of several numbers has no place in the description."""
+    """All inputs may be; but one of several default values has no place in the description."""
     path = added(tmp_path / "m.mlpackage", [2, 4], [1, 4])
     model = message_of(path)
     for index in range(2):
@@ -202,7 +202,7 @@ def test_what_several_inputs_are_that_are_left_out(tmp_path: Path) -> None:
     network = converter.load(path)
     network.interface["defaults"] = {"z": np.arange(4, dtype=F).reshape(1, 4)}
     (note,) = converter.save(network, tmp_path / "o.mlpackage")
-    assert "several numbers" in note.message
+    assert "several default values" in note.message
     assert not any(f.type.isOptional for f in described(tmp_path / "o.mlpackage").description.input)
 
 
@@ -250,7 +250,7 @@ def test_a_pipeline_of_programs_is_one_network(tmp_path: Path) -> None:
         converter.load(path, signature="main")
     apart = tmp_path / "apart"
     shutil.move((path / STORED).parent, apart)
-    with pytest.raises(ConverterError, match=r"R102.*second file"):
+    with pytest.raises(ConverterError, match=r"R102.*second weights file"):
         converter.load(path, weights=apart / "mid___.bin")
     found = converter.load(path, weights=apart).run({"x": x})["y"]
     np.testing.assert_allclose(found, x @ a.T @ b.T, rtol=1e-5, atol=1e-6)

@@ -88,40 +88,40 @@ MUTATIONS: dict[str, tuple[Callable[[Any], object], str]] = {
         lambda m: setattr(m, "specificationVersion", 5),
         "error R104 specificationVersion 5",
     ),
-    "identifier": (rename_value, "error R105 '1/r' is no identifier"),
+    "identifier": (rename_value, "error R105 '1/r' is not an identifier"),
     "no name": (
         lambda m: block_of(m).operations[1].attributes.pop("name"),
-        "warning R105 the operation relu has no name",
+        "warning R105 operation relu has no name",
     ),
     "constant": (
         lambda m: setattr(
             block_of(m).operations[0].outputs[0].type.tensorType.dimensions[0].constant, "size", 5
         ),
-        "error R110 a constant is declared as another type",
+        "error R110 the declared type of a constant is not",
     ),
-    "input renamed": (renamed, "error R105 the description has the input 'z'"),
+    "input renamed": (renamed, "error R105 the description declares input 'z'"),
     "output missing": (
         lambda m: m.description.output.pop(),
-        "error R105 the program has the output 'y'",
+        "error R105 the program has output 'y'",
     ),
     "shape": (
         lambda m: array_of(m.description.input[0]).shape.__setitem__(0, 9),
-        "error R110 the input 'x' is [9,4], in the program [2,4]",
+        "error R110 input 'x' is [9,4], in the program [2,4]",
     ),
     "axes": (
         lambda m: array_of(m.description.output[0]).shape.append(1),
-        "error R110 the output 'y' has 3 axes, in the program 2",
+        "error R110 output 'y' has 3 axes, in the program 2",
     ),
     "type": (
         lambda m: setattr(array_of(m.description.input[0]), "dataType", 131104),
-        "error R110 the input 'x' is INT32, in the program FLOAT",
+        "error R110 input 'x' is INT32, in the program FLOAT",
     ),
     "no type": (
         lambda m: setattr(block_of(m).operations[2].outputs[0].type.tensorType, "dataType", 99),
-        "error R110 the output 'y' is FLOAT, in the program of no known type",
+        "error R110 output 'y' is FLOAT, in the program of unknown type",
     ),
-    "range": (flexible, "error R110 the input 'x' is [?,7], in the program [2,4]"),
-    "image": (lambda m: image(m, 5), "error R110 the input 'x' has 3 axes, in the program 2"),
+    "range": (flexible, "error R110 input 'x' is [?,7], in the program [2,4]"),
+    "image": (lambda m: image(m, 5), "error R110 input 'x' has 3 axes, in the program 2"),
 }
 
 
@@ -143,8 +143,8 @@ def test_a_program_that_contradicts_itself(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("head", "said"),
     [
-        (struct.pack("<II", 2, 2), "warning R110 the storage says that it has 2 weights; it has 1"),
-        (struct.pack("<II", 1, 1), "error R104 storage of version 1"),
+        (struct.pack("<II", 2, 2), "warning R110 the weights file declares 2 weights, but has 1"),
+        (struct.pack("<II", 1, 1), "error R104 the weights file has version 1"),
     ],
 )
 def test_the_storage_of_weights(head: bytes, said: str, tmp_path: Path) -> None:

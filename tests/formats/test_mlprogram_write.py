@@ -121,7 +121,9 @@ def test_a_package_replaces_a_package_and_no_other_folder(tmp_path: Path) -> Non
     other = tmp_path / "n.mlpackage"
     other.mkdir()
     (other / "mine.txt").write_text("mine")
-    with pytest.raises(ConverterError, match="no package of a model"):
+    with pytest.raises(
+        ConverterError, match="the output would replace a folder that is not a model package"
+    ):
         converter.convert(source, other, force=True)
     assert [p.name for p in other.iterdir()] == ["mine.txt"]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["m.mlpackage", "m.onnx", "n.mlpackage"]
@@ -605,7 +607,9 @@ def test_branches_of_different_sizes_are_refused(tmp_path: Path) -> None:
     graph = h.make_graph([node], "g", inputs, [h.make_tensor_value_info("y", T.FLOAT, [None, 1])])
     model = h.make_model(graph, opset_imports=[h.make_opsetid("", 20)], ir_version=9)
     onnx.save(model, str(tmp_path / "m.onnx"))
-    with pytest.raises(UnsupportedError, match="branches whose results have different sizes"):
+    with pytest.raises(
+        UnsupportedError, match="branches with results of different sizes are not supported"
+    ):
         converter.convert(tmp_path / "m.onnx", tmp_path / "m.mlpackage")
 
 

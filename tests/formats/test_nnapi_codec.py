@@ -174,8 +174,8 @@ def set_(path: str, value: Any) -> Any:
 DAMAGE = [
     (set_("format", "x"), "R103", "format", "not an operand table"),
     (set_("version", 2), "R104", "version", "version 2 of the operand table"),
-    (set_("operands", {}), "R110", "operands", "expected a list, found {}"),
-    (set_("operands/3", 5), "R110", "operands[3]", "expected an object, found 5"),
+    (set_("operands", {}), "R110", "operands", "expected a list, got {}"),
+    (set_("operands/3", 5), "R110", "operands[3]", "expected an object, got 5"),
     (
         set_("operands/0/type", "TENSOR_FLOAT64"),
         "R110",
@@ -194,7 +194,7 @@ DAMAGE = [
         set_("operands/0/dimensions/2", -1),
         "R110",
         "operands[0].dimensions[2]",
-        "expected an integer of 0..4294967295, found -1",
+        "expected an integer of 0..4294967295, got -1",
     ),
     (
         set_("operands/0/dimensions/2", 1.5),
@@ -217,13 +217,13 @@ DAMAGE = [
     (set_("operands/0/scale", 1e39), "R110", "operands[0].scale", "expected a finite number"),
     (set_("operands/0/scale", "0"), "R110", "operands[0].scale", "expected a finite number"),
     (set_("operands/0/zeroPoint", 2**31), "R110", "operands[0].zeroPoint", "expected an integer"),
-    (set_("operands/0/name", None), "R110", "operands[0].name", "expected a text, found None"),
+    (set_("operands/0/name", None), "R110", "operands[0].name", "expected a string, got None"),
     (set_("operands/0/location", []), "R110", "operands[0].location", "expected an object"),
     (
         set_("operands/0/boundary/permutation", [0, 1, 1, 2]),
         "R110",
         "operands[0].boundary.permutation",
-        "not one of the operand's 4 axes",
+        "must be one of the operand's 4 axes",
     ),
     (
         set_("operands/9/location/offset", 2**32 - 1),
@@ -253,25 +253,30 @@ DAMAGE = [
         set_("operations/0/type", "CONV2D"),
         "R110",
         "operations[0].type",
-        "'CONV2D' is not an operation; did you mean CONV_2D?",
+        "'CONV2D' is not an operation; perhaps you meant CONV_2D",
     ),
     (
         set_("operations/0/inputs", [0, "1"]),
         "R110",
         "operations[0].inputs[1]",
-        "expected an integer of 0..4294967295, found '1'",
+        "expected an integer of 0..4294967295, got '1'",
     ),
-    (set_("inputIndexes", None), "R110", "inputIndexes", "expected a list, found None"),
+    (set_("inputIndexes", None), "R110", "inputIndexes", "expected a list, got None"),
     (set_("operandValues", "AAA*"), "R103", "operandValues", "is not base64"),
     (set_("operandValues", "AAB="), "R103", "operandValues", "is not canonical base64"),
-    (set_("pools", ["gone.bin"]), "R102", "pools[0]", "the pool 'gone.bin' is missing"),
+    (set_("pools", ["gone.bin"]), "R102", "pools[0]", "pool 'gone.bin' is missing"),
     (
         set_("pools", ["../net.nnapi.bin"]),
         "R107",
         "pools[0]",
-        "is not a file name beside the table",
+        "is not the name of a file next to the table",
     ),
-    (set_("pools", ["/etc/passwd"]), "R107", "pools[0]", "is not a file name beside the table"),
+    (
+        set_("pools", ["/etc/passwd"]),
+        "R107",
+        "pools[0]",
+        "is not the name of a file next to the table",
+    ),
     (set_("pools", ["a\0b"]), "R107", "pools[0]", "a\\x00b"),
     (
         set_("relaxComputationFloat32toFloat16", 1),
@@ -303,13 +308,13 @@ def test_damaged_tables_name_the_place(
 
 TEXTS = [
     (b"", "not JSON"),
-    (b"[]", "does not hold a JSON object"),
+    (b"[]", "the file must contain a JSON object"),
     (b"{", "not JSON"),
     (b"\xff\xfe{}", "not UTF-8"),
     (b'{"a": "\\ud800"}', "not UTF-8"),
     (b"[" * 200_000, "nested too deeply"),
     (b'{"version": NaN}', "NaN is not a number"),
-    (b'{"a": 1, "a": 2}', "the key 'a' is repeated"),
+    (b'{"a": 1, "a": 2}', "key 'a' is repeated"),
     (b'{"a": 1' + b"0" * 5000 + b"}", "Exceeds the limit"),
 ]
 

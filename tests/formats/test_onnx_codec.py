@@ -360,7 +360,7 @@ DAMAGE: dict[str, tuple[str, Callable[[onnx.ModelProto], Any]]] = {
             helper.make_node("MeanVarianceNormalization", ["x"], ["q"], axes=[0.0])
         ),
     ),
-    "an attribute twice": (
+    "has the same attribute twice": (
         "R105",
         lambda p: p.graph.node[0].attribute.extend(
             [helper.make_attribute("alpha", 1.0), helper.make_attribute("alpha", 2.0)]
@@ -455,7 +455,7 @@ def test_an_operator_that_the_opset_does_not_have_yet(tmp_path: Path) -> None:
     proto = dense()
     proto.opset_import[0].version = 13
     proto.graph.node.append(helper.make_node("CastLike", ["x", "y"], ["q"]))
-    with pytest.raises(UnsupportedError, match="unknown operator CastLike in opset 13"):
+    with pytest.raises(UnsupportedError, match="operator CastLike is not known in opset 13"):
         READ(saved(proto, tmp_path), None)
 
 

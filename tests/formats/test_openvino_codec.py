@@ -444,7 +444,7 @@ def test_faults_of_the_caller(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="layer 'c0': "):
             write(net, tmp_path / "bad.xml")
     shorter = LazyTensor(lambda: np.ones(2, np.float32), ir.DataType.FLOAT, [3])
-    with pytest.raises(AssertionError, match="12 bytes was announced, 8 were made"):
+    with pytest.raises(AssertionError, match="12 bytes was declared, but 8 were produced"):
         write(constants(("f32", (3,), shorter)), tmp_path / "bad.xml")
     assert not list(tmp_path.iterdir())
 
@@ -464,21 +464,35 @@ def test_faults_of_the_caller(tmp_path: Path) -> None:
 def test_control_characters_cannot_be_written(tmp_path: Path, change) -> None:
     net = loop_net(11)
     change(net)
-    with pytest.raises(UnsupportedError, match=r"W303.*XML cannot hold"):
+    with pytest.raises(UnsupportedError, match=r"W303.*XML cannot represent"):
         write(net, tmp_path / "bad.xml")
     assert not list(tmp_path.iterdir())
 
 
 DAMAGED = [
-    (LEGACY, 'version="5"', 'version="1"', "R104", 2, "version '1' of OpenVINO IR is not read"),
-    (OPSET, 'version="11"', 'version="12"', "R104", 2, "version '12' of OpenVINO IR is not read"),
+    (
+        LEGACY,
+        'version="5"',
+        'version="1"',
+        "R104",
+        2,
+        "version '1' of OpenVINO IR is not supported",
+    ),
+    (
+        OPSET,
+        'version="11"',
+        'version="12"',
+        "R104",
+        2,
+        "version '12' of OpenVINO IR is not supported",
+    ),
     (
         OPSET,
         'version="11"',
         'version="eleven"',
         "R104",
         2,
-        "version 'eleven' of OpenVINO IR is not read",
+        "version 'eleven' of OpenVINO IR is not supported",
     ),
     (OPSET, ' version="11"', "", "R103", 2, "<net> lacks its mandatory attribute 'version'"),
     (
@@ -518,7 +532,7 @@ DAMAGED = [
         "<port> lacks its mandatory attribute 'precision'",
     ),
     (OPSET, 'id="4"', 'id="x"', "R103", 19, "id of <port> is not an integer: 'x'"),
-    (OPSET, 'id="4"', 'id="-4"', "R110", 19, "id of <port> is -4, but must be at least 0"),
+    (OPSET, 'id="4"', 'id="-4"', "R110", 19, "id of <port> must be at least 0, got -4"),
     (
         OPSET,
         'id="4"',
@@ -541,7 +555,7 @@ DAMAGED = [
         "<dim>-2</dim>",
         "R110",
         7,
-        "a dimension of port 0 is -2, but must be at least -1",
+        "a dimension of port 0 must be at least -1, got -2",
     ),
     (OPSET, "<dim>-1</dim>", "<dim/>", "R103", 7, "a dimension of port 0 is not an integer: ''"),
     (
@@ -550,7 +564,7 @@ DAMAGED = [
         "<dim>0</dim>",
         "R110",
         7,
-        "a dimension of port 0 is 0, but must be at least 1",
+        "a dimension of port 0 must be at least 1, got 0",
     ),
     (
         LEGACY,
@@ -558,7 +572,7 @@ DAMAGED = [
         "<dim>-1</dim>",
         "R110",
         7,
-        "a dimension of port 0 is -1, but must be at least 1",
+        "a dimension of port 0 must be at least 1, got -1",
     ),
     (
         LEGACY,
@@ -566,7 +580,7 @@ DAMAGED = [
         'offset="33"',
         "R102",
         20,
-        "bytes 33..45 are outside m.bin, which has 44",
+        "bytes 33..45 are outside m.bin, which has 44 bytes",
     ),
     (
         LEGACY,
@@ -574,7 +588,7 @@ DAMAGED = [
         'offset="-3"',
         "R110",
         20,
-        "offset of <biases> is -3, but must be at least 0",
+        "offset of <biases> must be at least 0, got -3",
     ),
     (LEGACY, 'size="12"', "", "R103", 20, "<biases> lacks its mandatory attribute 'size'"),
     (
@@ -583,7 +597,7 @@ DAMAGED = [
         'offset="41"',
         "R102",
         29,
-        "bytes 41..45 are outside m.bin, which has 44",
+        "bytes 41..45 are outside m.bin, which has 44 bytes",
     ),
     (LEGACY, 'value="1.5"', 'value="1_5"', "R103", 28, "the mean is not a number: '1_5'"),
     (LEGACY, "1e-3", "1e-", "R103", 32, "<min> of the statistics is not a number: '1e-'"),
@@ -593,7 +607,7 @@ DAMAGED = [
         'offset="43"',
         "R102",
         11,
-        "bytes 43..45 are outside m.bin, which has 44",
+        "bytes 43..45 are outside m.bin, which has 44 bytes",
     ),
     (
         OPSET,
@@ -601,7 +615,7 @@ DAMAGED = [
         'size="3"',
         "R103",
         11,
-        "the constant has 3 bytes, but u4 of shape [3, 1] takes 2",
+        "the constant has 3 bytes, but u4 of shape [3, 1] needs 2",
     ),
     (
         OPSET,
@@ -609,7 +623,7 @@ DAMAGED = [
         'shape="3000000000, 3000000000"',
         "R103",
         11,
-        "the constant has 2 bytes, but u4 of shape [3000000000, 3000000000] takes 450",
+        "the constant has 2 bytes, but u4 of shape [3000000000, 3000000000] needs 450",
     ),
     (
         OPSET,
@@ -617,7 +631,7 @@ DAMAGED = [
         f'shape="{"1," * 300}1"',
         "R110",
         11,
-        "a constant with 301 dimensions is beyond the 64 that are read",
+        "a constant has 301 dimensions, limit 64",
     ),
     (
         OPSET,
@@ -635,9 +649,9 @@ DAMAGED = [
         11,
         "<data> lacks its mandatory attribute 'element_type'",
     ),
-    (OPSET, '"u4"', '"U4"', "R110", 11, "element_type 'U4' is not an element type"),
-    (OPSET, 'id="2" name', 'id="7" name', "R105", 10, "layer id 7 is already that of 'x'"),
-    (LEGACY, 'name="fc"', 'name="x"', "R105", 10, "the name is already that of layer 0"),
+    (OPSET, '"u4"', '"U4"', "R110", 11, "element_type 'U4' is not known"),
+    (OPSET, 'id="2" name', 'id="7" name', "R105", 10, "layer id 7 is already used by 'x'"),
+    (LEGACY, 'name="fc"', 'name="x"', "R105", 10, "the name is already used by layer 0"),
     (OPSET, 'id="4"', 'id="1"', "R105", 17, "2 input ports have the id 1"),
     (
         OPSET,
@@ -661,7 +675,7 @@ DAMAGED = [
         'from-layer="2" from-port="1"',
         "R105",
         34,
-        "the edge leaves from output port 1 of 'w', which does not exist",
+        "the edge begins at output port 1 of 'w', which does not exist",
     ),
     (
         OPSET,
@@ -669,7 +683,7 @@ DAMAGED = [
         'to-port="2"',
         "R105",
         34,
-        "the edge leads to input port 2 of 'y', which does not exist",
+        "the edge ends at input port 2 of 'y', which does not exist",
     ),
     (
         OPSET,
@@ -677,7 +691,7 @@ DAMAGED = [
         'to-port="4"',
         "R105",
         34,
-        "the edge leads to input port 4 of 'y', as another does",
+        "the edge ends at input port 4 of 'y', where another edge ends as well",
     ),
     (
         OPSET,
@@ -685,7 +699,7 @@ DAMAGED = [
         'from-layer="5" from-port="2"',
         "R105",
         17,
-        "the layer is on or behind a cycle",
+        "the layer is part of a cycle, or its inputs are",
     ),
     (
         OPSET,
@@ -693,7 +707,7 @@ DAMAGED = [
         "",
         "R105",
         17,
-        "nothing is connected to input port 1",
+        "input port 1 is not connected",
     ),
     (
         OPSET,
@@ -701,7 +715,7 @@ DAMAGED = [
         '?>\n<!DOCTYPE net [<!ENTITY a "b">]>\n',
         "R103",
         2,
-        "a document type declaration has no place in an IR",
+        "a document type declaration is not allowed in an IR",
     ),
     (OPSET, 'name="w"', 'name="&w;"', "R103", 10, "the XML is damaged: Entity 'w' not defined"),
     (
@@ -744,13 +758,13 @@ def test_damaged(
             7,
             'external_port_id="0"',
             'external_port_id="5"',
-            "a port map refers to port 5, which the layer does not have",
+            "a port map refers to port 5, which does not exist",
         ),
         (
             7,
             'internal_layer_id="0"',
             'internal_layer_id="8"',
-            "<body> has no layer 8, which its connections refer to",
+            "<body> has no layer 8, but its connections refer to it",
         ),
         (
             7,
@@ -775,13 +789,13 @@ def test_damaged(
             11,
             'external_port_id="-1"',
             'external_port_id="-2"',
-            "external_port_id of <input> is -2, but must be at least -1",
+            "external_port_id of <input> must be at least -1, got -2",
         ),
         (
             11,
             'to-layer="4"',
             'to-layer="5"',
-            "<body> has no layer 5, which its connections refer to",
+            "<body> has no layer 5, but its connections refer to it",
         ),
     ],
 )
@@ -798,7 +812,7 @@ def test_weights_file(tmp_path: Path) -> None:
     """Missing is an error only when a blob needs it; another name can be given."""
     path = put(tmp_path, OPSET, bin=None)
     with pytest.raises(
-        ReadError, match=r"R102. the weights file m.bin is missing at .*m.xml:11 .*--weights"
+        ReadError, match=r"R102. weights file m.bin was not found at .*m.xml:11 .*--weights"
     ):
         read_ir(path)
     other = tmp_path / "other.weights"
@@ -883,26 +897,26 @@ def findings(text: str) -> list[tuple[int, str]]:
 @pytest.mark.parametrize(
     ("old", "new", "line", "message"),
     [
-        ("<dim>1</dim>", "<dim>0</dim>", 7, "<dim> is '0', but must be a positive integer"),
-        ("<dim>1</dim>", "<dims>1</dims>", 7, "<dims> has no place in <port>"),
+        ("<dim>1</dim>", "<dim>0</dim>", 7, "<dim> must be a positive integer, got '0'"),
+        ("<dim>1</dim>", "<dims>1</dims>", 7, "<dims> is not allowed in <port>"),
         (' id="3" name', " name", 10, "<layer> lacks its mandatory attribute 'id'"),
         (' size="24"', "", 19, "<weights> lacks its mandatory attribute 'size'"),
         (
             'size="24"',
             'size="-1"',
             19,
-            "size of <weights> is '-1', but must be an integer from 0 up",
+            "size of <weights> must be a non-negative integer, got '-1'",
         ),
-        ("<blobs>", "<blobs>seven", 18, "<blobs> holds the text 'seven'"),
-        ("<data out", "<input/><data out", 12, "a second <input> in <layer>"),
+        ("<blobs>", "<blobs>seven", 18, "<blobs> must not contain text, got 'seven'"),
+        ("<data out", "<input/><data out", 12, "<input> is not allowed twice in <layer>"),
         ("layers>", "lagen>", 2, "<net> lacks its mandatory element <layers>"),
-        ("<edge ", "<kante ", 25, "<kante> has no place in <edges>"),
-        ('version="5"', 'version="V"', 2, "version of <net> is 'V', but must be an integer"),
+        ("<edge ", "<kante ", 25, "<kante> is not allowed in <edges>"),
+        ('version="5"', 'version="V"', 2, "version of <net> must be an integer, got 'V'"),
         (
             '<mean value="1.5"/>',
             '<mean value="x"/>',
             28,
-            "value of <mean> is 'x', but must be a number",
+            "value of <mean> must be a number, got 'x'",
         ),
     ],
 )

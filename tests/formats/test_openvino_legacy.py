@@ -614,7 +614,9 @@ def test_a_large_state_begins_with_zeros_that_take_no_memory(tmp_path: Path) -> 
 def test_windows_of_another_number_of_axes(kind: str) -> None:
     case = cases.read(cases.FOLDER / "legacy" / f"{kind}.toml")
     case.outputs[0].shape = (*case.outputs[0].shape[:-1],)
-    with pytest.raises(UnsupportedError, match=r"R105.*2 axes go into windows, 1 come out"):
+    with pytest.raises(
+        UnsupportedError, match=r"R105.*2 spatial axes enter the layer, but 1 leave it"
+    ):
         legacy.lift(legacy.build(case))
 
 

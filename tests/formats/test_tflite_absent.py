@@ -105,12 +105,12 @@ def test_an_operator_that_is_not_written_is_listed(tmp_path: Path) -> None:
     assert not {"Relu", "Gelu", "RoiAlign", "LSTM", "netconv::L2Pool"} & set(absent)
     model, b = new_model()
     b.output(b.ops("Unique", image(b, 6), outputs=4)[0])
-    with pytest.raises(UnsupportedError, match="Unique has no counterpart"):
+    with pytest.raises(UnsupportedError, match="Unique is not supported"):
         converter.save(Model(model, "test"), tmp_path / "a.tflite")
 
 
 def test_limits_of_kernels_are_listed() -> None:
     limits = FORMAT.written().limits
     assert limits["DEPTH_TO_SPACE"] == (
-        "float int32 int64 int8 uint8, with a scale int8 uint8; up to 4 axes"
+        "float int32 int64 int8 uint8, quantized int8 uint8; up to 4 axes"
     )

@@ -101,9 +101,9 @@ def test_weights_are_aligned_and_views(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "code", "message"),
     [
-        (b"", "R103", "no TFL3"),
+        (b"", "R103", "this is not a TensorFlow Lite model: byte 4 does not begin TFL3"),
         (b"\x18\0\0\0TFL3" + bytes(40), "R10", ""),
-        (b"x" * 99, "R103", "no TFL3"),
+        (b"x" * 99, "R103", "this is not a TensorFlow Lite model: byte 4 does not begin TFL3"),
     ],
 )
 def test_what_is_no_model(content: bytes, code: str, message: str, tmp_path: Path) -> None:

@@ -317,7 +317,7 @@ def test_where_the_bin_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["/etc/passwd", "../m.bin"])
 def test_model_bin_stays_in_the_folder(tmp_path: Path, name: str) -> None:
     assert messages(tmp_path, TEXT.replace("./m.bin", name)) == [
-        f"error[R107] the side file '{name}' lies outside the model's folder at m.txt:4"
+        f"error[R107] side file '{name}' lies outside the model's folder at m.txt:4"
     ]
 
 
@@ -335,33 +335,27 @@ Y = '  layer "y" (FullyConnected)'
 DAMAGED = {
     "weights_size=24": (
         "weights_size=20",
-        [
-            "R103] the constant weights: float32 [2, 3] takes 24 bytes, the size is 20 at "
-            f"m.txt:29{Y}"
-        ],
+        [f"R103] constant weights: float32 [2, 3] needs 24 bytes, but size is 20 at m.txt:29{Y}"],
     ),
     "biases_offset=24": (
         "biases_offset=20",
-        [f'R103] the constant biases (20..28) overlaps weights of "y" (0..24) at m.txt:32{Y}'],
+        [f'R103] constant biases (20..28) overlaps weights of "y" (0..24) at m.txt:32{Y}'],
     ),
     "biases_offset=24\n": (
         "biases_offset=30\n",
-        [f"R102] bytes 30..38 are outside m.bin, which has 32 at m.txt:32{Y}"],
+        [f"R102] bytes 30..38 are outside m.bin, which has 32 bytes at m.txt:32{Y}"],
     ),
     "weights_offset=0": (
         "weights_offset=-1",
-        [
-            "R103] the constant weights: offset -1 and size 24 are not two counts of bytes "
-            f"at m.txt:28{Y}"
-        ],
+        [f"R103] constant weights: offset -1 and size 24 must be byte counts at m.txt:28{Y}"],
     ),
     "weights_shape=[2,3]": (
         "weights_shape=[2,a]",
-        [f"R103] the constant weights: [2, 'a'] is not a list of integers at m.txt:28{Y}"],
+        [f"R103] constant weights: [2, 'a'] is not a list of integers at m.txt:28{Y}"],
     ),
     "layer_top_shape=[[1,2]]": (
         "layer_top_shape=[[1,2]",
-        ["R103] the brackets in the value of layer_top_shape do not match at m.txt:25"],
+        ["R103] the brackets in the value of layer_top_shape are not balanced at m.txt:25"],
     ),
     "layer_top_type=[float32]\nweights": (
         "layer_top_type=[fp32]\nweights",
@@ -369,40 +363,47 @@ DAMAGED = {
     ),
     "layer_top=[y_0]": (
         "layer_top=[y_0,z_0]",
-        [f"R103] layer_top names 2 tensors, layer_top_shape has 1 at m.txt:25{Y}"],
+        [f"R103] layer_top names 2 tensors, but layer_top_shape has 1 elements at m.txt:25{Y}"],
     ),
-    "layer_type=Input\n": ("", ['R103] a layer block without layer_type at m.txt:8  layer "x"']),
+    "layer_type=Input\n": ("", ['R103] a layer block lacks layer_type at m.txt:8  layer "x"']),
     "model_name=m\nlayer_number=2\n": (
         "",
         [
-            f"R103] a layer block without {', '.join(NEEDED)} at m.txt:1",
-            "R103] there is no header block with model_name at m.txt:1 (help: is this a "
-            "Zhouyi Compass IR file?)",
+            f"R103] a layer block lacks {', '.join(NEEDED)} at m.txt:1",
+            (
+                "R103] there is no header block with model_name at m.txt:1 (help: check "
+                "that this is a Zhouyi Compass IR file)"
+            ),
         ],
     ),
     "num_output=2": (
         "num_output=2\nnum_output=3",
-        ["R103] num_output stands twice in this block, first in line 35 at m.txt:36"],
+        ["R103] num_output occurs twice in this block, first in line 35 at m.txt:36"],
     ),
     "num_output": (
         "# a\nnum output",
         [
-            "R103] '# a' is not a key=value line at m.txt:35 (help: comments are not allowed)",
-            "R103] 'num output' is not a key at m.txt:36 (help: is num_output meant?)",
+            (
+                "R103] '# a' is not a key=value line at m.txt:35 (help: remove comments; "
+                "the format does not allow them)"
+            ),
+            "R103] 'num output' is not a valid key at m.txt:36 (help: perhaps num_output is meant)",
         ],
     ),
     "layer_id=1": (
         "]layer_id=one",
         [
-            "R103] ']layer_id' is not a key at m.txt:18 (help: is layer_id meant?)",
-            f"R103] layer_id is not an integer at m.txt:18{Y}",
+            "R103] ']layer_id' is not a valid key at m.txt:18 (help: perhaps layer_id is meant)",
+            f"R103] layer_id must be an integer at m.txt:18{Y}",
         ],
     ),
     "layer_top=[x_0]": (
         "layer_top=[x_\n0]",
         [
-            "R103] the value of layer_top is broken across lines at m.txt:15 (help: put it "
-            "on line 14, where it begins)"
+            (
+                "R103] the value of layer_top continues on another line at m.txt:15 "
+                "(help: put it on line 14, where it begins)"
+            )
         ],
     ),
     "num_output=": (
@@ -411,7 +412,7 @@ DAMAGED = {
     ),
     "precision=float32": (
         "precision=\0",
-        ["R103] the character U+0000 does not belong into a line at m.txt:3"],
+        ["R103] character U+0000 is not allowed in a line at m.txt:3"],
     ),
 }
 
@@ -428,7 +429,10 @@ def test_damaged(tmp_path: Path, old: str, new: str, expected: list[str]) -> Non
 
 def test_all_findings_are_reported_but_not_without_end(tmp_path: Path) -> None:
     found = messages(tmp_path, TEXT + "nonsense\n" * 1000)
-    assert len(found) == 101 and found[-1] == "error[R103] 900 more findings of this kind at m.txt"
+    assert (
+        len(found) == 101
+        and found[-1] == "error[R103] 900 more findings of this kind were omitted at m.txt"
+    )
 
 
 def test_not_utf8(tmp_path: Path) -> None:
@@ -581,7 +585,7 @@ def test_what_no_line_can_carry_is_refused(tmp_path: Path) -> None:
     with (
         pytest.raises(
             UnsupportedError,
-            match=r"W330\] num_output: NaN has no text in this format at .*m.txt:35",
+            match=r"W330\] num_output: NaN cannot be represented in this format at .*m.txt:35",
         ),
         Output(tmp_path / "o.txt") as out,
     ):

@@ -327,7 +327,7 @@ def read_body(folder: Path, change: tuple[str, str]) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("body=body_0", "body=nobody"), "names no sub-graph"),
+        (("body=body_0", "body=nobody"), "is not a sub-graph"),
         (("body=body_0\n", ""), "'body' is absent"),
         (
             ("scan_outputs_num=0", "scan_outputs_num=1"),
@@ -335,7 +335,7 @@ def read_body(folder: Path, change: tuple[str, str]) -> None:
         ),
         (
             ("dependency_inputs_num=1", "dependency_inputs_num=3"),
-            "dependency_inputs_num=3, but 2 inputs stand behind the condition",
+            "dependency_inputs_num=3, but 2 inputs follow the condition",
         ),
     ],
 )

@@ -71,7 +71,7 @@ def test_faults_of_every_section_are_found(name: str) -> None:
         faulty = deepcopy(document)
         c = faulty.layers[-1].constants[group]
         faulty.layers[-1].constants[group] = Constant(c.dtype, c.shape, c.data, 0, c.size + 1)
-        assert any("the size is" in e for e in errors(faulty)), f"{group}_size"
+        assert any("but size is" in e for e in errors(faulty)), f"{group}_size"
     if layer.type not in DECLARED and not before:
         faulty = deepcopy(document)
         top = faulty.layers[-1].outputs[0]

@@ -293,7 +293,13 @@ def test_linear_suppression_is_refused(tmp_path: Path) -> None:
         "s": floats(1, 4),
     }
     shapes = [((1, 4, 4), "float32"), ((1, 1), "float32"), ((1, 4), "float32"), ((1, 4), "float32")]
-    with pytest.raises(UnsupportedError, match="does not say how the scores fall"):
+    with pytest.raises(
+        UnsupportedError,
+        match=(
+            "method=LINEAR is not supported: its decay is undocumented, and the vendor's "
+            "executor computes HARD instead"
+        ),
+    ):
         converter.load(
             document(tmp_path, "NMS", feeds, shapes, {"method": "LINEAR", "iou_threshold": 0.5}, {})
         )

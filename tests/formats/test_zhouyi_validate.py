@@ -85,14 +85,17 @@ CASES = {
     "layer_type=Pooling": (
         "layer_type=Poling",
         [
-            'error[R130] the layer type Poling is not known at line 18  layer "y" (Poling) '
-            "(help: is Pooling meant?)"
+            'error[R130] layer type Poling is not known at line 18  layer "y" (Poling) '
+            "(help: perhaps Pooling is meant)"
         ],
     ),
     "kernel_x=2": (
         "kernal_x=2",
         [
-            f"warning[R111] Pooling has no key kernal_x at line 25{Y} (help: is kernel_x meant?)",
+            (
+                f"warning[R111] Pooling has no key kernal_x at line 25{Y} (help: perhaps "
+                "kernel_x is meant)"
+            ),
             f"error[R131] Pooling needs the key kernel_x at line 16{Y}",
         ],
     ),
@@ -102,22 +105,19 @@ CASES = {
     ),
     "stride_x=2": (
         "stride_x=2.0",
-        [f"error[R110] stride_x should be an integer, not '2.0' at line 27{Y}"],
+        [f"error[R110] stride_x must be an integer, got '2.0' at line 27{Y}"],
     ),
     "ceil_mode=false": (
         "ceil_mode=maybe",
-        [f"error[R110] ceil_mode should be true or false, not 'maybe' at line 36{Y}"],
+        [f"error[R110] ceil_mode must be true or false, got 'maybe' at line 36{Y}"],
     ),
     "method=AVG": (
         "method=AVERAGE",
-        [f"error[R110] method is AVERAGE, which is none of AVG, MAX, L1, L2 at line 35{Y}"],
+        [f"error[R110] method must be one of AVG, MAX, L1, L2, got AVERAGE at line 35{Y}"],
     ),
     "biases_size=12": (
         "biases_size=13",
-        [
-            "error[R103] the constant biases: float32 [3] takes 12 bytes, the size is 13 at "
-            f"line 50{Z}"
-        ],
+        [f"error[R103] constant biases: float32 [3] needs 12 bytes, but size is 13 at line 50{Z}"],
     ),
     "biases_shape=[3]\n": (
         "",
@@ -128,35 +128,42 @@ CASES = {
     "biases_type=float32\n": (
         "biases_type=float32\nbias_type=int8\nbias_offset=20\nbias_size=3\nbias_shape=[3]\n",
         [
-            f"warning[R111] BiasAdd has no key bias_offset at line 50{Z} (help: is "
-            "biases_offset meant?)"
+            f"warning[R111] BiasAdd has no key bias_offset at line 50{Z} (help: perhaps "
+            "biases_offset is meant)"
         ],
     ),
     "layer_number=3": (
         "layer_number=4",
-        ["warning[R105] layer_number is 4, there are 3 layers at line 2"],
+        ["warning[R105] layer_number is 4, but there are 3 layers at line 2"],
     ),
     "output_tensors=[z_0]": (
         "output_tensors=[zz_0]",
         [
             "error[R105] output_tensors names zz_0, which no layer writes at line 4 (help: "
-            "is z_0 meant?)"
+            "perhaps z_0 is meant)"
         ],
     ),
     "layer_bottom=[y_0]": (
         "layer_bottom=[yy_0]",
-        [f"error[R105] yy_0 is read, but no layer writes it at line 42{Z} (help: is y_0 meant?)"],
+        [
+            (
+                f"error[R105] yy_0 is read, but no layer writes it at line 42{Z} (help: "
+                "perhaps y_0 is meant)"
+            )
+        ],
     ),
     "layer_bottom_shape=[[1,2,2,3]]": (
         "layer_bottom_shape=[[1,2,2,4]]",
         [
-            "error[R105] y_0 is read with shape [1, 2, 2, 4] and written with [1, 2, 2, 3] "
-            f'by "y" at line 43{Z}'
+            (
+                "error[R105] y_0 is read with shape [1, 2, 2, 4] but written with [1, 2, "
+                f'2, 3] by "y" at line 43{Z}'
+            )
         ],
     ),
     "layer_bottom_type=[float32]\nlayer_top=[y_0]": (
         "layer_bottom_type=[int8]\nlayer_top=[y_0]",
-        [f'error[R105] x_0 is read with type int8 and written with float32 by "x" at line 21{Y}'],
+        [f'error[R105] x_0 is read with type int8 but written with float32 by "x" at line 21{Y}'],
     ),
     "layer_top=[z_0]": (
         "layer_top=[y_0]",
@@ -165,13 +172,15 @@ CASES = {
     "layer_name=z": (
         "layer_name=y",
         [
-            'warning[R105] layer_name y stands twice, first in line 17 at line 40  layer "y" '
-            "(BiasAdd)"
+            (
+                "warning[R105] layer_name y occurs twice, first in line 17 at line 40  "
+                'layer "y" (BiasAdd)'
+            )
         ],
     ),
     "layer_id=2": (
         "layer_id=0",
-        [f"warning[R105] layer_id 0 stands twice, first in line 6 at line 39{Z}"],
+        [f"warning[R105] layer_id 0 occurs twice, first in line 6 at line 39{Z}"],
     ),
     "layer_bottom=[x_0]": ("layer_bottom=[x_0,x_0]", []),
     "layer_top_shape=[[1,4,4,3]]": (
@@ -181,11 +190,15 @@ CASES = {
 }
 # these have consequences elsewhere in the document, which are findings as well
 MORE = {
-    "layer_top=[z_0]": [f'error[R105] the tensor y_0 is written twice, first by "y" at line 45{Z}'],
-    "layer_bottom=[x_0]": [f"warning[R105] Pooling has 1 inputs, layer_bottom has 2 at line 19{Y}"],
+    "layer_top=[z_0]": [f'error[R105] tensor y_0 is written twice, first by "y" at line 45{Z}'],
+    "layer_bottom=[x_0]": [
+        f"warning[R105] Pooling has 1 inputs, but layer_bottom has 2 at line 19{Y}"
+    ],
     "layer_top_shape=[[1,4,4,3]]": [
-        "error[R105] x_0 is read with shape [1, 4, 4, 3] and written with [-1, 4, 4, 3] by "
-        f'"x" at line 20{Y}'
+        (
+            "error[R105] x_0 is read with shape [1, 4, 4, 3] but written with [-1, 4, 4, "
+            f'3] by "x" at line 20{Y}'
+        )
     ],
 }
 
@@ -205,9 +218,7 @@ def test_circle() -> None:
     text = TEXT.replace("layer_bottom=[x_0]", "layer_bottom=[z_0]").replace(
         "[[1,4,4,3]]", "[[1,2,2,3]]"
     )
-    assert findings(text) == [
-        f'error[R105] layers wait for each other in a circle: "y", "z" at line 19{Y}'
-    ]
+    assert findings(text) == [f'error[R105] layers form a cycle: "y", "z" at line 19{Y}']
 
 
 def test_any_order_is_sound() -> None:
@@ -224,14 +235,14 @@ def test_bodies_see_the_tensors_of_the_main_graph() -> None:
     )
     assert findings(text) == []
     assert findings(text.replace("offset=12", "offset=8")) == [
-        f'error[R103] the constant biases (8..20) overlaps biases of "z" (0..12) at line 68{Z}'
+        f'error[R103] constant biases (8..20) overlaps biases of "z" (0..12) at line 68{Z}'
     ]
 
 
 def test_too_few_inputs() -> None:
     text = TEXT.replace("Pooling", "MatMul").replace("kernel_x=2", "trans_a=false\ntrans_b=false")
     assert (
-        'error[R131] MatMul needs 2 inputs, layer_bottom has 1 at line 19  layer "y" (MatMul)'
+        'error[R131] MatMul needs 2 inputs, but layer_bottom has 1 at line 19  layer "y" (MatMul)'
         in findings(text)
     )
 

@@ -44,7 +44,7 @@ def test_a_function_is_called_when_the_numbers_are_needed() -> None:
 
 def test_another_number_of_bytes_than_announced_is_not_stored() -> None:
     tensor = LazyTensor(lambda: np.zeros(3, np.float32), ir.DataType.FLOAT, [2])
-    with pytest.raises(AssertionError, match="8 bytes was announced, 12 were made"):
+    with pytest.raises(AssertionError, match="8 bytes was declared, but 12 were produced"):
         tensor.bytes()
 
 

@@ -112,10 +112,10 @@ def test_states_as_inputs_and_outputs(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("size", "grown", "pairs", "said"),
     [
-        (4, False, {"past": "present.k"}, "it has: x, past.k"),
-        (4, False, {"past.k": "present"}, "it has: y, present.k"),
+        (4, False, {"past": "present.k"}, "the model has: x, past.k"),
+        (4, False, {"past.k": "present"}, "the model has: y, present.k"),
         (4, False, {"past.k": "y", "x": "y"}, "two states"),
-        (4, True, {"past.k": "present.k"}, "'present.k' cannot be the next value of 'past.k'"),
+        (4, True, {"past.k": "present.k"}, "cannot use 'present.k' as the next value of 'past.k'"),
     ],
 )
 def test_pairs_that_are_no_states(

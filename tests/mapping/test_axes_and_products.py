@@ -112,7 +112,7 @@ def test_an_axis_beyond_the_rank_is_refused(axis: int) -> None:
         (Axis(signed=True), {"axis": axis}),
         (Permutation(), {"perm": [0, 1, axis]}),
     ):
-        with pytest.raises(MappingError, match=f"axis {axis} does not exist in rank 3") as refused:
+        with pytest.raises(MappingError, match=f"axis {axis} is outside the rank 3") as refused:
             reading(field, **attrs)
         assert refused.value.code == "R110"
 
@@ -145,7 +145,7 @@ def test_an_axis_is_one() -> None:
 def test_a_fixed_axis_counts_from_the_end() -> None:
     assert reading(FixedAxis(-3)).node.attrs["axis"] == 0
     assert reading(FixedAxis(-1, signed=True)).node.attrs["axis"] == -1
-    with pytest.raises(MappingError, match="the input has no axis -3, its rank is 2"):
+    with pytest.raises(MappingError, match="the input has rank 2, so it has no axis -3"):
         reading(FixedAxis(-3), shape=(2, 3))
 
 
@@ -188,5 +188,5 @@ def test_indices_that_cannot_be_negative_are_one_hot_in_zhouyi() -> None:
     node, b = adapter.node(rule, "ArgMax(2,3) =(3) =[0,1]", {"axis": -1})
     assert adapter.write(rule, rule, node, b, 0).layers[-1].kind == "OneHot"
     node, b = adapter.node(rule, "i64:2,3 =(3) =[0,1]", {"axis": -1})
-    with pytest.raises(MappingError, match="indices below zero, which count from the end"):
+    with pytest.raises(MappingError, match="negative indices are not supported"):
         adapter.write(rule, rule, node, b, 0)

@@ -118,31 +118,31 @@ def test_a_scheme_of_unknown_sizes_is_written_by_formats_that_name_it() -> None:
     same: Any = {"strides": [2], "auto_pad": "SAME_LOWER"}
     assert lower(AnyWindow(schemes=("SAME_LOWER",)), *operator, **same).scheme == "SAME_LOWER"
     for field in (AnyWindow(), AnyWindow(schemes=("SAME_UPPER",))):
-        with pytest.raises(MappingError, match="known sizes") as info:
+        with pytest.raises(MappingError, match="static sizes") as info:
             lower(field, *operator, **same)
         assert info.value.code == "X203" and "--inputs" in str(info.value.help)
 
 
 @pytest.mark.parametrize("kernel", [[0], [1 << 31]])
 def test_a_window_that_cannot_be_is_refused(kernel: list[int]) -> None:
-    with pytest.raises(MappingError, match="impossible") as info:
+    with pytest.raises(MappingError, match="invalid value") as info:
         lift(AnyWindow(Geometry(kernel, [1], [1])), [1, 2, 8])
     assert info.value.code == "R110"
 
 
 def test_a_window_over_other_axes_than_the_data_is_refused() -> None:
-    with pytest.raises(MappingError, match="2 axes over data of 3"):
+    with pytest.raises(MappingError, match="2 axes does not fit data of 3"):
         lift(AnyWindow(Geometry([3, 3])), [1, 2, 8])
 
 
 def test_limits_of_a_format_are_refused_with_what_it_has() -> None:
     operator: Any = ("Conv", [1, 2, 8, 8], weights(4, 2, 3, 3))
     cases: list[tuple[dict[str, Any], dict[str, Any], str]] = [
-        ({"axes": (1,)}, {}, "LAYER takes 1 spatial axes, got 2"),
-        ({"axes": (3, 4)}, {}, "LAYER takes 3 to 4 spatial axes, got 2"),
-        ({"dilated": False}, {"dilations": [2, 1]}, r"no dilations, got \[2, 1\]"),
-        ({"padding": "none"}, {"pads": [0, 1, 0, 0]}, "takes no padding"),
-        ({"padding": "symmetric"}, {"pads": [0, 1, 0, 0]}, "same padding at both ends"),
+        ({"axes": (1,)}, {}, "LAYER supports 1 spatial axes, got 2"),
+        ({"axes": (3, 4)}, {}, "LAYER supports 3 to 4 spatial axes, got 2"),
+        ({"dilated": False}, {"dilations": [2, 1]}, r"does not support dilations, got \[2, 1\]"),
+        ({"padding": "none"}, {"pads": [0, 1, 0, 0]}, "does not support padding, got"),
+        ({"padding": "symmetric"}, {"pads": [0, 1, 0, 0]}, "needs equal padding at both ends, got"),
     ]
     for limits, attrs, message in cases:
         with pytest.raises(MappingError, match=message):
@@ -171,7 +171,7 @@ def test_padding_that_counts_is_part_of_the_data_where_that_of_layers_never_coun
 
 def test_a_scheme_whose_padding_counts_is_not_named_where_that_of_layers_never_counts() -> None:
     attrs = {**POOL, "auto_pad": "SAME_UPPER", "count_include_pad": 1}
-    with pytest.raises(MappingError, match="known sizes"):
+    with pytest.raises(MappingError, match="static sizes"):
         lower(Pool(counts=False, schemes=("SAME_UPPER",)), "AveragePool", [1, 2, "h", 8], **attrs)
 
 
@@ -204,7 +204,7 @@ def test_output_padding_is_less_padding_where_layers_have_none() -> None:
     found = lower(AnyTransposedWindow(extends=True), *operator, **attrs)
     assert (found.pads, found.extra) == ([1, 1], [1])
     attrs["pads"] = [1, 0]
-    with pytest.raises(MappingError, match="ends with its last window"):
+    with pytest.raises(MappingError, match="output_padding must be 0 for"):
         lower(AnyTransposedWindow(), *operator, **attrs)
     assert lower(AnyTransposedWindow(beyond=True), *operator, **attrs).pads == [1, -1]
 
@@ -218,7 +218,7 @@ def test_an_output_shape_is_pads(scheme: str, pads: list[int]) -> None:
     weights_ = weights(2, 3, 3)
     found = lower(AnyTransposedWindow(), "ConvTranspose", [1, 2, 4], weights_, **attrs)
     assert found.pads == pads
-    with pytest.raises(MappingError, match="known sizes of the input"):
+    with pytest.raises(MappingError, match="needs static sizes of the input"):
         lower(AnyTransposedWindow(), "ConvTranspose", [1, 2, "n"], weights_, **attrs)
 
 
@@ -247,7 +247,7 @@ def test_the_first_rule_that_reads_the_same_elements_is_written() -> None:
     assert rule is HALF
     _, rule = resized((HALF, FLOOR), [4, 4], [6, 6], **nearest, nearest_mode="floor")
     assert rule is FLOOR
-    with pytest.raises(MappingError, match="no rule of the layer"):
+    with pytest.raises(MappingError, match="is not supported by this layer"):
         resized((HALF,), [4, 4], [6, 6], **nearest, nearest_mode="floor")
 
 
@@ -300,7 +300,7 @@ def test_other_axes_than_height_and_width_are_refused() -> None:
 
 
 def test_sizes_that_are_not_known_are_refused_with_a_way_out() -> None:
-    with pytest.raises(MappingError, match="must be known") as info:
+    with pytest.raises(MappingError, match="must be static") as info:
         lower(
             AnyResize(rules=LINEAR),
             *("Resize", [1, "c", 4, 4], None, None, np.array([1, 4, 4, 4])),
@@ -328,14 +328,16 @@ def test_negative_amounts_are_written_in_the_modes_that_have_them() -> None:
     removed = np.array([-1, 0, 0, 0, 0, 0])
     assert padded(AnyPads(negative=("constant",)), removed)[0] == [-1, 0, 0]
     for field, mode in ((AnyPads(), "constant"), (AnyPads(negative=("constant",)), "edge")):
-        with pytest.raises(MappingError, match=f"negative padding .* in mode '{mode}'"):
+        with pytest.raises(
+            MappingError, match=f"negative padding .* is not supported with mode='{mode}'"
+        ):
             padded(field, removed, mode=mode)
 
 
 def test_other_modes_may_know_the_last_axes_only() -> None:
     amounts = np.array([1, 0, 0, 0, 0, 0])
     assert padded(AnyPads(last=2), amounts) == ([1, 0, 0], [0, 0, 0])
-    with pytest.raises(MappingError, match="mode 'edge' pads the last 2 axes only"):
+    with pytest.raises(MappingError, match="only the last 2 axes can be padded with mode='edge'"):
         padded(AnyPads(last=2), amounts, mode="edge")
 
 
@@ -344,5 +346,5 @@ def test_computed_amounts_are_written_by_formats_that_take_them() -> None:
     amounts = b.input("amounts", ir.DataType.INT64, [6])
     assert padded(AnyPads(computed=True), amounts) is amounts
     for field, axes in ((AnyPads(), None), (AnyPads(computed=True), [1, 0, 2])):
-        with pytest.raises(MappingError, match="must be known when converting"):
+        with pytest.raises(MappingError, match="must be known at conversion time"):
             padded(field, amounts, axes)

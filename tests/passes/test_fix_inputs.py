@@ -134,7 +134,7 @@ def test_a_value_decides() -> None:
 
 
 def test_the_value_that_would_decide_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="whose condition is open") as refused:
+    with pytest.raises(UsageError, match="whose condition is computed") as refused:
         fix_inputs(rates(), {"x": [1, 6]})
     assert refused.value.diagnostics[0].help == "--freeze rate=VALUE"
     model, b = new_model()
@@ -169,13 +169,13 @@ def test_values(dtype: T, shape: list[Any], given: Any, wanted: np.ndarray) -> N
 @pytest.mark.parametrize(
     ("dtype", "shape", "given", "message"),
     [
-        (T.INT64, [], 0.5, "does not fit the int64"),
-        (T.UINT8, [], 300, "does not fit the uint8"),
-        (T.BOOL, [], 2, "does not fit the bool"),
+        (T.INT64, [], 0.5, "outside the range of the int64"),
+        (T.UINT8, [], 300, "outside the range of the uint8"),
+        (T.BOOL, [], 2, "outside the range of the bool"),
         (T.FLOAT, [2], "text", "its value 'text' is not"),
-        (T.FLOAT, [2], [1, 2, 3], "a fixed dimension of 2, 3 is given"),
-        (T.FLOAT, [2], [[1], [2, 3]], "is no array"),
-        (T.FLOAT, ["n"], 1, "has 1 dimensions, 0 are given"),
+        (T.FLOAT, [2], [1, 2, 3], "a fixed dimension of 2, got 3"),
+        (T.FLOAT, [2], [[1], [2, 3]], "must be an array"),
+        (T.FLOAT, ["n"], 1, "has 1 dimensions, got 0"),
     ],
 )
 def test_values_that_do_not_fit(dtype: T, shape: list[Any], given: Any, message: str) -> None:

@@ -166,5 +166,5 @@ def test_only_what_has_elements_is_folded_for_targets_without_empty_constants(
 def test_zhouyi_stores_no_constant_without_elements(tmp_path: Path) -> None:
     model, _ = model_of("Concat", [floats(2, 0), floats(2, 0)], (1,), axis=0)
     onnx.save(model, tmp_path / "m.onnx")
-    with pytest.raises(UnsupportedError, match="x1 is a constant without elements"):
+    with pytest.raises(UnsupportedError, match="x1 is an empty constant"):
         converter.convert(tmp_path / "m.onnx", tmp_path / "m.txt", target="zhouyi")

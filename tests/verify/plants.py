@@ -282,7 +282,9 @@ FAULTS: dict[str, Plant] = {
     "other_pool": Plant(
         replaced("pool", "AveragePool", ("kernel_shape", "strides")), ("pool",), "MaxPool"
     ),
-    "half_overflow": Plant(through_halves("squares"), ("squares", "mean"), "only in the candidate"),
+    "half_overflow": Plant(
+        through_halves("squares"), ("squares", "mean"), "exists in the candidate only"
+    ),
 }
 
 

@@ -67,7 +67,7 @@ def test_metrics_must_hold_besides() -> None:
     assert verify(a, b, metrics=["cos=0.9"]).passed
     assert not verify(a, b, metrics=["cos=0.9", "ulp=1"]).passed
     assert verify(a, b, metrics=["ulp=1"]).outputs[0].broken == ("ulp",)
-    with pytest.raises(UsageError, match="did you mean 'cos'"):
+    with pytest.raises(UsageError, match="perhaps you meant 'cos'"):
         verify(a, b, metrics=["coss"])
 
 
@@ -525,7 +525,10 @@ def test_a_fault_that_no_output_shows_has_its_own_code() -> None:
     assert all(o.passed for o in result.outputs) and not result.passed and result.unfelt
     assert result.code == ExitCode.UNFELT == 9
     assert [d.code for d in result.diagnostics] == ["N408"]
-    assert list(lines(result))[-1] == 'outputs the same; 1 layer differs by itself: "shifted"'
+    assert (
+        list(lines(result))[-1]
+        == 'hidden difference: outputs are equal, but 1 layer differs: "shifted"'
+    )
     assert "-50 became -90" in headline(result)
     named = verify(_unfelt(-50), _unfelt(-90), tensors="all")
     assert named.code == ExitCode.FINDING and not named.unfelt

@@ -74,7 +74,7 @@ def _plan(source: str, options: BatchCommand) -> Any:
     path = Path(source.removeprefix("file://"))
     if not source.endswith(".toml") if url else path.is_dir():
         if not options.targets:
-            raise wrong_call("a folder needs a target", help="netconv batch DIR -t FORMAT")
+            raise wrong_call("a folder needs a target", help="use netconv batch DIR -t FORMAT")
         settings = {
             "verify": options.with_verify,
             "timeout": options.timeout,
@@ -84,7 +84,9 @@ def _plan(source: str, options: BatchCommand) -> Any:
         root = source.rstrip("/") if url else str(path.absolute())
         return plan.of_folder(root, options.targets, settings, out)
     if given := [name for name, value in own.items() if value]:
-        raise wrong_call(f"{', '.join(given)} goes with a folder; a job file says it itself")
+        raise wrong_call(
+            f"{', '.join(given)} needs a folder; a job file contains these settings itself"
+        )
     with fetched(source) as file:
         return plan.of_file(file, out, os.path.dirname(source) if url else "")
 

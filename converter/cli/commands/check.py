@@ -38,10 +38,15 @@ def command(console: Console, options: CheckCommand, file: Path) -> None:
     console.report(found.diagnostics, err=False)
     console.result = found.as_json()
     reasons = f"{found.reasons} reason{'' if found.reasons == 1 else 's'}"
-    tail = f"{blocked} blocked by {reasons}" if found.reasons else "nothing is in the way"
+    tail = (
+        f"{blocked} layer{'' if blocked == 1 else 's'} cannot be converted ({reasons})"
+        if found.reasons
+        else "the model can be converted"
+    )
     console.say(
-        f"{file.name} -> {found.flavour}: {found.layers} layers, {found.converted} convert"
-        f" ({found.operators_converted} of {found.operators} operators), {tail}."
+        f"{file.name} -> {found.flavour}: {found.converted} of {found.layers} "
+        f"layers can be converted ({found.operators_converted} of "
+        f"{found.operators} operators); {tail}."
     )
 
 
@@ -57,7 +62,7 @@ def _validate(console: Console, file: Path, options: CheckCommand) -> None:
     console.say(
         f"{file.name}: "
         + (
-            f"not valid {chosen.title}, {errors} error{'' if errors == 1 else 's'}"
+            f"invalid {chosen.title}: {errors} error{'' if errors == 1 else 's'}"
             if errors
             else f"valid {chosen.title}"
         )

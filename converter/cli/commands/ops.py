@@ -41,9 +41,9 @@ def command(console: Console, _: Options, format_name: str, op: str | None) -> N
     for far, near in kinds.items():
         console.say(f"{far:{width}}  {near:{wide}}  {written.limits.get(far, '')}".rstrip())
     if op is None and written.partly:
-        console.say("", "Not written of an operator:")
+        console.say("", "These operators are partly supported:")
         for name, what in written.partly.items():
             console.say(f"  {name}: {what}")
     if op is None and written.absent:
-        console.say("", "Not written:")
+        console.say("", "These operators are not supported:")
         console.say(*textwrap.wrap(" ".join(written.absent), 100, **INDENT))

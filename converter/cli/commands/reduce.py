@@ -19,8 +19,8 @@ netconv verify case/reference.onnx case/candidate.onnx --data case/inputs.npz"""
 
 
 _NOT_REPRODUCED = (
-    "The files of the folder alone do not show this difference: it hangs on how the models are "
-    "stored, or on other inputs than those of the folder."
+    "The files of the folder alone do not show this difference: it depends on "
+    "how the models are stored, or on other inputs than those of the folder."
 )
 
 
@@ -48,7 +48,7 @@ def command(console: Console, options: ReduceCommand, reference: Path, candidate
         atol=options.atol,
     )
     if found is None:
-        console.say("the models do not differ")
+        console.say("The models do not differ.")
         return
     with uploaded(options.output, options.force) as folder:
         case = reduce.write(found, folder, (reference.name, candidate.name), options.force)
@@ -62,8 +62,8 @@ def command(console: Console, options: ReduceCommand, reference: Path, candidate
         "reproduced": case.reproduced,
     }
     console.say(
-        f"{len(a.ir.graph)} and {len(b.ir.graph)} nodes reduced to {found.nodes[0]} and "
-        f"{found.nodes[1]} in {options.output}"
+        f"Reduced from {len(a.ir.graph)} and {len(b.ir.graph)} nodes to "
+        f"{found.nodes[0]} and {found.nodes[1]}; written to {options.output}"
     )
     console.say(*lines(result))
     if not case.reproduced:

@@ -55,7 +55,7 @@ def _profile(console: Console, model: Any, inputs: Any, engine: str) -> None:
     from converter.commands import profile
 
     if engine != "onnxruntime":
-        why = f"--profile measures onnxruntime, not {engine}"
+        why = f"--profile needs onnxruntime, got {engine}"
         raise wrong_call(why)
     spent = profile.profile(model, inputs)
     console.result = [asdict(s) for s in spent]

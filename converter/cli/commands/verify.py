@@ -44,7 +44,10 @@ def command(console: Console, options: VerifyCommand, reference: Path, candidate
 
     several = options.labels is not None or "," in options.engine
     if options.report and several:
-        why = "--report is about one comparison of tensors, not about labels or several engines"
+        why = (
+            "--report needs one comparison of tensors; it does not support "
+            "--labels or several engines"
+        )
         raise wrong_call(why)
     if options.certificate:
         _demand_certifiable(options, (reference, candidate), several)
@@ -75,10 +78,10 @@ def command(console: Console, options: VerifyCommand, reference: Path, candidate
 def _demand_certifiable(options: VerifyCommand, files: Sequence[Path], several: bool) -> None:
     """Raise UsageError if the comparison could not be repeated from the certificate."""
     if several:
-        raise wrong_call("--certificate is about one comparison of tensors with one engine")
+        raise wrong_call("--certificate needs one comparison of tensors with one engine")
     data = [item.rpartition("=")[2] for item in options.data or () if isinstance(item, str)]
     if any(told(str(f)) != str(f) for f in (*files, *data)):
-        why = "--certificate names files on this machine, and one of the inputs is none"
+        why = "--certificate needs files on this machine, but one of the inputs is not"
         raise wrong_call(why, help="download the models and data first")
 
 
@@ -132,7 +135,7 @@ def _answers(console: Console, a: Any, b: Any, options: VerifyCommand) -> None:
     from converter.commands import dataset
 
     if options.data is None or len(options.data) != 1:
-        why = "--labels goes with one --data: a folder, or an .npz file with samples"
+        why = "--labels needs one --data: a folder, or an .npz file with samples"
         raise wrong_call(why)
     assert options.labels is not None
     prepared = dataset.Preparation(options.mean, options.std, options.layout)
@@ -193,7 +196,7 @@ def _compare(a: Any, b: Any, options: VerifyCommand) -> Any:
         why = Diagnostic(
             "U503",
             f"the comparison needs more memory than {options.max_memory}",
-            help="raise --max-memory, or fewer inputs: --data",
+            help="raise --max-memory, or use fewer inputs (--data)",
         )
         raise MemoryLimitError(why) from None
 

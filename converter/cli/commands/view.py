@@ -35,7 +35,7 @@ def command(console: Console, options: ViewCommand, a: Path, b: Path | None) -> 
     from converter.errors import wrong_call
 
     if b is None and (options.with_verify or options.data or options.map or options.b_format):
-        raise wrong_call("--verify, --data, --map and --from-b go with two models")
+        raise wrong_call("--verify, --data, --map and --from-b need two models")
     models: list[tuple[str, Any]] = [(str(a), api.load(a, options.a_format))]
     models += [(str(b), api.load(b, options.b_format))] if b is not None else []
     for _, model in models:

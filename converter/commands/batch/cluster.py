@@ -34,15 +34,15 @@ class Cluster(Executor):
             from distributed import Client
         except ImportError:
             raise wrong_call(
-                "--scheduler needs dask.distributed",
-                help="pip install 'netconv[batch]'",
+                "--scheduler needs the package dask.distributed",
+                help="run pip install 'netconv[batch]'",
                 code="U502",
             ) from None
         try:
             self.client = Client(address, timeout=CONNECT)
         except (OSError, ValueError) as e:
             raise wrong_call(
-                f"no scheduler answers at {address}: {str(e).splitlines()[0]}"
+                f"no scheduler responds at {address}: {str(e).splitlines()[0]}"
             ) from None
         self._futures: list[Any] = []
 
@@ -79,7 +79,7 @@ class Cluster(Executor):
             return ran
         except KilledWorker as e:
             where, evidence = Where(job.shown), (str(e)[:200],)
-            message = "the cluster's workers died of this job"
+            message = "the cluster's workers died while running this job"
             why = Diagnostic("B602", message, where=where, evidence=evidence)
             return Ran(outcome(ExitCode.BUG, why), 0, 1)
 

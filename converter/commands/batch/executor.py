@@ -51,4 +51,6 @@ class Executor:
 
 
 def not_run() -> Ran:
-    return Ran(outcome(ExitCode.INTERRUPTED, Diagnostic("B605", "not run", "note")), 0, 0)
+    return Ran(
+        outcome(ExitCode.INTERRUPTED, Diagnostic("B605", "the job was not run", "note")), 0, 0
+    )

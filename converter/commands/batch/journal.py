@@ -65,8 +65,8 @@ class Journal:
                 message = "another run is writing to the same folder"
                 raise wrong_call(message, where=self.path, code="B601") from None
             message = (
-                "the file system has no locks: nothing keeps a second run from writing to the same "
-                f"folder ({e.strerror})"
+                "the file system does not support locks, so nothing prevents a "
+                f"second run from writing to the same folder ({e.strerror})"
             )
             self.notes.append(Diagnostic("B606", message, "note", Where(str(self.path))))
 
@@ -89,7 +89,7 @@ class Journal:
         rest = content[len(whole) :]
         known = known or (not whole and _BEGIN.startswith(rest[: len(_BEGIN)]))
         if not known:
-            message = "the file is not a journal of netconv batch, and is not written to"
+            message = "this file is not a journal of netconv batch; it was left unchanged"
             help = "remove it, or name another folder with --state"
             raise wrong_call(message, help, self.path, "B607")
         if rest:
@@ -143,14 +143,14 @@ def _open(path: Path, named: bool) -> BinaryIO:
         os.close(folder)
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
-        raise OSError(errno.EINVAL, "not a regular file")
+        raise OSError(errno.EINVAL, "this is not a regular file")
     return open(file, "r+b")
 
 
 def _plainly(error: OSError) -> OSError:
     """Replace the system's error for a link that is not followed by a clear one."""
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
-        return OSError(error.errno, "a link or a file stands where its folder or file belongs")
+        return OSError(error.errno, "a link or a file has the name of its folder or file")
     return error
 
 

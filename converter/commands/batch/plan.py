@@ -131,8 +131,8 @@ def _remote_models_below(url: str) -> Iterator[str]:
 def _plan(root: str, out: str, jobs: Sequence[Job], path: Path) -> Plan:
     if not jobs:
         raise wrong_call(
-            "there is no job",
-            help="[[job]] with models and to, or a folder with models",
+            "no models were found",
+            help="add [[job]] with models and to, or name a folder with models",
             where=path,
         )
     unique = list({j.id: j for j in jobs}.values())
@@ -171,10 +171,12 @@ def _result(job: Job, out: str, full: bool) -> str:
 def _jobs(settings: Mapping[str, Any], root: str, path: Path) -> Iterator[Job]:
     action = settings.get("action", "convert")
     if action not in ACTIONS:
-        raise _wrong(path, f"action {action!r} is not one of {', '.join(ACTIONS)}", action, ACTIONS)
+        raise _wrong(
+            path, f"action must be one of {', '.join(ACTIONS)}, got {action!r}", action, ACTIONS
+        )
     targets = _list(settings.get("to", []))
     if not targets:
-        raise _wrong(path, "a job has no target", help='to = ["openvino"]')
+        raise _wrong(path, "a job needs a target", help='add for example to = ["openvino"]')
     for target in targets:
         flavour = formats.parse_flavour(target)
         if action == "roundtrip" or settings.get("verify"):
@@ -202,7 +204,7 @@ def _models(settings: Mapping[str, Any], root: str, path: Path) -> list[str]:
     for pattern in _list(settings.get("models", [])):
         matches = _glob(_pattern(pattern, root))
         if not matches:
-            raise _wrong(path, f"the models {pattern!r} match no file")
+            raise _wrong(path, f"no file matches the models {pattern!r}")
         found.update(dict.fromkeys(matches))
     left = [
         m
@@ -210,7 +212,7 @@ def _models(settings: Mapping[str, Any], root: str, path: Path) -> list[str]:
         if not any(fnmatch(_shown(m, root), e) for e in _list(settings.get("exclude", [])))
     ]
     if not left:
-        raise _wrong(path, "a job has no models", help='models = ["nets/*.onnx"]')
+        raise _wrong(path, "a job needs models", help='add for example models = ["nets/*.onnx"]')
     return left
 
 
@@ -264,7 +266,7 @@ def _list(value: Any) -> list[Any]:
 
 def _table(table: Any, path: Path) -> dict[str, Any]:
     if not isinstance(table, dict):
-        raise _wrong(path, "[[job]] is a table")
+        raise _wrong(path, "[[job]] must be a table")
     _known(table, KEYS, "[[job]]", path)
     return table
 
@@ -295,5 +297,5 @@ def _known(table: Mapping[str, Any], keys: Mapping[str, Any], what: str, path: P
 def _wrong(
     path: Path, message: str, given: str = "", known: Sequence[str] = (), help: str = ""
 ) -> UsageError:
-    hint = help or did_you_mean(given, known, f"known: {', '.join(known)}" if known else "")
+    hint = help or did_you_mean(given, known, f"use one of {', '.join(known)}" if known else "")
     return wrong_call(message, help=hint, where=path)

@@ -199,5 +199,5 @@ def _died(task: Task, evidence: tuple[str, ...]) -> Outcome:
 
 
 def _late(task: Task, timeout: float) -> Outcome:
-    message = f"the job took more than its limit of {timeout:g} s"
+    message = f"the job exceeded its time limit of {timeout:g} s"
     return outcome(ExitCode.TIME_LIMIT, Diagnostic("B603", message, where=Where(task.shown)))

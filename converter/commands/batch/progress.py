@@ -28,7 +28,7 @@ def shown(total: int, say: Say, bar: bool) -> Iterator[Callable[[Done], None]]:
         count += 1
         again = f", attempt {done.attempts}" if done.attempts > 1 else ""
         say(
-            f"[{count:{width}}/{total}] {done.status:11} {done.job.id}  "
+            f"[{count:{width}}/{total}] {done.status:17} {done.job.id}  "
             f"({'kept' if done.kept else f'{done.seconds:.1f} s'}{again})"
         )
 
@@ -63,7 +63,7 @@ def _bar(total: int) -> Iterator[Callable[[Done], None]]:
             if done.outcome["exit_code"]:
                 # keep it on one line: a new line could be taken as a command
                 progress.console.print(
-                    escaped(f"{done.status:11} {done.job.id}"),
+                    escaped(f"{done.status:17} {done.job.id}"),
                     markup=False,
                     highlight=False,
                     emoji=False,

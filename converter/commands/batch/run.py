@@ -76,7 +76,7 @@ def _known(job: Job, key: str, journal: Journal, force: bool) -> Done | None:
     if before is not None and before[0] == key and staging.present(job, before[1]):
         return Done(job, before[1], kept=True)
     if job.output and not force and job.id not in journal.claimed and staging.exists(job.output):
-        why = output_exists(job.output, "the output exists, and no earlier run made it")
+        why = output_exists(job.output, "the output exists and does not come from an earlier run")
         return Done(job, refused(why))
     return None
 

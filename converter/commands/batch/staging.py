@@ -56,7 +56,7 @@ def filesystem(url: str) -> tuple[Any, str]:
     except (ImportError, ValueError) as e:
         raise wrong_call(
             f"cannot open {url}: {e}",
-            help="pip install 'netconv[batch]', and s3fs or gcsfs for those stores",
+            help="run pip install 'netconv[batch]', and s3fs or gcsfs for those stores",
             code="U502",
         ) from None
 
@@ -115,8 +115,10 @@ def demand_no_link(output: str, folder: str) -> None:
         return
     for part in reversed(target.parents):
         if part != root and part.is_relative_to(root) and part.is_symlink():
-            message = "cannot write: the folder is a link, and netconv batch follows no link there"
-            help = "remove the link, or name the folder that it leads to with -o"
+            message = (
+                "cannot write: the folder is a link, and netconv batch does not follow links there"
+            )
+            help = "remove the link, or name its target folder with -o"
             raise unwritable("W301", message, part, help)
 
 

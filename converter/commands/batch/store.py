@@ -120,7 +120,7 @@ def get(system: Any, place: str, path: Path) -> None:
     for file in system.find(stem):
         name = PurePosixPath(os.path.relpath(file, stem))
         if ".." in name.parts or "\\" in str(name):
-            raise OSError(errno.EINVAL, f"{str(name)!r} is not a file name")
+            raise OSError(errno.EINVAL, f"{str(name)!r} is not a valid file name")
         part = path / name
         part.parent.mkdir(parents=True, exist_ok=True)
         system.get_file(file, str(part))
@@ -192,8 +192,8 @@ class _Replacement:
             raise
         if not self._drop_copies():
             self.left = (
-                "the new files are complete and in place, but copies of the old ones may be left "
-                f"in {self._shown()}"
+                "the new files are complete and in place, but copies of the "
+                f"old ones may remain in {self._shown()}"
             )
             raise OSError(errno.EIO, "a copy cannot be removed")
 
@@ -229,7 +229,7 @@ class _Replacement:
             if used:
                 message = f"the output would overwrite a file that {copy.name} uses"
                 place = f"{self.parent}/{min(used)}"
-                help = "give the output another name or folder"
+                help = "choose another name or folder for the output"
                 raise unwritable("W302", message, self.system.unstrip_protocol(place), help)
 
     def _others(self) -> Iterator[str]:
@@ -279,8 +279,8 @@ class _Replacement:
             except Exception:
                 if self.copies:
                     self.left = (
-                        "the old files could not be put back: copies of them are in "
-                        f"{self._shown()}"
+                        "the old files could not be restored; copies of them "
+                        f"are in {self._shown()}"
                     )
                 return
             self._drop_copies()

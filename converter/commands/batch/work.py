@@ -63,7 +63,7 @@ def _crashed(task: Task, error: Exception) -> Outcome:
     text = f"{type(error).__name__}: {error}".splitlines()[0]
     place = f"{Path(last.filename).name}:{last.lineno} in {last.name}"
     where, evidence = Where(task.shown), (place,)
-    why = Diagnostic("B602", f"a bug in netconv: {text}", where=where, evidence=evidence)
+    why = Diagnostic("B602", f"netconv has a bug: {text}", where=where, evidence=evidence)
     return outcome(ExitCode.BUG, why)
 
 

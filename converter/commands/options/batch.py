@@ -15,22 +15,22 @@ class JobLimits(Options):
         default=0,
         kind=Kind.NUMBER,
         metavar="SECONDS",
-        help="With DIR: limit of time for one job.",
+        help="Set the time limit of one job (with DIR).",
         group=Group.EXECUTION,
         job=int | float,
     )
     memory: str = option(
         default="0",
         metavar="SIZE",
-        help="With DIR: limit of memory for one job, 512M or 4G.",
+        help="Set the memory limit of one job, 512M or 4G (with DIR).",
         group=Group.EXECUTION,
         job=str | int,
     )
     max_output: str = option(
         default="",
         kind=Kind.MAX_OUTPUT,
-        help="With DIR: refuse results larger than this: a size (2GB), a multiple of the model "
-        "(1000x), off. Default: 100x and at least 64 MB.",
+        help="Refuse results larger than this (with DIR): a size (2GB), a multiple "
+        "of the model (1000x), or off. Default: 100x, but at least 64 MB.",
         group=Group.EXECUTION,
         job=str | int,
     )
@@ -47,7 +47,7 @@ class Batch(Options):
         flags=("--jobs",),
         kind=Kind.INTEGER,
         metavar="N",
-        help="Worker processes. Default: as cores and memory allow.",
+        help="Set the number of worker processes. Default: as many as cores and memory allow.",
         group=Group.EXECUTION,
         settable=True,
     )
@@ -55,13 +55,13 @@ class Batch(Options):
         default=0,
         kind=Kind.INTEGER,
         metavar="N",
-        help="Start no more jobs after N that failed.",
+        help="Start no more jobs after N have failed.",
         group=Group.EXECUTION,
     )
     force: bool = option(
         default=False,
         kind=Kind.FLAG,
-        help="Overwrite files that no earlier run made (never an input).",
+        help="Overwrite files that no earlier run wrote (never an input).",
         group=Group.OUTPUT,
         settable=True,
     )
@@ -76,7 +76,7 @@ class Batch(Options):
         default="",
         kind=Kind.FILE,
         metavar="DIR",
-        help="Where the journal is. Default: OUT/.netconv.",
+        help="Set the folder of the journal. Default: OUT/.netconv.",
         group=Group.OUTPUT,
     )
 
@@ -96,34 +96,34 @@ class BatchCommand(JobLimits, Batch):
         flags=("-o", "--output"),
         kind=Kind.PLACE,
         metavar="OUT",
-        help="Folder or URL of the results. Default: converted, beside the job file.",
+        help="Set the folder or URL of the results. Default: converted, next to the job file.",
         group=Group.OUTPUT,
     )
     with_verify: bool = option(
         default=False,
         flags=("--verify",),
         kind=Kind.FLAG,
-        help="With DIR: compare the numbers of each conversion.",
+        help="Compare the numbers of each conversion (with DIR).",
         group=Group.COMPARISON,
     )
     report: str | None = option(
         default=None,
         kind=Kind.PLACE,
         metavar="DIR",
-        help="Folder or URL for results.json, timing.json, junit.xml and index.html.",
+        help="Write results.json, timing.json, junit.xml and index.html to this folder or URL.",
         group=Group.OUTPUT,
     )
     exit_zero: bool = option(
         default=False,
         kind=Kind.FLAG,
-        help="Exit 0 whatever the jobs' results are.",
+        help="Exit 0 whatever the results are.",
         group=Group.GENERAL,
     )
     progress: str = option(
         default="auto",
         kind=Kind.CHOICE,
         choices=("auto", "never"),
-        help="A progress bar on a terminal, or never.",
+        help="Show a progress bar on a terminal, or never.",
         group=Group.GENERAL,
         settable=True,
     )
@@ -139,7 +139,7 @@ class ReportCommand(Options):
         flags=("--to",),
         kind=Kind.CHOICE,
         choices=FORMS,
-        help=f"The form: {', '.join(FORMS)}.",
+        help=f"Choose the form: {', '.join(FORMS)}.",
         group=Group.OUTPUT,
     )
     output: str | None = option(
@@ -147,14 +147,14 @@ class ReportCommand(Options):
         flags=("-o", "--output"),
         kind=Kind.PLACE,
         metavar="FILE",
-        help="Write to a file instead of standard output.",
+        help="Write to this file instead of standard output.",
         group=Group.OUTPUT,
     )
     baseline: Path | None = option(
         default=None,
         kind=Kind.SOURCE,
         metavar="OLD.json",
-        help="Say what is new, fixed and the same since these results.",
+        help="Report what is new, fixed and unchanged since these results.",
         group=Group.COMPARISON,
     )
     exit_zero: bool = option(
@@ -171,6 +171,6 @@ class EnvCommand(Options):
         default=False,
         flags=("--settings",),
         kind=Kind.FLAG,
-        help="Every setting with its value and where that comes from.",
+        help="List every setting with its value and source.",
         group=Group.OUTPUT,
     )

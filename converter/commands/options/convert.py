@@ -40,15 +40,16 @@ class States(Options):
         kind=Kind.PAIRS,
         metavar="PAST=PRESENT",
         repeatable=True,
-        help="The input PAST is a state whose next value is the output PRESENT; repeatable.",
-        python="Inputs that are states, with the output that is the next value of each.",
+        help="Make the input PAST a state whose next value is the output PRESENT; repeatable.",
+        python="Inputs that are states, each with the output that is its next value.",
         group=Group.CHANGES,
     )
     states: str = option(
         default="keep",
         kind=Kind.CHOICE,
         choices=("keep", "io"),
-        help="keep: states in the target's own form, where it has one; io: as inputs and outputs.",
+        help="Write states as states where the target has them (keep), or as inputs "
+        "and outputs (io).",
         group=Group.CHANGES,
     )
 
@@ -89,7 +90,7 @@ class Output(Options):
         kind=Kind.PLACE,
         metavar="OUT",
         required=True,
-        help="The file or URL to write, - for standard output; the suffix tells the format.",
+        help="Write this file or URL, or - for standard output; the suffix determines the format.",
         group=Group.OUTPUT,
     )
 
@@ -100,8 +101,8 @@ class Verified(Options):
         default=False,
         flags=("--verify",),
         kind=Kind.FLAG,
-        help="Compare the numbers afterwards (exit 1 if they differ, or the engine of OUT "
-        "refuses it).",
+        help="Compare the numbers afterwards (exit 1 if they differ, or the engine "
+        "of OUT cannot load it).",
         group=Group.COMPARISON,
     )
 
@@ -117,7 +118,7 @@ class ConvertCommand(Convert, ConversionCommand):
         default=False,
         flags=("--map",),
         kind=Kind.FLAG,
-        help="Also write OUT.map.json: which layer comes from which.",
+        help="Also write OUT.map.json, which maps layers to their sources.",
         group=Group.OUTPUT,
     )
 
@@ -133,7 +134,7 @@ class ExtractCommand(ConversionCommand):
         flags=("--from",),
         metavar="NAME",
         repeatable=True,
-        help="This tensor, or the result of this layer, becomes an input; repeatable.",
+        help="Make this tensor, or the result of this layer, an input; repeatable.",
         group=Group.CHANGES,
     )
     outputs: Sequence[str] = option(
@@ -141,8 +142,8 @@ class ExtractCommand(ConversionCommand):
         flags=("--to",),
         metavar="NAME",
         repeatable=True,
-        help="This tensor, or the result of this layer, becomes an output, in this order; "
-        "repeatable. Default: the outputs.",
+        help="Make this tensor, or the result of this layer, an output, in this "
+        "order; repeatable. Default: the outputs.",
         group=Group.CHANGES,
     )
     names: Mapping[str, str] | None = option(
@@ -151,7 +152,7 @@ class ExtractCommand(ConversionCommand):
         kind=Kind.PAIRS,
         metavar="OLD=NEW",
         repeatable=True,
-        help="Another name for an input or output of the part; repeatable.",
+        help="Rename an input or output of the part; repeatable.",
         group=Group.CHANGES,
     )
 
@@ -162,7 +163,7 @@ class CheckCommand(Layout, Constants, Shapes, Contents, SourceFormat):
         default=None,
         flags=("-t", "--to"),
         kind=Kind.TARGET,
-        help="Say what would not convert to this format.",
+        help="Also report which layers cannot be converted to this format.",
         group=Group.OUTPUT,
     )
 
@@ -174,13 +175,13 @@ class InspectCommand(Reading):
         flags=("--of",),
         kind=Kind.CHOICE,
         choices=("table", "json", "text", "dot"),
-        help="A table, JSON, ONNX's text syntax, or Graphviz.",
+        help="Print a table, JSON, ONNX's text syntax, or Graphviz.",
         group=Group.OUTPUT,
     )
     layers: bool = option(
         default=False,
         kind=Kind.FLAG,
-        help="MACs, parameters, and bytes of weights and results, by layer.",
+        help="Print MACs, parameters, and bytes of weights and results by layer.",
         group=Group.OUTPUT,
     )
 
@@ -191,7 +192,7 @@ class RoundtripCommand(Seed):
         kind=Kind.TARGET,
         repeatable=True,
         required=True,
-        help="The format to go through; repeatable.",
+        help="Convert through this format; repeatable.",
         group=Group.OUTPUT,
     )
 
@@ -202,6 +203,6 @@ class ExplainCommand(Options):
         default=None,
         kind=Kind.SOURCE,
         metavar="MODEL",
-        help="With pipeline FORMAT: say what each pass changes in this model.",
+        help="With pipeline FORMAT: print what each pass changes in this model.",
         group=Group.INPUT,
     )

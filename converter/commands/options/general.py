@@ -19,7 +19,7 @@ class General(Options):
         default=False,
         flags=("-q", "--quiet"),
         kind=Kind.FLAG,
-        help="Only errors.",
+        help="Print errors only.",
         group=GROUP,
         settable=True,
     )
@@ -27,7 +27,7 @@ class General(Options):
         default=0,
         flags=("-v", "--verbose"),
         kind=Kind.COUNT,
-        help="More; twice: much more.",
+        help="Show more detail; repeat for even more.",
         group=GROUP,
         settable=True,
     )
@@ -36,7 +36,7 @@ class General(Options):
         kind=Kind.CHOICE,
         choices=("auto", "always", "never"),
         metavar="WHEN",
-        help="Colours: auto, always, never.",
+        help="Use colors: auto, always or never.",
         group=GROUP,
         settable=True,
     )
@@ -44,14 +44,14 @@ class General(Options):
         default="text",
         kind=Kind.CHOICE,
         metavar="FORM",
-        help="Output as {choices}.",
+        help="Print the result as {choices}.",
         group=GROUP,
         settable=True,
     )
     strict: bool = option(
         default=False,
         kind=Kind.FLAG,
-        help="A warning is a finding (exit 1).",
+        help="Treat warnings as findings (exit 1).",
         group=GROUP,
         settable=True,
     )
@@ -59,21 +59,21 @@ class General(Options):
         default=(),
         kind=Kind.CODE,
         repeatable=True,
-        help="A warning with this code is a finding.",
+        help="Treat warnings with this code as findings.",
         group=GROUP,
     )
     allow: tuple[str, ...] = option(
         default=(),
         kind=Kind.CODE,
         repeatable=True,
-        help="A warning with this code is none.",
+        help="Ignore warnings with this code.",
         group=GROUP,
     )
     log: Path | None = option(
         default=None,
         kind=Kind.FILE,
         metavar="FILE.jsonl",
-        help="Append all diagnostics to a file.",
+        help="Append all diagnostics to this file.",
         group=GROUP,
         settable=True,
     )

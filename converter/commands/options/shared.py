@@ -24,8 +24,8 @@ class SourceFormat(Options):
         kw_only=False,
         flags=("-f", "--from"),
         kind=Kind.FORMAT,
-        help="The input's format (otherwise told from its content).",
-        python="The input's format, where its content does not tell it.",
+        help="Set the input's format (default: detected from its content).",
+        python="The input's format, if its content does not determine it.",
         group=Group.INPUT,
         job=str,
     )
@@ -38,9 +38,9 @@ class TargetFormat(Options):
         kw_only=False,
         flags=("-t", "--to"),
         kind=Kind.TARGET,
-        help="The format to write, with flavours: openvino+ir=7.",
-        python='The format to write, with flavours ("openvino+ir=7"); without it the suffix of '
-        "the output decides.",
+        help="Set the format to write, with flavours: openvino+ir=7.",
+        python='The format to write, with flavours ("openvino+ir=7"); by default the '
+        "suffix of the output determines it.",
         group=Group.OUTPUT,
     )
 
@@ -53,22 +53,22 @@ class Contents(Options):
         default=False,
         kw_only=False,
         kind=Kind.FLAG,
-        help="Read exact integer arithmetic (Zhouyi) as floats between QuantizeLinear and "
-        "DequantizeLinear.",
+        help="Read exact integer arithmetic (Zhouyi) as floating point between "
+        "QuantizeLinear and DequantizeLinear.",
         group=Group.INPUT,
     )
     signature: str = option(
         default="",
         flags=("--signature", "--function"),
         metavar="KEY",
-        help="One of several networks: a signature of a TensorFlow Lite file, whose names inputs "
-        "and outputs get, or a function of an ML Program.",
+        help="Choose one of several networks: a signature of a TensorFlow Lite "
+        "file, which names inputs and outputs, or a function of an ML Program.",
         group=Group.INPUT,
     )
     weights: PathLike | None = option(
         default=None,
         kind=Kind.SOURCE,
-        help="The file with the weights, where it is not beside the model.",
+        help="Name the weights file, if it is not next to the model.",
         group=Group.INPUT,
     )
 
@@ -86,14 +86,14 @@ class FormatsOfTwo(Options):
         default=None,
         flags=("--from-ref",),
         kind=Kind.FORMAT,
-        help="REF's format.",
+        help="Set REF's format.",
         group=Group.INPUT,
     )
     cand_format: str | None = option(
         default=None,
         flags=("--from-cand",),
         kind=Kind.FORMAT,
-        help="CAND's format.",
+        help="Set CAND's format.",
         group=Group.INPUT,
     )
 
@@ -103,10 +103,18 @@ class FormatsOfPair(Options):
     """The formats of A and B."""
 
     a_format: str | None = option(
-        default=None, flags=("--from-a",), kind=Kind.FORMAT, help="A's format.", group=Group.INPUT
+        default=None,
+        flags=("--from-a",),
+        kind=Kind.FORMAT,
+        help="Set A's format.",
+        group=Group.INPUT,
     )
     b_format: str | None = option(
-        default=None, flags=("--from-b",), kind=Kind.FORMAT, help="B's format.", group=Group.INPUT
+        default=None,
+        flags=("--from-b",),
+        kind=Kind.FORMAT,
+        help="Set B's format.",
+        group=Group.INPUT,
     )
 
 
@@ -132,9 +140,9 @@ class Constants(Options):
         default=None,
         kind=Kind.VALUES,
         repeatable=True,
-        help="Make an input a constant: a number, a list [1,2], or file.npy; repeatable.",
-        python="Values of inputs that become constants: arrays, nested lists, or a number that "
-        "fills the input.",
+        help="Make an input constant: a number, a list [1,2], or file.npy; repeatable.",
+        python="Values of inputs that become constant: arrays, nested lists, or a "
+        "number that fills the input.",
         group=Group.CHANGES,
     )
 
@@ -145,8 +153,8 @@ class Layout(Options):
         default="",
         kind=Kind.CHOICE,
         choices=("keep", "native"),
-        help="keep: inputs and outputs as in the source; native: images channels-last (default "
-        "of nnapi).",
+        help="Keep the layout of inputs and outputs (keep), or store images "
+        "channels-last (native; default of nnapi).",
         group=Group.OUTPUT,
         settable=True,
         job=str,
@@ -163,9 +171,11 @@ class Data(Options):
         kw_only=False,
         kind=Kind.DATA,
         repeatable=True,
-        help="in.npz, a folder of them, random, edge, or NAME=file.npy|random|edge; repeatable.",
-        python="Inputs to run on: None (random and edge cases), a mapping of arrays, or what "
-        "--data takes: in.npz, a folder of them, random, edge, NAME=file.npy.",
+        help="Run on in.npz, a folder of them, random, edge, or "
+        "NAME=file.npy|random|edge; repeatable.",
+        python="Inputs to run on: None (random and edge cases), a mapping of arrays, "
+        "or the values of --data: in.npz, a folder of them, random, edge, "
+        "NAME=file.npy.",
         group=Group.INPUT,
         settable=True,
         job=str | list,
@@ -177,7 +187,7 @@ class Seed(Options):
     seed: int = option(
         default=0,
         kind=Kind.INTEGER,
-        help="Seed of the random inputs.",
+        help="Set the seed of random inputs.",
         group=Group.INPUT,
         settable=True,
         job=int,
@@ -189,7 +199,7 @@ class TensorMap(Options):
     map: Mapping[str, str] | None = option(
         default=None,
         kind=Kind.MAP,
-        help="Which tensor is which, as convert --map writes it.",
+        help="Read which tensors correspond from a file that convert --map has written.",
         python="Names of the candidate's tensors by those of the reference.",
         group=Group.COMPARISON,
     )
@@ -201,7 +211,7 @@ class Tolerances(Options):
         default=None,
         metavar="[GLOB:]V",
         repeatable=True,
-        help="Relative tolerance, instead of the measured noise.",
+        help="Set the relative tolerance, instead of the measured noise.",
         group=Group.COMPARISON,
         settable=True,
         job=str | int | float | list,
@@ -210,7 +220,7 @@ class Tolerances(Options):
         default=None,
         metavar="[GLOB:]V",
         repeatable=True,
-        help="Absolute tolerance, instead of the measured noise.",
+        help="Set the absolute tolerance, instead of the measured noise.",
         group=Group.COMPARISON,
         settable=True,
         job=str | int | float | list,
@@ -224,7 +234,7 @@ class Native(Options):
         kind=Kind.CHOICE,
         choices=("auto", "on", "off"),
         metavar="WHEN",
-        help="Also run each file in its own engine: auto (where installed), on, off.",
+        help="Also run each file in its own engine: auto (if installed), on, off.",
         group=Group.COMPARISON,
         settable=True,
         job=str,
@@ -238,6 +248,6 @@ class TimeLimit(Options):
         kind=Kind.NUMBER,
         least=0,
         metavar="SECONDS",
-        help="Limit of time (exit 7 beyond it). Default: none.",
+        help="Set the time limit (exit 7 if exceeded). Default: none.",
         group=Group.EXECUTION,
     )

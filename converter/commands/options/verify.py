@@ -27,9 +27,9 @@ class Judged(Options):
         default="outputs",
         metavar="GLOB",
         repeatable=True,
-        help="What is judged: outputs (default), all, or names.",
-        python='What is judged: "outputs" (a difference is still traced to its layer), "all", or '
-        "globs of tensor names.",
+        help="Judge outputs (default), all tensors, or these names.",
+        python='Tensors to judge: "outputs" (a difference is still traced to its '
+        'layer), "all", or globs of names.',
         group=Group.COMPARISON,
         settable=True,
         job=str | list,
@@ -43,8 +43,8 @@ class Metrics(Options):
         flags=("--metric",),
         metavar="NAME[=LIMIT]",
         repeatable=True,
-        help="elem, max, cos, l2, psnr, ulp; all given must hold.",
-        python='Limits that must hold besides ("cos=0.999"): elem, max, cos, l2, psnr, ulp.',
+        help="Require a limit for elem, max, cos, l2, psnr or ulp; all given limits must hold.",
+        python='Limits that must hold as well ("cos=0.999"): elem, max, cos, l2, psnr, ulp.',
         group=Group.COMPARISON,
         settable=True,
         job=str | list,
@@ -53,7 +53,7 @@ class Metrics(Options):
         default="isolated",
         kind=Kind.CHOICE,
         choices=("isolated", "chain"),
-        help="chain: layers on their own inputs alone.",
+        help="Compare in this mode; chain: each layer on its own inputs only.",
         group=Group.COMPARISON,
         settable=True,
         job=str,
@@ -65,10 +65,11 @@ class CandidateEngine(Options):
     engine: str = option(
         default="onnxruntime",
         kind=Kind.ENGINE,
-        help="For the graph read from CAND: onnxruntime, openvino, litert, coreml, coreai, "
-        "reference; several with commas make a table.",
-        python="What runs the candidate's graph: onnxruntime, openvino, litert, coreml, coreai, "
-        "reference.",
+        help="Run the graph read from CAND in onnxruntime, openvino, litert, "
+        "coreml, coreai or reference; several, separated by commas, give a "
+        "table.",
+        python="The engine that runs the candidate's graph: onnxruntime, openvino, "
+        "litert, coreml, coreai, reference.",
         group=Group.EXECUTION,
         settable=True,
         job=str,
@@ -82,7 +83,7 @@ class Seeds(Seed):
         kind=Kind.INTEGER,
         least=1,
         metavar="N",
-        help="Random inputs for N seeds, from --seed on.",
+        help="Use random inputs of N seeds, beginning with --seed.",
         group=Group.INPUT,
         settable=True,
         job=int,
@@ -98,8 +99,8 @@ class Failing(Options):
         default=None,
         kind=Kind.FILE,
         metavar="DIR",
-        help="Write inputs and expected results of wrong layers.",
-        python="A folder for inputs and expected results of wrong layers.",
+        help="Write inputs and expected results of wrong layers to this folder.",
+        python="The folder for inputs and expected results of wrong layers.",
         group=Group.OUTPUT,
     )
 
@@ -127,22 +128,22 @@ class VerifyCommand(FormatsOfTwo, TimeLimit, Verify):
     labels: str | None = option(
         default=None,
         metavar="LABELS",
-        help="Compare answers: labels.csv (FILE,LABEL) for a folder in --data of images or .npz, "
-        "or an array of one .npz.",
+        help="Compare classifications: labels.csv (FILE,LABEL) for a folder of "
+        "images or .npz in --data, or an array of one .npz.",
         group=Group.LABELS,
     )
     mean: tuple[float, ...] = option(
         default=(),
         kind=Kind.NUMBERS,
         metavar="R,G,B",
-        help="Of the pixels of images, 0 to 255.",
+        help="Subtract this mean from the pixels of images, 0 to 255.",
         group=Group.LABELS,
     )
     std: tuple[float, ...] = option(
         default=(),
         kind=Kind.NUMBERS,
         metavar="R,G,B",
-        help="Likewise: (pixel - mean) / std.",
+        help="Divide by this deviation: (pixel - mean) / std.",
         group=Group.LABELS,
     )
     layout: str = option(
@@ -150,7 +151,7 @@ class VerifyCommand(FormatsOfTwo, TimeLimit, Verify):
         kind=Kind.CHOICE,
         choices=("nchw", "nhwc"),
         metavar="NAME",
-        help="nchw or nhwc. Default: by the input's shape.",
+        help="Set the layout of images, nchw or nhwc. Default: by the input's shape.",
         group=Group.LABELS,
     )
     agreement: float = option(
@@ -159,13 +160,13 @@ class VerifyCommand(FormatsOfTwo, TimeLimit, Verify):
         least=0,
         most=1,
         metavar="PART",
-        help="Of the samples whose answers agree. Default: 1.",
+        help="Require this share of samples with equal classification. Default: 1.",
         group=Group.LABELS,
     )
     max_memory: str = option(
         default="0",
         metavar="SIZE",
-        help="Limit of memory, 2G (exit 8 beyond it).",
+        help="Set the memory limit, 2G (exit 8 if exceeded).",
         group=Group.EXECUTION,
     )
     report: str | None = option(
@@ -179,7 +180,7 @@ class VerifyCommand(FormatsOfTwo, TimeLimit, Verify):
         default=None,
         kind=Kind.FILE,
         metavar="FILE",
-        help="Also write a certificate, see certify-check.",
+        help="Also write a certificate (see certify-check).",
         group=Group.OUTPUT,
     )
 
@@ -191,7 +192,7 @@ class ReduceCommand(FormatsOfTwo, TensorMap, Seed, Tolerances, Data):
         kind=Kind.PLACE,
         metavar="DIR",
         required=True,
-        help="Folder for both models, inputs and a README.md.",
+        help="Write both models, inputs and a README.md to this folder.",
         group=Group.OUTPUT,
     )
     force: bool = option(
@@ -210,14 +211,14 @@ class ViewCommand(FormatsOfPair, TensorMap, Seed, Data):
         kind=Kind.PLACE,
         metavar="PAGE.html",
         required=True,
-        help="The page to write.",
+        help="Write this page.",
         group=Group.OUTPUT,
     )
     with_verify: bool = option(
         default=False,
         flags=("--verify",),
         kind=Kind.FLAG,
-        help="Colour the layers by the error of B against A.",
+        help="Color the layers by the error of B against A.",
         group=Group.COMPARISON,
     )
 
@@ -233,8 +234,8 @@ class RunCommand(Reading, TimeLimit, Shapes, Seed, Data):
         default=(),
         kind=Kind.DATA,
         repeatable=True,
-        help="in.npz, a folder of them, random, edge, or NAME=file.npy; repeatable. "
-        "Default: random.",
+        help="Run on in.npz, a folder of them, random, edge, or NAME=file.npy; "
+        "repeatable. Default: random.",
         group=Group.INPUT,
         settable=True,
     )
@@ -242,20 +243,20 @@ class RunCommand(Reading, TimeLimit, Shapes, Seed, Data):
         default=None,
         kind=Kind.PLACE,
         metavar="OUT.npz",
-        help="Write the outputs; with several inputs a folder.",
+        help="Write the outputs to this file, or to a folder for several inputs.",
         group=Group.OUTPUT,
     )
     engine: str = option(
         default="onnxruntime",
         kind=Kind.ENGINE,
-        help="What executes it: onnxruntime, openvino, litert, coreml, coreai, reference.",
+        help="Run the model in onnxruntime, openvino, litert, coreml, coreai or reference.",
         group=Group.EXECUTION,
         settable=True,
     )
     profile: bool = option(
         default=False,
         kind=Kind.FLAG,
-        help="Show where the time goes, by kernel and layer, instead of outputs (onnxruntime).",
+        help="Show the time by kernel and layer instead of outputs (onnxruntime).",
         group=Group.EXECUTION,
     )
     force: bool = option(

@@ -124,9 +124,9 @@ def strange(paths: Sequence[Path]) -> Iterator[None]:
     try:
         yield
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, StopIteration):
-        help = "netconv COMMAND --format json, or the results.json of netconv batch --report"
+        help = "use netconv COMMAND --format json, or the results.json of netconv batch --report"
         raise unreadable(
-            "R103", "not a result of netconv", ", ".join(map(str, paths)), help
+            "R103", "this is not a result of netconv", ", ".join(map(str, paths)), help
         ) from None
 
 
@@ -310,7 +310,10 @@ def _headline(code: int, said: Sequence[Diagnostic], coverage: Json | None) -> s
             f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
         )
     if coverage is not None:
-        return f"{coverage['layers']['convert']} of {coverage['layers']['all']} layers convert"
+        return (
+            f"{coverage['layers']['convert']} of {coverage['layers']['all']} layers "
+            "can be converted"
+        )
     return next((d.message for d in said if code), "done")
 
 

@@ -204,11 +204,11 @@ def picture(result: Result) -> str:
         return ""
     known = {t.reference: t for t in result.tensors}
     nodes = [_box(n, known.get(n["tensor"])) for n in found["nodes"]]
-    words = {WRONG: "wrong by itself ✕", "inherited": "inherits an error ↓"}
+    words = {WRONG: "introduces an error ✕", "inherited": "inherits an error ↓"}
     words |= {"noise": "within noise", "equal": "equal"}
     legend = "".join(f'<li><i class="{k}"></i>{text}</li>' for k, text in words.items())
     legend += '<li class="dim">bars: own error to the left, total to the right</li>'
-    more = " Only its neighbourhood is drawn." if found.get("more") else ""
+    more = " The drawing shows only its surroundings." if found.get("more") else ""
     return (
         f'<h3>The graph around it</h3><figure class="picture"><ul class="legend">{legend}</ul>'
         '<div class="graph small" hidden aria-label="graph around the first wrong layer; arrow '

@@ -416,7 +416,7 @@ def _boundary(
         raise NothingComparedError(
             Diagnostic(
                 "N402",
-                f"inputs of the candidate without a counterpart: {', '.join(left)}",
+                f"these inputs of the candidate have no counterpart: {', '.join(left)}",
                 help="name the counterparts with --map FILE",
             )
         )

@@ -111,7 +111,7 @@ def _pair(
             extra.append(Cause(mine[i], _form(mine[i:j], theirs[k:m])))
         else:
             at = mine[min(i, len(mine) - 1)] if mine else None
-            extra.append(Cause(at, f"{_kinds(theirs[k:m])} only in the candidate"))
+            extra.append(Cause(at, f"{_kinds(theirs[k:m])} exists in the candidate only"))
     return pairs, extra
 
 
@@ -254,7 +254,7 @@ def _constant_operands(n: ir.Node, m: ir.Node, step: float) -> Iterator[str]:
         elif (optional(n, i) is None) != (optional(m, i) is None):
             yield f"{label} is {'absent' if y is None else 'given'} in the candidate only"
         else:
-            yield f"{label} is constant on one side only"
+            yield f"{label} is constant in one model only"
 
 
 def _alike(x: Array, y: Array) -> tuple[Array, Array]:
@@ -327,7 +327,7 @@ def weights(a: Array, b: Array, step: float = 0.0) -> list[str]:
     `step`, relative).
     """
     if a.dtype.kind in "OUS" or b.dtype.kind in "OUS":
-        return [] if a.shape == b.shape and (a == b).all() else ["other texts"]
+        return [] if a.shape == b.shape and (a == b).all() else ["strings differ"]
     if a.shape != b.shape:
         if a.size == b.size and np.array_equal(a.reshape(-1), b.reshape(-1)):
             return (

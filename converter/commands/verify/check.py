@@ -221,7 +221,7 @@ def _demand_numbers(outputs: Sequence[Output]) -> None:
             "every number of every output is NaN or infinite in both models, "
             "so that nothing can be compared"
         )
-        help = "give inputs for which the network computes finite numbers: --data FILE.npz"
+        help = "use inputs for which the network computes finite numbers: --data FILE.npz"
         raise NothingComparedError(Diagnostic("N402", message, help=help))
 
 
@@ -229,11 +229,12 @@ def _without_numbers(outputs: Sequence[Output]) -> Iterator[str]:
     """Yield outputs that give little evidence of whether the models are the same."""
     for o in outputs:
         if o.passed and not o.count:
-            yield f'output "{o.reference}" has no elements: only its shape is compared'
+            yield f'output "{o.reference}" is empty: only its shape is compared'
         elif o.passed and o.finite < o.count:
             yield (
-                f'output "{o.reference}": {o.count - o.finite} of {o.count} numbers are NaN or '
-                "infinite in both models, and show nothing"
+                f'output "{o.reference}": {o.count - o.finite} of {o.count} '
+                "numbers are NaN or infinite in both models, so they prove "
+                "nothing"
             )
 
 

@@ -131,7 +131,7 @@ def _texts(a: Array, b: Array) -> Difference:
         candidate=str(b[at]),
         finite=a.size,
         count=a.size,
-        note=f"{wrong.size} texts differ" if wrong.size > 1 else "1 text differs",
+        note=f"{wrong.size} strings differ" if wrong.size > 1 else "1 string differs",
     )
 
 
@@ -181,7 +181,7 @@ def _numbers(a: Array, b: Array, tolerance: Array | float | None) -> Difference:
         count=a.size,
         note=""
         if not one_sided
-        else f"{int((~np.isfinite(delta)).sum())} elements are finite on one side only",
+        else f"{int((~np.isfinite(delta)).sum())} elements are finite in one model only",
         abs_at_index=float(delta[at]),
         ulp_at_index=float(ulps[at]),
     )

@@ -90,7 +90,7 @@ def _load(model: Network, item: Any, draw: Draw) -> list[Feed]:
     path = Path(item)
     files = npz_files(path)
     if not files:
-        raise unreadable("R100", "the folder holds no .npz file", path)
+        raise unreadable("R100", "the folder contains no .npz file", path)
     return [_of_file(model, f) for f in files]
 
 
@@ -107,7 +107,7 @@ def _of_file(model: Network, file: Path) -> Feed:
 def notes(feeds: Sequence[Feed]) -> list[Diagnostic]:
     """Return N407 for each file that holds more than inputs."""
     return [
-        Diagnostic("N407", f"no input is called {', '.join(f.unused)}", "note", Where(f.name))
+        Diagnostic("N407", f"no input has the name {', '.join(f.unused)}", "note", Where(f.name))
         for f in feeds
         if f.unused
     ]
@@ -140,12 +140,12 @@ def _npz(path: Path) -> Arrays:
     try:
         with np.load(path, allow_pickle=False) as archive:
             if isinstance(archive, np.ndarray):
-                raise ValueError("an .npy file needs the name of its input: NAME=FILE")
+                raise ValueError("an .npy file needs the name of its input: use NAME=FILE")
             return {name: archive[name] for name in archive.files}
     except (OSError, ValueError, EOFError, KeyError) as e:
         raise _no_arrays(path, ".npz", e) from None
     except Exception as e:  # zipfile and zlib raise their own exception types
-        raise unreadable("R103", f"not a readable .npz file: {e}", path) from None
+        raise unreadable("R103", f"the .npz file cannot be read: {e}", path) from None
 
 
 def _npy(path: Path) -> Array:
@@ -157,7 +157,7 @@ def _npy(path: Path) -> Array:
 
 def _no_arrays(path: Path, kind: str, e: Exception) -> ReadError:
     why = getattr(e, "strerror", None) or e
-    return unreadable("R100", f"not a readable {kind} file: {why}", path)
+    return unreadable("R100", f"the {kind} file cannot be read: {why}", path)
 
 
 def generate(
@@ -174,8 +174,8 @@ def generate(
             raise UsageError(
                 Diagnostic(
                     "N403",
-                    f"the number of axes of the input {info.name!r} is not known",
-                    help="give it a shape with --inputs, or data",
+                    f"the rank of input {info.name!r} is unknown",
+                    help="specify its shape with --inputs, or data",
                 )
             )
     shapes = shapes_for(model) if shapes is None else shapes

@@ -38,9 +38,9 @@ def _rules(given: Given, option: str) -> Rules:
         try:
             value = float(number)
         except ValueError:
-            raise wrong_call(f"{option} {item!r} is not [GLOB:]NUMBER") from None
+            raise wrong_call(f"{option} must be [GLOB:]NUMBER, got {item!r}") from None
         if not value >= 0:
-            raise wrong_call(f"{option} {item!r} must not be negative")
+            raise wrong_call(f"{option} must not be negative, got {item!r}")
         rules.append((glob or "*", value))
     return rules
 
@@ -61,8 +61,8 @@ class Limits:
         for text in metrics:
             name, _, limit = text.partition("=")
             if name not in METRICS:
-                hint = did_you_mean(name, METRICS, f"known: {', '.join(METRICS)}")
-                raise wrong_call(f"unknown metric {name!r}", help=hint)
+                hint = did_you_mean(name, METRICS, f"use one of {', '.join(METRICS)}")
+                raise wrong_call(f"metric {name!r} is not known", help=hint)
 
             try:
                 chosen[name] = float(limit) if limit else LIMITS.get(name, 0.0)
@@ -105,7 +105,7 @@ class Limits:
                     raise NothingComparedError(
                         Diagnostic(
                             "N402",
-                            f"{option} {glob!r} fits none of the {len(known)} compared tensors",
+                            f"{option} {glob!r} matches none of the {len(known)} compared tensors",
                         )
                     )
 

@@ -82,11 +82,14 @@ class Side:
         return Native(self.role, self.name, self.engine, status, code, message, help, outputs)
 
     def absent(self, why: str) -> Native:
-        help = f"pip install 'netconv[{self.engine}]', or --native off"
+        help = f"run pip install 'netconv[{self.engine}]', or use --native off"
         return self.found(ABSENT, "U502", f"{self.engine} {why}", help)
 
     def untyped(self, what: str) -> Native:
-        why = f"{self.engine} takes the file; Python has no arrays of the types of its {what}"
+        why = (
+            f"{self.engine} loads the file, but Python cannot represent the types "
+            f"of its {what} as arrays"
+        )
         return self.found(SKIPPED, "N406", why)
 
     def expected(self) -> list[list[Array]]:
@@ -117,17 +120,17 @@ def examine(sides: Sequence[Side], judge: Judge, choice: str) -> tuple[Native, .
     missing = sorted({s.engine for s in having if not file.available(s.engine)})
     if choice == "on" and missing:
         raise wrong_call(
-            f"the engine {missing[0]!r} is not installed",
-            help=f"pip install 'netconv[{missing[0]}]', or --native auto",
+            f"engine {missing[0]!r} is not installed",
+            help=f"run pip install 'netconv[{missing[0]}]', or use --native auto",
             code="U502",
         )
     if choice == "on" and not having:
         raise wrong_call(
-            "neither file is of a format whose engine runs here",
-            help="--native auto runs those that are",
+            "no engine of the files' formats runs here",
+            help="use --native auto to run those that do",
             code="U502",
         )
-    absent = "is not installed: the file did not run there"
+    absent = "is not installed, so the file was not run there"
     return tuple(s.absent(absent) if s.engine in missing else _examined(s, judge) for s in having)
 
 
@@ -147,13 +150,14 @@ def _examined(s: Side, judge: Judge) -> Native:
         return _unfinished(s, found, judge)
     if states:
         message = (
-            "litert runs the file; Python cannot set its variables to what netconv starts from"
+            "litert runs the file, but Python cannot set its variables to the "
+            "initial values that netconv uses"
         )
         return s.found(SKIPPED, "N406", message)
     wanted = [public_name(v) for v in graph.outputs]
     places = _places(wanted, found.outputs)
     if places is None:
-        message = f"the file has {len(found.outputs)} outputs, netconv reads {len(wanted)}"
+        message = f"the file has {len(found.outputs)} outputs, but netconv reads {len(wanted)}"
         return s.found(DIFFERS, "N404", message)
     results = [[r.get(p) for p in places] for r in found.results]
     return _compared(s, judge, [[_plain(a) for a in r] for r in results])
@@ -170,7 +174,7 @@ def _unfinished(s: Side, found: file.Run, judge: Judge) -> Native:
         case "boundary":
             return s.found(DIFFERS, "N404", found.error)
         case "feed" if found.error:
-            why = f"the inputs that netconv reads do not fit those of the file: {found.error}"
+            why = f"the inputs that netconv reads do not match those of the file: {found.error}"
             return s.found(DIFFERS, "N404", why)
         case "feed":
             return s.untyped("inputs")
@@ -180,14 +184,15 @@ def _unfinished(s: Side, found: file.Run, judge: Judge) -> Native:
             why = f"there is not enough memory for {s.engine}: {found.error}"
             return s.found(SKIPPED, "U503", why)
     when = f" when it runs on the input {judge.feeds[found.feed]}" if found.stage == "run" else ""
-    why = f"{s.engine} refuses the file{when}: {found.error}"
+    why = f"{s.engine} cannot load this file{when}: {found.error}"
     return s.found(REFUSED, "N405", why, _REFUSED[s.role])
 
 
 _REFUSED = {
-    "candidate": "netconv reads it, its users' engine does not; another flavour may do "
-    "(netconv formats)",
-    "reference": "what netconv reads from it stays unconfirmed",
+    "candidate": (
+        "netconv reads it, but its users' engine does not; try another flavour (netconv formats)"
+    ),
+    "reference": "netconv's reading of it is unconfirmed",
 }
 
 
@@ -237,12 +242,13 @@ def _compared(s: Side, judge: Judge, results: list[list[Array | None]]) -> Nativ
     assert worst is not None
     if judge.limits.chosen and found(judge.measuring()).status != DIFFERS:
         message = (
-            f"{s.engine} and netconv compute the same from the file within rounding noise, but not "
-            f"within the tolerance that was chosen: {_words(worst)}"
+            f"{s.engine} and netconv agree on the file within rounding noise, "
+            f"but not within the given tolerance: {_words(worst)}"
         )
         return s.found(DIFFERS, "N401", message, _CHOSEN, native.outputs)
     message = (
-        f"{s.engine} computes something else from the file than netconv reads: {_words(worst)}"
+        f"netconv misreads this file, or {s.engine} does: they compute "
+        f"different results, {_words(worst)}"
     )
     return s.found(DIFFERS, "N404", message, _DIFFERS, native.outputs)
 
@@ -261,8 +267,8 @@ def _agreement(
     exact = noise.in_floats()
     if exact is not None and all(o.passed for o in judged(exact, floors)):
         message = (
-            f"{s.engine} computes in floats what the file says in half precision: the "
-            "rounding is left out there"
+            f"{s.engine} computes in float32 what the file declares as half "
+            "precision; the rounding is omitted there"
         )
         return s.found(NOTED, "N406", message, outputs=outputs)
     for floors in _special(noise):
@@ -272,11 +278,8 @@ def _agreement(
     return s.found(DIFFERS, outputs=outputs)
 
 
-_CHOSEN = "choose a larger tolerance, or leave the engines out: --native off"
-_DIFFERS = (
-    "one of the two is wrong about the file: please report it with the file; --native "
-    "off leaves this out"
-)
+_CHOSEN = "choose a larger tolerance, or omit the engines with --native off"
+_DIFFERS = "please report it with the file; --native off omits this comparison"
 
 
 def _known(noise: Noise) -> Iterator[Floors]:

@@ -103,7 +103,7 @@ def _run_reference(plan: Plan) -> tuple[Plan, Results, tuple[str, ...]]:
         except CannotRun as e:
             if plan.options.data is not None or (i == len(plan.arrays) - 1 and not kept):
                 raise refuse(e, "reference") from None
-            skipped.append(f"the reference does not take {plan.feeds[i].name}: {e}")
+            skipped.append(f"the reference does not accept {plan.feeds[i].name}: {e}")
     return plan.on(kept), taken, tuple(skipped)
 
 

@@ -52,9 +52,13 @@ class Plan:
         is no input.
         """
         if options.mode not in MODES:
-            raise wrong_call(f"unknown mode {options.mode!r}", help=f"known: {', '.join(MODES)}")
+            raise wrong_call(
+                f"--mode {options.mode!r} is not known", help=f"use one of {', '.join(MODES)}"
+            )
         if options.native not in CHOICES:
-            raise wrong_call(f"--native {options.native!r} is not one of {', '.join(CHOICES)}")
+            raise wrong_call(
+                f"--native must be one of {', '.join(CHOICES)}, got {options.native!r}"
+            )
         reference, candidate = as_stored(reference), as_stored(candidate)
         metrics = (options.metrics,) if isinstance(options.metrics, str) else options.metrics
         limits = Limits.of(options.rtol, options.atol, tuple(metrics))
@@ -63,7 +67,7 @@ class Plan:
         shapes = shapes_for(reference, options.inputs, _hints(alignment, mine, theirs))
         feeds = feeds_for(reference, options.data, options.seed, options.seeds, shapes)
         if not feeds:
-            raise NothingComparedError(Diagnostic("N402", "there is no input to compare on"))
+            raise NothingComparedError(Diagnostic("N402", "there are no inputs to compare on"))
         steps = quantisation_steps(candidate.ir)
         precision = LockStep(mine, theirs, alignment, limits.tolerance, steps).precision()
         arrays = [f.by_value(reference) for f in feeds]
@@ -134,7 +138,7 @@ class Plan:
             raise NothingComparedError(
                 Diagnostic(
                     "N402",
-                    f"--tensors {' '.join(globs)} selects none of {len(known)} aligned tensors",
+                    f"--tensors {' '.join(globs)} selects none of {len(known)} matched tensors",
                 )
             )
         return chosen

@@ -189,13 +189,11 @@ class Result:
     def hidden(self) -> str:
         """The sentence about faults that show in no output."""
         names = [f'"{f.layer}"' for f in self.findings]
-        count = (
-            "1 layer differs by itself"
-            if len(names) == 1
-            else f"{len(names)} layers differ by themselves"
-        )
+        count = "1 layer differs" if len(names) == 1 else f"{len(names)} layers differ"
         more = ", ..." if len(names) > SHOWN else ""
-        return f"outputs the same; {count}: {', '.join(names[:SHOWN])}{more}"
+        return (
+            f"hidden difference: outputs are equal, but {count}: {', '.join(names[:SHOWN])}{more}"
+        )
 
     @property
     def first(self) -> Finding | None:

@@ -64,8 +64,8 @@ def _demand_fit(
     for name, shape in given.items():
         if name not in dims:
             raise wrong_call(
-                f"--inputs names an input that the model does not have: {name}",
-                help=f"it has: {', '.join(dims)}",
+                f"--inputs names the input {name}, which the model does not have",
+                help=f"the model has: {', '.join(dims)}",
             )
         declared = dims[name]
         if declared is not None and (
@@ -73,7 +73,7 @@ def _demand_fit(
             or any(isinstance(d, int) and d != n for d, n in zip(declared, shape, strict=True))
         ):
             told = ",".join("?" if d is None else str(d) for d in declared)
-            raise wrong_call(f"the input {name!r} is [{told}], and {list(shape)} is given")
+            raise wrong_call(f"input {name!r} is [{told}], got {list(shape)}")
 
 
 def _bind(

@@ -29,7 +29,7 @@ def value_of(kind: Any, data: Any) -> Any:
     inner = get_args(kind)
     if get_origin(kind) is tuple:
         if not isinstance(data, list | tuple):
-            raise TypeError(f"{data!r} is no list")
+            raise TypeError(f"{data!r} must be a list")
         kinds = repeat(inner[0], len(data)) if inner[-1] is ... else inner
         return tuple(value_of(k, v) for k, v in zip(kinds, data, strict=True))
     if inner[1:] == (type(None),):
@@ -47,7 +47,7 @@ def _of_type(kind: Any, data: Any) -> Any:
     else:
         right = known not in (str, bool, dict) or isinstance(data, known)
     if not right:
-        raise TypeError(f"{data!r} is not a value of {kind}")
+        raise TypeError(f"{data!r} is not a valid {kind}")
     return data
 
 

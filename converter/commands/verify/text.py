@@ -33,8 +33,8 @@ def lines(result: Result) -> Iterator[str]:
         f"{', '.join(result.feeds[:6])}{', ...' if len(result.feeds) > 6 else ''} (seed "
         f"{result.seed})"
         + (
-            f"; {_count(result.aligned, 'tensor')} aligned"
-            + (f", {extra} on one side only" if extra else "")
+            f"; {_count(result.aligned, 'intermediate tensor')} matched"
+            + (f", {extra} could not be matched" if extra else "")
         )
     )
     yield from result.notes
@@ -47,13 +47,15 @@ def lines(result: Result) -> Iterator[str]:
     if result.tensors:
         c = result.counts()
         yield (
-            f"{c[EQUAL]} tensors are equal, {c[NOISE]} within noise, {c[WRONG]} wrong by "
-            f"themselves, {c[INHERITED]} only inherit it."
+            f"{_count(c[WRONG], 'layer')} {'is' if c[WRONG] == 1 else 'are'} wrong; "
+            f"{_count(c[INHERITED], 'later layer')} {'passes' if c[INHERITED] == 1 else 'pass'} "
+            f"the error on; {_count(c[EQUAL], 'tensor')} {'is' if c[EQUAL] == 1 else 'are'} "
+            f"identical, {c[NOISE]} within rounding noise."
         )
     if failed and result.first is None:
         yield (
-            "No layer is wrong by itself: the difference grows over several, or lies where "
-            "no tensors could be aligned."
+            "No single layer is wrong: the difference accumulates over several "
+            "layers, or lies where no tensors could be matched."
         )
     for n in result.native:
         yield from _native(n)
@@ -66,7 +68,7 @@ def lines(result: Result) -> Iterator[str]:
         if not result.same
         else same
         if result.passed
-        else f"{same} as netconv reads them, NOT IN THEIR OWN ENGINES"
+        else f"{same} as netconv reads them, but NOT IN THEIR OWN ENGINES"
     )
 
 
@@ -74,7 +76,7 @@ def headline(result: Result) -> str:
     """Return the result in one sentence."""
     if result.passed:
         return (
-            f"{_count(len(result.outputs), 'output')} the same, largest difference "
+            f"{_count(len(result.outputs), 'output')} agree, largest difference "
             f"{result.max_difference:.3g}"
         )
     if result.unfelt and result.first is not None:
@@ -93,7 +95,7 @@ def headline(result: Result) -> str:
 
 
 def _why(f: Finding) -> str:
-    return f.causes[0] if f.causes else f"own error {error(f.own)}"
+    return f.causes[0] if f.causes else f"error introduced here: {error(f.own)}"
 
 
 def error(d: Difference) -> str:
@@ -102,17 +104,19 @@ def error(d: Difference) -> str:
     """
     if d.note and d.max_abs == float("inf"):
         return d.note
-    return f"{d.abs_at_index:.3g}" + (f" ({d.l2:.2g} relative)" if 0 < d.l2 < float("inf") else "")
+    return f"{d.abs_at_index:.3g}" + (f" ({100 * d.l2:.2g} %)" if 0 < d.l2 < float("inf") else "")
 
 
 def _others(findings: Sequence[Finding]) -> Iterator[str]:
     for f in findings[:ALSO]:
         yield (
-            f'ALSO   layer {f.index} "{f.layer}" {f.kind}   own error {error(f.own)}   '
-            f"{f.causes[0] if f.causes else ''}".rstrip()
+            (
+                f'ALSO   layer {f.index} "{f.layer}" {f.kind}   error introduced '
+                f"here: {error(f.own)}   {f.causes[0] if f.causes else ''}"
+            ).rstrip()
         )
     if len(findings) > ALSO:
-        yield f"       and {len(findings) - ALSO} more layers that are wrong by themselves"
+        yield f"       and {len(findings) - ALSO} more wrong layers"
 
 
 def _count(n: int, what: str) -> str:
@@ -120,10 +124,10 @@ def _count(n: int, what: str) -> str:
 
 
 def _first(f: Finding, models: tuple[str, str]) -> Iterator[str]:
-    tolerance = f", tolerance {f.own.tolerance:.2g}" if f.own.tolerance else ""
-    inherited = f"   inherited {f.inherited:.2g}" if f.inherited else ""
+    tolerance = f", allowed: {f.own.tolerance:.2g}" if f.own.tolerance else ""
+    inherited = f"; inherited: {f.inherited:.2g}" if f.inherited else ""
     yield (
-        f'FIRST  layer {f.index} "{f.layer}" {f.kind}   own error '
+        f'FIRST  layer {f.index} "{f.layer}" {f.kind}   error introduced here: '
         f"{error(f.own)}{tolerance}{inherited}"
     )
     places = [
@@ -152,7 +156,7 @@ def _worst(o: Output, first: Finding | None, failed: bool) -> str:
         if d.index
         else ""
     )
-    share = f", {d.excess:.2g} x the tolerance" if 0 < d.excess < float("inf") else ""
+    share = f", {d.excess:.2g} times the tolerance" if 0 < d.excess < float("inf") else ""
     whole = "" if d.note else f" ({_whole(d)})"
     cause = f'   caused by layer "{first.layer}"' if first is not None and failed else ""
     return f'WORST  output "{o.reference}"   {measure}{at}{whole}{share} (input {o.feed}){cause}'
@@ -169,8 +173,8 @@ def _native(n: Native) -> Iterator[str]:
     file = n.file if n.file == n.role else f"{n.role} {n.file}"
     if n.status == SAME:
         largest = max((o.difference.max_abs for o in n.outputs), default=0.0)
-        within = f" (within {largest:.2g})" if largest else ""
-        yield f"NATIVE {file} in {n.engine}: as netconv reads it{within}"
+        within = f" (largest difference {largest:.2g})" if largest else ""
+        yield f"NATIVE {n.engine} runs {file} and agrees with netconv{within}"
     else:
         yield f"NATIVE {file}: {n.level}[{n.code}] {n.message}" + (
             f" (help: {n.help})" if n.help else ""

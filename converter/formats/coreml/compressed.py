@@ -42,7 +42,7 @@ def demand_blocks(array: Array, shape: Sequence[int]) -> None:
     """MappingError R105 unless each axis is a whole number of blocks."""
     for own, wanted in zip(array.shape, shape, strict=True):
         if own != wanted and (not own or wanted % own):
-            raise MappingError(f"{own} blocks of {wanted} places", "R105")
+            raise MappingError(f"{own} blocks do not fit a shape of {wanted} elements", "R105")
 
 
 def dequantized(r: Reading, given: Array | LazyTensor, scale: Array, offset: Array | None) -> Value:
@@ -83,7 +83,9 @@ def looked_up(indices: Array, table: Array, axis: int) -> Array:
 def demand_as_many(mask: Array, values: Array) -> None:
     """Raise MappingError R103 unless there is a value for each set element of the mask."""
     if int(mask.sum()) != values.size:
-        raise MappingError(f"{values.size} values for {int(mask.sum())} places", "R103")
+        raise MappingError(
+            f"{values.size} values are stored for a mask of {int(mask.sum())} elements", "R103"
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -183,7 +183,7 @@ class Declared:
             feature.type.isOptional = feature.name in self.said.get(OPTIONAL, [])
             return
         if not default.size or (default != default.flat[0]).any():
-            text = "has several numbers where it is left out, which Core ML does not say"
+            text = "the input has several default values, which Core ML cannot declare"
             self.notes.append(less(feature.name, f"{feature.name} {text}: it must be given"))
             return
         feature.type.isOptional = True
@@ -199,7 +199,7 @@ class Declared:
             first.type.isOptional = False
             if (chosen := array.WhichOneof("defaultOptionalValue")) is not None:
                 array.ClearField(chosen)
-            text = "Core ML wants one input at least without a value of its own"
+            text = "Core ML needs at least one input without a default value"
             self.notes.append(less(first.name, f"{first.name} must be given: {text}"))
         arrays = [feature.type.multiArrayType for feature in inputs if feature.type.isOptional]
         if any(array.WhichOneof("defaultOptionalValue") is not None for array in arrays):
@@ -207,5 +207,5 @@ class Declared:
 
 
 def _no_image(name: str) -> Diagnostic:
-    text = "is an image in the source, but not one that can be declared here"
+    text = "is an image in the source, but cannot be declared as one here"
     return less(name, f"{name} {text}: it is written as numbers")

@@ -229,7 +229,9 @@ def declare_image(image: Any, sizes: Sizes) -> None:
 
 def dropped(name: str, sizes: Sizes, now: str) -> Diagnostic:
     """The warning where an input's sizes are other than the source declares."""
-    return less(name, f"{name} may have the sizes {sizes} in the source; here {now}")
+    return less(
+        name, f"{name} may have the sizes {sizes} in the source; the written file has {now}"
+    )
 
 
 def less(name: str, text: str) -> Diagnostic:
@@ -252,7 +254,7 @@ def untold(model: Network, title: str) -> list[Diagnostic]:
         name = public_name(value)
         if (picture := said.get(PICTURES, {}).get(name)) is not None:
             text = f"{name} is an image ({picture['colour']}) in the source"
-            found.append(less(name, f"{text}; {title} has it as numbers"))
+            found.append(less(name, f"{text}; {title} declares it as a multi-array"))
     return found
 
 
@@ -266,4 +268,4 @@ def _lost(sizes: Sizes, value: ir.Value, title: str) -> str:
     endless = bool(sizes.ranges) and all(
         low == high or (low <= 1 and high < 0) for low, high in sizes.ranges
     )
-    return "" if endless else f"{title} says nothing of it"
+    return "" if endless else f"{title} cannot declare it"

@@ -28,4 +28,4 @@ class Gate(Field):
             if gate is not None and gate.inputs[0] is one:
                 w.set_operand(0, one)
                 return
-        raise not_meant("a number times its Sigmoid")
+        raise not_meant("only x * Sigmoid(x) is supported")

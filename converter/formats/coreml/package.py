@@ -173,9 +173,9 @@ def inside(folder: Path, name: str, where: Where) -> Path:
     except (OSError, ValueError, RuntimeError):
         raise unreadable("R107", f"{name!r} is not a file name", where) from None
     if leads_out or linked:
-        raise unreadable("R107", f"{name!r} leads out of the package", where)
+        raise unreadable("R107", f"{name!r} lies outside the package", where)
     if not there:
-        raise unreadable("R102", f"{name!r} is not there", where)
+        raise unreadable("R102", f"{name!r} does not exist", where)
     return target
 
 
@@ -195,7 +195,7 @@ def compiled(path: Path) -> ReadError | None:
         return None
     return unreadable(
         "R106",
-        "is a model that Core ML's compiler made (.mlmodelc), which only Apple's systems read",
+        "this is a model compiled by Core ML (.mlmodelc), which only Apple's systems read",
         path,
         "convert the .mlpackage or .mlmodel that it was compiled from",
     )

@@ -68,7 +68,7 @@ def unpacked(path: Path) -> Iterator[Path]:
         with _opened(path) as archive:
             entries = _package(archive, path)
             if not entries:
-                raise unreadable("R103", "there is no package in the archive", path)
+                raise unreadable("R103", "the archive contains no package", path)
             for name, entry in entries.items():
                 _extract(archive, entry, made / name)
         try:
@@ -101,14 +101,14 @@ def _package(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.ZipInfo]
         if any(f"{COMPILED}/" in e.filename for e in files):
             raise unreadable(
                 "R106",
-                "holds a model that Core ML's compiler made (.mlmodelc), which only Apple's "
-                "systems read",
+                "the archive contains a model compiled by Core ML (.mlmodelc), "
+                "which only Apple's systems read",
                 path,
                 "convert the .mlpackage or .mlmodel that it was compiled from",
             )
         return {}
     if len(roots) > 1:
-        raise unreadable("R103", f"the archive holds {len(roots)} packages", path)
+        raise unreadable("R103", f"the archive contains {len(roots)} packages, one is needed", path)
     (root,) = roots
     own = [e for e in files if e.filename.startswith(root)]
     _demand_bounded(own, path)
@@ -136,10 +136,10 @@ def _of_finder(name: str) -> bool:
 
 def _demand_bounded(entries: list[zipfile.ZipInfo], path: Path) -> None:
     if len(entries) > MOST_ENTRIES:
-        raise unreadable("R103", f"{len(entries)} files in a package", path)
+        raise unreadable("R103", f"the package has {len(entries)} files, which are too many", path)
     size, packed = sum(e.file_size for e in entries), path.stat().st_size
     if size > max(SMALL, MOST_GROWTH * packed):
-        text = f"{packed} bytes become {size}: more than {MOST_GROWTH} times as many"
+        text = f"{packed} bytes unpack to {size}, more than {MOST_GROWTH} times as many"
         raise unreadable("R103", text, path)
 
 
@@ -147,15 +147,15 @@ def _reason_against(entry: zipfile.ZipInfo, name: str, found: dict[str, zipfile.
     """Return why an entry is not unpacked, "" if it is."""
     mode = entry.external_attr >> 16
     if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
-        return "is a link" if stat.S_ISLNK(mode) else "is no regular file"
+        return "is a link" if stat.S_ISLNK(mode) else "is not a regular file"
     pure = PurePosixPath(name)
     if pure.is_absolute() or ".." in pure.parts or "\\" in name or str(pure) != name:
-        return "leads out of the package"
+        return "lies outside the package"
     if entry.flag_bits & 1:
         return "is encrypted"
     if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        return "is packed in a way that is not known"
-    return "is there twice" if name in found else ""
+        return "is compressed by an unknown method"
+    return "is stored twice" if name in found else ""
 
 
 def _extract(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, place: Path) -> None:

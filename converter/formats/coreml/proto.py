@@ -30,7 +30,8 @@ def _package() -> str:
         if spec is None or not spec.submodule_search_locations:
             raise wrong_call(
                 "the Core ML formats need the package coremltools, which is not installed",
-                help="pip install coremltools; there is none for Python 3.14 and newer yet",
+                help="run pip install coremltools; it is not available for Python "
+                "3.14 or newer yet",
                 code="U502",
             )
         package = ModuleType(_PACKAGE)

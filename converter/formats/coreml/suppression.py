@@ -21,7 +21,7 @@ def lift_suppression_model(b: Builder, nms: Any, env: dict[str, Value]) -> None:
     """
     names = (nms.confidenceInputFeatureName, nms.coordinatesInputFeatureName)
     if missing := [n for n in names if n not in env]:
-        message = f"the suppression reads {missing[0]!r}, which nothing writes"
+        message = f"the suppression reads {missing[0]!r}, which no layer writes"
         raise MappingError(message, "R105")
     with b.provenance(format="coreml", type="nonMaximumSuppression"):
         scores, boxes = (_table(b, env[n]) for n in names)

@@ -99,7 +99,7 @@ class LiftContext(context.Reading, ABC):
         """
         stored = self.stored(key)
         if (rank := self.rank(stored, "the weights")) != len(perm):
-            raise MappingError(f"weights must have {len(perm)} axes, they have {rank}", "R105")
+            raise MappingError(f"weights must have {len(perm)} axes, got {rank}", "R105")
         if stored.const_value is None:
             return self.transpose(self.real(key), perm)
         found, order = self.quantization(key), list(perm)
@@ -178,7 +178,7 @@ class LowerContext(context.Writing, ABC):
         """Reshape the data to a matrix, and the result of so many columns back; MappingError where
         the layers of the format take any number of axes.
         """
-        raise MappingError(f"the data must be a matrix, and the result have {units} columns")
+        raise MappingError(f"the data must be a matrix, and the result must have {units} columns")
 
     def has_activation(self, value: ir.Value) -> bool:
         """Whether a layer with this result may have an activation."""
@@ -248,7 +248,7 @@ class LowerContext(context.Writing, ABC):
         if node is None:
             raise MappingError(f"{value.name} is not quantized")
         if self.graph is not None and node.graph is not self.graph:
-            raise MappingError(f"{value.name} is dequantized outside of the body that reads it")
+            raise MappingError(f"{value.name} is dequantized outside of the subgraph that reads it")
         return operand(node), single_quantization(node)
 
     def written_quantized(self, value: ir.Value) -> tuple[ir.Node, Quantization] | None:

@@ -31,7 +31,7 @@ class Bounds(Field):
         if not w.has(2) or (high is not None and high >= np.finfo(np.float32).max):
             high = np.inf
         if (low, high) != (self.low, self.high):
-            raise not_meant(f"the bounds are not {self.low:g} and {self.high:g}")
+            raise not_meant(f"the bounds must be {self.low:g} and {self.high:g}")
 
 
 def number(value: ir.Value | None) -> float | None:
@@ -55,7 +55,7 @@ def broadcast_slope(r: LiftContext) -> None:
 def alias_of_data(w: LowerContext) -> None:
     """The result is the operand of the data, unless it has another scale."""
     if w.quantized:
-        raise not_meant("nothing to compute")
+        raise not_meant("only operators of constants are supported by this rule")
     w.alias(w.out, w.data)
 
 

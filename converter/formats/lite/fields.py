@@ -24,12 +24,16 @@ def is_whole(dtype: ir.DataType | None) -> bool:
 
 
 REALS = Guard(
-    "of real numbers only", lambda w: is_real(w.data.dtype), lambda r: is_real(r.data.dtype)
+    "only floating-point data are supported",
+    lambda w: is_real(w.data.dtype),
+    lambda r: is_real(r.data.dtype),
 )
 WHOLE = Guard(
-    "of whole numbers only", lambda w: is_whole(w.data.dtype), lambda r: is_whole(r.data.dtype)
+    "only integers are supported",
+    lambda w: is_whole(w.data.dtype),
+    lambda r: is_whole(r.data.dtype),
 )
-TWO = Guard("it takes two operands", lambda w: len(w.node.inputs) == 2)
+TWO = Guard("exactly two operands are supported", lambda w: len(w.node.inputs) == 2)
 
 
 class Ordered(Field):
@@ -54,7 +58,7 @@ class FusedActivation(Field):
         name = r.attr(self.key, CODES, "")
         if name in ("Tanh", "Sigmoid"):
             raise MappingError(
-                f"{self.key} {name} is not supported: no engine applies it here", "R110"
+                f"{self.key}={name} is not supported: no engine applies it here", "R110"
             )
         if name:
             r.behind(lambda y: ACTIVATIONS[name](r.b, y))

@@ -58,7 +58,7 @@ class SoftmaxAxis(Field):
         rank = w.rank()
         axis = int(w.attr("axis", -1)) % max(1, rank)
         if axis != rank - 1 and not self.key:
-            raise MappingError(f"axis must be {rank - 1}, the last one, got {axis}")
+            raise MappingError(f"axis must be {rank - 1} (the last one), got {axis}")
         if self.key and (self.always or axis != rank - 1):
             w.set(**{self.key: axis})
         elif self.key and rank not in (2, 4):
@@ -109,7 +109,9 @@ class Norm(Field):
         axes = [int(i) % rank for i in w.attr("axes")]
         smaller = eps <= limit and w.attr("eps_mode") == "add"
         if not smaller and not np.isclose(eps, limit, rtol=1e-3, atol=0):
-            raise MappingError(f"eps must be {limit:g}, the smallest square of a norm, got {eps:g}")
+            raise MappingError(
+                f"epsilon must be {limit:g} (the smallest square of a norm), got {eps:g}"
+            )
         if len(axes) != 1 or (not self.key and axes != [rank - 1]):
             which = "one axis" if self.key else "the last axis"
             raise MappingError(f"axes must be {which}, got {axes}")
@@ -133,5 +135,5 @@ class Neighbors(Field):
     def lower(self, w: LowerContext) -> None:
         size = int(w.attr("size"))
         if size % 2 == 0:
-            raise MappingError(f"size must be odd, got {size}: there are neighbors on both sides")
+            raise MappingError(f"size must be odd, got {size}")
         w.layer.attrs |= {"radius": size // 2, "alpha": w.attr("alpha") / size}

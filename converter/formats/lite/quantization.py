@@ -21,7 +21,7 @@ LARGEST_SCALE = 1e30  # larger ones overflow the floats in which both compute
 # Attributes of QuantizeLinear and DequantizeLinear whose information is in the scale and the types
 # here.
 ATTRIBUTES = ("axis", "block_size", "output_dtype", "precision", "saturate")
-BLOCKS = "scales of blocks are not supported: there is one scale, or one for each channel"
+BLOCKS = "block-wise scales are not supported; use one scale, or one per channel"
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def single_quantization(node: ir.Node) -> Quantization:
     """
     found = node_quantization(node)
     if len(found.scales) != 1:
-        raise MappingError("scale and zero point must be constant, and one for all")
+        raise MappingError("scale and zero point must be constant scalars")
     demand_ordinary(found)
     return found
 
@@ -123,7 +123,7 @@ def demand_ordinary(found: Quantization) -> None:
     """
     least, most = min(found.scales, default=1.0), max(found.scales, default=1.0)
     if not np.finfo(np.float32).tiny <= least <= most < LARGEST_SCALE:
-        raise MappingError(f"a scale must be from 2^-126 to 1e30, got {least:g} to {most:g}")
+        raise MappingError(f"a scale must be within 2^-126 to 1e30, got {least:g} to {most:g}")
 
 
 def constant_dequantized(value: ir.Value | None) -> ir.Node | None:
@@ -142,7 +142,7 @@ def quantized_weights(
     assert stored is not None
     array = whole_bytes(stored)
     if array.dtype not in (np.int8, np.uint8):
-        raise MappingError(f"quantized weights must have 8 bits, they are {array.dtype}")
+        raise MappingError(f"quantized weights must have 8 bits, got {array.dtype}")
     zeros, kept = found.zeros, array.transpose(perm)
     if (array.dtype == np.int8) != signed:
         kept = (kept.view(np.uint8) ^ 0x80).view(np.int8 if signed else np.uint8)
@@ -173,5 +173,5 @@ def bias_integers(numbers: Array, count: int, scales: Any, dtype: Any) -> Array:
     kind = np.dtype(dtype)
     steps = np.rint(np.broadcast_to(numbers, (count,)) / np.asarray(scales, np.float64))
     if np.abs(steps).max(initial=0) >= 2.0 ** (8 * kind.itemsize - 1):
-        raise MappingError(f"the bias does not fit into {8 * kind.itemsize} bits", "X204")
+        raise MappingError(f"the bias is outside the range of int{8 * kind.itemsize}", "X204")
     return np.asarray(steps.astype(kind))

@@ -207,7 +207,7 @@ def onnx_lstm(r: LiftContext, cell: Cell, x: Value, stateless: bool = False) -> 
 
     def joined(parts: Sequence[Value | None], what: str) -> Value:
         if any(v is None for v in parts):
-            raise MappingError(f"{what} of a gate are left out", "R105")
+            raise MappingError(f"{what} of a gate are absent", "R105")
         return b.Concat(*parts, axis=0)
 
     weights = joined([gates[n].x for n in ONNX_GATES], "the weights")
@@ -259,7 +259,7 @@ def reason_against_lengths(node: ir.Node) -> str:
     steps, count = constant(lengths), static(operand(node), "the sequence", least=1)[0]
     own = lengths is not None and (steps is None or (steps != count).any())
     if own or attrs_of(node).get("layout"):
-        return "sequences of different lengths, or batch first, are not possible"
+        return "sequence_lens and layout=1 are not supported"
     return ""
 
 
@@ -268,7 +268,7 @@ def reason_against(node: ir.Node, activations: Sequence[str]) -> str:
     a = attrs_of(node)
     names = list(a.get("activations") or activations)
     if a.get("clip") or a.get("input_forget"):
-        return "clipped or coupled gates are not possible"
+        return "clip and input_forget are not supported"
     if any(n != d for n, d in zip(names, [*activations] * 2, strict=False)):
         return f"activations must be {list(activations)}, got {names}"
     return reason_against_lengths(node)

@@ -42,7 +42,7 @@ class Filter(Field):
     def lower(self, w: LowerContext) -> None:
         rank = w.rank(1, "the filter")
         if rank != len(self.perm):
-            raise MappingError(f"the filter must have {len(self.perm)} axes, it has {rank}")
+            raise MappingError(f"the filter must have {len(self.perm)} axes, got {rank}")
         w.place(self.key, w.weights(self.perm, self.perm.index(self.outputs)))
 
 
@@ -95,7 +95,7 @@ class Multiplier(Field):
         channels = r.channels()
         own = units // r.count(self.key) if channels is None else channels
         if own < 1 or units % own:
-            raise MappingError(f"a filter of {units} outputs for {own} channels", "R105")
+            raise MappingError(f"the filter has {units} outputs for {own} channels", "R105")
         r.set(group=own)
 
     def lower(self, w: LowerContext) -> None:
@@ -139,7 +139,7 @@ class Dense(Field):
         bias = w.optional(2) if w.has(2) else w.added_bias(units)
         shape = () if bias is None else shape_of(bias)
         if shape is None or math.prod(shape) not in (1, units):
-            raise MappingError(f"the addend must be one number or {units}, its shape is {shape}")
+            raise MappingError(f"the bias must have one element or {units}, got the shape {shape}")
         if self.keep:
             w.layer.attrs[self.keep] = w.rank() > 2
         elif w.rank() != 2:

@@ -101,12 +101,12 @@ def read_blob(path: str | Path) -> Table:
     if version != VERSION:
         raise unreadable(
             "R104",
-            f"version {version} of the flat form; netconv reads version {VERSION}",
+            f"version {version} of the flat form is not supported; netconv reads version {VERSION}",
             at.where("header"),
         )
     if any(not 0 <= n < _MOST for n in counts):
         raise unreadable(
-            "R103", f"a count of {counts} is not within 0..{_MOST - 1}", at.where("header")
+            "R103", f"the counts {counts} must be within 0..{_MOST - 1}", at.where("header")
         )
     n_operands, n_values, n_operations, n_inputs, n_outputs = counts
     heads = at.records(_OPERAND, n_operands, "operands")
@@ -120,7 +120,7 @@ def read_blob(path: str | Path) -> Table:
     for i, (code, n_in, n_out) in enumerate(codes):
         if code not in names:
             raise unreadable(
-                "R110", f"{code} is not the code of an operation", at.where(f"operations[{i}]")
+                "R110", f"operation code {code} is not known", at.where(f"operations[{i}]")
             )
         table.operations.append(
             Operation(
@@ -141,11 +141,11 @@ def _operand(index: int, head: tuple[int, ...], at: _Cursor) -> Operand:
     kind = _TYPES.get(code)
     if kind is None:
         raise unreadable(
-            "R110", f"{code} is not the code of an operand type", at.where(f"operands[{index}]")
+            "R110", f"operand type code {code} is not known", at.where(f"operands[{index}]")
         )
     if not np.isfinite(scale):
         raise unreadable(
-            "R110", f"the scale {scale} is not a finite number", at.where(f"operands[{index}]")
+            "R110", f"scale {scale} is not a finite number", at.where(f"operands[{index}]")
         )
     return Operand(
         kind, name=f"operand{index}", scale=float(str(np.float32(scale))), zero_point=zero
@@ -166,8 +166,8 @@ def _read_values(table: Table, values: Iterable[tuple[int, ...]], at: _Cursor, p
         elif source != IMMEDIATE:
             raise unreadable(
                 "R110",
-                f"source {source} of a value is neither immediate ({IMMEDIATE}) nor a buffer "
-                f"({BUFFER})",
+                f"source {source} of a value must be immediate ({IMMEDIATE}) or "
+                f"a buffer ({BUFFER})",
                 place,
             )
         operand = table.operands[index]
@@ -176,14 +176,18 @@ def _read_values(table: Table, values: Iterable[tuple[int, ...]], at: _Cursor, p
 
 def _referenced(data: Bytes, buffers: dict[int, Bytes], path: Path, place: Where) -> Bytes:
     if data.size != _REFERENCE.size:
-        raise unreadable("R103", f"a reference has {_REFERENCE.size} bytes, not {data.size}", place)
+        raise unreadable(
+            "R103", f"a reference must have {_REFERENCE.size} bytes, got {data.size}", place
+        )
     number, offset, length = _REFERENCE.unpack(data.tobytes())
     if number not in buffers:
         name = weights_name(path, number).name
         file = open_side_file(path, name, place) if 0 <= number < _MOST else None
         if file is None:
             raise unreadable(
-                "R102", f"weight buffer {number} is missing: no {name} beside the blob", place
+                "R102",
+                f"weight buffer {number} is missing: {name} was not found next to the blob",
+                place,
             )
         buffers[number] = file.bytes
     if offset < 0 or length < 0 or offset + length > buffers[number].size:
@@ -212,7 +216,8 @@ def write_blob(table: Table, out: Output) -> list[Diagnostic]:
         raise UnsupportedError(
             Diagnostic(
                 "X204",
-                f"the flat form counts bytes with 31 bits, the weights have {layout.pool_size}",
+                f"the weights have {layout.pool_size} bytes; the flat form "
+                "supports at most 2^31 - 1",
             )
         )
     constants = [i for i, lifetime in enumerate(lifetimes) if lifetime.is_constant]
@@ -269,10 +274,14 @@ def reason_against(
 def _missing(operand: Operand, lifetime: Lifetime) -> str | None:
     """Return the first property of an operand that the blob form does not support."""
     if lifetime is Lifetime.NO_VALUE:
-        return "the flat form has no operands without value"
+        return "the flat form does not support operands without a value"
     if lifetime is Lifetime.SUBGRAPH:
-        return "the flat form has no subgraphs"
-    return None if operand.channel_quant is None else "the flat form has no per-channel scales"
+        return "the flat form does not support subgraphs"
+    return (
+        None
+        if operand.channel_quant is None
+        else "the flat form does not support per-channel scales"
+    )
 
 
 def _limits(table: Table) -> tuple[list[Diagnostic], list[Diagnostic]]:
@@ -286,7 +295,8 @@ def _limits(table: Table) -> tuple[list[Diagnostic], list[Diagnostic]]:
         warnings.append(
             Diagnostic(
                 "X207",
-                "the flat form does not say that float32 may be computed as float16",
+                "the flat form cannot declare that float32 may be computed as "
+                "float16; the flag is dropped",
                 "warning",
             )
         )

@@ -78,7 +78,7 @@ def note_shapes(table: Table, inputs: Shapes, outputs: Shapes) -> list[Diagnosti
                 operand.boundary = {**(operand.boundary or {}), "shape": list(shapes[operand.name])}
                 had = list(shapes[operand.name])
                 message = f"the {side} {operand.name} has more than {MOST} axes, {had}; "
-                message += f"NNAPI has it as {operand.dimensions}"
+                message += f"in NNAPI it has the shape {operand.dimensions}"
                 warnings.append(Diagnostic("X211", message, "warning"))
     return warnings
 

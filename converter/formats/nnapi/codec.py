@@ -66,13 +66,14 @@ def read_table(path: str | Path) -> Table:
     if fields.get("format") != FORMAT:
         raise unreadable(
             "R103",
-            f'not an operand table: "format" is {fields.get("format")!r}, not "{FORMAT}"',
+            f'this is not an operand table: "format" is {fields.get("format")!r}, not "{FORMAT}"',
             Where(str(path), path="format"),
         )
     if (version := fields.integer("version", 0, _U32)) != VERSION:
         raise unreadable(
             "R104",
-            f"version {version} of the operand table; netconv reads version {VERSION}",
+            f"version {version} of the operand table is not supported; netconv "
+            f"reads version {VERSION}",
             Where(str(path), path="version"),
         )
     stored = _read_stored(fields, path)
@@ -103,7 +104,7 @@ def _read_stored(fields: Fields, path: Path) -> Stored:
     if base64.b64encode(values.data).decode() != text:
         raise unreadable(
             "R103",
-            "operandValues is not canonical base64: bits beyond the last byte are set",
+            "operandValues is not canonical base64: bits after the last byte are set",
             fields.where("operandValues"),
         )
     names, pools = fields.texts("pools"), []
@@ -113,9 +114,10 @@ def _read_stored(fields: Fields, path: Path) -> Stored:
         if pool is None:
             raise unreadable(
                 "R102",
-                f"the pool {name!r} is missing",
+                f"pool {name!r} is missing",
                 where,
-                "the values of constants lie in a second file beside the table",
+                "the values of constants are stored in a second file next to "
+                "the table; copy it there",
             )
         pools.append(pool.bytes)
     return Stored(values, pools, names, _stem(path.name))
@@ -154,7 +156,7 @@ def _read_operand(fields: Fields, stored: Stored) -> Operand:
     if len(dimensions) > MOST_AXES:
         raise unreadable(
             "R110",
-            f"an operand of {len(dimensions)} dimensions is beyond the {MOST_AXES} that are read",
+            f"an operand has {len(dimensions)} dimensions, limit {MOST_AXES}",
             fields.where("dimensions"),
         )
     operand = Operand(
@@ -207,7 +209,7 @@ def _read_boundary(fields: Fields, dimensions: list[int]) -> dict[str, Any]:
     ):
         raise unreadable(
             "R110",
-            f"the permutation is not one of the operand's {rank} axes",
+            f"the permutation must be one of the operand's {rank} axes",
             boundary.where("permutation"),
         )
     if "shape" in boundary and math.prod(boundary.integers("shape", 1, _U32)) != math.prod(
@@ -215,7 +217,7 @@ def _read_boundary(fields: Fields, dimensions: list[int]) -> dict[str, Any]:
     ):
         raise unreadable(
             "R110",
-            f"the shape does not have as many elements as the operand ({dimensions})",
+            f"the shape must have as many elements as the operand ({dimensions})",
             boundary.where("shape"),
         )
     return boundary.raw

@@ -133,7 +133,7 @@ class Writer:
             with np.errstate(over="ignore"):  # overflow gives infinity
                 array = np.array(number, kind.dtype)
         except OverflowError:
-            raise MappingError(f"{number} does not fit {kind.name}", "X204") from None
+            raise MappingError(f"{number} is outside the range of {kind.name}", "X204") from None
         key = (kind, array.tobytes())
         if key not in self.scalars:
             self.enter(self.scalars, key, self.subgraph.add(Operand(kind, value=array)))
@@ -146,7 +146,9 @@ class Writer:
         if isinstance(array, np.ndarray) and array.ndim == 0:
             array = array.reshape(1)
         if not array.size:
-            raise MappingError(f"the constant {name!r} is empty, which NNAPI cannot say", "X203")
+            raise MappingError(
+                f"constant {name!r} is empty; NNAPI does not support empty tensors", "X203"
+            )
         dims = [int(n) for n in array.shape if isinstance(n, int)]
         return self.add(Operand(kind, dims, name, value=array, **more))
 
@@ -155,18 +157,17 @@ class Writer:
         dtype = self.narrowing.dtype(value)
         kind = TENSORS.get(dtype)
         if kind is None:
-            raise MappingError(f"{value.name} is {dtype.name}, which NNAPI does not have")
+            raise MappingError(f"{value.name} is {dtype.name}, which NNAPI does not support")
         shape = dims if dims is not None else shape_of(value)
         if shape is None or 0 in shape:
             raise MappingError(
-                f"{public_name(value)} has the shape {value.shape}, NNAPI needs static shapes "
-                "that are not empty",
+                f"{public_name(value)} has the shape {value.shape}; NNAPI needs "
+                "static shapes that are not empty",
                 "X203",
             )
         if max(shape, default=0) > _LARGEST:
             raise MappingError(
-                f"{public_name(value)} has the shape {value.shape}, dimensions of NNAPI have "
-                "32 bits",
+                f"{public_name(value)} has the shape {value.shape}; NNAPI dimensions have 32 bits",
                 "X204",
             )
         operand = Operand(kind, [int(n) for n in shape] or [1], public_name(value))
@@ -212,8 +213,8 @@ class Writer:
             self.node(producer, forced=True)
         if value not in self.operands and not self.problems:
             raise MappingError(
-                f"no operation gives {value.name}, the output {producer.outputs.index(value)} "
-                f"of {producer.op_type}"
+                f"no operation produces {value.name}, output "
+                f"{producer.outputs.index(value)} of {producer.op_type}"
             )
         return Ref(self.operands[value]) if value in self.operands else self.new(value)
 
@@ -232,7 +233,8 @@ class Writer:
         needed = bound_level(binding, subgraph) if binding is not None else 1
         if needed > self.level:
             raise MappingError(
-                f"{kind} of this kind needs feature level {needed}, the limit is {self.level}",
+                f"{kind} with these operands needs feature level {needed}, the "
+                f"limit is {self.level}",
                 "X206",
             )
         if self.objects is not None and (reason := self.objects(subgraph, operation, lifetimes)):

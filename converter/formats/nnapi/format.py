@@ -138,10 +138,10 @@ FORMAT = Format(
             values=("1", "2", "3", "4", "5", "6", "7"),
             default="7",
         ),
-        Option("blob", "the flat form that PyTorch's loader takes (.nnapi)", suffix=".nnapi"),
+        Option("blob", "write the flat form for PyTorch's loader (.nnapi)", suffix=".nnapi"),
         Option(
             "c",
-            "C source against NeuralNetworks.h (.nnapi.c), write only",
+            "write C source against NeuralNetworks.h (.nnapi.c), which cannot be read back",
             suffix=".nnapi.c",
         ),
     ),

@@ -30,11 +30,11 @@ def parse_object(source: MappedFile, file: str) -> dict[str, Any]:
     except (UnicodeDecodeError, UnicodeEncodeError) as e:
         raise unreadable("R103", f"the text is not UTF-8: {e.reason}", file) from None
     except json.JSONDecodeError as e:
-        raise unreadable("R103", f"not JSON: {e.msg}", Where(file, line=e.lineno)) from None
+        raise unreadable("R103", f"this is not JSON: {e.msg}", Where(file, line=e.lineno)) from None
     except ValueError as e:
-        raise unreadable("R103", f"not JSON: {str(e).split(';')[0]}", file) from None
+        raise unreadable("R103", f"this is not JSON: {str(e).split(';')[0]}", file) from None
     if not isinstance(value, dict):
-        raise unreadable("R103", "the file does not hold a JSON object", file)
+        raise unreadable("R103", "the file must contain a JSON object", file)
     return value
 
 
@@ -43,7 +43,9 @@ def open_pool(table: Path, name: str, where: Where) -> MappedFile | None:
     missing.
     """
     if name in ("", ".", "..") or "/" in name or os.sep in name:
-        raise unreadable("R107", f"the pool {name!r} is not a file name beside the table", where)
+        raise unreadable(
+            "R107", f"pool {name!r} is not the name of a file next to the table", where
+        )
     return open_side_file(table, name, where)
 
 
@@ -86,7 +88,7 @@ class Fields:
         shown = "nothing" if value is _MISSING else repr(value)
         return unreadable(
             "R110",
-            f"expected {expected}, found {shown if len(shown) < 60 else shown[:57] + '...'}",
+            f"expected {expected}, got {shown if len(shown) < 60 else shown[:57] + '...'}",
             self.where(key),
         )
 
@@ -105,7 +107,7 @@ class Fields:
     def text(self, key: str, default: str = _MISSING) -> str:
         value = self.get(key, default)
         if not isinstance(value, str):
-            raise self._bad(key, "a text", value)
+            raise self._bad(key, "a string", value)
         return value
 
     def boolean(self, key: str, default: bool) -> bool:
@@ -144,7 +146,7 @@ class Fields:
         values = self._list(key)
         for i, value in enumerate(values):
             if not isinstance(value, str):
-                raise self._bad(f"{key}[{i}]", "a text", value)
+                raise self._bad(f"{key}[{i}]", "a string", value)
         return values
 
     def object(self, key: str) -> Fields:

@@ -62,12 +62,12 @@ def _inlined(
     number = _child(lifting, operand)
     child = lifting.referenced[number]
     if len(child.inputs) != len(inputs):
-        message = f"a subgraph takes {len(child.inputs)} operands, it is given {len(inputs)}"
+        message = f"a subgraph takes {len(child.inputs)} operands, got {len(inputs)}"
         raise MappingError(message, "R105")
     inner = type(lifting)(child, b, lifting.file, lifting.referenced, (*lifting.path, number))
     inner.values.update(zip(child.inputs, inputs, strict=True))
     inner.run()
     lifting.problems += inner.problems
     if inner.problems:
-        raise MappingError("something in a subgraph has no counterpart")
+        raise MappingError("an operation inside a subgraph cannot be converted")
     return [inner.values[i] for i in child.outputs]

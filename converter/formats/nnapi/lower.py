@@ -84,8 +84,8 @@ def lower(
         raise UnsupportedError(
             Diagnostic(
                 "X202",
-                "this form of a table has no place to say that images are channels-last",
-                help="--io-layout keep",
+                "this form of a table cannot declare that images are channels-last",
+                help="use --io-layout keep",
             )
         )
     narrowed = note_shapes(table, *shapes)

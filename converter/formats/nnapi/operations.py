@@ -150,7 +150,7 @@ def nearest(name: str) -> str:
     none.
     """
     close = closest(name.upper()[:64], operations())
-    return f"; did you mean {close}?" if close else ""
+    return f"; perhaps you meant {close}" if close else ""
 
 
 def _spec(name: str, item: dict[str, Any]) -> OperationSpec:
@@ -215,7 +215,7 @@ def _bind(name: str, inputs_have: Types, outputs_have: Types) -> Binding:
     """Return the binding of an operation with operands of these types: their positions."""
     spec = operations().get(name)
     if spec is None:
-        raise NoMatch(f"{name} has no signature that netconv knows")
+        raise NoMatch(f"the signature of {name} is not known to netconv")
     best: Binding | None = None
     failures: list[NoMatch] = []
     outputs = _fit(spec.outputs, outputs_have, spec.output_counts, spec.name, "outputs")
@@ -265,8 +265,9 @@ def _fit(
         times = n - (len(arguments) - 1)
         if times < arguments[repeated].minimum:
             raise NoMatch(
-                f"{name} takes at least {len(arguments) - 1 + arguments[repeated].minimum} "
-                f"{side}, it has {n}"
+                f"{name} takes at least "
+                f"{len(arguments) - 1 + arguments[repeated].minimum} {side}, "
+                f"got {n}"
             )
         again = (arguments[repeated],) * times
         arguments = (*arguments[:repeated], *again, *arguments[repeated + 1 :])
@@ -275,7 +276,7 @@ def _fit(
             k for k in range(len(arguments) + 1) if all(a.since is not None for a in arguments[k:])
         )
         if n not in allowed:
-            raise NoMatch(f"{name} takes {_either(allowed)} {side}, it has {n}", allowed=allowed)
+            raise NoMatch(f"{name} takes {_either(allowed)} {side}, got {n}", allowed=allowed)
         if side == "outputs" and any(a.unless for a in arguments) and n % 2:
             arguments = tuple(a for a in arguments if not a.unless)
     return [(a, i, kind) for i, (a, kind) in enumerate(zip(arguments, have, strict=False))]
@@ -314,7 +315,7 @@ def _narrow(
     else:
         left, allowed = (rows if actual.name == argument.type else []), [argument.type]
     if not left:
-        raise NoMatch(f"{argument.name} is {actual.name}, expected {' or '.join(allowed)}", place)
+        raise NoMatch(f"{argument.name} must be {' or '.join(allowed)}, got {actual.name}", place)
     return left
 
 

@@ -214,13 +214,13 @@ PREPARE: list[Pass[Whole]] = [
     # before the shapes are judged: a GRU that is written out has static ones; no level has it
     legalize(lambda node, _: node.op_type == "GRU" and not node.domain, {}),
     check_static_shapes(),
-    Pass("narrow-boundary", "Give inputs and outputs at most four axes", _narrow),
+    Pass("narrow-boundary", "Reduce inputs and outputs to at most four axes", _narrow),
     join_reshape_chains(MOST),
 ]
 AT_LEVEL: list[Pass[Level]] = [
     Pass(
         "legalize",
-        "Rewrite operators that the feature level lacks into those that it has",
+        "Rewrite operators that the feature level lacks",
         lambda model, context: _legalize(model, context, lambda node: True),
     ),
     join_reshape_chains(),
@@ -229,7 +229,7 @@ AT_LEVEL: list[Pass[Level]] = [
     ),
     Pass(
         "legalize-turned",
-        "Rewrite what the other order of axes has made",
+        "Rewrite operators that the change of layout has created",
         lambda model, context: _legalize(model, context, out_of_order),
     ),
     fold_constants(),

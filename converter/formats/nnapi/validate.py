@@ -64,5 +64,5 @@ def _check_level(table: Table, file: str) -> Iterable[Diagnostic]:
         return
     needed, reason = feature_level(table)
     if table.feature_level < needed:
-        message = f"feature level {table.feature_level}, but {reason} needs {needed}"
+        message = f"feature level {table.feature_level} is declared, but {reason} needs {needed}"
         yield Diagnostic("R110", message, where=Where(file, path="featureLevel"))

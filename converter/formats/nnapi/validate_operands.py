@@ -50,9 +50,9 @@ class _Check:
             if operand.dimensions and not operand.type.is_oem:
                 self.add("dimensions", f"{self.kind} is a scalar and has no dimensions")
         elif self.lifetime.is_constant and not operand.dimensions:
-            self.add("dimensions", "a constant tensor has at least one dimension")
+            self.add("dimensions", "a constant tensor must have at least one dimension")
         if any(not 0 <= n < 2**32 for n in operand.dimensions):
-            self.add("dimensions", f"{operand.dimensions} are not unsigned 32-bit numbers")
+            self.add("dimensions", f"{operand.dimensions} must be unsigned 32-bit integers")
 
     def quantization(self) -> None:
         if self.operand.type.is_oem:
@@ -62,19 +62,19 @@ class _Check:
         if self.operand.type in _ZERO_POINTS:
             low, high = _ZERO_POINTS[self.operand.type]
             if not (math.isfinite(scale) and scale > 0):
-                self.add("scale", f"{self.kind} needs a positive scale, not {given}")
+                self.add("scale", f"the scale of {self.kind} must be positive, got {given}")
             if not low <= zero <= high:
-                message = f"the zero point of {self.kind} is within {low}..{high}, not {zero}"
+                message = f"the zero point of {self.kind} must be within {low}..{high}, got {zero}"
                 self.add("zeroPoint", message)
             return
         if self.operand.type is OperandType.TENSOR_INT32:
             if not (math.isfinite(scale) and scale >= 0):
-                message = f"the scale of {self.kind} is not negative, {given} is not allowed"
+                message = f"the scale of {self.kind} must not be negative, got {given}"
                 self.add("scale", message)
         elif scale != 0:
-            self.add("scale", f"{self.kind} has no scale, {given} is not 0")
+            self.add("scale", f"{self.kind} must have scale 0, got {given}")
         if zero != 0:
-            self.add("zeroPoint", f"{self.kind} has no zero point, {zero} is not 0")
+            self.add("zeroPoint", f"{self.kind} must have zero point 0, got {zero}")
 
     def channels(self) -> None:
         quant, dims = self.operand.channel_quant, self.operand.dimensions
@@ -84,16 +84,16 @@ class _Check:
                 self.add("extraParams", f"{self.kind} needs per-channel scales")
             return
         if not per_channel:
-            self.add("extraParams", f"{self.kind} has no per-channel scales")
+            self.add("extraParams", f"{self.kind} must not have per-channel scales")
         elif quant.dim >= len(dims):
-            message = f"{quant.dim} is outside the rank {len(dims)}"
+            message = f"dimension {quant.dim} is outside the rank {len(dims)}"
             self.add("extraParams.channelDim", message)
         elif len(quant.scales) != dims[quant.dim]:
-            message = f"{len(quant.scales)} scales for a dimension of {dims[quant.dim]}"
+            message = f"a dimension of {dims[quant.dim]} has {len(quant.scales)} scales"
             self.add("extraParams.scales", message)
         scales = np.asarray(quant.scales, np.float32)
         if not (np.isfinite(scales) & (scales > 0)).all():
-            self.add("extraParams.scales", "a scale is not a positive number")
+            self.add("extraParams.scales", "a scale is not positive")
 
     def value(self, graphs: int) -> None:
         """`graphs` is the number of subgraphs that may be referred to."""
@@ -107,20 +107,26 @@ class _Check:
                 self.add("location.offset", message, "R105")
         elif not lifetime.is_constant:
             if location != Location():
-                self.add("location", f"{lifetime.name} has no location, its fields are 0", "R105")
+                self.add(
+                    "location",
+                    f"{lifetime.name} must have no location, so its fields must be 0",
+                    "R105",
+                )
             elif operand.value is not None:
-                self.add("", f"{lifetime.name} with a value", "R105")
+                self.add("", f"{lifetime.name} must not have a value", "R105")
         else:
             if operand.value is None:
-                self.add("", f"{lifetime.name} without a value", "R105")
+                self.add("", f"{lifetime.name} must have a value", "R105")
             elif operand.nbytes not in (None, operand.value.nbytes):
                 has, needed = operand.value.nbytes, operand.nbytes
                 self.add("", f"the value has {has} bytes, {needed} are needed", "R105")
             if lifetime is Lifetime.CONSTANT_COPY and location.pool:
-                message = f"{location.pool}, but CONSTANT_COPY has no pool"
+                message = f"pool is {location.pool}, but CONSTANT_COPY must not have a pool"
                 self.add("location.poolIndex", message, "R105")
 
     def boundary(self) -> None:
         ends = (Lifetime.MODEL_INPUT, Lifetime.MODEL_OUTPUT)
         if self.operand.boundary is not None and self.lifetime not in ends:
-            self.add("boundary", "only inputs and outputs of the model have a boundary", ours=True)
+            self.add(
+                "boundary", "only inputs and outputs of the model may have a boundary", ours=True
+            )

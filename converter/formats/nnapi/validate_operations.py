@@ -97,7 +97,7 @@ class _Check:
 
     def run(self) -> Binding | None:
         if self.operation.type == OEM_OPERATION:
-            message = "OEM_OPERATION means what one driver says; nothing about it can be checked"
+            message = "OEM_OPERATION is defined by one driver alone; netconv cannot check it"
             self.add("", message, level="warning")
             return None
         try:
@@ -128,7 +128,9 @@ class _Check:
         operand, name = self.operands[index], self.binding.spec.name
         if self.lifetimes[index] is Lifetime.NO_VALUE:
             if not argument.optional:
-                self.add(place, f"{argument.name} is required, operand {index} has no value", index)
+                self.add(
+                    place, f"{argument.name} is required, but operand {index} has no value", index
+                )
             return
         self._rank(place, argument, index)
         if argument.domain and operand.value is not None:
@@ -137,8 +139,8 @@ class _Check:
             self._quantization(place, argument, operand, index)
         channel, wanted = operand.channel_quant, self.binding.spec.channel_dim
         if argument.name in ("filter", "weights") and channel and channel.dim != wanted:
-            message = f"per-channel scales of {name} lie along dimension {wanted}"
-            self.add(place, f"{message}, not {channel.dim}", index)
+            message = f"per-channel scales of {name} must be along dimension {wanted}"
+            self.add(place, f"{message}, got {channel.dim}", index)
 
     def _rank(self, place: str, argument: Argument, index: int) -> None:
         operand = self.operands[index]
@@ -148,7 +150,9 @@ class _Check:
         low, high = argument.rank
         if not low <= rank <= (high or rank):
             wanted = str(low) if low == high else f"{low}..{high}" if high else f"at least {low}"
-            message = f"{argument.name} has rank {rank}, {self.binding.spec.name} takes {wanted}"
+            message = (
+                f"{argument.name} of {self.binding.spec.name} must have rank {wanted}, got {rank}"
+            )
             self.add(place, message, index)
 
     def _first(self, place: str, argument: Argument, index: int) -> None:
@@ -165,13 +169,13 @@ class _Check:
         wrong = ""
         if allowed is not None:
             if value not in allowed:
-                wrong = f"allowed are {', '.join(map(str, allowed))}"
+                wrong = f"it must be one of {', '.join(map(str, allowed))}"
         elif limits.startswith(">"):
             limit = int(limits.lstrip(">="))
             if not (value >= limit if "=" in limits else value > limit):
                 wrong = f"it must be {limits}"
         if wrong:
-            self.add(place, f"{argument.name} is {value}, {wrong}", index, "R110")
+            self.add(place, f"{argument.name} is {value}; {wrong}", index, "R110")
 
     def _quantization(self, place: str, argument: Argument, operand: Operand, index: int) -> None:
         """Scale and zero point that must be those of another argument, or fixed numbers."""
@@ -204,9 +208,12 @@ class _Check:
         if not math.isclose(bias.scale, expected, rel_tol=_BIAS_TOLERANCE, abs_tol=1e-30):
             index = self.binding.inputs["bias"]
             assert isinstance(index, int)
-            message = f"the scale of the bias is {bias.scale}, input and filter make it"
+            message = (
+                f"the scale of the bias must be {expected:.9g}, the product of input and filter "
+                f"scales, got {bias.scale}"
+            )
             place = f"inputs[{self.operation.inputs.index(index)}]"
-            self.add(place, f"{message} {expected:.9g}", index, "R110")
+            self.add(place, message, index, "R110")
 
     def _product(self) -> None:
         """The scale of a quantized product is larger than the product of the scales.
@@ -219,7 +226,7 @@ class _Check:
         if a is None or b is None or y is None or y.type not in _ASYMMETRIC:
             return
         if not np.float32(y.scale) > np.float32(a.scale) * np.float32(b.scale):
-            message = f"the scale {y.scale} of the product is not above {a.scale} * {b.scale}"
+            message = f"the scale {y.scale} of the product must be above {a.scale} * {b.scale}"
             self.add("outputs[0]", message, self.operation.outputs[0], "R110")
 
     def _cells(self) -> None:
@@ -235,14 +242,14 @@ class _Check:
 
             for names in _TOGETHER:
                 if len({given(n) for n in names}) > 1:
-                    message = f"{prefix}{', '.join(names)} must be there together or not at all"
+                    message = f"{prefix}{', '.join(names)} must be given together"
                     self.add("", message)
             own_gate, peepholes = given("input_gate_bias"), given("cell_to_forget_weights")
             if own_gate and given("cell_to_input_weights") != peepholes:
-                message = "cell_to_input_weights must be there exactly with the other peepholes"
+                message = "cell_to_input_weights must be given together with the other peepholes"
                 self.add("", prefix + message)
             if given("projection_bias") and not given("projection_weights"):
-                self.add("", f"{prefix}projection_bias without projection_weights")
+                self.add("", f"{prefix}projection_bias needs projection_weights")
 
     def _subgraphs(self) -> None:
         """The operands of IF and WHILE against the inputs and outputs of their subgraphs."""
@@ -266,12 +273,12 @@ class _Check:
     def _condition(self, child: Subgraph, number: int) -> None:
         kinds = [child.operands[i].type for i in child.outputs if i < len(child.operands)]
         if kinds != [OperandType.TENSOR_BOOL8]:
-            message = f"the condition, subgraph {number}, does not have one output of TENSOR_BOOL8"
+            message = f"subgraph {number}, the condition, must have one output of TENSOR_BOOL8"
             self.add("inputs[0]", message)
 
     def _interface(self, mine: list[int], child: Subgraph, theirs: list[int], what: str) -> None:
         if len(mine) != len(theirs):
-            self.add("", f"{len(mine)} operands for {len(theirs)} {what}")
+            self.add("", f"{len(mine)} operands are given for {len(theirs)} {what}")
             return
         for k, (a, b) in enumerate(zip(mine, theirs, strict=True)):
             if b >= len(child.operands):
@@ -279,5 +286,7 @@ class _Check:
             x, y = self.operands[a], child.operands[b]
             same = (x.type, x.scale, x.zero_point) == (y.type, y.scale, y.zero_point)
             if not same or not fits(x.shape, y.shape):
-                message = f"operand {a} ({x.type.name} {x.dimensions}) is not like number {k} of "
+                message = (
+                    f"operand {a} ({x.type.name} {x.dimensions}) does not match number {k} of "
+                )
                 self.add("", f"{message}the {what} ({y.type.name} {y.dimensions})", a)

@@ -89,7 +89,10 @@ class _ShapeLift(SubgraphLift):
         for k, (index, value) in enumerate(zip(operation.outputs, results, strict=False)):
             operand, inferred = self.subgraph.operands[index], dimensions(value)
             if operand.type.is_tensor and not fits(operand.shape, inferred):
-                message = f"the output has dimensions {inferred}, the operand states "
+                message = (
+                    f"the inferred dimensions of the output are {inferred}, but the "
+                    "operand declares "
+                )
                 message += str(operand.dimensions)
                 place = f"{self.place}.outputs[{k}]"
                 self.found.add(place, message, index, kind=operation.type)
@@ -100,14 +103,16 @@ def _check_sizes(operation: Operation, binding: Binding, subgraph: Subgraph) -> 
     for _, argument, index in arguments_of(binding):
         dims, size = subgraph.operands[index].dimensions, SIZES.get((name, argument.name))
         if size and dims and dims[-1] not in (0, size):
-            raise MappingError(f"{argument.name} has {dims[-1]} numbers, not {size}", "R105")
+            raise MappingError(f"{argument.name} must have {size} elements, got {dims[-1]}", "R105")
     if name != "HASHTABLE_LOOKUP":
         return
     keys, values = (subgraph.operands[i] for i in operation.inputs[1:3])
     if keys.dimensions and values.dimensions and not fits(keys.dimensions, values.dimensions[:1]):
-        raise MappingError(f"{keys.dimensions[0]} keys for {values.dimensions[0]} values", "R105")
+        raise MappingError(
+            f"{keys.dimensions[0]} keys are given for {values.dimensions[0]} values", "R105"
+        )
     if keys.value is not None and (np.diff(keys.array().reshape(-1)) < 0).any():
-        raise MappingError("the keys are not in ascending order", "R105")
+        raise MappingError("the keys must be in ascending order", "R105")
 
 
 def dimensions(value: ir.Value) -> Dimensions:

@@ -43,7 +43,7 @@ def check_indexes(subgraph: Subgraph, found: Findings) -> bool:
         ("outputIndexes", subgraph.outputs),
     ):
         if not entries:
-            found.add(place, "a model has at least one entry here", ours=True)
+            found.add(place, "a model must have at least one entry here", ours=True)
     return ok
 
 
@@ -68,12 +68,12 @@ def check_roles(subgraph: Subgraph, lifetimes: list[Lifetime], found: Findings) 
             if index in seen:
                 found.add(f"{place}[{k}]", f"operand {index} is listed twice", index)
             elif has is not role:
-                message = f"operand {index} has the lifetime {has.name}, not {role.name}"
+                message = f"operand {index} must have the lifetime {role.name}, got {has.name}"
                 found.add(f"{place}[{k}]", message, index)
             seen.add(index)
         for i, lifetime in enumerate(lifetimes):
             if lifetime is role and i not in seen:
-                message = f"{role.name}, but {place} does not list it"
+                message = f"the lifetime is {role.name}, but {place} does not list the operand"
                 found.add(f"operands[{i}].lifetime", message, i)
 
 
@@ -101,10 +101,13 @@ def check_order(subgraph: Subgraph, lifetimes: list[Lifetime], found: Findings) 
     counts = subgraph.consumers()
     for i, operand in enumerate(subgraph.operands):
         if not written[i]:
-            message = f"{lifetimes[i].name}, but no operation writes it"
+            message = f"the lifetime is {lifetimes[i].name}, but no operation writes the operand"
             found.add(f"operands[{i}]", message, i)
         if operand.consumers not in (None, counts[i]):
-            message = f"{operand.consumers}, but operations read the operand {counts[i]} times"
+            message = (
+                f"consumers is {operand.consumers}, but operations read the operand "
+                f"{counts[i]} times"
+            )
             found.add(f"operands[{i}].numberOfConsumers", message, i, ours=True)
 
 

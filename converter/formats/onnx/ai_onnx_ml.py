@@ -32,7 +32,8 @@ def lift_classical(op: Op, b: Builder) -> Results:
     """
     if op.kind in _MAPS:
         raise MappingError(
-            f"{op.kind} is about maps, and values are tensors and sequences here",
+            f"{op.kind} computes a map, which netconv does not support (only "
+            "tensors and sequences)",
             help="export the model without ZipMap",
         )
     try:

@@ -17,7 +17,7 @@ _A = onnx.AttributeProto
 def decoded(node: onnx.NodeProto, bound: Attributes, weights: Weights) -> Attributes:
     """The attributes of a node that are set, by name."""
     if len({a.name for a in node.attribute}) < len(node.attribute):
-        raise MappingError(f"{node.op_type} has an attribute twice", "R105")
+        raise MappingError(f"{node.op_type} has the same attribute twice", "R105")
     return {
         a.name: found for a in node.attribute if (found := decode(a, bound, weights)) is not None
     }
@@ -30,7 +30,7 @@ def decode(a: onnx.AttributeProto, bound: Attributes, weights: Weights) -> Any:
     `bound` are the attributes of the enclosing function call, to which `ref_attr_name` refers.
     """
     if not isinstance(a.name, str):  # protobuf gives bytes for invalid UTF-8
-        raise MappingError(f"the name {a.name!r} of an attribute is not valid UTF-8", "R103")
+        raise MappingError(f"attribute name {a.name!r} is not valid UTF-8", "R103")
     if a.ref_attr_name:
         return bound.get(a.ref_attr_name)
     kind = a.type or _guess(a)
@@ -50,14 +50,14 @@ def decode(a: onnx.AttributeProto, bound: Attributes, weights: Weights) -> Any:
         return ir.serde.deserialize_attribute(a)
     if kind in (_A.GRAPH, _A.SPARSE_TENSOR):
         return a.g if kind == _A.GRAPH else a.sparse_tensor
-    raise MappingError(f"the attribute {a.name!r} has a type that no operator uses", "R110")
+    raise MappingError(f"attribute {a.name!r} has a type that no operator uses", "R110")
 
 
 def _text(a: onnx.AttributeProto, data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise MappingError(f"the attribute {a.name!r} is not valid UTF-8", "R110") from None
+        raise MappingError(f"attribute {a.name!r} is not valid UTF-8", "R110") from None
 
 
 def _guess(a: onnx.AttributeProto) -> int:

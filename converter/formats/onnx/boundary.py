@@ -52,8 +52,8 @@ def check_constants(
         ):
             raise unreadable(
                 "R105",
-                f"the initializer {info.name!r} of the shape {list(shape)} is declared as "
-                f"{list(declared)}",
+                f"initializer {info.name!r} has the shape {list(shape)}, but is "
+                f"declared as {list(declared)}",
                 where,
             )
 
@@ -95,7 +95,9 @@ def check_version(proto: onnx.ModelProto, where: Where) -> None:
     """
     if not 0 <= proto.ir_version <= onnx.IR_VERSION:
         raise unreadable(
-            "R104", f"IR version {proto.ir_version} (1 to {onnx.IR_VERSION} are read)", where
+            "R104",
+            f"IR version {proto.ir_version} is not supported; netconv reads 1 to {onnx.IR_VERSION}",
+            where,
         )
 
 

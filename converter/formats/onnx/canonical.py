@@ -51,14 +51,16 @@ def window(op: Op, b: Builder) -> Results:
         return _pad_at_run_time(op, b, mode, kernel, list(strides), list(dilations))
     if op.kind in _POOLS and any(d != 1 for d in dilations):
         op.notes.append(
-            f"{op.kind} with auto_pad={mode} and dilations is padded as ONNX defines it; "
-            "onnxruntime ignores the dilations there and may give a smaller result"
+            f"{op.kind} with auto_pad={mode} and dilations is padded as ONNX "
+            "specifies; onnxruntime ignores the dilations and may give a "
+            "smaller result"
         )
     upper = mode == "SAME_UPPER"
     if op.kind in ("AveragePool", "LpPool") and upper and _leaves_two(sizes, kernel, strides):
         op.notes.append(
-            f"{op.kind} with auto_pad={mode} and a kernel that is smaller than the stride begins "
-            "at the first element, as ONNX defines it; onnxruntime begins after it"
+            f"{op.kind} with auto_pad={mode} and a kernel smaller than the "
+            "stride begins at the first element, as ONNX specifies; "
+            "onnxruntime begins after it"
         )
     op.attrs["pads"] = same_pads(sizes, kernel, strides, dilations, upper=upper)
     return None
@@ -143,8 +145,9 @@ def conv_transpose(op: Op, b: Builder) -> None:
     pads, extra = transposed_pads(implicit, _sizes(op, len(kernel)), kernel)
     if not wanted and any(e > g for e, g in zip(extra, given, strict=True)):
         op.notes.append(
-            f"ConvTranspose with auto_pad={mode} and a kernel that is smaller than the stride "
-            "gives stride times size, as ONNX defines it; onnxruntime gives less"
+            f"ConvTranspose with auto_pad={mode} and a kernel smaller than the "
+            "stride gives stride times size, as ONNX specifies; onnxruntime "
+            "gives less"
         )
     op.take("output_shape")
     op.attrs["pads"] = pads
@@ -248,7 +251,7 @@ def scan(op: Op, b: Builder, lift_body: Any, length: Value | None = None) -> lis
     results = len(body.output) - len(states)
     fits = len(body.input) == len(operands) and 1 <= count <= len(operands)
     if results < 0 or not fits:
-        raise MappingError("Scan and its body do not fit each other", "R105")
+        raise MappingError("Scan and its body have different numbers of inputs or outputs", "R105")
     axes_in, back_in = (
         op.attr(f"scan_input_{what}") or [0] * count for what in ("axes", "directions")
     )
@@ -296,7 +299,7 @@ def _scan_8(op: Op, b: Builder, lift_body: Any) -> list[Value]:
     operands = [op.need(i) for i in range(1, len(op.inputs))]
     split = len(operands) - count
     if len(body.input) != len(operands) or not 0 <= split <= len(body.output) or count < 1:
-        raise MappingError("Scan and its body do not fit each other", "R105")
+        raise MappingError("Scan and its body have different numbers of inputs or outputs", "R105")
     directions = op.attr("directions") or [0] * count
     batch = b.Squeeze(b.Shape(operands[0], start=0, end=1))
     extent = b.Shape(operands[split], start=1, end=2)

@@ -46,7 +46,7 @@ def write_proto(proto: onnx.ModelProto, path: Path) -> None:
         data = proto.SerializeToString(deterministic=True)
     except (EncodeError, ValueError) as e:
         raise WriteError(
-            Diagnostic("W301", f"the model cannot be serialised: {e}", where=Where(str(path)))
+            Diagnostic("W301", f"the model cannot be serialized: {e}", where=Where(str(path)))
         ) from None
     with Output(path) as out, out.open() as f:
         f.write(data)
@@ -66,11 +66,13 @@ def _parse(data: bytes, path: Path) -> onnx.ModelProto:
     try:
         proto.ParseFromString(data)
     except (DecodeError, ValueError, RuntimeError) as e:
-        raise unreadable("R103", f"not a readable ONNX model: {e}", path) from None
+        raise unreadable("R103", f"this is not a readable ONNX model: {e}", path) from None
     place = _broken_text(proto)
     if place is not None:
         raise unreadable(
-            "R103", "not a readable ONNX model: the text is not UTF-8", Where(str(path), path=place)
+            "R103",
+            "this is not a readable ONNX model: the text is not UTF-8",
+            Where(str(path), path=place),
         )
     return proto
 
@@ -115,11 +117,11 @@ class Weights:
         dtype, shape = _TYPES.get(proto.data_type), [int(d) for d in proto.dims]
         if dtype is None:
             raise unreadable(
-                "R103", f"the tensor {proto.name!r} has the unknown type {proto.data_type}", where
+                "R103", f"tensor {proto.name!r} has the unknown type {proto.data_type}", where
             )
         if min(shape, default=0) < 0 or len(shape) > MOST_AXES:
             raise unreadable(
-                "R103", f"the tensor {proto.name!r} has the shape {str(shape)[:200]}", where
+                "R103", f"tensor {proto.name!r} has the invalid shape {str(shape)[:200]}", where
             )
         external = proto.data_location == onnx.TensorProto.EXTERNAL
         if (
@@ -128,7 +130,7 @@ class Weights:
             + any(len(getattr(proto, field)) for field in _FIELDS)
             > 1
         ):
-            raise unreadable("R103", f"the tensor {proto.name!r} holds its values twice", where)
+            raise unreadable("R103", f"tensor {proto.name!r} stores its values twice", where)
         if external:
             return _from_bytes(self._external(proto, where), dtype, shape, proto.name, where)
         if proto.HasField("raw_data"):
@@ -142,7 +144,7 @@ class Weights:
         key = SPAN if SPAN in entries else FLOATS
         if key in entries and self._own is not None:
             if "location" in entries:
-                raise unreadable("R103", f"the tensor {proto.name!r} holds its values twice", where)
+                raise unreadable("R103", f"tensor {proto.name!r} stores its values twice", where)
             start, _, size = entries[key].partition(":")
             if key == FLOATS and proto.data_type not in (
                 onnx.TensorProto.FLOAT,
@@ -150,7 +152,7 @@ class Weights:
             ):
                 raise unreadable(
                     "R103",
-                    f"the tensor {proto.name!r} holds its values in a field of another type",
+                    f"tensor {proto.name!r} stores its values in a field of another type",
                     where,
                 )
             return self._own.slice(int(start), int(size), where)
@@ -163,7 +165,7 @@ class Weights:
             count = None if length is None else int(length)
         except (KeyError, ValueError):
             raise unreadable(
-                "R103", "external data without a valid location, offset and length", where
+                "R103", "external data need a valid location, offset and length", where
             ) from None
         file = self._file(name, where)
         return file.slice(offset, len(file) - offset if count is None else count, where)
@@ -172,7 +174,7 @@ class Weights:
         if name not in self._files:
             file = open_side_file(self.model, name, where)
             if file is None:
-                raise unreadable("R102", f"the weights file {name!r} is missing", where)
+                raise unreadable("R102", f"weights file {name!r} was not found", where)
             self._files[name] = file
         return self._files[name]
 
@@ -185,7 +187,7 @@ def _from_bytes(
 ) -> ir.TensorProtocol:
     count = math.prod(shape)
     if dtype == _STRING or (count * dtype.bitwidth + 7) // 8 != raw.size:
-        raise unreadable("R103", f"{raw.size} bytes do not hold {dtype.name}{shape}", where)
+        raise unreadable("R103", f"{raw.size} bytes are stored for {dtype.name}{shape}", where)
     return LazyTensor(raw if dtype.bitwidth < 8 else raw.view(dtype.numpy()), dtype, shape, name)
 
 
@@ -203,14 +205,14 @@ def _from_fields(
     )
     if held != packed:
         raise unreadable(
-            "R103", f"the tensor {proto.name!r} holds {held} values for {dtype.name}{shape}", where
+            "R103", f"tensor {proto.name!r} stores {held} values for {dtype.name}{shape}", where
         )
     if dtype == _STRING:
         return ir.StringTensor(list(proto.string_data), shape=ir.Shape(shape), name=proto.name)
     try:
         return LazyTensor(np.array(ir.TensorProtoTensor(proto).numpy()), dtype, name=proto.name)
     except (ValueError, TypeError, OverflowError) as e:
-        raise unreadable("R103", f"the tensor {proto.name!r}: {e}", where) from None
+        raise unreadable("R103", f"tensor {proto.name!r} is invalid: {e}", where) from None
 
 
 def write_onnx(

@@ -87,18 +87,17 @@ FORMAT = Format(
     options=(
         Option(
             "opset",
-            "the ai.onnx opset to write, 13 to the newest that the onnx package knows",
+            "the ai.onnx opset to write, from 13 to the newest that the onnx package supports",
             values=("N",),
             default="21",
         ),
         Option(
             "external",
-            "weights in NAME.data beside the model, whatever their size (from 1 GiB on they "
-            "always are)",
+            "write all weights to NAME.data next to the model (from 1 GiB on they always are)",
         ),
     ),
     text=lambda flavour: True,
-    versions="ai.onnx 1 to the newest that the onnx package knows, com.microsoft and "
-    "ai.onnx.ml as exporters write them; writes opset 21 unless told otherwise",
+    versions="ai.onnx 1 to the newest that the onnx package supports, com.microsoft and "
+    "ai.onnx.ml as exporters write them; writes opset 21 by default",
     engine=lambda path: "onnxruntime",
 )

@@ -99,7 +99,7 @@ class Lifter:
         found = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in imports}
         version = found.get("")
         if version is not None and not 1 <= version <= NEWEST:
-            message = f"ai.onnx opset {version} (1 to {NEWEST} are read)"
+            message = f"ai.onnx opset {version} is not supported; netconv reads 1 to {NEWEST}"
             raise self.refusal("R104", message, "opset_import")
         return found
 
@@ -157,7 +157,7 @@ class Lifter:
                 if info.name not in constants:
                     self.define(scope, info.name, self.input(scope.b, info), path)
         elif len(inputs) != len(proto.input):
-            message = f"the body takes {len(proto.input)} inputs and is given {len(inputs)}"
+            message = f"the body takes {len(proto.input)} inputs, got {len(inputs)}"
             raise self.refusal("R105", message, path)
         else:
             for info, given in zip(proto.input, inputs, strict=True):
@@ -191,7 +191,7 @@ class Lifter:
         for info in proto.output:
             value = scope.values.get(info.name)
             if value is None:
-                raise self.refusal("R105", f"the output {info.name!r} is not defined", scope.path)
+                raise self.refusal("R105", f"output {info.name!r} is not defined", scope.path)
             if not self.is_too_new("output", info, scope.path):
                 merge_type(value, info.type, Where(self.file, path=f"{scope.path}.output"))
             found.append(value)
@@ -201,15 +201,15 @@ class Lifter:
         """Whether an input or output has a type that the graph lacks; that is noted."""
         newer = too_new(info.type)
         if newer is not None:
-            message = f"the {side} {info.name!r} has the type {newer}"
+            message = f"{side} {info.name!r} has the type {newer}, which netconv does not support"
             self.problems.append(Diagnostic("X201", message, where=Where(self.file, path=path)))
         return newer is not None
 
     def define(self, scope: Scope, name: str, value: ir.Value | None, path: str) -> None:
         if not isinstance(name, str):  # protobuf gives bytes for invalid UTF-8
-            raise self.refusal("R103", f"the name {name!r} is not valid UTF-8", path)
+            raise self.refusal("R103", f"name {name!r} is not valid UTF-8", path)
         if name in scope.own:
-            raise self.refusal("R105", f"the name {name!r} is written twice", path)
+            raise self.refusal("R105", f"name {name!r} is written twice", path)
         scope.own.add(name)
         scope.values[name] = value
 
@@ -220,13 +220,13 @@ class Lifter:
     def input(self, b: Builder, info: onnx.ValueInfoProto) -> ir.Value:
         value = declare_input(b, info)
         if not self.is_too_new("input", info, "graph.input") and value.type is None:
-            raise self.refusal("R105", f"the input {info.name!r} has no type", "graph.input")
+            raise self.refusal("R105", f"input {info.name!r} has no type", "graph.input")
         return value
 
     def node(self, proto: onnx.NodeProto, scope: Scope, path: str) -> Sequence[ir.Value | None]:
         self.made += 1
         if self.made > self.most:
-            written_out = f"more than {self.most} nodes when its functions are written out"
+            written_out = f"more than {self.most} nodes after its functions are inlined"
             raise self.refusal("R103", f"the model has {written_out}", path)
         b, source = scope.b, {p.key: p.value for p in proto.metadata_props}
         if not any(k.startswith("netconv.") for k in source):
@@ -266,7 +266,7 @@ class Lifter:
         ) as e:
             # attributes or operands that the operator's schema does not allow; every rule reads
             # them with plain Python
-            message = f"{proto.op_type} has attributes or inputs that do not fit: {e}"
+            message = f"{proto.op_type} has invalid attributes or inputs: {e}"
             raise ReadError(Diagnostic("R110", message, where=where)) from None
         finally:
             b.source = previous
@@ -296,7 +296,7 @@ class Lifter:
             )
         version = scope.opsets.get(domain)
         if version is None:
-            message = f"the domain {proto.domain!r} is used but not imported"
+            message = f"domain {proto.domain!r} is used but not imported"
             raise self.refusal("R105", message, path, proto.name, proto.op_type)
         op = Op(proto.op_type, domain, version, inputs, attributes, names)
         results = self.standard(op, scope, path)
@@ -315,10 +315,10 @@ class Lifter:
         """Inline a model-local function: its nodes replace the call."""
         key = (function.domain, function.name, function.overload)
         if key in self.calls:
-            raise self.refusal("R105", f"the function {function.name!r} calls itself", path)
+            raise self.refusal("R105", f"function {function.name!r} calls itself", path)
         if len(inputs) > len(function.input):
-            takes = f"takes {len(function.input)} inputs, not {len(inputs)}"
-            raise self.refusal("R105", f"the function {function.name!r} {takes}", path)
+            takes = f"takes {len(function.input)} inputs, got {len(inputs)}"
+            raise self.refusal("R105", f"function {function.name!r} {takes}", path)
         defaults = {a.name: decode(a, {}, self.weights) for a in function.attribute_proto}
         return self.body(key, function, inputs, {**defaults, **attributes}, b, path)
 
@@ -384,8 +384,8 @@ class Lifter:
         schema = schema_at(op.kind, op.version, op.domain) or missing(op)
         function = function_of(schema, op)
         if function is None:
-            none = f"has no counterpart in opset {OPSET}"
-            raise MappingError(f"the operator {op.kind} of opset {op.version} {none}")
+            none = f"cannot be converted to opset {OPSET}"
+            raise MappingError(f"operator {op.kind} of opset {op.version} {none}")
         if op.domain:
             check(op, schema)
         defaults = {

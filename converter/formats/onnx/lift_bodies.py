@@ -83,7 +83,7 @@ def _check_loop(op: Op, body: ir.Graph) -> None:
         or len(body.outputs) < carried + 1
         or len(op.outputs) > len(body.outputs) - 1
     ):
-        raise MappingError("Loop and its body do not fit each other", "R105")
+        raise MappingError("Loop and its body have different numbers of inputs or outputs", "R105")
 
 
 def with_sizes(model: ir.Model) -> ir.Model:

@@ -46,7 +46,7 @@ def make_loadable(graph: ir.Graph, names: Names, notes: list[Diagnostic] | None 
                 _QUANTISED[node.op_type](node, names)
             if node.graph is not None and not _came_so(node) and not inlined(node.op_type):
                 if notes is not None and (types := narrowed(node)):
-                    message = f"{node.op_type} of {types} has no kernel in onnxruntime"
+                    message = f"onnxruntime has no kernel for {node.op_type} of {types}"
                     notes.append(Diagnostic("X205", message, "warning", place_of(node)))
                 legalise_node(node, names)
 

@@ -57,7 +57,5 @@ def default_values(model: Network, lowered: ir.Model) -> dict[str, Any]:
 def _version(flavour: Flavour) -> int:
     text = flavour.options.get("opset", str(OPSET))
     if not text.isdecimal() or not OLDEST <= int(text) <= NEWEST:
-        raise wrong_call(
-            f"opset={text!r} is not an opset that can be written", help=f"{OLDEST} to {NEWEST}"
-        )
+        raise wrong_call(f"opset={text!r} cannot be written", help=f"use {OLDEST} to {NEWEST}")
     return int(text)

@@ -160,7 +160,7 @@ def activated(b: Builder, y: Value, kind: str, params: dict[str, Any]) -> Value:
         "ThresholdedRelu",
         "Selu",
     ):
-        raise MappingError(f"the fused activation {kind!r} is not known")
+        raise MappingError(f"fused activation {kind!r} is not known")
     return b.op(kind, y, **params)
 
 
@@ -301,7 +301,7 @@ def inverse(op: Op, b: Builder) -> Results:
     """
     x, n = op.x, op.shape(0)[-1]
     if n > 32:
-        raise MappingError(f"Inverse of {n} x {n} matrices (32 at most)")
+        raise MappingError(f"Inverse of {n} x {n} matrices is not supported (at most 32)")
     dtype = x.dtype.numpy() if x.dtype is not None else np.dtype(np.float32)
     eye = np.eye(n, dtype=dtype)
     both = b.Concat(x, b.Expand(eye, b.Shape(x)), axis=-1)

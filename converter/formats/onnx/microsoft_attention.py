@@ -73,12 +73,12 @@ def _operands(op: Op, b: Builder, heads: int) -> tuple[Value, Value, Value]:
         return q, k, v
     q = heads_of(b, plus(query, biases[0]), heads)
     if key is None:
-        raise MappingError("MultiHeadAttention without a key", "R105")
+        raise MappingError("MultiHeadAttention without a key is not supported", "R105")
     if op.rank(1) == 5:
         k, v = (_packed(b, key, i, biases[1 + i], heads) for i in range(2))
         return q, k, v
     if value is None:
-        raise MappingError("MultiHeadAttention without a value", "R105")
+        raise MappingError("MultiHeadAttention without a value is not supported", "R105")
     if op.rank(1) == 4:
         return q, key, value
     k, v = (heads_of(b, plus(x, h), heads) for x, h in ((key, biases[1]), (value, biases[2])))
@@ -147,7 +147,7 @@ def _penalty(op: Op, b: Builder, scores: Value, mask: Value, value: float) -> Va
         sizes = [v.shape[0] if v.shape is not None else None for v in (scores, mask)]
         batch, count = (n if isinstance(n, int) else 0 for n in sizes)
         if not batch or count not in (batch, 2 * batch):
-            raise MappingError(f"{op.kind} with a mask of lengths needs a static batch")
+            raise MappingError(f"{op.kind} with a mask of lengths needs a static batch size")
         places = b.Range(0, b.Squeeze(b.Shape(scores, start=3, end=4)), 1)
         lengths = b.Reshape(b.Cast(mask, to=ir.DataType.INT64), [count // batch, batch, 1, 1, 1])
         keep = places < b.Gather(lengths, 0, axis=0)

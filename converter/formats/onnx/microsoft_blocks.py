@@ -85,7 +85,9 @@ def fourier(op: Op, b: Builder) -> Results:
     """
     plain = not op.attr("normalized", 0) and op.attr("onesided", 1)
     if op.attr("signal_ndim", 1) != 1 or not plain:
-        raise MappingError(f"{op.kind} of more axes, normalised or of both sides is not supported")
+        raise MappingError(
+            f"{op.kind} with more axes, normalization or both sides is not supported"
+        )
     if op.kind == "Irfft":
         return _from_half(op, b)
     return b.DFT(b.Unsqueeze(op.x, [-1]), None, op.rank(0) - 1, onesided=1)
@@ -160,9 +162,11 @@ def reduce_sum_integer(op: Op, b: Builder) -> Results:
 def bias_dropout(op: Op, b: Builder) -> Results:
     """(data, bias, residual, ratio, training mode)"""
     if op.input(4) is not None and op.constant(4).any():
-        raise MappingError("BiasDropout in training mode drops elements by chance")
+        raise MappingError(
+            "BiasDropout in training mode drops random elements, which is not supported"
+        )
     if op.has_output(1):
-        raise MappingError("the mask of a BiasDropout is not supported")
+        raise MappingError("the mask output of BiasDropout is not supported")
     return plus(op.x + op.need(1), op.input(2))
 
 
@@ -218,8 +222,8 @@ def causal_conv(op: Op, b: Builder) -> Results:
     special = op.attr("channels_last", 0) or op.attr("state_window", 0)
     if op.attr("ndim", 1) != 1 or special:
         raise MappingError(
-            "CausalConvWithState of several axes, channels-last or with a window of states "
-            "is not supported"
+            "CausalConvWithState with several axes, channels-last data or a "
+            "window of states is not supported"
         )
     channels, _, k = op.shape(1)
     dilation = int(op.attr("dilation", 1))

@@ -51,9 +51,9 @@ def group_query_attention(op: Op, b: Builder) -> Results:
 
 def _check(op: Op) -> None:
     if op.input(12) is not None or op.input(13) is not None:
-        raise MappingError("GroupQueryAttention with a quantised cache is not supported")
+        raise MappingError("GroupQueryAttention with a quantized cache is not supported")
     if op.attr("qk_output", 0) or op.has_output(3):
-        raise MappingError("GroupQueryAttention with the scores as an output is not supported")
+        raise MappingError("GroupQueryAttention with a scores output is not supported")
     if op.attr("sliding_window_cache", 0):
         raise MappingError(
             "GroupQueryAttention with a cache as large as its window is not supported"

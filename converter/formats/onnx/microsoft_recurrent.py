@@ -31,7 +31,7 @@ def dynamic_quantize_lstm(op: Op, b: Builder) -> Results:
     points of W and R [ways] or [ways, 4H]).
     """
     if op.attr("layout", 0):
-        raise MappingError("DynamicQuantizeLSTM with the batch first is not supported")
+        raise MappingError("DynamicQuantizeLSTM with layout=1 is not supported")
     ways = _WAYS[op.attr("direction", "forward")]
     functions = gate_functions("LSTM", op.attrs)
     if functions is None or op.shape(2)[0] != len(ways):

@@ -77,9 +77,11 @@ def matmul_bnb4(op: Op, b: Builder) -> Results:
     """
     k, n, block, kind = (int(op.attrs[a]) for a in ("K", "N", "block_size", "quant_type"))
     if not op.attr("transB", 1):
-        raise MappingError("MatMulBnb4 of weights that are not transposed is not supported")
+        raise MappingError("MatMulBnb4 with weights that are not transposed is not supported")
     if block < 1 or n * k % block or n * k % 2:
-        raise MappingError(f"MatMulBnb4 of {n} times {k} weights in blocks of {block}")
+        raise MappingError(
+            f"MatMulBnb4 with weights of {n} x {k} in blocks of {block} is not supported"
+        )
     stored = op.constant(1).reshape(-1)[: n * k // 2]
     low_first = LazyTensor(stored << 4 | stored >> 4, ir.DataType.UINT4, [n * k // block, block])
     table = b.const(NF4 if kind == 1 else np.concatenate([_FP4, -_FP4]), "table")

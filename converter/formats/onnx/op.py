@@ -41,7 +41,7 @@ class Op:
     def need(self, index: int) -> Value:
         value = self.input(index)
         if value is None:
-            raise MappingError(f"{self.kind} lacks its input {index}", "R105")
+            raise MappingError(f"{self.kind} lacks input {index}", "R105")
         return value
 
     @property
@@ -77,23 +77,20 @@ class Op:
         rank = rank_of(self.need(index))
         if rank is None:
             raise MappingError(
-                f"{self.kind} of this version needs the rank of its input {index}, which is "
-                "not known"
+                f"{self.kind} of this version needs the rank of input {index}, which is unknown"
             )
         return rank
 
     def shape(self, index: int = 0) -> tuple[int, ...]:
         shape = shape_of(self.need(index))
         if shape is None:
-            raise MappingError(
-                f"{self.kind} of this form needs the static shape of its input {index}"
-            )
+            raise MappingError(f"{self.kind} of this form needs the static shape of input {index}")
         return shape
 
     def constant(self, index: int) -> np.ndarray:
         array = constant(self.need(index))
         if array is None:
-            raise MappingError(f"{self.kind} needs its input {index} to be a constant")
+            raise MappingError(f"{self.kind} needs a constant input {index}")
         return array
 
 
@@ -145,7 +142,7 @@ class Rows:
 
 def missing(op: Op) -> NoReturn:
     raise MappingError(
-        f"unknown operator {op.kind}"
+        f"operator {op.kind} is not known"
         + (f" of the domain {op.domain}" if op.domain else f" in opset {op.version}")
     )
 

@@ -46,13 +46,13 @@ def _sorted(
     for i, names in enumerate(needs):
         missing = names - known.keys()
         if unknown := missing - writer.keys():
-            raise refusal(f"the name {min(unknown, key=str)!r} is read but never written", i)
+            raise refusal(f"name {min(unknown, key=str)!r} is read but never written", i)
         order.add(i, *(writer[n] for n in missing))
     try:
         return [(i, graph.node[i]) for i in order.static_order()]
     except CycleError as e:
         stuck = min(e.args[1])
-        own = f"{graph.node[stuck].op_type} reads what follows from its own output"
+        own = f"{graph.node[stuck].op_type} depends on its own output"
         raise refusal(f"the graph is cyclic: {own}", stuck) from None
 
 
@@ -85,7 +85,7 @@ def dense(weights: Weights, sparse: onnx.SparseTensorProto, path: str) -> ir.Ten
     size = math.prod(shape)
     values, indices = weights.tensor(sparse.values).numpy(), weights.tensor(sparse.indices).numpy()
     if min(shape, default=0) < 0 or size > DENSE_LIMIT:
-        raise unreadable("R103", f"a sparse tensor of shape {list(shape)}", where)
+        raise unreadable("R103", f"a sparse tensor has the invalid shape {list(shape)}", where)
     if (
         indices.dtype != np.int64
         or values.ndim != 1
@@ -93,11 +93,11 @@ def dense(weights: Weights, sparse: onnx.SparseTensorProto, path: str) -> ir.Ten
         or (indices.ndim == 2 and indices.shape[1] != len(shape))
     ):
         raise unreadable(
-            "R103", "the indices and values of the sparse tensor do not fit each other", where
+            "R103", "the indices and values of a sparse tensor have different lengths", where
         )
     limits = np.array(shape) if indices.ndim == 2 else size
     if indices.ndim > 2 or np.any(indices < 0) or np.any(indices >= limits):
-        raise unreadable("R103", "an index of the sparse tensor is outside its shape", where)
+        raise unreadable("R103", "an index of a sparse tensor is outside its shape", where)
     result = np.zeros(shape, values.dtype)
     if indices.ndim == 1:
         result.reshape(-1)[indices] = values

@@ -157,7 +157,7 @@ def _wrong_type(node: ir.Node, version: int) -> str:
     if takes(_signature(schema), types) and not others:
         return ""
     return (
-        f"{node.op_type} of opset {version} does not take "
+        f"{node.op_type} of opset {version} does not support "
         f"{', '.join(sorted({t.name for t in types.values()})) or others[0]}"
     )
 
@@ -183,7 +183,7 @@ def _widen(model: ir.Model, version: int, names: Names) -> None:
 
 
 PIPELINE: list[Pass[Opset]] = [
-    change("drop-places", "Drop the notes of where nodes are from", _drop_places),
+    change("drop-places", "Remove notes about where nodes come from", _drop_places),
     change(
         "share-weights",
         "Store equal weights once",
@@ -192,36 +192,36 @@ PIPELINE: list[Pass[Opset]] = [
     ),
     change(
         "store-halves",
-        "Hold weights that the source stores in half precision as such",
+        "Store weights as half precision that the source stores so",
         lambda model: store_halves(model, stored_half(model)),
     ),
     Pass(
         "make-loadable",
-        "Write operators for which onnxruntime has no kernel with others",
+        "Replace operators for which onnxruntime has no kernel",
         _make_loadable,
     ),
     change(
         "bind-definitions",
-        "Give extension operators their definitions, as functions of the model",
+        "Add the definitions of extension operators as functions of the model",
         _bind,
         applies=lambda context: context.version == OPSET,
     ),
     Pass(
         "respell",
-        "Write out extension operators, and spell all others as the opset has them",
+        "Decompose extension operators, and write all others as the opset has them",
         lambda model, context: _respell(model, context.version),
         applies=lambda context: context.version != OPSET,
     ),
     Pass(
         "drop-unread",
-        "Drop initializers that nothing reads any more",
+        "Remove unused initializers",
         lambda model, context: remove_unread_initializers(model, context.unread[-1]),
     ),
     change("public-names", "Give inputs and outputs the names of the source", _public_names),
-    change("name-nodes", "Give each node a name of its own", tell_nodes_apart),
+    change("name-nodes", "Give each node a unique name", tell_nodes_apart),
     Pass(
         "check-definitions",
-        "Warn of extension operators that have no definition",
+        "Warn about extension operators without a definition",
         _without_definition,
     ),
 ]

@@ -47,7 +47,7 @@ def check_declared(op: Op) -> None:
     for name, value in op.attrs.items():
         if not _is(value, kinds.get(name)):
             raise MappingError(
-                f"the attribute {name!r} of {op.kind} is not of the type {kinds[name].name}",
+                f"attribute {name!r} of {op.kind} must be of type {kinds[name].name}",
                 "R110",
             )
 
@@ -75,8 +75,8 @@ def _check_node(op: Op, schema: Any) -> None:
         or not schema.min_output <= len(op.outputs) <= schema.max_output
     ):
         raise MappingError(
-            f"{op.kind} has {len(op.inputs)} inputs and {len(op.outputs)} outputs, which its "
-            "schema does not allow",
+            f"{op.kind} has {len(op.inputs)} inputs and {len(op.outputs)} "
+            "outputs, but its schema allows other numbers",
             "R105",
         )
 
@@ -99,7 +99,7 @@ def _check_body(op: Op, name: str, graph: onnx.GraphProto) -> None:
         onnx.checker.check_graph(graph)
     except (onnx.checker.ValidationError, ValueError) as e:
         raise MappingError(
-            f"{name} of {op.kind}: {' '.join(str(e).split())[:200]}", "R105"
+            f"{name} of {op.kind} is invalid: {' '.join(str(e).split())[:200]}", "R105"
         ) from None
 
 

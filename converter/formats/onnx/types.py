@@ -55,7 +55,10 @@ def check_widened(op: Op) -> None:
     readers = {"DequantizeLinear": (0, 1, 2), "Cast": (0,), "CastLike": (0,)}.get(op.kind, ())
     for i, value in enumerate(op.inputs):
         if value is not None and _WIDENED in value.meta and i not in readers:
-            raise MappingError(f"{op.kind} of {value.meta[_WIDENED]}, which opset 21 does not have")
+            raise MappingError(
+                f"{op.kind} of {value.meta[_WIDENED]} is not supported: opset 21 "
+                "does not have the type"
+            )
 
 
 def merge_type(value: ir.Value, proto: onnx.TypeProto, where: Place = "") -> None:
@@ -69,7 +72,7 @@ def merge_type(value: ir.Value, proto: onnx.TypeProto, where: Place = "") -> Non
         shape = ir.serde.deserialize_type_proto_for_shape(proto)
     except (ir.serde.SerdeError, ValueError, TypeError):
         raise unreadable(
-            "R103", f"the type of {value.name!r} is not one that ONNX has", where
+            "R103", f"the type of {value.name!r} does not exist in ONNX", where
         ) from None
     if declared is not None and declared.dtype not in (_T.UNDEFINED, *_HOLDS):
         if value.type is None:
@@ -81,7 +84,7 @@ def merge_type(value: ir.Value, proto: onnx.TypeProto, where: Place = "") -> Non
         ):
             raise unreadable(
                 "R105",
-                f"{value.name!r} is declared as {declared.dtype.name} and is "
+                f"{value.name!r} is declared as {declared.dtype.name}, but is "
                 f"{value.type.dtype.name}",
                 where,
             )
@@ -138,7 +141,7 @@ def fit_types(op: Op, schema: Any, b: Builder) -> Sequence[ir.Value]:
         dtype = value.type.dtype
         wider = _WIDER.get(dtype)
         if wider is None or wider not in allowed:
-            raise MappingError(f"{op.kind} of {dtype.name} is not in opset 21")
+            raise MappingError(f"{op.kind} of {dtype.name} does not exist in opset 21")
         inputs[i], narrowed = b.Cast(value, to=wider), dtype
     results = b.ops(
         op.kind,

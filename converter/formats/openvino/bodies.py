@@ -61,7 +61,10 @@ class BodyReader(ABC):
 
     def bind(self, layer: Layer, values: Sequence[ir.Value]) -> None:
         if len(values) < len(layer.outputs):
-            message = f"{len(layer.outputs)} output ports, the layer has {len(values)} results"
+            message = (
+                f"{len(layer.outputs)} output ports are connected, but the layer "
+                f"has {len(values)} results"
+            )
             raise MappingError(message, "R105")
         for port, value in zip(layer.outputs, values, strict=False):
             self.values[layer.id, port.id] = value
@@ -75,7 +78,7 @@ class BodyReader(ABC):
         inner.run(body)
         if inner.lifting.problems:
             self.lifting.problems.extend(inner.lifting.problems)
-            raise MappingError("its body cannot be converted")
+            raise MappingError("the body of the layer cannot be converted")
         return inner.values
 
 

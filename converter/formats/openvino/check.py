@@ -41,7 +41,7 @@ class _Check:
         if len(ordered) < len(body.layers):
             done = {layer.id for layer in ordered}
             stuck = next(layer for layer in body.layers if layer.id not in done)
-            raise self.broken("the layer is on or behind a cycle", stuck)
+            raise self.broken("the layer is part of a cycle, or its inputs are", stuck)
         for layer in body.layers:
             for tag, sub in layer.bodies.items():
                 self.body(sub, inner=True)
@@ -53,11 +53,12 @@ class _Check:
         ends = None if self.net.legacy else _ENDS.get(layer.type)
         if ends is not None and counts[: len(ends)] != ends:
             raise self.broken(
-                f"a {layer.type} with {counts[0]} input and {counts[1]} output ports", layer
+                f"a {layer.type} must not have {counts[0]} input and {counts[1]} output ports",
+                layer,
             )
         for port in layer.inputs:
             if (layer.id, port.id) not in fed:
-                raise self.broken(f"nothing is connected to input port {port.id}", layer)
+                raise self.broken(f"input port {port.id} is not connected", layer)
 
     def unique(self, body: Body) -> dict[int, Layer]:
         layers: dict[int, Layer] = {}
@@ -65,12 +66,12 @@ class _Check:
         for layer in body.layers:
             if layer.id in layers:
                 raise self.broken(
-                    f"layer id {layer.id} is already that of {layers[layer.id].name!r}", layer
+                    f"layer id {layer.id} is already used by {layers[layer.id].name!r}", layer
                 )
             # legacy engines find layers by name
             if self.net.legacy and layer.name in names:
                 raise self.broken(
-                    f"the name is already that of layer {names[layer.name].id}", layer
+                    f"the name is already used by layer {names[layer.name].id}", layer
                 )
             layers[layer.id] = names[layer.name] = layer
             for kind, ports in (("input", layer.inputs), ("output", layer.outputs)):
@@ -100,7 +101,7 @@ class _Check:
 
         def known(id: int, port: int | None, output: bool) -> None:
             if id not in inside:
-                message = f"<{tag}> has no layer {id}, which its connections refer to"
+                message = f"<{tag}> has no layer {id}, but its connections refer to it"
                 raise self.broken(message, layer)
             find = inside[id].output if output else inside[id].input
             if self.net.legacy and (port is None or find(port) is None):
@@ -114,7 +115,7 @@ class _Check:
             for m in maps:
                 if m.external_port_id != -1 and find(m.external_port_id) is None:
                     port = m.external_port_id
-                    message = f"a port map refers to port {port}, which the layer does not have"
+                    message = f"a port map refers to port {port}, which does not exist"
                     raise self.broken(message, layer)
                 known(m.internal_layer_id, m.internal_port_id, output)
         for back in sub.back_edges:
@@ -131,7 +132,7 @@ def _trouble(
             return f"refers to layer {id}, which does not exist"
     if (e.from_layer, e.from_port) not in outputs:
         name = layers[e.from_layer].name
-        return f"leaves from output port {e.from_port} of {name!r}, which does not exist"
-    end = f"leads to input port {e.to_port} of {layers[e.to_layer].name!r}"
+        return f"begins at output port {e.from_port} of {name!r}, which does not exist"
+    end = f"ends at input port {e.to_port} of {layers[e.to_layer].name!r}"
     exists = (e.to_layer, e.to_port) in inputs
-    return f"{end}, as another does" if exists else f"{end}, which does not exist"
+    return f"{end}, where another edge ends as well" if exists else f"{end}, which does not exist"

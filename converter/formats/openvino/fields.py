@@ -147,7 +147,7 @@ class SlicePlan:
                 out += 1
             else:
                 if axis >= n:
-                    raise MappingError("more entries than axes", "R105")
+                    raise MappingError("there are more elements than axes", "R105")
                 result.sliced.append((i, axis))
                 if masks["shrink_axis_mask"][i]:
                     result.shrunk.append(axis)
@@ -181,7 +181,7 @@ def odd_window(alpha: float, size: int, axes: int = 1) -> tuple[float, int]:
 
 
 # of ONNX's LRN
-ODD_SIZE = Guard("an even size is centred differently", lambda w: w.attr("size") % 2 == 1)
+ODD_SIZE = Guard("size must be odd", lambda w: w.attr("size") % 2 == 1)
 
 
 class Deformation(Field):
@@ -214,7 +214,7 @@ class WidePadding(Field):
             return
         dtype = x.dtype or T.FLOAT
         if not dtype.is_floating_point() or r.outputs > 1:
-            raise MappingError("padding as large as the window")
+            raise MappingError("padding must be smaller than the window")
         least = r.b.like(x, np.finfo(dtype.numpy()).min)
         r.set_inputs(r.b.Pad(x, of_all_axes(a["pads"]), least))
         a["pads"] = [0] * len(a["pads"])

@@ -143,7 +143,7 @@ FORMAT = Format(
     states=lambda flavour: "computed" if int(flavour.options.get("ir", "11")) >= 10 else "",
     options=(
         Option("ir", "the IR version to write", values=("5", "6", "7", "10", "11"), default="11"),
-        Option("fp16", "half-precision weights"),
+        Option("fp16", "write half-precision weights"),
     ),
     versions="reads 2 to 7 (legacy layers), 10 and 11 (opset1 to opset17); writes 5 to 7, 10, 11",
     engine=engine,

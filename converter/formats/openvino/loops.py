@@ -53,7 +53,7 @@ def span(entry: PortMap) -> tuple[int, int, int, int]:
         default if v is None else v for v, default in zip(given, (0, -1, 1, 1), strict=True)
     )
     if stride == 0 or part < 1:
-        raise MappingError("a port map with stride 0 or no elements in a part", "R110")
+        raise MappingError("a port map must not have stride 0 or empty parts", "R110")
     return start, end, stride, part
 
 
@@ -103,7 +103,7 @@ class Iteration:
         """Return the value that an entry of the port map takes from outside."""
         if m.external_port_id not in self._ports:
             raise MappingError(
-                f"the port map names the port {m.external_port_id}, which is no input", "R105"
+                f"the port map refers to port {m.external_port_id}, which is not an input", "R105"
             )
         return self.r.input(self._ports[m.external_port_id])
 

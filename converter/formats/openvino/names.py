@@ -68,8 +68,8 @@ class Boundary:
             name = f"{wanted}_{count}"
         if count:
             message = (
-                f"there is another {wanted!r} among the inputs and outputs: the {kind} is "
-                f"called {name!r}"
+                f"{kind} {wanted!r} is renamed to {name!r}, because another "
+                "input or output has that name"
             )
             self.notes.append(
                 Diagnostic("X210", message, level="warning", where=Where(layer=wanted, kind=kind))

@@ -91,9 +91,9 @@ def _version(r: Reader, root: XmlElement) -> int:
     if text not in map(str, range(2, 12)):
         raise unreadable(
             "R104",
-            f"version {shown(text)} of OpenVINO IR is not read",
+            f"version {shown(text)} of OpenVINO IR is not supported",
             r.where(root),
-            help="netconv reads 2 to 11",
+            help="netconv reads versions 2 to 11",
         )
     return int(text)
 
@@ -185,11 +185,11 @@ class _Parts:
         required = output and not self.legacy
         precision = r.text(e, "precision") if required else str(e.get("precision", ""))
         if precision and not self.legacy and precision.upper() not in _PRECISIONS:
-            raise r.bad("R110", f"the precision {shown(precision)} of port {id} is not one", e)
+            raise r.bad("R110", f"precision {shown(precision)} of port {id} is not known", e)
         least, what = 1 if self.legacy else -1, f"a dimension of port {id}"
         dims = tuple(r.as_integer(d, d.text or "", what, least) for d in children(e, "dim"))
         if len(dims) > MOST_AXES:
-            raise r.bad("R110", f"port {id} has {len(dims)} dimensions", e)
+            raise r.bad("R110", f"port {id} has {len(dims)} dimensions, which are too many", e)
         rt_info = _free(e, "rt_info") if len(dims) < len(e) else None
         return Port(
             id,
@@ -211,7 +211,7 @@ class _Parts:
         if self.bin is None and size:
             help = "name the file with --weights when it lies elsewhere"
             raise unreadable(
-                "R102", f"the weights file {self.bin_name} is missing", r.where(e), help
+                "R102", f"weights file {self.bin_name} was not found", r.where(e), help
             )
         if self.bin is None:
             return np.empty(0, np.uint8)
@@ -228,13 +228,13 @@ class _Parts:
         offset, size = r.integer(data, "offset"), r.integer(data, "size")
         count = self._elements(r, data, shape)
         if kind != "string" and kind not in ELEMENT_TYPES:
-            raise r.bad("R110", f"element_type {shown(kind)} is not an element type", data)
+            raise r.bad("R110", f"element_type {shown(kind)} is not known", data)
         need = size if kind == "string" else ELEMENT_TYPES[kind].nbytes(count)
         # OpenVINO itself gives a constant without elements one byte
         if size != need and not (size == 1 and need == 0):
             raise r.bad(
                 "R103",
-                f"the constant has {size} bytes, but {kind} of shape [{shape}] takes {need}",
+                f"the constant has {size} bytes, but {kind} of shape [{shape}] needs {need}",
                 data,
             )
         layer.blobs["value"] = LazyTensor(self.slice(r, data, offset, size)[:need])
@@ -245,7 +245,7 @@ class _Parts:
         if len(dims) > MOST_AXES:
             raise r.bad(
                 "R110",
-                f"a constant with {len(dims)} dimensions is beyond the {MOST_AXES} that are read",
+                f"a constant has {len(dims)} dimensions, limit {MOST_AXES}",
                 e,
             )
         return math.prod(r.as_integer(e, d, "a dimension of shape") for d in dims)

@@ -23,7 +23,7 @@ from converter.io.resources import schema_path
 
 _TYPES = {
     "positiveInteger": (re.compile(r"\+?0*[1-9][0-9]*"), "a positive integer"),
-    "nonNegativeInteger": (re.compile(r"\+?[0-9]+|-0+"), "an integer from 0 up"),
+    "nonNegativeInteger": (re.compile(r"\+?[0-9]+|-0+"), "a non-negative integer"),
     "integer": (re.compile(r"[+-]?[0-9]+"), "an integer"),
     "double": (
         re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|-?INF|NaN"),
@@ -101,7 +101,7 @@ class _Grammar:
         if model.text:
             yield from _typed(e, model.text, text, f"<{e.tag}>")
         elif text and model.text is None:
-            yield line(e), f"<{e.tag}> holds the text {shown(text)}"
+            yield line(e), f"<{e.tag}> must not contain text, got {shown(text)}"
         yield from self._children(e, model)
 
     def _children(self, e: XmlElement, model: _Model) -> Iterator[tuple[int, str]]:
@@ -113,9 +113,9 @@ class _Grammar:
                 model.children.get(tag) or model.children.get("*") or (None, False, True)
             )
             if pattern is None:
-                yield line(child), f"<{tag}> has no place in <{e.tag}>"
+                yield line(child), f"<{tag}> is not allowed in <{e.tag}>"
             elif count[tag] > 1 and not many:
-                yield line(child), f"a second <{tag}> in <{e.tag}>"
+                yield line(child), f"<{tag}> is not allowed twice in <{e.tag}>"
             else:
                 yield from self.explain(child, pattern)
         for tag, (_, mandatory, _) in model.children.items():
@@ -125,7 +125,7 @@ class _Grammar:
 
 def _typed(e: XmlElement, kind: str, value: str, what: str) -> Iterator[tuple[int, str]]:
     if kind and not _TYPES[kind][0].fullmatch(value.strip()):
-        yield line(e), f"{what} is {shown(value)}, but must be {_TYPES[kind][1]}"
+        yield line(e), f"{what} must be {_TYPES[kind][1]}, got {shown(value)}"
 
 
 @functools.cache
@@ -143,7 +143,9 @@ def validate_legacy(tree: XmlElement, file: str = "") -> list[Diagnostic]:
         if len(port) > MOST_AXES:
             return [
                 Diagnostic(
-                    "R103", f"a port has {len(port)} elements", where=Where(file, line(port))
+                    "R103",
+                    f"a port has {len(port)} elements, which are too many",
+                    where=Where(file, line(port)),
                 )
             ]
     grammar = _grammar()

@@ -63,13 +63,13 @@ def _check_size(layer: Layer, name: str, size: int) -> None:
     """
     if name != "value" or layer.type != "Const":
         raise ValueError(
-            f"layer {layer.name!r} ({layer.type}): opset IR has no blob {name!r}; only a "
-            "Const has one, called 'value'"
+            f"layer {layer.name!r} ({layer.type}): opset IR does not support blob {name!r}; "
+            "only a Const has one, called 'value'"
         )
     kind, shape = layer.data["element_type"], layer.data["shape"]
     count = int(np.prod([int(d) for d in shape.split(",")], dtype=object)) if shape.strip() else 1
     if kind != "string" and size != ELEMENT_TYPES[kind].nbytes(count):
-        raise ValueError(f"layer {layer.name!r}: {size} bytes for {kind} of shape [{shape}]")
+        raise ValueError(f"layer {layer.name!r}: {size} bytes do not fit {kind} of shape [{shape}]")
 
 
 class _Pool:
@@ -141,7 +141,7 @@ class _Xml:
         except ValueError:
             where = Where(layer=layer.name, kind=layer.type) if layer else Where()
             raise UnsupportedError(
-                Diagnostic("W303", f"XML cannot hold {what} {value!r}", where=where)
+                Diagnostic("W303", f"XML cannot represent {what} {value!r}", where=where)
             ) from None
         return value
 

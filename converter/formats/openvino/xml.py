@@ -36,7 +36,7 @@ def parse_xml(data: bytes, file: str) -> XmlElement:
 
     # entities in attribute values are expanded while parsing, so a document type is refused before,
     # and once more after (UTF-16)
-    doctype = "a document type declaration has no place in an IR"
+    doctype = "a document type declaration is not allowed in an IR"
     head = data[: data.find(b"<net") + 1 or None]
     parser = etree.XMLParser(
         resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False
@@ -126,7 +126,7 @@ class Reader:
         if number is None:
             raise self.bad("R103", f"{what} is not an integer: {shown(text)}", e)
         if number < least:
-            raise self.bad("R110", f"{what} is {number}, but must be at least {least}", e)
+            raise self.bad("R110", f"{what} must be at least {least}, got {number}", e)
         return number
 
     def as_number(self, e: XmlElement, text: str, what: str) -> float:

@@ -128,7 +128,7 @@ def read_flat(path: str | Path) -> LiteModel:
     ):
         raise unreadable(
             "R103",
-            "the flatbuffer is damaged: an offset or a length leads outside the file",
+            "the flatbuffer is damaged: an offset or a length points outside the file",
             path,
         ) from None
 
@@ -153,12 +153,13 @@ class _Flat:
 
     def model(self) -> LiteModel:
         if len(self.file) < 16 or self.file.bytes[4:8].tobytes() != b"TFL3":
-            raise self.fail("not a TensorFlow Lite model: no TFL3 at byte 4")
+            raise self.fail("this is not a TensorFlow Lite model: byte 4 does not begin TFL3")
         root = schema.Model.GetRootAs(self.file.bytes.data, 0)
         if root.Version() != 3:
             raise unreadable(
                 "R104",
-                f"schema version {root.Version()} of TensorFlow Lite; netconv reads 3",
+                f"schema version {root.Version()} of TensorFlow Lite is not "
+                "supported; netconv reads version 3",
                 Where(str(self.path), path="version"),
             )
         buffers = list(self.each(root.BuffersLength(), root.Buffers))
@@ -248,7 +249,9 @@ class _Flat:
         signature = list(self.each(tensor.ShapeSignatureLength(), tensor.ShapeSignature))
         if any(n < 0 for n in signature):
             if len(signature) != len(shape):
-                raise self.fail(f"{signature[:9]} is not the signature of {shape[:9]}", place)
+                raise self.fail(
+                    f"{signature[:9]} is not a valid shape signature of {shape[:9]}", place
+                )
             result.shape = [-1 if s < 0 else n for n, s in zip(shape, signature, strict=True)]
         quant = tensor.Quantization()
         if quant is not None:
@@ -439,7 +442,7 @@ class _Builder:
     def _ints(self, values: list[int]) -> int:
         if beyond := [v for v in values if not -(1 << 31) <= v < 1 << 31]:
             raise UnsupportedError(
-                Diagnostic("X204", f"the format has sizes of 32 bits, {beyond[0]} is beyond")
+                Diagnostic("X204", f"{beyond[0]} is outside the 32-bit sizes of the format")
             )
         return int(self.b.CreateNumpyVector(np.asarray(values, "<i4")))
 

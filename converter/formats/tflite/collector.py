@@ -51,18 +51,18 @@ def demand_scales(layer: Layer, scales: dict[ir.Value, Quantization]) -> None:
     kind = layer.kind
     scaled = [v for v in (*layer.inputs, *layer.outputs) if v is not None and v in scales]
     if any(is_unscaled(kind, v.dtype or D.FLOAT) for v in scaled):
-        raise MappingError(f"{kind} reads neither scale nor zero point")
+        raise MappingError(f"{kind} ignores scale and zero point")
     types = {v.dtype for v in scaled}
     if kind == "QUANTIZE":
         if len(types) > 1 and not types <= EIGHTS and types != {D.INT16, D.INT8}:
-            raise MappingError("no kernel brings quantized values of one of these types to another")
+            raise MappingError("no kernel converts between these quantized types")
         return
     if kind in WEIGHTED or kind == "DEQUANTIZE":
         return
     if len(types) > 1 and kind != "SOFTMAX":
-        raise MappingError("quantized values of several types")
+        raise MappingError("quantized data must have one type")
     if kind in LIKE_RESULT and len({scales[v].single for v in scaled}) > 1:
-        raise MappingError(f"{kind} does not bring quantized values to another scale")
+        raise MappingError(f"{kind} does not change the scale of quantized data")
 
 
 class LiteLowering(Lowering):
@@ -107,7 +107,7 @@ class LiteLowering(Lowering):
     def note(self, value: ir.Value, scale: Quantization) -> None:
         """`value` has this scale; MappingError where it has another."""
         if self.scales.get(value, scale) != scale:
-            raise MappingError(f"the integers of {value.name} have several scales")
+            raise MappingError(f"the quantized data of {value.name} have several scales")
         self._enter(self.scales, value, scale)
 
     def keep_exact(self, value: ir.Value) -> None:

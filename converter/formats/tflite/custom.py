@@ -23,13 +23,16 @@ STRUCTURES = {
 def reason_against(kind: str) -> str:
     """Return why there is no reader of an operator, if a specific reason is known; else ""."""
     if kind.startswith("Flex"):
-        return f"{kind} is an operator of TensorFlow itself, which runs it inside the runtime"
+        return (
+            f"{kind} is an operator of TensorFlow itself, which only TensorFlow's "
+            "runtime can execute"
+        )
     if kind == "CONCAT_EMBEDDINGS":
-        return f"{kind} has no kernel in the runtime, and nothing says what it computes"
+        return f"{kind} has no kernel in the runtime and no definition"
     if kind == "DELEGATE":
-        return f"{kind} is nothing but code of one run, which no file has"
+        return f"{kind} is Python code of one process, which no file contains"
     if kind == "SKIP_GRAM":
-        return f"{kind} makes texts of texts, which ONNX has no operators for"
+        return f"{kind} computes strings, which no ONNX operator does"
     return ""
 
 
@@ -40,7 +43,7 @@ def parameters_of(operator: LiteOperator) -> dict[str, Any]:
         names = STRUCTURES[operator.custom].split()
         if len(content) < 4 * len(names):
             raise MappingError(
-                f"{len(content)} bytes of options, {4 * len(names)} are needed", "R103"
+                f"{4 * len(names)} bytes of options are needed, got {len(content)}", "R103"
             )
         return dict(zip(names, struct.unpack_from(f"<{len(names)}i", content), strict=True))
     if not content:

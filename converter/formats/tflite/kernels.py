@@ -157,20 +157,22 @@ WHERE                        f i8 u8 i32 u32 i64 b                    8
 
 # Unsupported cases of operators that are written as other operators.
 PARTLY = {
-    "BitwiseAnd": "numbers of 64 bits",
-    "BitwiseOr": "numbers of 64 bits",
+    "BitwiseAnd": "64-bit integers",
+    "BitwiseOr": "64-bit integers",
     "Col2Im": "computed sizes",
-    "ConvTranspose": "groups, or dilations, of computed weights",
-    "DequantizeLinear": "one tensor of stored integers that is read with several scales",
-    "Einsum": "sizes that are not known",
-    "Loop": "results that are stacked where the number of turns is not known",
-    "MaxPool": "the places of the maxima",
-    "Pad": "mode edge by computed amounts",
-    "Resize": "other axes than height and width, and cubic, of sizes that are not known",
-    "RoiAlign": "sampling_ratio=0 of computed regions",
-    "ScatterElements": "max, min and mul of whole numbers",
-    "ScatterND": "max, min and mul of whole numbers, or of sizes that are not known; computed "
-    "places, of which any two may be the same, where there are more than 1024",
+    "ConvTranspose": "groups or dilations with computed weights",
+    "DequantizeLinear": "quantized data that are read with several scales",
+    "Einsum": "dynamic shapes",
+    "Loop": "stacked results of a loop with an unknown iteration count",
+    "MaxPool": "the indices output",
+    "Pad": "mode=edge with computed amounts",
+    "Resize": "axes other than height and width, and mode=cubic, with dynamic shapes",
+    "RoiAlign": "sampling_ratio=0 with computed regions",
+    "ScatterElements": "reduction max, min and mul of integers",
+    "ScatterND": (
+        "reduction max, min and mul of integers or with dynamic shapes; more than "
+        "1024 computed indices that may be equal"
+    ),
     "Slice": "computed axes and computed steps",
     "Squeeze": "computed axes",
 }
@@ -229,7 +231,7 @@ def limits() -> dict[str, str]:
 
     found = {}
     for kind, kernel in kernels().items():
-        scaled = f", with a scale {names(kernel.scaled)}" if kernel.scaled else ""
+        scaled = f", quantized {names(kernel.scaled)}" if kernel.scaled else ""
         found[kind] = f"{names(kernel.types)}{scaled}; up to {kernel.rank} axes"
     return found
 

@@ -214,7 +214,10 @@ COUNTS = frozenset({"Shape", "Size", "ArgMax", "ArgMin", "NonZero", "TopK", "Non
 
 
 def _narrowed(node: ir.Node) -> Diagnostic:
-    message = f"{node.op_type} of 64-bit integers is computed in 32 bits: no kernel has more"
+    message = (
+        f"{node.op_type} of 64-bit integers is computed in 32 bits: TensorFlow Lite "
+        "has no wider kernel"
+    )
     where = Where(
         layer=node.metadata_props.get("netconv.layer", node.name or ""), kind=node.op_type
     )

@@ -78,8 +78,8 @@ def read_model(path: Path, key: str = "") -> Network:
     notes = lifting.notes
     if FORMER_NOTE in lite.metadata:
         message = (
-            "a note of an earlier netconv about the order of inputs and outputs is passed "
-            "over: no runtime reads it"
+            "a note of an older netconv version about the order of inputs and "
+            "outputs is ignored, because no runtime reads it"
         )
         where = Where(str(path), path=f"metadata {FORMER_NOTE}")
         notes.append(Diagnostic("R108", message, "warning", where, help="convert the source again"))
@@ -99,7 +99,7 @@ def _signature(lite: LiteModel, key: str) -> Signature:
         if signature.key == key:
             return signature
     known = ", ".join(repr(s.key) for s in lite.signatures) or "none"
-    raise wrong_call(f"the file has no signature {key!r}, it has {known}")
+    raise wrong_call(f"the file has no signature {key!r}; it has {known}")
 
 
 class GraphLifting(Lifting):
@@ -184,7 +184,7 @@ class GraphLifting(Lifting):
             if tensor.variable and index not in self._made:
                 return self.variables.read(self._state(index))
             if not constant or index in self._made:
-                message = f"tensor {self.name(index)!r} has no value where it is read"
+                message = f"tensor {self.name(index)!r} is read before it has a value"
                 raise MappingError(message, "R105")
             self.values[index] = self.builder.const(constant_of(tensor), self.name(index))
         return self.values[index]
@@ -202,14 +202,15 @@ class GraphLifting(Lifting):
         """Return the state of a variable tensor, initially zeros."""
         tensor, states = self.tensors[index], self.variables.states
         if len(self.path) > 1:
-            raise MappingError("a variable tensor inside a subgraph is not supported", "X201")
+            raise MappingError("variable tensors inside a subgraph are not supported", "X201")
         key = f"tensor {index}"
         if key not in states:
             if min(tensor.shape, default=1) < 0:
-                raise MappingError(f"the size of the variable {tensor.name!r} is not known", "X203")
+                raise MappingError(f"the size of variable {tensor.name!r} is not known", "X203")
             if math.prod(tensor.shape) > LARGEST_STATE:
                 message = (
-                    f"the variable {tensor.name!r} would have {math.prod(tensor.shape)} elements"
+                    f"variable {tensor.name!r} would have "
+                    f"{math.prod(tensor.shape)} elements, which is too many"
                 )
                 raise MappingError(message, "R105")
             fill = zero_points(tensor)[0] if is_quantized(tensor) else 0
@@ -281,7 +282,7 @@ class GraphLifting(Lifting):
             return None
         if all(_scaled_alike(t, first) for t in results if t.type == first.type):
             return first
-        raise MappingError("the results differ in scale or zero point", "R110")
+        raise MappingError("the results must have the same scale and zero point", "R110")
 
     def reading(self, layer: Layer) -> Reading:
         return Reading(layer, self.builder, layer.extra, self)
@@ -309,7 +310,7 @@ class GraphLifting(Lifting):
     def _by_parts(self, layer: Layer) -> list[ir.Value]:
         """Apply an operator that moves complex numbers to their real and imaginary parts."""
         if layer.kind not in MOVES:
-            raise MappingError(f"complex numbers in {layer.kind} have no counterpart", "X202")
+            raise MappingError(f"complex data in {layer.kind} are not supported", "X202")
         b, parts = self.builder, []
         for number in (0, 1):
             inputs: list[ir.Value | None] = [
@@ -343,13 +344,13 @@ class GraphLifting(Lifting):
         inner = self.child(number, b)
         wanted = inner.subgraph.inputs
         if len(wanted) != len(inputs):
-            message = f"subgraph {number} takes {len(wanted)} tensors, it is given {len(inputs)}"
+            message = f"subgraph {number} takes {len(wanted)} tensors, got {len(inputs)}"
             raise MappingError(message, "R105")
         inner.values.update(zip(wanted, inputs, strict=True))
         inner.run()
         self.problems += inner.problems
         if inner.problems:
-            raise MappingError("something in a subgraph has no counterpart")
+            raise MappingError("an operator inside a subgraph cannot be converted")
         return [inner.value(i) for i in inner.subgraph.outputs]
 
 

@@ -308,8 +308,9 @@ class GraphWriter:
     def _warn(self, value: ir.Value, side: str) -> None:
         if value.dtype in (D.FLOAT16, D.BFLOAT16):
             message = (
-                f"the {side} {public_name(value)} is {value.dtype.name.lower()} in the source and "
-                "float32 in the file: TensorFlow Lite has no kernels for it"
+                f"{side} {public_name(value)} is {value.dtype.name.lower()}; it "
+                "is stored as float32 (TensorFlow Lite has no "
+                f"{value.dtype.name.lower()} kernels)"
             )
             self.file.notes.append(Diagnostic("X211", message, "warning"))
         else:
@@ -325,7 +326,9 @@ class GraphWriter:
         """Copy a value to a separate tensor."""
         source = self.lite.tensors[index]
         if source.shape.count(-1) > 1:
-            raise MappingError("it is an input, a constant or another output, of unknown sizes")
+            raise MappingError(
+                "the output is an input, a constant or another output, and its shape is dynamic"
+            )
         shape = LiteTensor("shape", NUMBERS[D.INT32], [len(source.shape)])
         shape.data = np.asarray(source.shape, np.int32)
         kept = (source.name, source.type, list(source.shape), None, source.scales)
@@ -351,7 +354,7 @@ class GraphWriter:
         own = value.dtype or D.FLOAT
         dtype = own if value in self.low.exact else NARROW.get(own, own)
         if dtype not in NUMBERS:
-            raise MappingError(f"{value.name} is {own.name}, which no kernel takes")
+            raise MappingError(f"{value.name} is {own.name}, which no kernel supports")
         shape = [] if value.shape is None else list(value.shape)
         sizes = [d if isinstance(d, int) else -1 for d in shape]
         tensor = LiteTensor(name or public_name(value), NUMBERS[dtype], sizes)
@@ -377,7 +380,7 @@ class GraphWriter:
                 self.tensors[value] = self._variable(value)
                 return self.tensors[value]
             if value.const_value is None:
-                raise MappingError(f"nothing makes {value.name}")
+                raise MappingError(f"no operator produces {value.name}")
             self.tensors[value] = self._constant(value, value.const_value)
         return self.tensors[value]
 
@@ -386,7 +389,7 @@ class GraphWriter:
         made, half = self._tensor(value), tensor.dtype == D.FLOAT16
         made.shape = [int(n) for n in tensor.shape.numpy()]
         if tensor.dtype == D.STRING:
-            raise MappingError(f"{value.name} is text, which no kernel takes")
+            raise MappingError(f"{value.name} is a string tensor, which no kernel supports")
         if not half and not self._compressed(value, tensor):
             wide = tensor.dtype in NARROW
             made.data = self._wide(tensor) if wide else LazyTensor.of(tensor).decoded()

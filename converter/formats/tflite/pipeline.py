@@ -42,20 +42,20 @@ def _sign_integers(model: ir.Model) -> None:
 
 MOVE_INTEGERS = change(
     "move-integers",
-    "Move quantized values, instead of floats, where operators only move them",
+    "Move quantized data instead of floating-point data, where operators only move them",
     move_integers,
 )
 WIDEN: Pass[Context] = Pass(
     "widen-types",
-    "Cast around operators whose kernels lack a type; warn of narrowed 64-bit integers",
+    "Cast around operators whose kernels lack a type; warn about narrowed 64-bit integers",
     lambda model, context: widen(model, context.notes),
 )
 LEGALIZE: list[Pass[Context]] = [
-    change("sign-four-bits", "Store unsigned weights of four bits as signed ones", sign_four_bits),
+    change("sign-four-bits", "Store unsigned 4-bit weights as signed ones", sign_four_bits),
     MOVE_INTEGERS,
     change(
         "keep-wide",
-        "Write operators of 64-bit integers with kernels that have 64 bits",
+        "Compute 64-bit integers with kernels that support them",
         keep_wide,
     ),
     WIDEN,
@@ -72,9 +72,11 @@ PIPELINE: list[Pass[Context]] = [
     unroll_loops(countable),
     fold_constants(is_compact),
     change(
-        "quantize-fakes", "Write FakeQuantize as a pair of quantizing operators", quantize_fakes
+        "quantize-fakes",
+        "Replace FakeQuantize by QuantizeLinear and DequantizeLinear",
+        quantize_fakes,
     ),
-    change("sign-integers", "Store unsigned quantized values as signed ones", _sign_integers),
+    change("sign-integers", "Store unsigned quantized data as signed ones", _sign_integers),
     *LEGALIZE,
     channels_last(),
     *LEGALIZE,  # the new order of axes has made other nodes
@@ -83,7 +85,7 @@ PIPELINE: list[Pass[Context]] = [
     fold_constants(is_compact),
     change(
         "decode-outputs",
-        "Store constants that are dequantized into outputs as floats",
+        "Store constants that are dequantized into outputs as floating-point data",
         decode_outputs,
     ),
     share_common(),

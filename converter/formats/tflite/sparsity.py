@@ -41,18 +41,18 @@ def dense(stored: Array, shape: Sequence[int], sparsity: Sparsity) -> Array:
     walked, blocks = n + len(sparsity.blocks), sparsity.blocks
     fits = sorted(sparsity.order) == list(range(walked)) and len(sparsity.dimensions) == walked
     if not fits or not n or any(not 0 <= b < n for b in blocks):
-        raise MappingError("its sparsity does not fit its shape", "R103")
+        raise MappingError("the sparsity of the tensor contradicts its shape", "R103")
     demand_small(*shape)
     places = _places(sparsity, [_size(shape, sparsity, i) for i in sparsity.order])
     if len(places) != stored.size:
-        message = f"{stored.size} elements are stored, its sparsity says {len(places)}"
+        message = f"{stored.size} elements are stored, but the sparsity declares {len(places)}"
         raise MappingError(message, "R103")
     along = np.zeros((walked, len(places)), np.int64)
     along[sparsity.order] = places.T
     for i, axis in enumerate(blocks):
         along[axis] = along[axis] * _size(shape, sparsity, n + i) + along[n + i]
     if any((along[i] >= shape[i]).any() for i in range(n)):
-        raise MappingError("its sparsity leads out of its shape", "R103")
+        raise MappingError("the sparsity of the tensor points outside its shape", "R103")
     full = np.zeros(tuple(shape), stored.dtype)
     full[tuple(along[:n])] = stored.reshape(-1)
     return full
@@ -81,7 +81,9 @@ def _places(sparsity: Sparsity, sizes: Sequence[int]) -> Array:
             counts = np.diff(segments)
             rising = len(segments) == len(places) + 1 and not segments[:1].any()
             if not rising or (counts < 0).any() or segments[-1] != len(indices):
-                raise MappingError("its segments do not fit its indices", "R103")
+                raise MappingError(
+                    "the segments of the sparse tensor contradict its indices", "R103"
+                )
             parents, own = np.repeat(np.arange(len(places)), counts), indices
         demand_small(len(own), places.shape[1] + 1)
         places = np.concatenate([places[parents], own[:, None]], axis=1)

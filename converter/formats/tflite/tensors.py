@@ -55,7 +55,7 @@ def type_of(tensor: LiteTensor) -> ir.DataType:
     found = TYPES.get(tensor.type)
     if found is None:
         name = TYPE_NAMES.get(tensor.type, str(tensor.type))
-        raise MappingError(f"tensor {tensor.name!r} is {name}, which has no counterpart", "X201")
+        raise MappingError(f"tensor {tensor.name!r} is {name}, which is not supported", "X201")
     return found
 
 
@@ -84,7 +84,10 @@ def constant_of(tensor: LiteTensor) -> Array | LazyTensor:
         return _four_bits(data, shape, tensor)
     kind = dtype.numpy()
     if data.nbytes % kind.itemsize:
-        raise MappingError(f"tensor {tensor.name!r} has {data.nbytes} bytes", "R103")
+        raise MappingError(
+            f"tensor {tensor.name!r} has {data.nbytes} bytes, which are too few for its shape",
+            "R103",
+        )
     found = data.view(kind)
     if tensor.sparsity is not None:
         return dense(found, shape, tensor.sparsity)
@@ -93,7 +96,7 @@ def constant_of(tensor: LiteTensor) -> Array | LazyTensor:
 
 def _shaped(found: Array, shape: list[int], tensor: LiteTensor) -> Array:
     if found.size != math.prod(shape):
-        message = f"tensor {tensor.name!r} has {found.size} elements, its shape is {shape}"
+        message = f"tensor {tensor.name!r} has {found.size} elements, but its shape is {shape}"
         raise MappingError(message, "R103")
     return found.reshape(shape)
 
@@ -104,7 +107,7 @@ def _four_bits(data: Array, shape: list[int], tensor: LiteTensor) -> Array | Laz
         return dense(every[: math.prod(shape)], shape, tensor.sparsity)
     size = -(-math.prod(shape) // 2)
     if data.nbytes < size:
-        message = f"tensor {tensor.name!r} has {data.nbytes} bytes, its shape is {shape}"
+        message = f"tensor {tensor.name!r} has {data.nbytes} bytes, but its shape is {shape}"
         raise MappingError(message, "R103")
     return LazyTensor(data[:size], D.INT4, shape)
 
@@ -115,10 +118,10 @@ def _strings(data: Array, tensor: LiteTensor) -> Array:
         return np.zeros(0, object)
     count = int(data[:4].view("<i4")[0]) if data.nbytes >= 4 else -1
     if count < 0 or data.nbytes < 8 + 4 * count:
-        raise MappingError(f"tensor {tensor.name!r} has strings outside its buffer", "R103")
+        raise MappingError(f"strings of tensor {tensor.name!r} lie outside its buffer", "R103")
     ends = data[4 : 8 + 4 * count].view("<i4")
     if (np.diff(ends) < 0).any() or ends[0] < 0 or ends[-1] > data.nbytes:
-        raise MappingError(f"tensor {tensor.name!r} has strings outside its buffer", "R103")
+        raise MappingError(f"strings of tensor {tensor.name!r} lie outside its buffer", "R103")
     pairs = itertools.pairwise(ends)
     return np.array([data[a:b].tobytes() for a, b in pairs], object)
 
@@ -131,7 +134,9 @@ def zero_points(tensor: LiteTensor) -> Array:
     dtype = type_of(tensor).numpy()
     numbers = np.asarray(tensor.zero_points or [0] * len(tensor.scales), np.int64)
     if len(numbers) not in (1, len(tensor.scales)) or (numbers != numbers.astype(dtype)).any():
-        message = f"tensor {tensor.name!r} has the zero points {numbers[:4].tolist()}"
+        message = (
+            f"the zero points {numbers[:4].tolist()} of tensor {tensor.name!r} are not supported"
+        )
         raise MappingError(message, "R103")
     found: Array = np.broadcast_to(numbers, len(tensor.scales)).astype(dtype)
     return found

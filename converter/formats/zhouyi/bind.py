@@ -22,8 +22,8 @@ def size_error(c: Constant) -> str:
     if c.size == count * c.dtype.numpy.itemsize or _is_packed(c):
         return ""
     return (
-        f"{c.dtype} {list(c.shape)} takes {count * c.dtype.numpy.itemsize} bytes, the "
-        f"size is {c.size}"
+        f"{c.dtype} {list(c.shape)} needs {count * c.dtype.numpy.itemsize} "
+        f"bytes, but size is {c.size}"
     )
 
 
@@ -57,9 +57,7 @@ def _bind(
     where = layer.where(f"{group}_offset")
     if message := size_error(c):
         found.append(
-            Diagnostic(
-                "R103", f"the constant {group}: {message}", where=layer.where(f"{group}_size")
-            )
+            Diagnostic("R103", f"constant {group}: {message}", where=layer.where(f"{group}_size"))
         )
         return c
     assert document.bin is not None and c.offset is not None
@@ -76,7 +74,7 @@ def _bind(
         found.append(
             Diagnostic(
                 "R103",
-                f"the constant {group}: no array has the shape {list(c.shape)} ({e})",
+                f"constant {group} does not fit the shape {list(c.shape)} ({e})",
                 where=where,
             )
         )
@@ -104,7 +102,7 @@ def overlaps(document: Document) -> list[Diagnostic]:
     end, start, owner = 0, 0, ""
     for first, last, layer, group in ranges:
         if first < end and (first, last) != (start, end):
-            message = f"the constant {group} ({first}..{last}) overlaps {owner} ({start}..{end})"
+            message = f"constant {group} ({first}..{last}) overlaps {owner} ({start}..{end})"
             found.append(Diagnostic("R103", message, where=layer.where(f"{group}_offset")))
         if last > end:
             start, end, owner = first, last, f'{group} of "{layer.name}"'

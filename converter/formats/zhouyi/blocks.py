@@ -53,7 +53,7 @@ class Findings:
     def all(self) -> list[Diagnostic]:
         if not self.more:
             return self.list
-        message = f"{self.more} more findings of this kind"
+        message = f"{self.more} more findings of this kind were omitted"
         return [*self.list, Diagnostic("R103", message, where=Where(self.file))]
 
 
@@ -63,7 +63,7 @@ def parse_blocks(text: str, findings: Findings) -> list[Block]:
     """
     for m in _CONTROL.finditer(text):
         findings.add(
-            f"the character U+{ord(m[0]):04X} does not belong into a line",
+            f"character U+{ord(m[0]):04X} is not allowed in a line",
             text.count("\n", 0, m.start()) + 1,
         )
         if findings.more:
@@ -82,7 +82,7 @@ def parse_blocks(text: str, findings: Findings) -> list[Block]:
     for block in blocks:
         for key, entry in block.entries.items():
             if entry.text.startswith("[") and entry.text.count("[") != entry.text.count("]"):
-                findings.add(f"the brackets in the value of {key} do not match", entry.line)
+                findings.add(f"the brackets in the value of {key} are not balanced", entry.line)
     return [b for b in blocks if b.entries]
 
 
@@ -95,18 +95,18 @@ def _parse_line(line: str, number: int, block: Block, findings: Findings) -> Non
     if not _KEY.match(key):
         repaired = re.sub(r"\s+", "_", key.strip(" \t[](){}<>,\"'`*#-"))
         findings.add(
-            f"{_short(key)} is not a key",
+            f"{_short(key)} is not a valid key",
             number,
-            help=f"is {repaired} meant?"
+            help=f"perhaps {repaired} is meant"
             if _KEY.match(repaired)
-            else "a key has only a-z A-Z 0-9 . : / _ ; '",
+            else "a key must consist of a-z A-Z 0-9 . : / _ ; '",
         )
         if not _KEY.match(repaired):
             return
         key = repaired
     if key in block.entries:
         findings.add(
-            f"{key} stands twice in this block, first in line {block.entries[key].line}", number
+            f"{key} occurs twice in this block, first in line {block.entries[key].line}", number
         )
         return
     block.entries[key] = Entry(value, number)
@@ -116,7 +116,7 @@ def _continue_line(line: str, number: int, block: Block, findings: Findings) -> 
     key, last = next(reversed(block.entries.items()), ("", Entry("", 0)))
     if last.text.count("[") > last.text.count("]"):
         findings.add(
-            f"the value of {key} is broken across lines",
+            f"the value of {key} continues on another line",
             number,
             help=f"put it on line {last.line}, where it begins",
         )
@@ -125,7 +125,9 @@ def _continue_line(line: str, number: int, block: Block, findings: Findings) -> 
         findings.add(
             f"{_short(line)} is not a key=value line",
             number,
-            help="comments are not allowed" if line[:1] in ("#", "/", ";") else "",
+            help="remove comments; the format does not allow them"
+            if line[:1] in ("#", "/", ";")
+            else "",
         )
 
 

@@ -86,7 +86,7 @@ def _find_bin(
         names = " nor ".join(dict.fromkeys(Path(c).name for c in candidates))
         raise unreadable(
             "R102",
-            f"the file with the constants is missing: neither {names} exists",
+            f"the file with the constants was not found: neither {names} exists",
             where,
             help="name it with --weights",
         )
@@ -121,7 +121,8 @@ def parse_ir(text: str, file: str = "") -> tuple[Document, list[Diagnostic]]:
         elif "model_name" in block.entries and "layer_name" not in block.entries:
             if document.header:
                 findings.add(
-                    f"a second header; the first is in line {document.where().line}", block.line
+                    f"there is a second header; the first is in line {document.where().line}",
+                    block.line,
                 )
             _parse_header(block, document, findings)
             graph, left = document, math.inf
@@ -134,7 +135,9 @@ def parse_ir(text: str, file: str = "") -> tuple[Document, list[Diagnostic]]:
                 graph.layers.append(layer)
     if not document.header:
         findings.add(
-            "there is no header block with model_name", 1, help="is this a Zhouyi Compass IR file?"
+            "there is no header block with model_name",
+            1,
+            help="check that this is a Zhouyi Compass IR file",
         )
     return document, findings.all()
 
@@ -203,7 +206,7 @@ def _numbers(constant: Constant) -> LazyTensor:
         and (shape != constant.shape or own.newbyteorder("<") != constant.dtype.numpy)
     ):
         raise ValueError(
-            f"a constant of {constant.dtype} {constant.shape} was given "
+            f"a constant of {constant.dtype} {constant.shape} got "
             f"{'nothing' if data is None else f'{own} {shape}'}"
         )
     if isinstance(data, LazyTensor):
@@ -255,7 +258,7 @@ def _means(key: str, spelled: str, value: Any) -> bool:
 
 def _print_fresh(key: str, value: Any) -> str:
     if not all(c.isalnum() or c in ".:/_;'-" for c in key) or not key.isascii() or not key:
-        raise ValueError("this is not a key")
+        raise ValueError("this is not a valid key")
     if key in NAMES:
         return print_names(value)
     if key in TEXTS:

@@ -120,11 +120,12 @@ FORMAT = Format(
     passes=passes,
     side_names=side_names,
     options=(
-        Option("int8", "integer IR, from a network with QuantizeLinear and DequantizeLinear"),
+        Option("int8", "write integer IR, from a network with QuantizeLinear and DequantizeLinear"),
         Option(
             "npu",
-            "with int8: nearer to what the vendor's quantiser writes for its hardware, factors of "
-            "15 bits and Softmax in integers, at the cost of a step here and there",
+            "with int8: write integer forms closer to those of the vendor's "
+            "quantizer for its hardware (15-bit factors, integer Softmax); "
+            "some results differ by one quantized value",
         ),
     ),
     versions="definition 7.3, as the vendor's open-source tools read and write it",

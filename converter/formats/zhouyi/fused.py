@@ -57,7 +57,7 @@ def activation(y: ir.Value, attrs: dict[str, Any], blobs: dict[str, Any]) -> Lay
     if name == "NONE":
         return None
     if name not in NEEDED:
-        raise MappingError(f"with_activation={name} has no counterpart", "R110")
+        raise MappingError(f"with_activation={name} is not supported", "R110")
     for key in NEEDED[name]:
         if key not in attrs and key not in blobs:
             raise MappingError(f"with_activation={name} needs {key}", "R110")

@@ -124,7 +124,8 @@ class _Reader:
         for what, values in (("shape", shapes), ("type", types)):
             if values is not None and len(values) != len(names):
                 self.add(
-                    f"{key} names {len(names)} tensors, {key}_{what} has {len(values)}",
+                    f"{key} names {len(names)} tensors, but {key}_{what} has "
+                    f"{len(values)} elements",
                     f"{key}_{what}",
                 )
                 return []
@@ -142,7 +143,7 @@ def parse_layer(block: Block, findings: Findings) -> Layer | None:
     reader = _Reader(block, findings)
     missing = [k for k in NEEDED if k not in block.entries]
     if missing:
-        reader.add(f"a layer block without {', '.join(missing)}")
+        reader.add(f"a layer block lacks {', '.join(missing)}")
     layer = Layer(reader.name, reader.type, file=findings.file)
     layer.spelling = {k: e.text for k, e in block.entries.items()}
     layer.lines = {k: e.line for k, e in block.entries.items()}
@@ -150,7 +151,7 @@ def parse_layer(block: Block, findings: Findings) -> Layer | None:
     reader.damaged = missing not in ([], ["layer_id"])
     layer.id = reader.value("layer_id")
     if layer.id is not None and not is_int(layer.id):
-        reader.add("layer_id is not an integer", "layer_id")
+        reader.add("layer_id must be an integer", "layer_id")
     layer.inputs, layer.outputs = reader.tensors("layer_bottom"), reader.tensors("layer_top")
     taken = set(BASE_KEYS)
     for group in constant_groups(list(block.entries)):
@@ -193,12 +194,12 @@ def _parse_group(reader: _Reader, layer: Layer, group: str) -> None:
         else:
             layer.constants[group] = _constant(dtype, offset, size, shape)
     except ValueError as e:
-        reader.add(f"the constant {group}: {e}", f"{group}_offset")
+        reader.add(f"constant {group}: {e}", f"{group}_offset")
 
 
 def _constant(dtype: Any, offset: Any, size: Any, shape: Any) -> Constant:
     if not isinstance(dtype, DType):
         raise ValueError(f"{dtype!r} is not a data type")
     if not is_int(offset) or not is_int(size) or offset < 0 or size < 0:
-        raise ValueError(f"offset {offset!r} and size {size!r} are not two counts of bytes")
+        raise ValueError(f"offset {offset!r} and size {size!r} must be byte counts")
     return Constant(dtype, to_shape(shape), None, offset, size)

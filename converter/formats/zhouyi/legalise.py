@@ -194,7 +194,9 @@ def suppression_mask(node: ir.Node, b: Builder) -> Value:
     """
     boxes, scores, iou = operand(node), operand(node, 1), constant(operand(node, 2))
     if iou is None:
-        raise MappingError("the overlap must be constant: the target stores it with the layer")
+        raise MappingError(
+            "the overlap must be constant, because the target stores it with the layer"
+        )
     batch, classes, n = static(scores)
     images = batch * classes
     if attributes(node).get("center_point_box", 0):

@@ -94,7 +94,7 @@ def computed_weights(node: ir.Node, b: Builder) -> Value:
     out, places = static(node.outputs[0]), math.prod(g.kernel.tolist())
     if places > MOST_PLACES:
         shown = " x ".join(map(str, g.kernel))
-        raise MappingError(f"a window of {shown} places is too large to be written out")
+        raise MappingError(f"a window of {shown} elements is too large to enumerate")
     x = padded(b, operand(node), g.begin, g.end)
     n, channels = static(x)[:2]
     width, size = channels // group, math.prod(out[2:])
@@ -173,7 +173,7 @@ def best_places(node: ir.Node, b: Builder) -> tuple[Value, ...] | None:
     if a.get("storage_order", 0) or (rank == 2 and not a.get("ceil_mode", 0)):
         return None
     if math.prod((*out, *g.kernel.tolist())) > LARGEST:
-        raise MappingError("the windows are too many to write each of their places down")
+        raise MappingError("the windows are too many to enumerate")
     first = [arange(n) * s - p for n, s, p in zip(g.out, g.strides, g.begin, strict=True)]
     steps = [arange(k) * d for k, d in zip(g.kernel, g.dilations, strict=True)]
     # for each axis the indices under all windows: axes of windows, then axes within a window
@@ -265,7 +265,7 @@ def pool(node: ir.Node, b: Builder) -> ir.Value | tuple[ir.Value, ...] | None:
     g = geometry(node)
     last = (g.out - 1) * g.strides
     if (last >= g.data + g.begin).any():
-        raise MappingError("a window that starts in the padding behind has no counterpart")
+        raise MappingError("a window that begins in the padding at the end is not supported")
     if not a.get("ceil_mode", 0):
         return _larger(node, b, g) if node.op_type == "LpPool" else None
     over = np.maximum(0, last + g.reach + 1 - g.data - g.begin - g.end)

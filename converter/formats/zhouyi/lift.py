@@ -115,7 +115,7 @@ class GraphLift:
     def _input(self, layer: Layer, tensor: Tensor) -> None:
         with self._noting(layer):
             if tensor.dtype is None or tensor.shape is None:
-                raise MappingError("an input needs its shape and its type", "R103")
+                raise MappingError("an input must have a shape and a type", "R103")
             value = self.builder.input(tensor.name, ir_dtype(tensor.dtype), tensor.shape)
             set_public_name(value, tensor.name)
             self.env[tensor.name] = value
@@ -124,7 +124,7 @@ class GraphLift:
         with self._noting(layer):
             found = layer.constants.get("weights")
             if found is None or len(layer.outputs) != 1:
-                message = "a Constant needs one output and the constant weights"
+                message = "a Constant must have one output and the constant weights"
                 raise MappingError(message, "R103")
             (tensor,), array = layer.outputs, found.array
             if tensor.shape is not None and array.size == math.prod(tensor.shape):
@@ -136,7 +136,7 @@ class GraphLift:
             results = self._results(layer)
             if len(results) < len(layer.outputs):
                 declared = f"the layer has {len(layer.outputs)} outputs"
-                raise MappingError(f"{declared}, {len(results)} are known", "R105")
+                raise MappingError(f"{declared}, but {len(results)} are known", "R105")
             for tensor, value in zip(layer.outputs, results, strict=False):
                 self.env[tensor.name] = self._declared(tensor, value)
 
@@ -197,7 +197,7 @@ class GraphLift:
         """
         rule = TABLE.get(far.kind)
         if rule is None or rule.lift is None:
-            message = f"how does a {layer.type} scale its integers: no form of it is known here?"
+            message = f"it is not documented how {layer.type} scales its integers"
             raise MappingError(message, "X201")
         inputs, outputs = layer.inputs, layer.outputs
         own = _types(outputs)
@@ -229,7 +229,9 @@ class GraphLift:
         if declared is not None and value.dtype is not None and declared != value.dtype:
             if value.dtype.is_floating_point() != declared.is_floating_point():
                 computes = f"the layer computes {value.dtype.name}"
-                raise MappingError(f"layer_top_type says {tensor.dtype}, {computes}", "R105")
+                raise MappingError(
+                    f"layer_top_type declares {tensor.dtype}, but {computes}", "R105"
+                )
             value = b.Cast(value, to=declared, name=tensor.name)
         found, shape = shape_of(value), tensor.shape
         if shape is None or found == shape:
@@ -239,7 +241,7 @@ class GraphLift:
             return value
         if found is None or [d for d in found if d != 1] != [d for d in shape if d != 1]:
             computed = f"{len(value.shape or ())} axes" if found is None else list(found)
-            message = f"layer_top_shape says {list(shape)}, the layer computes {computed}"
+            message = f"layer_top_shape declares {list(shape)}, but the layer computes {computed}"
             raise MappingError(message, "R105")
         return b.Reshape(value, list(shape), name=tensor.name)
 

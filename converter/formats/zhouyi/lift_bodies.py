@@ -29,7 +29,7 @@ def lift_if(lift: GraphLift, layer: Layer) -> Sequence[ir.Value]:
     ]
     counts = [n for n in given if isinstance(n, int)]
     if len(counts) != 2 or sum(counts) != len(inputs):
-        message = f"the branches take {given} inputs, {len(inputs)} stand behind the condition"
+        message = f"the branches need {given} inputs, but {len(inputs)} follow the condition"
         raise MappingError(message, "R105")
     for i, fed in zip(inner, (inputs[: counts[0]], inputs[counts[0] :]), strict=True):
         i.env |= zip(_names(i, fed), fed, strict=True)
@@ -46,7 +46,7 @@ def lift_loop(lift: GraphLift, layer: Layer) -> Sequence[ir.Value]:
     inner = _inner(lift, layer, "body")
     graph = inner.document
     if len(inputs) < 2:
-        raise MappingError("a Loop needs the number of turns and the condition", "R131")
+        raise MappingError("a Loop needs the iteration count and the condition", "R131")
     turn, keep, *names = _names(inner, inputs)
     states = _states(layer, len(names))
     declared = {t.name: t for x in graph.layers for t in x.outputs}
@@ -55,7 +55,7 @@ def lift_loop(lift: GraphLift, layer: Layer) -> Sequence[ir.Value]:
         inner.env[name] = inner._declared(declared[name], fed) if name in declared else fed
     for name, value in zip(names[:states], inputs[2 : 2 + states], strict=True):
         if value.dtype is None:
-            raise MappingError(f"the type of {value.name} is not known", "R103")
+            raise MappingError(f"the type of {value.name} is unknown", "R103")
         inner.env[name] = inner.builder.input(name, value.dtype, shape_of(value))
     inner.env |= zip(names[states:], inputs[2 + states :], strict=True)
     again, *results = _run(inner, layer, 1)
@@ -75,7 +75,7 @@ def _states(layer: Layer, given: int) -> int:
     """
     states = layer.attrs.get("dependency_inputs_num", given)
     if not isinstance(states, int) or not 0 <= states <= given:
-        message = f"dependency_inputs_num={states}, but {given} inputs stand behind the condition"
+        message = f"dependency_inputs_num={states}, but {given} inputs follow the condition"
         raise MappingError(message, "R105")
     stacked = layer.attrs.get("scan_outputs_num", len(layer.outputs) - states)
     if stacked != len(layer.outputs) - states:
@@ -110,10 +110,10 @@ def _inner(lift: GraphLift, layer: Layer, key: str) -> GraphLift:
     if not name:
         raise MappingError(f"required attribute {key!r} is absent", "R110")
     if name not in lift.subgraphs:
-        raise MappingError(f"{key}={name} names no sub-graph", "R105")
+        raise MappingError(f"{key}={name} is not a sub-graph", "R105")
     graph = lift.subgraphs[name]
     if any(graph is g for g in lift.open):
-        raise MappingError(f"the sub-graph {graph.name} contains itself", "R105")
+        raise MappingError(f"sub-graph {graph.name} contains itself", "R105")
     inner = type(lift)(graph, lift.builder.body(key), lift)
     inner.env, inner.control = dict(lift.env), lift.control
     inner.lifting.problems, inner.notes = lift.lifting.problems, lift.notes
@@ -124,8 +124,8 @@ def _names(inner: GraphLift, fed: Sequence[ir.Value]) -> list[str]:
     """The inputs of a sub-graph, as many as the layer feeds."""
     names = inner.document.input_tensors
     if len(names) != len(fed):
-        counts = f"has {len(names)} inputs, the layer gives it {len(fed)}"
-        raise MappingError(f"the sub-graph {inner.document.name} {counts}", "R105")
+        counts = f"has {len(names)} inputs, but the layer has {len(fed)}"
+        raise MappingError(f"sub-graph {inner.document.name} {counts}", "R105")
     return names
 
 
@@ -134,11 +134,11 @@ def _run(inner: GraphLift, layer: Layer, more: int = 0) -> list[ir.Value]:
     inner.run()
     names, what = inner.document.output_tensors, f"the sub-graph {inner.document.name}"
     if len(names) != len(layer.outputs) + more:
-        counts = f"has {len(names)} outputs, the layer {len(layer.outputs)}"
+        counts = f"has {len(names)} outputs, but the layer has {len(layer.outputs)}"
         raise MappingError(f"{what} {counts}{' and its condition' if more else ''}", "R105")
     missing = [n for n in names if n not in inner.env]
     if missing:
-        raise MappingError(f"{what} could not be read up to {', '.join(missing)}", "X201")
+        raise MappingError(f"{what} cannot be converted up to {', '.join(missing)}", "X201")
     return [inner.env[n] for n in names]
 
 

@@ -200,9 +200,9 @@ class DocumentWriter:
             self.constants.add(value)
             name = str(value.name)
             if value.const_value.size == 0:
-                message = f"{name} is a constant without elements, which Zhouyi's tools do not read"
+                message = f"{name} is an empty constant, which Zhouyi's tools do not read"
                 where = Where(layer=name, kind="Constant")
-                help = "leave out what reads it, with --outputs"
+                help = "omit its consumers with --outputs"
                 self.problems.append(Diagnostic("X203", message, where=where, help=help))
             constant = self._constant(value.const_value, name)
             if constant is not None:

@@ -52,7 +52,7 @@ def _unrolled_and_legalized(model: ir.Model) -> None:
 
 UNROLL = change(
     "unroll-loops",
-    "Write out loops of known length and branches of known conditions",
+    "Unroll loops with known iteration counts and branches with known conditions",
     static_loops,
 )
 PIPELINE: list[Pass[Context]] = [
@@ -63,7 +63,7 @@ PIPELINE: list[Pass[Context]] = [
     merge_constants(),
     change(
         "write-out-hidden-loops",
-        "Write out extension operators whose results have shapes that only a loop tells",
+        "Decompose extension operators whose result shapes only a loop determines",
         lambda model: legalise(model, hides_loop, {}),
     ),
     UNROLL,
@@ -71,7 +71,7 @@ PIPELINE: list[Pass[Context]] = [
     legalize(lambda node, _: _refused(node), REWRITES),
     change(
         "unroll-again",
-        "Write out what has become of known length, and legalize what was in it",
+        "Unroll loops that have become static, and legalize their operators",
         _unrolled_and_legalized,
     ),
     fold_constants(),

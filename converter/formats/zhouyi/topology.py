@@ -38,7 +38,7 @@ def _producers(graph: Graph, found: list[Diagnostic]) -> Producers:
         for tensor in layer.outputs:
             if tensor.name in producers:
                 first = producers[tensor.name][0].name
-                message = f'the tensor {tensor.name} is written twice, first by "{first}"'
+                message = f'tensor {tensor.name} is written twice, first by "{first}"'
                 found.append(_finding(layer.where("layer_top"), message))
             producers.setdefault(tensor.name, (layer, tensor))
             if tensor.shape and min(tensor.shape) < 0:
@@ -58,7 +58,7 @@ def _check_header(graph: Graph, producers: Mapping[str, object]) -> Iterator[Dia
                 yield _finding(graph.where(key), message, _near(str(name), producers))
     number, count = graph.header.get("layer_number"), len(graph.layers)
     if number is not None and number != count:
-        message = f"layer_number is {number}, there are {count} layers"
+        message = f"layer_number is {number}, but there are {count} layers"
         yield _finding(graph.where("layer_number"), message, level="warning")
 
 
@@ -75,7 +75,7 @@ def _check_inputs(
         for what, here, there in pairs:
             if here is not None and there is not None and here != there:
                 read = f"{tensor.name} is read with {what} {_text(here)}"
-                message = f'{read} and written with {_text(there)} by "{source.name}"'
+                message = f'{read} but written with {_text(there)} by "{source.name}"'
                 yield _finding(layer.where(f"layer_bottom_{what}"), message)
 
 
@@ -86,7 +86,7 @@ def _text(value: object) -> str:
 def _near(name: str, names: Mapping[str, object]) -> str:
     # comparing with every name of a big graph for every fault would be quadratic
     near = closest(name, names, 0.75) if len(names) <= 2000 else None
-    return f"is {near} meant?" if near else ""
+    return f"perhaps {near} is meant" if near else ""
 
 
 def _check_names(graph: Graph) -> Iterator[Diagnostic]:
@@ -101,7 +101,7 @@ def _check_names(graph: Graph) -> Iterator[Diagnostic]:
             earlier = first.setdefault(of(layer), layer)
             if of(layer) is not None and earlier is not layer:
                 line = earlier.where(key).line
-                message = f"{key} {of(layer)} stands twice, first in line {line}"
+                message = f"{key} {of(layer)} occurs twice, first in line {line}"
                 yield _finding(layer.where(key), message, level="warning")
 
 
@@ -112,7 +112,7 @@ def _check_cycles(graph: Graph) -> list[Diagnostic]:
         return []
     names = ", ".join(f'"{x.name}"' for x in stuck[:5])
     names += f" and {len(stuck) - 5} more" if len(stuck) > 5 else ""
-    message = f"layers wait for each other in a circle: {names}"
+    message = f"layers form a cycle: {names}"
     return [_finding(stuck[0].where("layer_bottom"), message)]
 
 

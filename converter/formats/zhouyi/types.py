@@ -42,7 +42,7 @@ _WIDE = {"int4": DType.INT8, "uint4": DType.UINT8, "int12": DType.INT16, "uint12
 def ir_dtype(dtype: DType) -> ir.DataType:
     found = _IR.get(_WIDE.get(dtype.value.removeprefix("aligned_"), dtype))
     if found is None:
-        raise MappingError(f"the type {dtype} has no counterpart", "X201")
+        raise MappingError(f"type {dtype} is not supported", "X201")
     return found
 
 
@@ -50,7 +50,7 @@ def dtype_name(dtype: ir.DataType) -> DType:
     """The format's name of a type that it has (see NARROW for those it lacks)."""
     found = _NAME.get(dtype)
     if found is None:
-        raise MappingError(f"the type {dtype} has no counterpart", "X201")
+        raise MappingError(f"type {dtype} is not supported", "X201")
     return found
 
 

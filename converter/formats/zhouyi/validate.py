@@ -45,7 +45,7 @@ def check_layer(layer: Layer) -> list[Diagnostic]:
 
 def _nearest(name: str, names: Iterable[str]) -> str:
     near = closest(name, names, 0.75)
-    return f"is {near} meant?" if near else ""
+    return f"perhaps {near} is meant" if near else ""
 
 
 class _Check:
@@ -66,10 +66,10 @@ class _Check:
         groups += [(g, c) for g, cs in layer.constant_lists.items() for c in cs]
         for g, c in groups:
             if message := size_error(c):
-                self.add("R103", f"the constant {g}: {message}", f"{g}_size")
+                self.add("R103", f"constant {g}: {message}", f"{g}_size")
         if operator is None:
             hint = _nearest(layer.type, [*operators(), *type_aliases()])
-            self.add("R130", f"the layer type {layer.type} is not known", "layer_type", hint)
+            self.add("R130", f"layer type {layer.type} is not known", "layer_type", hint)
             return self.found
         # the operator itself, the additions of its method, and keys of every layer
         method = operator.methods.get(str(layer.attrs.get("method", "")).upper())
@@ -82,10 +82,10 @@ class _Check:
     def inputs(self, operator: Operator) -> None:
         n, kind, least = len(self.layer.inputs), self.layer.type, operator.fewest_inputs
         if n < least:
-            message = f"{kind} needs {least} inputs, layer_bottom has {n}"
+            message = f"{kind} needs {least} inputs, but layer_bottom has {n}"
             self.add("R131", message, "layer_bottom")
         elif n > operator.most_inputs:
-            message = f"{kind} has {len(operator.inputs)} inputs, layer_bottom has {n}"
+            message = f"{kind} has {len(operator.inputs)} inputs, but layer_bottom has {n}"
             self.add("R105", message, "layer_bottom", level="warning")
 
     def known(self, operator: Operator, parts: list[Operator]) -> None:
@@ -112,12 +112,12 @@ class _Check:
         if not any(_TYPES[t](value) for t in attribute.type.split("|")):
             text = self.layer.spelling.get(key) or print_value(value)
             wanted = " or ".join(_WORDS[t] for t in attribute.type.split("|"))
-            self.add("R110", f"{key} should be {wanted}, not {text!r}", key)
+            self.add("R110", f"{key} must be {wanted}, got {text!r}", key)
             return
         allowed = [str(v) for v in attribute.values]
         known = {v.upper() for v in (*allowed, *attribute.value_aliases)}
         if allowed and str(value).upper() not in known:
-            message = f"{key} is {value}, which is none of {', '.join(allowed)}"
+            message = f"{key} must be one of {', '.join(allowed)}, got {value}"
             self.add("R110", message, key, _nearest(str(value).upper(), allowed))
 
     def missing(self, parts: list[Operator]) -> None:
@@ -186,7 +186,7 @@ _WORDS = {
     "float": "a number",
     "bool": "true or false",
     "enum": "a word",
-    "string": "a text",
+    "string": "a string",
     "dtype": "a data type",
     "ints": "a list of integers",
     "floats": "a list of numbers",

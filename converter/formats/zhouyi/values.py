@@ -156,7 +156,7 @@ def split_list(text: str, depth: int = 0) -> list[str]:
             if level + depth > MAX_DEPTH:
                 raise ValueError(f"lists are nested more than {MAX_DEPTH} deep")
             if level < 0:
-                raise ValueError("a bracket is closed that was not opened")
+                raise ValueError("a closing bracket has no opening bracket")
             if m[0] == "," and level == 0:
                 parts.append(inner[start : m.start()])
                 start = m.end()
@@ -187,7 +187,7 @@ def print_value(value: Any) -> str:
         return _print_float(value)
     if isinstance(value, str):
         return _print_text(value)
-    raise ValueError(f"a {type(value).__name__} has no text in this format")
+    raise ValueError(f"a {type(value).__name__} cannot be represented in this format")
 
 
 def _print_element(value: Any) -> str:
@@ -203,7 +203,7 @@ def _print_element(value: Any) -> str:
 
 def _print_float(value: Any) -> str:
     if value != value:
-        raise ValueError("NaN has no text in this format")
+        raise ValueError("NaN cannot be represented in this format")
     if not np.isfinite(value):
         return "inf" if value > 0 else "-inf"
     # str of a numpy scalar has the digits of its own precision
@@ -216,7 +216,7 @@ def _print_text(value: str) -> str:
         or value != value.strip()
         or type(_parse_or_none(value)) is not str
     ):
-        raise ValueError(f"{value!r} would not be read back as this text")
+        raise ValueError(f"{value!r} would not be read back unchanged")
     return value
 
 

@@ -66,7 +66,9 @@ def BitCast(b: Builder, x: Value, *, to: int) -> Value:
         return b.Identity(x)
     if not any(target in types and source in types for types in _WIDTH.values()):
         raise MappingError(
-            f"BitCast of {source.name} to {target.name}, which have no common width", "R110"
+            f"BitCast of {source.name} to {target.name} is not supported: they "
+            "have no common width",
+            "R110",
         )
     if source in _FLOATS:
         x = _fields(b, x, _FLOATS[source])

@@ -50,7 +50,7 @@ def UnpackBits(
     masked.
     """
     if not 1 <= bits <= 8 or order not in ("msb", "lsb"):
-        raise MappingError(f"UnpackBits with bits={bits}, order={order!r}", "R110")
+        raise MappingError(f"UnpackBits with bits={bits}, order={order!r} is not supported", "R110")
     count = int(np.prod(shape, dtype=np.int64)) if len(shape) else 1
     groups = -(-count // 8)
     size = packed.shape[0] if packed.shape is not None and len(packed.shape) == 1 else None

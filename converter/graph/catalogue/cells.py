@@ -108,7 +108,7 @@ class Gate:
         bias.
         """
         if self.x is None or self.h is None:
-            raise MappingError("the weights of a gate are left out", "R131")
+            raise MappingError("the weights of a gate are absent", "R131")
         y = total(dense(b, x, self.x), dense(b, h, self.h))
         if aux is not None and self.aux is not None:
             y = y + dense(b, aux, self.aux)

@@ -22,7 +22,7 @@ def _matrix(coefficient: Sequence[float], shift: int) -> tuple[Array, Array, Arr
     of_length(15, coefficient=coefficient)
     at_least(0, shift=shift)
     if shift > 62:
-        raise MappingError(f"shift={shift} is more than 62 bits", "R110")
+        raise MappingError(f"shift={shift} must not exceed 62 bits", "R110")
     c = np.asarray(coefficient, np.float64)
     return c[:3], c[3:6], c[6:15].reshape(3, 3)
 

@@ -45,10 +45,10 @@ def LSHProjection(
     """
     shape, hashes = shape_of(x), shape_of(seeds)
     if shape is None or hashes is None or x.dtype != INT32:
-        raise MappingError("hashes are known of int32 rows with static shapes")
+        raise MappingError("only hashes of int32 rows with static shapes are supported")
     width = int(np.prod(shape[1:]))
     if not 1 <= width <= 3:
-        raise MappingError(f"rows have {width} elements; 1 to 3 are possible")
+        raise MappingError(f"rows must have 1 to 3 elements, got {width}")
     rows = b.Reshape(x, [1, shape[0], width])
     items = [_integer_bits(b, rows[:, :, i : i + 1]) for i in range(width)]
     seed = _float_bits(b, b.Reshape(seeds, [hashes[0] * hashes[1], 1, 1]))

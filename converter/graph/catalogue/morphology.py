@@ -32,7 +32,7 @@ def _windows(
     """
     shape, kernel = static(x), static(w, "the filter")
     if x.dtype is not None and x.dtype.is_integer():
-        raise MappingError("morphology of integers, whose padding is the least float")
+        raise MappingError("morphology of integers is not supported")
     of_counts(2, strides=strides, dilations=dilations)
     of_length(4, pads=pads)
     of_counts(3, kernel=kernel)

@@ -46,7 +46,9 @@ def CellClippedLSTM(
     layer = Recurrent("LSTM", attrs, operands, cell_clip)
     found = written(b, layer=layer, steps=in_a_loop)
     if found is None:
-        raise MappingError("CellClippedLSTM with these activations or weights of unknown size")
+        raise MappingError(
+            "CellClippedLSTM with these activations or weights of unknown size is not supported"
+        )
     y, h, c = found
     return y, h, c
 

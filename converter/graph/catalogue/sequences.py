@@ -110,7 +110,7 @@ def SegmentMax(
     """
     dtype = x.dtype or FLOAT
     if not (dtype.is_floating_point() or dtype.is_integer()):
-        raise MappingError("the largest of truth values", "R105")
+        raise MappingError("the maximum of booleans is not supported", "R105")
     lowest = -float("inf") if dtype.is_floating_point() else int(np.iinfo(dtype.numpy()).min)
     places = b.Cast(segments, to=INT64)
     total = places[-1:] + 1 if count is None else whole(b, count)

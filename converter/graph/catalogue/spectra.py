@@ -24,7 +24,7 @@ def fitted(b: Builder, x: ir.Value, axis: int, size: int | None) -> Value:
     rank = rank_of(x)
     found = None if x.shape is None else x.shape[axis_of(axis, x.shape.rank())]
     if rank is None or not isinstance(found, int):
-        raise MappingError("the length of the signal must be known", "X203")
+        raise MappingError("the length of the signal must be static", "X203")
     if size == found:
         return with_operators(x)
     if size < found:

@@ -33,7 +33,7 @@ def PlanesToColour(b: Builder, *planes: Value, pairs: int = 1, order: str = "RGB
     I420toRGB-8.
     """
     if len(planes) not in (1, 2 if pairs else 3):
-        raise MappingError(f"{len(planes)} planes of a picture", "R105")
+        raise MappingError(f"a picture of {len(planes)} planes is not supported", "R105")
     wide = [as_float(b, v) for v in planes]
     luma, u, v = (
         _whole(b, wide[0], bool(pairs)) if len(wide) == 1 else _separate(b, wide, bool(pairs))

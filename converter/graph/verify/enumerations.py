@@ -77,6 +77,7 @@ def unknown_word(node: ir.Node) -> str | None:
         attribute = node.attributes.get(name)
         if attribute is not None and not attribute.is_ref() and attribute.value not in known:
             return (
-                f"{name} is {str(attribute.value)[:60]!r}, not one of {', '.join(map(str, known))}"
+                f"{name} must be one of {', '.join(map(str, known))}, got "
+                f"{str(attribute.value)[:60]!r}"
             )
     return None

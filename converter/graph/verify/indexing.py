@@ -32,13 +32,13 @@ def axis_exists(node: ir.Node) -> str | None:
 
 
 def _no_axis(x: Dims, axis: int) -> str | None:
-    return None if -len(x) <= axis < len(x) else f"there is no axis {axis} of the shape {x}"
+    return None if -len(x) <= axis < len(x) else f"axis {axis} is outside the shape {x}"
 
 
 def _elements(node: ir.Node) -> str | None:
     x, index = dims_of(node, 0), dims_of(node, 1)
     if x is not None and index is not None and len(x) != len(index):
-        return f"indices of {len(index)} axes into data of {len(x)}"
+        return f"indices of {len(index)} axes do not fit data of {len(x)} axes"
     return _gathered(node)
 
 
@@ -57,7 +57,7 @@ def _inside(node: ir.Node, sizes: Sequence[int | None]) -> str | None:
             else np.zeros(0)
         )
         if wrong.size:
-            return f"the index {wrong[0]} is outside the {size} places"
+            return f"index {wrong[0]} is outside an axis of {size} elements"
     return None
 
 
@@ -69,14 +69,14 @@ def nested(node: ir.Node) -> str | None:
     if x is None or index is None:
         return None
     if not 0 <= batch < max(min(len(x), len(index)), 1):
-        return f"{batch} axes of a batch are impossible for data {x} and indices {index}"
+        return f"batch_dims={batch} does not fit data {x} and indices {index}"
     depth = index[-1] if index else 0
     if depth is None:
         return None
     return (
         _inside(node, x[batch : batch + depth])
         if 0 < depth <= len(x) - batch
-        else f"indices {index} of {depth} axes into data {x}"
+        else f"indices {index} of depth {depth} do not fit data {x}"
     )
 
 
@@ -98,7 +98,7 @@ def _compress(node: ir.Node) -> str | None:
         return None
     places, last = math.prod(sizes) if axis is None else sizes[axis], np.flatnonzero(found)[-1:]
     return (
-        f"the condition selects the place {last[0]} of {places}"
+        f"the condition selects element {last[0]} of {places}"
         if last.size and last[0] >= places
         else None
     )
@@ -108,9 +108,9 @@ def _one_hot(node: ir.Node) -> str | None:
     """Check that the new axis is valid in the result, and that there are two values."""
     x, values, axis = dims_of(node, 0), sizes_of(node.inputs[2]), int(attribute(node, "axis", -1))
     if x is not None and not -len(x) - 1 <= axis <= len(x):
-        return f"there is no new axis {axis} for the shape {x}"
+        return f"a new axis {axis} does not fit the shape {x}"
     return (
-        f"values of the shape {values} instead of off and on"
+        f"values must be off and on, got the shape {values}"
         if values is not None and values != [2]
         else None
     )
@@ -120,23 +120,21 @@ def _clip(node: ir.Node) -> str | None:
     sizes = (sizes_of(v) for v in node.inputs[1:])
     arrays = [s for s in sizes if s is not None and math.prod(s) != 1]
     if arrays:
-        return f"a bound is one number, not an array of the shape {arrays[0]}"
+        return f"a bound must be one number, got an array of the shape {arrays[0]}"
     bounds = [
         v.const_value.numpy()
         for v in node.inputs[1:]
         if v is not None and v.const_value is not None
     ]
     return (
-        "a bound is not a number"
+        "a bound must be a number"
         if any(b.dtype.kind == "f" and np.isnan(b).any() for b in bounds)
         else None
     )
 
 
 def _celu(node: ir.Node) -> str | None:
-    return (
-        "alpha is 0, by which the data are divided" if attribute(node, "alpha", 1.0) == 0 else None
-    )
+    return "alpha must not be 0" if attribute(node, "alpha", 1.0) == 0 else None
 
 
 def _einsum(node: ir.Node) -> str | None:
@@ -148,11 +146,11 @@ def _einsum(node: ir.Node) -> str | None:
         or not set(output) <= set(terms)
         or any(output.count(c) > 1 for c in output if c != ".")
     ):
-        return f"{equation[:200]!r} is no equation"
+        return f"{equation[:200]!r} is not a valid equation"
     return (
         None
         if terms.count(",") + 1 == len(node.inputs)
-        else f"{equation[:200]!r} has not as many terms as there are operands"
+        else f"{equation[:200]!r} must have one term per operand"
     )
 
 
@@ -177,13 +175,13 @@ def _suppression(node: ir.Node) -> str | None:
     """Check boxes [images, n, 4], scores [images, classes, n], and limits of one number each."""
     boxes, scores = dims_of(node, 0), dims_of(node, 1)
     if unlike(boxes, [None, None, 4]):
-        return f"boxes of the shape {boxes}"
+        return f"boxes cannot have the shape {boxes}"
     images, places = (None, None) if boxes is None else boxes[:2]
     if unlike(scores, [images, None, places]):
-        return f"scores of the shape {scores} for boxes of the shape {boxes}"
+        return f"scores of the shape {scores} do not fit boxes of the shape {boxes}"
     sizes = (sizes_of(optional(node, i)) for i in (2, 3, 4))
     limits = [s for s in sizes if s is not None and math.prod(s) != 1]
-    return f"a limit of the shape {limits[0]}" if limits else None
+    return f"a limit must be one number, got the shape {limits[0]}" if limits else None
 
 
 CHECKS: dict[str, Law] = {

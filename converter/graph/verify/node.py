@@ -70,10 +70,14 @@ def check_attributes(node: ir.Node) -> str | None:
                     if not -LARGEST <= n < LARGEST
                 ]
                 if beyond:
-                    return f"{a.name} is {beyond[0]}"
+                    return f"{a.name} has the invalid value {beyond[0]}"
     if node.op_type == "Split" and (count := node.attributes.get("num_outputs")) is not None:
         parts = len(node.outputs)
-        return None if count.value == parts else f"num_outputs is {count.value} of {parts} outputs"
+        return (
+            None
+            if count.value == parts
+            else f"num_outputs is {count.value}, but there are {parts} outputs"
+        )
     return nested(node) if node.op_type == "GatherND" else None
 
 
@@ -83,7 +87,7 @@ def verify_node(node: ir.Node) -> str | None:
     """
     for name in FLAGS.intersection(node.attributes):
         if attribute(node, name, 0) not in (0, 1):
-            return f"{name} is {attribute(node, name, 0)}, not 0 or 1"
+            return f"{name} must be 0 or 1, got {attribute(node, name, 0)}"
     if (reason := unknown_word(node)) is not None:
         return reason
     check = _CHECKS.get(node.op_type)
@@ -100,9 +104,9 @@ def check_shape(value: ir.Value) -> str | None:
     for d in value.shape or ():
         if isinstance(d, int):
             if d < 0:
-                return f"the shape of {value.name!r} has the dimension {d}"
+                return f"the shape of {value.name!r} has the invalid dimension {d}"
             size *= max(d, 1)
-    return f"{value.name!r} would have {size} elements" if size > MOST else None
+    return f"{value.name!r} would have {size} elements, which is too many" if size > MOST else None
 
 
 def _window(
@@ -116,7 +120,7 @@ def _window(
     if reason := window_fault(kernel, strides, dilations, pads):
         return reason
     if size is not None and len(size) != n:
-        return f"a window of {n} axes on {len(size)} axes"
+        return f"a window of {n} axes does not fit {len(size)} axes"
     if not shrinks or size is None or attribute(node, "auto_pad", "NOTSET") != "NOTSET":
         return None
     rounded_up = bool(
@@ -138,7 +142,7 @@ def _convolution(node: ir.Node) -> str | None:
         return "the weights have no channels" if w is not None else None
     kernel: Dims = list(attribute(node, "kernel_shape", w[2:]))
     if len(kernel) != len(w) - 2 or any(differ(k, d) for k, d in zip(kernel, w[2:], strict=True)):
-        return f"the kernel {kernel} is not that of the weights {w}"
+        return f"the kernel {kernel} does not match the weights {w}"
     transposed = node.op_type == "ConvTranspose"
     inside, outside = (w[0], w[1]) if transposed else (w[1], w[0])
     if group < 1 or (w[0] is not None and w[0] % group):
@@ -157,7 +161,7 @@ def _convolution(node: ir.Node) -> str | None:
 def _pool(node: ir.Node) -> str | None:
     x, order = dims_of(node, 0), attribute(node, "storage_order", 0)
     if order not in (0, 1):
-        return f"the order {order} is not 0 or 1"
+        return f"storage_order must be 0 or 1, got {order}"
     return operand_checks.power(node) or _window(
         node, list(attribute(node, "kernel_shape", ())), None if x is None else x[2:]
     )
@@ -175,7 +179,7 @@ def _channels(node: ir.Node) -> str | None:
     )
     for i in range(1, len(node.inputs)):
         if unlike(given := dims_of(node, i), [channels]):
-            return f"input {i} has the shape {given}, the data has {channels} channels"
+            return f"input {i} has the shape {given}, but the data has {channels} channels"
     return None
 
 
@@ -188,7 +192,7 @@ def _recurrent(node: ir.Node) -> str | None:
     operands: tuple[Dims, ...] = ([ways, rows, features], [ways, rows, hidden], [ways, biases])
     for i, wanted in enumerate(operands, 1):
         if unlike(given := dims_of(node, i), wanted):
-            return f"input {i} has the shape {given} instead of {wanted}"
+            return f"input {i} must have the shape {wanted}, got {given}"
     return _states(node, ways, hidden, x) if not attribute(node, "layout", 0) else None
 
 
@@ -197,14 +201,14 @@ def _states(node: ir.Node, ways: int, hidden: int | None, x: Dims | None) -> str
     wanted: Dims = [ways, x[1] if x is not None and len(x) == 3 else None, hidden]
     for i in (5, 6) if node.op_type == "LSTM" else (5,):
         if unlike(given := dims_of(node, i), wanted):
-            return f"the state at the beginning has the shape {given} instead of {wanted}"
+            return f"the initial state must have the shape {wanted}, got {given}"
     return None
 
 
 def _blocks(node: ir.Node) -> str | None:
     x, size = dims_of(node, 0), int(attribute(node, "blocksize", 1))
     if size < 1:
-        return f"the block size {size} is impossible"
+        return f"the block size must be positive, got {size}"
     parts = (
         []
         if x is None or len(x) != 4
@@ -213,7 +217,7 @@ def _blocks(node: ir.Node) -> str | None:
         else [(x[2], size), (x[3], size)]
     )
     bad = [d for d, by in parts if d is not None and d % by]
-    return f"{bad[0]} cannot be divided into blocks of {size}" if bad else None
+    return f"{bad[0]} elements cannot be divided into blocks of {size}" if bad else None
 
 
 def _slope(node: ir.Node) -> str | None:
@@ -225,7 +229,7 @@ def _slope(node: ir.Node) -> str | None:
 
 def _depth(node: ir.Node) -> str | None:
     size = int(attribute(node, "size", 1))
-    return None if 0 < size < LARGEST else f"the size {size} is impossible"
+    return None if 0 < size < LARGEST else f"size must be positive, got {size}"
 
 
 def _constant(node: ir.Node, index: int) -> list[int] | None:
@@ -236,9 +240,9 @@ def _constant(node: ir.Node, index: int) -> list[int] | None:
 def _reduction(node: ir.Node) -> str | None:
     x, axes, given = dims_of(node, 0), _constant(node, 1), dims_of(node, 1)
     if given is not None and len(given) > 1:
-        return f"axes of the shape {given}"
+        return f"axes must be a vector, got the shape {given}"
     if x is not None and given and given[0] is not None and given[0] > len(x):
-        return f"{given[0]} axes, the input has {len(x)}"
+        return f"{given[0]} axes do not fit an input of rank {len(x)}"
     if x is None or axes is None:
         return None
     return operand_checks.different_axes(axes, x)
@@ -251,10 +255,10 @@ def _slice(node: ir.Node) -> str | None:
         [d for i in range(1, len(node.inputs)) if (d := dims_of(node, i)) is not None],
     )
     if any(len(d) != 1 for d in given) or len({d[0] for d in given if d[0] is not None}) > 1:
-        return f"starts, ends, axes and steps of the shapes {given} do not fit each other"
+        return f"starts, ends, axes and steps have the shapes {given}, which do not fit each other"
     if x is not None and any(d[0] is not None and d[0] > len(x) for d in given):
-        return f"{given[0][0]} axes are cut, the input has {len(x)}"
-    return "a step is 0" if 0 in (_constant(node, 4) or ()) else None
+        return f"{given[0][0]} axes are sliced, but the input has {len(x)}"
+    return "a step must not be 0" if 0 in (_constant(node, 4) or ()) else None
 
 
 def _tile(node: ir.Node) -> str | None:
@@ -262,7 +266,7 @@ def _tile(node: ir.Node) -> str | None:
     return (
         None
         if x is None or repeats is None or (len(repeats) == len(x) and min(repeats, default=0) >= 0)
-        else f"{repeats} repeats for the shape {x}"
+        else f"{repeats} repeats do not fit the shape {x}"
     )
 
 
@@ -279,7 +283,7 @@ def _transpose(node: ir.Node) -> str | None:
     return (
         None
         if x is None or perm is None or sorted(perm) == list(range(len(x)))
-        else f"{list(perm)} is not an order of the {len(x)} axes of the input"
+        else f"{list(perm)} is not a permutation of the {len(x)} axes of the input"
     )
 
 
@@ -288,11 +292,11 @@ def _blocked(x: Dims | None, scale: Dims | None, axis: int, block: int) -> str |
     if x is None or scale is None:
         return None
     if block < 0 or not -len(x) <= axis < len(x):
-        return f"blocks of {block} along axis {axis} of the shape {x} are impossible"
+        return f"blocks of {block} along axis {axis} do not fit the shape {x}"
     wanted = [
         -(-d // block) if d is not None and i == axis % len(x) else d for i, d in enumerate(x)
     ]
-    return f"scales of the shape {scale} instead of {wanted}" if unlike(scale, wanted) else None
+    return f"scales must have the shape {wanted}, got {scale}" if unlike(scale, wanted) else None
 
 
 def _quantised(node: ir.Node) -> str | None:
@@ -303,7 +307,7 @@ def _quantised(node: ir.Node) -> str | None:
         return _blocked(x, scale, axis, block)
     one: tuple[Dims, Dims] = ([], [1])  # per tensor
     if scale is not None and not (zero in one and scale in one) and unlike(zero, scale):
-        return f"the zero points {zero} do not fit the scales {scale}"
+        return f"zero points of shape {zero} do not fit scales of shape {scale}"
     if x is None or scale is None or len(scale) != 1 or scale[0] == 1:
         return None
     if not -len(x) <= axis < len(x) or differ(x[axis], scale[0]):

@@ -49,7 +49,7 @@ def _count(dims: Dims | None) -> int | None:
 
 def _outside(found: Array, end: int, what: str) -> str | None:
     wrong = found[(found < 0) | (found >= end)]
-    return f"the {what} {wrong[0]} is not one of 0 to {end - 1}" if wrong.size else None
+    return f"{what} must be 0 to {end - 1}, got {wrong[0]}" if wrong.size else None
 
 
 def _along(node: ir.Node) -> str | None:
@@ -60,13 +60,13 @@ def _along(node: ir.Node) -> str | None:
     return (
         None
         if axis.size == 1 and -len(x) <= axis.reshape(-1)[0] < len(x)
-        else f"{axis.reshape(-1)[:8].tolist()} is not one axis of the shape {x}"
+        else f"{axis.reshape(-1)[:8].tolist()} is not an axis of the shape {x}"
     )
 
 
 def _triangle(node: ir.Node) -> str | None:
     count = _count(dims_of(node, 1))
-    return f"the diagonal is {count} numbers instead of one" if count not in (None, 1) else None
+    return f"the diagonal must be one number, got {count}" if count not in (None, 1) else None
 
 
 def _axes(node: ir.Node) -> str | None:
@@ -76,7 +76,7 @@ def _axes(node: ir.Node) -> str | None:
 
 def different_axes(axes: Sequence[int], x: Dims) -> str | None:
     fits = all(-len(x) <= a < len(x) for a in axes) and len({a % len(x) for a in axes}) == len(axes)
-    return None if fits else f"{axes} are not different axes of the shape {x}"
+    return None if fits else f"axes {axes} must be different axes of the shape {x}"
 
 
 def _turned(node: ir.Node) -> str | None:
@@ -87,11 +87,11 @@ def _turned(node: ir.Node) -> str | None:
         int(attribute(node, "time_axis", 0)),
     )
     if {batch, time} != {0, 1}:
-        return f"the axes {batch} of the batch and {time} of time are not 0 and 1"
+        return f"batch_axis={batch} and time_axis={time} must be 0 and 1"
     if x is None or len(x) < 2:
-        return None if x is None else f"the shape {x} has no axis of time"
+        return None if x is None else f"the shape {x} has no time axis"
     if unlike(dims_of(node, 1), [x[batch]]):
-        return f"lengths of the shape {dims_of(node, 1)} for a batch of {x[batch]}"
+        return f"lengths of the shape {dims_of(node, 1)} do not fit a batch of {x[batch]}"
     lengths, most = _numbers(node, 1), x[time]
     return None if lengths is None or most is None else _outside(lengths, most + 1, "length")
 
@@ -100,9 +100,9 @@ def _resize(node: ir.Node) -> str | None:
     x, axes = dims_of(node, 0), attribute(node, "axes", None)
     scales, sizes = _numbers(node, 2), _numbers(node, 3)
     if scales is not None and not (scales > 0).all():
-        return f"the scale {scales[~(scales > 0)][0]} is impossible"
+        return f"scales must be positive, got {scales[~(scales > 0)][0]}"
     if sizes is not None and (sizes < 0).any():
-        return f"the size {sizes[sizes < 0][0]} is impossible"
+        return f"sizes must not be negative, got {sizes[sizes < 0][0]}"
     regions, wanted = (
         _count(dims_of(node, 1)),
         None if x is None else 2 * len(x if axes is None else axes),
@@ -111,7 +111,7 @@ def _resize(node: ir.Node) -> str | None:
         attribute(node, "coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
     )
     return (
-        f"a region of {regions} numbers instead of {wanted}"
+        f"roi must have {wanted} numbers, got {regions}"
         if cropping and regions and differ(regions, wanted)
         else None
     )
@@ -119,7 +119,7 @@ def _resize(node: ir.Node) -> str | None:
 
 def _range(node: ir.Node) -> str | None:
     step = _numbers(node, 2)
-    return "the step is 0" if step is not None and (step == 0).any() else None
+    return "the step must not be 0" if step is not None and (step == 0).any() else None
 
 
 def _groups(node: ir.Node) -> str | None:
@@ -129,7 +129,7 @@ def _groups(node: ir.Node) -> str | None:
     if groups < 1 or (channels is not None and channels % groups):
         return f"{channels} channels cannot be divided into {groups} groups"
     wrong = [dims_of(node, i) for i in (1, 2) if unlike(dims_of(node, i), [channels])]
-    return f"an operand of the shape {wrong[0]} for {channels} channels" if wrong else None
+    return f"an operand of the shape {wrong[0]} does not fit {channels} channels" if wrong else None
 
 
 def _columns(node: ir.Node) -> str | None:
@@ -146,14 +146,20 @@ def _columns(node: ir.Node) -> str | None:
         or (block < 1).any()
         or (strides < 1).any()
     ):
-        return f"columns of the shape {x} for blocks {block.tolist()} of an image {image.tolist()}"
+        return (
+            f"columns of the shape {x} do not fit blocks {block.tolist()} of an "
+            f"image {image.tolist()}"
+        )
     places = (image + pads[:n] + pads[n:] - (block - 1) * dilations - 1) // strides + 1
     if (
         (x[1] is not None and x[1] % int(np.prod(block)))
         or (places < 1).any()
         or differ(x[2], int(np.prod(places)))
     ):
-        return f"columns of the shape {x} for {places.tolist()} places of blocks {block.tolist()}"
+        return (
+            f"columns of the shape {x} do not fit {places.tolist()} positions of "
+            f"blocks {block.tolist()}"
+        )
     return None
 
 
@@ -167,11 +173,11 @@ def _aligned(node: ir.Node) -> str | None:
     )
     if min(sizes) < 1 or ratio < 0 or not math.isfinite(scale):
         return (
-            f"a result of {sizes[0]} x {sizes[1]} from {ratio} samples at the scale {scale} is "
-            "impossible"
+            f"a result of {sizes[0]} x {sizes[1]} from {ratio} samples at the "
+            f"scale {scale} cannot be computed"
         )
     if unlike(boxes, [None, 4]):
-        return f"boxes of the shape {boxes}"
+        return f"boxes cannot have the shape {boxes}"
     images = x[0] if x else None
     return None if image is None or images is None else _outside(image, images, "image")
 
@@ -180,15 +186,17 @@ def _pooled(node: ir.Node) -> str | None:
     """Check MaxRoiPool: rows of image and box."""
     rows, shape = dims_of(node, 1), list(attribute(node, "pooled_shape", [1, 1]))
     if unlike(rows, [None, 5]):
-        return f"rows of the shape {rows}"
-    return None if len(shape) == 2 and min(shape) > 0 else f"the result {shape} is impossible"
+        return f"rows cannot have the shape {rows}"
+    return (
+        None if len(shape) == 2 and min(shape) > 0 else f"the result cannot have the shape {shape}"
+    )
 
 
 def _unpooled(node: ir.Node) -> str | None:
     """Check MaxUnpool: one index per element; constant indices are within the result."""
     x, place, found = dims_of(node, 0), dims_of(node, 1), _numbers(node, 1)
     if x is not None and unlike(place, x):
-        return f"places of the shape {place} for data of the shape {x}"
+        return f"indices of the shape {place} do not fit data of the shape {x}"
     total = None if (sizes := sizes_of(node.outputs[0])) is None else math.prod(sizes)
     return None if found is None or total is None else _outside(found, total, "place")
 
@@ -199,7 +207,7 @@ def _bias(node: ir.Node) -> str | None:
     y = known_sizes(node.outputs[0]) or []
     if c is None or len(y) != 2 or broadcasts(c, y):
         return None
-    return f"a third operand of the shape {c} for the product {y}"
+    return f"a third operand of the shape {c} does not fit the product {y}"
 
 
 def _loss(node: ir.Node) -> str | None:
@@ -209,7 +217,7 @@ def _loss(node: ir.Node) -> str | None:
     if classes is None:
         return None
     if unlike(dims_of(node, 2), [classes]):
-        return f"weights of the shape {dims_of(node, 2)} for {classes} classes"
+        return f"weights of the shape {dims_of(node, 2)} do not fit {classes} classes"
     return (
         None
         if target is None
@@ -219,7 +227,7 @@ def _loss(node: ir.Node) -> str | None:
 
 def power(node: ir.Node) -> str | None:
     p = int(attribute(node, "p", 2))
-    return None if p >= 1 else f"the norm {p} is impossible"
+    return None if p >= 1 else f"p must be positive, got {p}"
 
 
 def _points(node: ir.Node) -> str | None:
@@ -243,7 +251,7 @@ def _points(node: ir.Node) -> str | None:
         and differ(given[0], wanted)
     ]
     return (
-        f"an operand of the shape {wrong[0]} for {rows} rows and {columns} columns"
+        (f"an operand of the shape {wrong[0]} does not fit {rows} rows and {columns} columns")
         if wrong
         else None
     )
@@ -256,9 +264,9 @@ def _zero_points(node: ir.Node) -> str | None:
     w, one, many = dims_of(node, 1), dims_of(node, 2), dims_of(node, 3)
     filters = w[0] if w else None
     if _count(one) not in (None, 1):
-        return f"a zero point of the shape {one}"
+        return f"a zero point must be one number, got the shape {one}"
     return (
-        f"zero points of the shape {many} for {filters} filters"
+        f"zero points of the shape {many} do not fit {filters} filters"
         if _count(many) not in (None, 1) and unlike(many, [filters])
         else None
     )
@@ -281,7 +289,7 @@ def _padded(node: ir.Node) -> str | None:
         for a, by in zip(places, amounts.reshape(2, -1).T, strict=False)
         if x[int(a)] == 0 and (by > 0).any()
     ]
-    return f"there is nothing to repeat along axis {empty[0]} of the shape {x}" if empty else None
+    return f"an empty axis cannot be repeated (axis {empty[0]} of the shape {x})" if empty else None
 
 
 def _deformed(node: ir.Node) -> str | None:
@@ -313,11 +321,12 @@ def deformed(
         4,
     ):
         return (
-            f"{group} groups, {parts} groups of offsets, strides {list(strides)}, dilations "
-            f"{list(dilations)} and pads {list(pads)} are impossible"
+            f"{group} groups, {parts} groups of offsets, strides "
+            f"{list(strides)}, dilations {list(dilations)} and pads "
+            f"{list(pads)} do not fit each other"
         )
     if any(d is not None and len(d) != 4 for d in shapes):
-        return f"operands of the shapes {list(shapes)}"
+        return f"operands of the shapes {list(shapes)} are invalid"
     if x is None or w is None or None in w or x[1] is None:
         return None
     out, inside, *kernel = (int(d or 0) for d in w)
@@ -333,7 +342,7 @@ def deformed(
     for given, each in ((offset, 2), (mask, 1)):
         wanted: Dims = [x[0], each * parts * math.prod(kernel), *after]
         if unlike(given, wanted):
-            return f"an operand of the shape {given} instead of {wanted}"
+            return f"an operand must have the shape {wanted}, got {given}"
     return None
 
 

@@ -104,7 +104,9 @@ class FixedAxis(Field):
     def lift(self, r: Any) -> None:
         rank = r.rank(r.data)
         if rank + self.position < 0:
-            raise MappingError(f"the input has no axis {self.position}, its rank is {rank}", "R105")
+            raise MappingError(
+                f"the input has rank {rank}, so it has no axis {self.position}", "R105"
+            )
         r.set(axis=self.position if self.signed else rank + self.position)
 
     def lower(self, w: Any) -> None:
@@ -213,7 +215,7 @@ class Axes(Field):
         count = (known_sizes(axes) or [None])[0]
         alike = self.writable and w.attr("noop_with_empty_axes", 0)
         if not count and not alike:
-            what = "the number of axes must be known: without any, all of them are reduced"
+            what = "the axes must be known at conversion time, because no axes would mean all axes"
             raise MappingError(what, "X203", "make the axes constant")
         return axes
 

@@ -68,7 +68,7 @@ class Pads(Field, abc.ABC):
             self.write_computed(w, amounts)
             return
         if numbers is None or axes is None:
-            message = "the amounts of a Pad and their axes must be known when converting"
+            message = "the amounts and axes of a Pad must be known at conversion time"
             raise MappingError(message, "X202", FIX_INPUTS)
         both = np.zeros((2, rank), np.int64)
         both[:, axes] = np.reshape(whole_numbers(numbers, "the amounts"), (2, -1))
@@ -79,10 +79,12 @@ class Pads(Field, abc.ABC):
     def check_amounts(self, mode: str, both: Any, rank: int) -> None:
         """Raise MappingError if the layer cannot express the amounts in this mode."""
         if (both < 0).any() and mode not in self.negative:
-            raise MappingError(f"negative padding {both.reshape(-1).tolist()} in mode {mode!r}")
+            raise MappingError(
+                f"negative padding {both.reshape(-1).tolist()} is not supported with mode={mode!r}"
+            )
         others = rank - self.last if self.last and mode != "constant" else 0
         if both[:, : max(0, others)].any():
-            message = f"mode {mode!r} pads the last {self.last} axes only"
+            message = f"only the last {self.last} axes can be padded with mode={mode!r}"
             raise MappingError(message)
 
 

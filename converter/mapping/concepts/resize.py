@@ -111,7 +111,7 @@ def sampling_of(w: Any, antialiased: bool = False) -> Sampling:
     if len(before) != 2 or len(after) != 2 or (None not in (*one, *other) and one != other):
         raise MappingError("only height and width of images [N, C, H, W] can be resized")
     if one != other:
-        raise MappingError("the sizes of the image must be known", "X203", FIX)
+        raise MappingError("the sizes of the image must be static", "X203", FIX)
     mode, rule = a("mode"), half_pixel_rule(a("coordinate_transformation_mode"), after)
     found = Sampling(
         Rule(mode, rule, a("nearest_mode") if mode == "nearest" else ""),
@@ -120,7 +120,7 @@ def sampling_of(w: Any, antialiased: bool = False) -> Sampling:
         _factors(w),
     )
     if not found.dynamic and 0 in (*before, *after):
-        raise MappingError(f"an image of {before} elements resized to {after}")
+        raise MappingError(f"resizing an image of {before} elements to {after} is not supported")
     shrinks = found.dynamic or any(factor < 1 for *_, factor in found.sides)
     if a("antialias", 0) and shrinks and (not antialiased or a("exclude_outside", 0)):
         raise MappingError("antialias=1 is not supported where an axis shrinks")
@@ -152,7 +152,7 @@ def kept_factor(w: Any) -> float | None:
         return None
     wanted = known(w.optional(3))
     if wanted is None or sizes is None or None in sizes:
-        message = f"keep_aspect_ratio_policy={policy!r} needs known sizes"
+        message = f"keep_aspect_ratio_policy={policy!r} needs static sizes"
         raise MappingError(message, "X203", FIX)
     if w.node.last:
         sizes = [sizes[0], sizes[-1], *sizes[1:-1]]
@@ -166,7 +166,7 @@ def demand_ratios(w: Any, before: Sequence[int | None], after: Sequence[int | No
     """
     kept, sides = kept_factor(w), zip(before, after, strict=True)
     if kept is not None and any(not n or not m or abs(kept - m / n) > 1e-6 for n, m in sides):
-        raise MappingError(f"the factor {kept:g} of all axes is not the ratio of their sizes")
+        raise MappingError(f"the scale {kept:g} must be the ratio of the sizes of every axis")
 
 
 class Resize(Field, abc.ABC):
@@ -207,6 +207,6 @@ def choose_rule(wanted: Sampling, rules: tuple[Rule, ...]) -> Rule:
     if found is None:
         shown = " ".join(wanted.rule).rstrip()
         if wanted.dynamic:
-            raise MappingError(f"{shown} of sizes that are not known", "X203", FIX)
-        raise not_meant(f"no rule of the layer reads the elements of {shown}")
+            raise MappingError(f"{shown} needs static sizes", "X203", FIX)
+        raise not_meant(f"{shown} is not supported by this layer")
     return found

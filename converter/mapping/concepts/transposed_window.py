@@ -40,7 +40,7 @@ class TransposedWindow(Window):
         elif not counts:
             sizes = spatial(r.node, r.data)
             if None in sizes:
-                raise MappingError("a size of the result needs known sizes", "X203", FIX)
+                raise MappingError("output_shape needs static sizes", "X203", FIX)
             counts = [int(m or 0) for m in sizes]
         axes = zip(target, kernel, strides, dilations, counts, strict=True)
         totals = [overhang(*axis) for axis in axes]
@@ -62,7 +62,7 @@ class TransposedWindow(Window):
         if self.beyond:
             pads = [max(0, p) for p in window.pads]
         elif min(window.pads) < 0:
-            message = f"{w.layer.kind} ends with its last window, got output_padding={window.extra}"
+            message = f"output_padding must be 0 for {w.layer.kind}, got {window.extra}"
             raise MappingError(message)
         else:
             pads = window.pads

@@ -99,7 +99,7 @@ def whole_image(node: Node) -> Sizes:
     image = node.input(0)
     sizes = [] if image is None else spatial(node, image)
     if None in sizes:
-        raise MappingError("a window over an image of unknown size", "X203", FIX)
+        raise MappingError("a window needs the static sizes of its image", "X203", FIX)
     return [int(n or 0) for n in sizes]
 
 
@@ -170,7 +170,9 @@ class Window(Field, abc.ABC):
         if fault := window_fault(*window.steps, pads):
             raise MappingError(fault, "R110")
         if sizes is not None and len(sizes) != n + 2:
-            raise MappingError(f"a window of {n} axes over data of {len(sizes)}", "R105")
+            raise MappingError(
+                f"a window of {n} axes does not fit data of {len(sizes)} spatial axes", "R105"
+            )
         return replace(window, pads=pads)
 
     def set_attributes(self, r: Any, window: Geometry) -> None:
@@ -198,9 +200,9 @@ class Window(Field, abc.ABC):
         window = Geometry.of(w.node, self.kernel(w.node))
         n, kind = len(window.kernel), w.layer.kind
         if n not in self.axes:
-            raise MappingError(f"{kind} takes {_shown(self.axes)} spatial axes, got {n}")
+            raise MappingError(f"{kind} supports {_shown(self.axes)} spatial axes, got {n}")
         if not self.dilated and any(d != 1 for d in window.dilations):
-            raise MappingError(f"{kind} takes no dilations, got {window.dilations}")
+            raise MappingError(f"{kind} does not support dilations, got {window.dilations}")
         if "ceil_mode" not in self.names:
             return window
         return replace(window, ceil=bool(w.attr("ceil_mode", 0)))
@@ -209,11 +211,11 @@ class Window(Field, abc.ABC):
         """Raise MappingError if the layer does not support the padding."""
         pads, n, kind = window.pads, len(window.kernel), w.layer.kind
         if min(pads) < 0:
-            raise MappingError(f"{kind} takes no negative padding, got {pads}")
+            raise MappingError(f"{kind} does not support negative padding, got {pads}")
         if self.padding == "none" and any(pads):
-            raise MappingError(f"{kind} takes no padding, got {pads}")
+            raise MappingError(f"{kind} does not support padding, got {pads}")
         if self.padding == "symmetric" and pads[:n] != pads[n:]:
-            raise MappingError(f"{kind} takes the same padding at both ends, got {pads}")
+            raise MappingError(f"{kind} needs equal padding at both ends, got {pads}")
 
     def make_explicit(self, w: Any, window: Geometry) -> Geometry:
         """Return the window with explicit padding if the layer needs it."""

@@ -100,7 +100,7 @@ def _diagonal(b: Builder, operand: Labelled) -> Labelled:
             first, second = labels.index(c), labels.index(c, labels.index(c) + 1)
             n, rank = (_sizes(value) or ())[first], len(labels)
             if isinstance(n, str):
-                raise MappingError("the diagonal of axes of unknown length")
+                raise MappingError("the diagonal of dynamic axes is not supported")
             eye = np.eye(n, dtype=bool).reshape(
                 [n if i in (first, second) else 1 for i in range(rank)]
             )
@@ -175,7 +175,7 @@ def _join(
 
 def _in_shape(b: Builder, value: Value, shape: list[int]) -> Value:
     if shape.count(-1) > 1:
-        raise MappingError("several axes of unknown length")
+        raise MappingError("at most one dynamic axis is supported")
     return b.Reshape(value, shape)
 
 

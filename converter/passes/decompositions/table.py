@@ -19,6 +19,6 @@ def merged(*tables: Table) -> Table:
     found: dict[tuple[str, str], Decomposition] = {}
     for table in tables:
         twice = found.keys() & table.keys()
-        assert not twice, f"decomposed twice: {sorted(twice)}"
+        assert not twice, f"these operators are decomposed twice: {sorted(twice)}"
         found.update(table)
     return found

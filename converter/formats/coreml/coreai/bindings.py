@@ -42,7 +42,7 @@ def demand_installed() -> None:
 
 def _absent(message: str) -> Exception:
     systems = "for Linux on x86-64 with glibc 2.34 and macOS 26 on arm64, Python 3.11 to 3.14"
-    help = f"pip install '{EXTRA}' (Apple has it {systems})"
+    help = f"run pip install '{EXTRA}' (Apple publishes it {systems})"
     return wrong_call(f"Core AI models need Apple's bindings: {message}", help=help, code="U502")
 
 
@@ -53,7 +53,7 @@ def program(main: Path) -> list[dict[str, Any]]:
         try:
             call("read", main.absolute(), described)
         except Refused as e:
-            raise unreadable("R103", f"Core AI does not read the program: {e}", main) from None
+            raise unreadable("R103", f"Core AI cannot read the program: {e}", main) from None
         with open(described, encoding="utf-8") as f:
             found: list[dict[str, Any]] = json.load(f)
             return found

@@ -88,7 +88,9 @@ class Bytecode:
     def __init__(self, data: Bytes, path: str) -> None:
         self.data, self.path = data, path
         if data[:4].tobytes() != MAGIC:
-            raise unreadable("R103", "main.mlirb does not begin as MLIR bytecode", path)
+            raise unreadable(
+                "R103", "main.mlirb is not MLIR bytecode: its first bytes are different", path
+            )
         cursor = Cursor(data, 4, len(data), path)
         self.version = cursor.number()
         while cursor.byte():  # the producer

@@ -47,7 +47,7 @@ class CoreLowering(Lowering):
         """Refuse operands and results of types that tensors of Core AI do not have."""
         for value in (*layer.inputs, *layer.outputs):
             if value is not None and value.dtype is not None and value.dtype not in WORDS:
-                raise MappingError(f"{layer.kind} takes no {value.dtype.name}")
+                raise MappingError(f"{layer.kind} does not support {value.dtype.name}")
 
 
 @dataclass(eq=False)

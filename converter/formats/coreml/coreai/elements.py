@@ -50,7 +50,7 @@ class Type:
             return D.INT8 if self.word.startswith("s") else D.UINT8
         found = NAMES.get(self.word)
         if found is None:
-            raise MappingError(f"elements of type {self.word} are not supported", "X201")
+            raise MappingError(f"element type {self.word} is not supported", "X201")
         return found
 
 
@@ -64,7 +64,7 @@ def type_of(text: str) -> Type:
     inner = re.fullmatch(r"!coreai\.handle<(.*)>", text)
     found = _TENSOR.fullmatch(inner[1] if inner else text)
     if found is None:
-        raise MappingError(f"the type {text[:80]} is not supported", "X201")
+        raise MappingError(f"type {text[:80]} is not supported", "X201")
     dims = tuple(None if d == "?" else int(d) for d in found[1].split("x")[:-1])
     wrapper = "handle" if inner else "sparse" if "sparse" in (found[3] or "") else ""
     return Type(found[2], dims, wrapper)
@@ -73,10 +73,10 @@ def type_of(text: str) -> Type:
 def type_text(dtype: ir.DataType, dims: Any, word: str = "") -> str:
     """Return how MLIR writes a tensor type; MappingError X203 for an unknown number of axes."""
     if dims is None:
-        message = "the number of axes of a value is not known"
+        message = "the rank of a value is unknown"
         raise MappingError(message, "X203", "fix the shapes with --inputs")
     if not word and dtype not in WORDS:
-        raise MappingError(f"Core AI has no tensors of {dtype.name}")
+        raise MappingError(f"Core AI does not support tensors of {dtype.name}")
     sizes = "".join(f"{d}x" if isinstance(d, int) else "?x" for d in dims)
     return f"tensor<{sizes}{word or WORDS[dtype]}>"
 
@@ -132,7 +132,7 @@ def resource(data: Array, kind: Type) -> LazyTensor:
     bits = STORED_BITS.get(kind.word, kind.dtype.bitwidth)
     count = int(np.prod(dims, dtype=np.int64))
     if data.nbytes != -(-count * bits // 8) and not (kind.word == "i1" and data.nbytes == count):
-        message = f"a resource of {data.nbytes} bytes for {count} elements of {kind.word}"
+        message = f"a resource has {data.nbytes} bytes, {count} elements of {kind.word} are needed"
         raise MappingError(message, "R103")
     if bits < 8 and kind.word != "i1":
         return packed_tensor(data, bits, kind.dtype, dims)

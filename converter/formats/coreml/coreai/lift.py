@@ -41,12 +41,12 @@ _NAME, _STATE = "coreai.name", "MutableBuffers.buffer_mutation"
 INFORMATIVE = {"__coreai_pure__", "template_op", "arg_attrs", "res_attrs"}
 _UNKNOWN = "-"  # the location of an operation without one
 _REFUSED = {
-    "metal4_kernel": "a kernel in the Metal language has no other form",
+    "metal4_kernel": "Metal kernels have no equivalent in other formats",
     "delegate": "a compiled part of a program cannot be read",
-    "image_to_tensor": "images are read by macOS and iOS only",
-    "tensor_to_image": "images are written by macOS and iOS only",
-    "reduce": "a reduction with a block of its own cannot be loaded by the runtime",
-    "reduce_index": "a reduction with a block of its own cannot be loaded by the runtime",
+    "image_to_tensor": "only macOS and iOS can read images",
+    "tensor_to_image": "only macOS and iOS can write images",
+    "reduce": "the runtime cannot load a reduction with its own block",
+    "reduce_index": "the runtime cannot load a reduction with its own block",
 }
 
 
@@ -144,7 +144,7 @@ class ModelReading:
                 continue
             name = attrs.get(_NAME, "output")
             if not isinstance(value, ir.Value):
-                raise unreadable("R105", f"the output {name!r} is no tensor", self.file)
+                raise unreadable("R105", f"output {name!r} must be a tensor", self.file)
             self.b.output(value)
             set_public_name(self.b.graph.outputs[-1], name)
             if value in self.pairs:
@@ -162,7 +162,7 @@ class ModelReading:
             self.open.append((state, value))
             return state
         if kind.wrapper:
-            raise MappingError(f"an input that is a {kind.wrapper} is not supported", "X201")
+            raise MappingError(f"an input of type {kind.wrapper} is not supported", "X201")
         pair = kind.dtype == D.COMPLEX64
         value = self.b.input(name, D.FLOAT if pair else kind.dtype, [*dims, 2] if pair else dims)
         set_public_name(value, name)
@@ -188,7 +188,7 @@ class ModelReading:
             return elements(given, kind)
         found = self.resources.get(given["resource"])
         if found is None:
-            raise MappingError(f"the resource {given['resource']!r} is not in the file", "R103")
+            raise MappingError(f"resource {given['resource']!r} is not in the file", "R103")
         start, length = found.data
         return resource(self.code.data[start : start + length], kind)
 
@@ -240,7 +240,7 @@ class BlockLifting(Lifting):
 
     def _operand(self, number: int) -> Given:
         if number not in self.env:
-            raise MappingError(f"the value {number} is not known here", "R105")
+            raise MappingError(f"value {number} is not defined here", "R105")
         return self.env[number]
 
     def _operation(self, op: Operation, kind: str, name: str, where: Where) -> bool:
@@ -326,14 +326,14 @@ class BlockLifting(Lifting):
         if block is None:
             regions = self.current.get("regions", [])
             if index >= len(regions):
-                raise MappingError(f"{len(regions)} blocks, {index + 1} are needed", "R105")
+                raise MappingError(f"{index + 1} blocks are needed, got {len(regions)}", "R105")
             block = regions[index][0]
             child = BlockLifting(block, self.model, self, b)
         else:
             child = BlockLifting(block, self.model, None, b)
         numbers = [n for n, _ in block["arguments"]]
         if len(numbers) != len(inputs):
-            message = f"a block of {len(numbers)} inputs, {len(inputs)} are given"
+            message = f"a block takes {len(numbers)} inputs, got {len(inputs)}"
             raise MappingError(message, "R105")
         child.depth = self.depth + 1
         child.env.update(zip(numbers, inputs, strict=True))
@@ -356,12 +356,12 @@ class BlockLifting(Lifting):
         )
         name = found[2] if found else ""
         if name not in self.model.graphs:
-            raise MappingError(f"the graph {name!r} is not in the file", "R105")
+            raise MappingError(f"graph {name!r} is not in the file", "R105")
         graph = self.model.graphs[name]
         if (made := self._composite(graph, given)) is not None:
             return made
         if self.depth > DEEPEST:
-            raise MappingError(f"graphs that invoke each other more than {DEEPEST} deep", "R105")
+            raise MappingError(f"graphs are nested more than {DEEPEST} deep", "R105")
         return self.inlined(0, self.builder, given, graph["regions"][0][0])
 
     def _composite(self, graph: Operation, given: list[Given]) -> list[Given] | None:
@@ -392,9 +392,9 @@ class BlockLifting(Lifting):
 
     def _state(self, given: Given) -> State:
         if not isinstance(given, State):
-            raise MappingError("the operand is no state", "R105")
+            raise MappingError("the operand must be a state", "R105")
         if self.outer is not None:
-            raise MappingError("a state inside a branch or a loop is not supported", "X201")
+            raise MappingError("states inside a branch or a loop are not supported", "X201")
         return given
 
     def _isolated_group(self, given: list[Given]) -> list[Given]:

@@ -82,8 +82,8 @@ def long_sums(low: CoreLowering) -> list[Diagnostic]:
     if not found:
         return []
     most = max(found)
-    message = f"a matrix product sums up {most} numbers in half precision, which loses digits"
-    help = "-t coreai without +fp16 sums up in single precision"
+    message = f"a matrix product adds {most} numbers in half precision, which loses digits"
+    help = "use -t coreai without +fp16, which adds in single precision"
     return [Diagnostic("X205", message, "warning", where=Where(layer=found[most]), help=help)]
 
 
@@ -113,7 +113,7 @@ def _write(file: BinaryIO, text: str, program: Program) -> None:
         try:
             bindings.call("write", source, made)
         except bindings.Refused as e:
-            message = f"Core AI does not take the program: {e}"
+            message = f"Core AI cannot load the program: {e}"
             help = "please report this model"
             raise UnsupportedError(Diagnostic("X202", message, help=help)) from None
         code = Bytecode(MappedFile(made).bytes, str(made))
@@ -158,8 +158,8 @@ class Function:
             if shape_of(inputs[name]) is not None and (start is None or not np.any(start)):
                 yield inputs[name], outputs[after]
                 continue
-            text = f"the state {name} is written as an input and an output"
-            help = "states of a Core AI model have known sizes and begin with zeros"
+            text = f"state {name} is written as an input and an output"
+            help = "Core AI requires states of static shape that begin with zeros"
             self.notes.append(
                 Diagnostic("X205", text, "warning", where=Where(layer=name), help=help)
             )

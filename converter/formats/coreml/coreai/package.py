@@ -32,10 +32,14 @@ def main_of(path: Path) -> Path:
     names = {p.name for p in files_of(path)}
     compiled = path.name.endswith(".aimodelx") or any(n.endswith(_COMPILED) for n in names)
     if compiled or (MAIN not in names and any(_is_bundle(n) for n in names)):
-        message = "is a compiled Core AI model, which holds no program that can be read"
+        message = "this compiled Core AI model contains no program that can be read"
         raise unreadable("R106", message, path, _HELP)
     if MAIN not in names and not path.name.endswith(CORE_AI):
-        raise unreadable("R100", f"cannot read: a folder without {MAIN} is no Core AI model", path)
+        raise unreadable(
+            "R100",
+            f"cannot read: a Core AI model contains {MAIN}, which this folder does not",
+            path,
+        )
     return inside(path, MAIN, Where(str(path)))
 
 

@@ -104,7 +104,7 @@ class Program:
         assert value.const_value is not None
         dtype, tensor = self.low.carried(value), value.const_value
         if tensor.dtype == D.STRING:
-            raise MappingError("Core AI has no text")
+            raise MappingError("Core AI does not support strings")
         lazy = LazyTensor.of(tensor)
         if word := _word(value):
             bits = STORED_BITS[word]

@@ -63,8 +63,10 @@ class Blobs:
         if self.weights.is_dir():
             return inside(self.weights, relative.rsplit("/", 1)[-1], where)
         if self._files:
-            message = f"the model has a second file of weights, {relative!r}"
-            raise unreadable("R102", message, where, "--weights may be the folder with all of them")
+            message = f"the model has a second weights file, {relative!r}"
+            raise unreadable(
+                "R102", message, where, "name the folder that contains both with --weights"
+            )
         return self.weights
 
     def bytes(self, name: str, offset: int, dtype: int) -> Array:
@@ -76,7 +78,7 @@ class Blobs:
         head = file.slice(offset, 64, where).tobytes()
         sentinel, kind, size, start = struct.unpack_from("<IIQQ", head)
         if sentinel != SENTINEL or TYPES.get(kind) != dtype:
-            message = f"there is no weight of type {dtype} at {offset}"
+            message = f"there is no weight of type {dtype} at offset {offset}"
             raise unreadable("R103", message, where)
         return np.asarray(file.slice(start, size, where))
 

@@ -46,16 +46,16 @@ class MilLowering(Lowering):
         operands = list(operands_of(layer.attrs))
         if operands and not takes(layer.kind, operands[0].dtype or ir.DataType.FLOAT):
             dtype = operands[0].dtype
-            raise MappingError(f"{layer.kind} takes no numbers of type {dtype and dtype.name}")
+            raise MappingError(f"{layer.kind} does not support data of type {dtype and dtype.name}")
         for value in (*operands, *layer.outputs):
             shape = shape_of(value)
             if shape is not None and 0 in shape:
-                raise MappingError(f"{value.name} has no elements, which Core ML does not compute")
+                raise MappingError(f"{value.name} is empty; Core ML does not support empty tensors")
             if value.shape is not None and len(value.shape) > MOST_AXES:
                 if value.const_value is not None or layer.kind.startswith(COMPRESSED):
                     continue
                 what = f"{value.name} has {len(value.shape)} axes"
-                raise MappingError(f"{what}, tensors of a program at most {MOST_AXES}")
+                raise MappingError(f"{what}; ML Programs support at most {MOST_AXES}")
 
 
 def operands_of(attrs: dict[str, Any]) -> Iterator[ir.Value]:

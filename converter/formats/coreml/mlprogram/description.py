@@ -208,8 +208,8 @@ def is_state(network: Network, value: ir.Value, low: MilLowering) -> bool:
 
 
 def _as_input(name: str) -> Diagnostic:
-    text = f"the state {name} is written as an input and an output"
-    help = "states of a program are of half precision and begin with zeros: mlprogram+ios=18+fp16"
+    text = f"state {name} is written as an input and an output"
+    help = "write mlprogram+ios=18+fp16: states of a program must be float16 and begin with zeros"
     return Diagnostic("X205", text, level="warning", where=Where(layer=name), help=help)
 
 
@@ -222,6 +222,6 @@ def interface_type(
         dtype = D.FLOAT16
     if value.dtype not in (dtype, D.BOOL) and value.dtype is not None:
         name = public_name(value)
-        text = f"{name} is {value.dtype.name}, written as {dtype.name}"
+        text = f"{name} is {value.dtype.name}; it is stored as {dtype.name}"
         notes.append(Diagnostic("X205", text, level="warning", where=Where(layer=name)))
     return dtype

@@ -120,10 +120,11 @@ FORMAT = Format(
     options=(
         Option(
             "ios",
-            "the system whose operations are written; without it the lowest that has them",
+            "the system version whose operations are written; default: the "
+            "lowest that has all of them",
             values=("15", "16", "17", "18", "26"),
         ),
-        Option("fp16", "numbers and weights in half precision"),
+        Option("fp16", "write activations and weights in half precision"),
     ),
     text=lambda flavour: True,  # of classifiers
     versions="specification 6-10",

@@ -121,7 +121,7 @@ class ModelReading:
                 where = Where(self.file, kind=kind)
                 raise UnsupportedError(Diagnostic(code, message, where=where, help=help)) from None
         else:
-            message = f"the model is {KINDS.get(kind, kind)}, no ML Program"
+            message = f"the model is {KINDS.get(kind, kind)}, not an ML Program"
             raise unreadable("R106", message, self.file)
 
     def _program(self, model: Any, description: Any, env: dict[str, ir.Value]) -> None:
@@ -183,7 +183,7 @@ class ProgramLifting:
             tensor = given.type.stateType.wrappedType.tensorType
             sizes = dims_of(tensor)
             if sizes is None or None in sizes:
-                raise MappingError("a state without a size", "X203")
+                raise MappingError("states of unknown size are not supported", "X203")
             initial = np.zeros([n for n in sizes if n is not None], dtype_of(tensor).numpy())
             state = State(self.names.get(given.name, given.name), initial)
             return self.variables.states.setdefault(given.name, state)
@@ -252,7 +252,7 @@ class BlockLifting(Lifting):
         """
         if operation.type == "const":
             if not operation.outputs:
-                raise MappingError("a constant without a name", "R105")
+                raise MappingError("a constant has no name", "R105")
             value = operation.attributes["val"]
             self.env[operation.outputs[0].name] = constant(value, self.blobs)
             return True
@@ -292,7 +292,7 @@ class BlockLifting(Lifting):
                     if binding.name in self.refused:
                         return None
                     if binding.name not in self.env:
-                        raise MappingError(f"{binding.name!r} is not known here", "R105")
+                        raise MappingError(f"{binding.name!r} is not defined here", "R105")
                     found[key].append(self.env[binding.name])
                 else:
                     found[key].append(constant(binding.value, self.blobs))
@@ -317,7 +317,7 @@ class BlockLifting(Lifting):
             return self.builder.const(given, "const")
         if isinstance(given, ir.Value | State):
             return given
-        raise MappingError("text, or a list, where a tensor is needed", "R105")
+        raise MappingError("a tensor is needed, got a string or a list", "R105")
 
     def _settled(self, value: Given, out: Any) -> Given:
         """The result of an operation in the type that it declares, and under its name."""
@@ -349,7 +349,7 @@ class BlockLifting(Lifting):
     def result(self, name: str) -> ir.Value:
         """The value of an output."""
         if name not in self.env:
-            raise unreadable("R105", f"the output {name!r} is not known", self.file)
+            raise unreadable("R105", f"output {name!r} is not defined", self.file)
         value: ir.Value = self.as_value(self.env[name])
         return value
 
@@ -357,7 +357,7 @@ class BlockLifting(Lifting):
         """A nested block of the operation that is being read, to be written with `b`."""
         blocks = self.current.blocks
         if index >= len(blocks):
-            raise MappingError(f"{len(blocks)} blocks, {index + 1} are needed", "R105")
+            raise MappingError(f"{index + 1} blocks are needed, got {len(blocks)}", "R105")
         args = (b, self.file, self.blobs, self.variables, self.version, self)
         return BlockLifting(blocks[index], *args)
 
@@ -366,13 +366,13 @@ class BlockLifting(Lifting):
         child = self.inner(index, b)
         names = [i.name for i in child.block.inputs]
         if len(names) != len(inputs):
-            raise MappingError(f"a block of {len(names)} inputs, {len(inputs)} are given", "R105")
+            raise MappingError(f"a block takes {len(names)} inputs, got {len(inputs)}", "R105")
         child.env.update(zip(names, inputs, strict=True))
         child.run()
         self.problems += child.problems
         if child.problems:
-            raise MappingError("something in a block has no counterpart")
+            raise MappingError("an operation inside a block cannot be converted")
         for name in child.block.outputs:
             if name not in child.env:
-                raise MappingError(f"the result {name!r} of a block is not known", "R105")
+                raise MappingError(f"result {name!r} of a block is not defined", "R105")
         return [child.env[name] for name in child.block.outputs]

@@ -77,7 +77,7 @@ PREPARE: list[Pass[Spec]] = [
     check_target(MAPPING.target),
     Pass(
         "take-out-classifier",
-        "Take out the operators that choose a class, which the program declares otherwise",
+        "Remove class-selecting operators, which the program declares as a classifier instead",
         _take_out_classifier,
     ),
     take_out_class_names(),
@@ -93,7 +93,7 @@ LEGALIZE: list[Pass[Spec]] = [
     fuse_attentions(lambda context: context.version >= ATTENTION_SINCE),
     Pass(
         "legalize",
-        "Rewrite operators that the version lacks into those that it has",
+        "Rewrite operators that the specification version lacks",
         lambda model, context: legalise(
             model,
             refused_by(context.version, context.half),

@@ -57,7 +57,7 @@ class ProgramWriter:
 
     def value_type(self, message: Any, value: ir.Value, dtype: ir.DataType | None = None) -> None:
         if value.shape is None:
-            message_ = f"the number of axes of {value.name} is not known"
+            message_ = f"the rank of {value.name} is unknown"
             raise MappingError(message_, "X203", "fix the shapes with --inputs")
         shape = list(value.shape)
         set_tensor_type(message.tensorType, dtype or self.low.carried(value), shape)
@@ -188,7 +188,7 @@ def ends_of_ranges(array: Array) -> Array:
 
 def carried_constant(tensor: ir.TensorProtocol, low: MilLowering) -> ir.DataType:
     if tensor.dtype == D.STRING:
-        raise MappingError("a constant of text, which programs do not compute with")
+        raise MappingError("constant strings are not supported")
     value = ir.Value(type=ir.TensorType(tensor.dtype))
     return low.carried(value)
 

@@ -64,7 +64,7 @@ def _findings(c: Checked) -> Iterator[Diagnostic]:
         return
     version = c.model.specificationVersion
     if version not in VERSION_RANGE:
-        known = f"programs have {VERSION_RANGE[0]} to {VERSION_RANGE[-1]}"
+        known = f"ML Programs have {VERSION_RANGE[0]} to {VERSION_RANGE[-1]}"
         yield c.error("R104", f"specificationVersion {version}; {known}", "specificationVersion")
     described = {f.name: f for f in c.model.description.functions}
     for name, function in sorted(c.model.mlProgram.functions.items()):
@@ -101,7 +101,7 @@ def _block(c: Checked, block: Any, place: str) -> Iterator[Diagnostic]:
             yield from _identifier(c, out.name, own)
         first = operation.outputs[0].name if operation.outputs else operation.type
         if "name" not in operation.attributes:
-            text = f"the operation {operation.type} has no name"
+            text = f"operation {operation.type} has no name"
             yield c.warning("R105", text, own, first)
         if operation.type == "const":
             yield from _constant(c, operation, own)
@@ -111,7 +111,7 @@ def _block(c: Checked, block: Any, place: str) -> Iterator[Diagnostic]:
 
 def _identifier(c: Checked, name: str, place: str) -> Iterator[Diagnostic]:
     if not _IDENTIFIER.fullmatch(name):
-        text = f"{name!r} is no identifier: letters, digits and underscores"
+        text = f"{name!r} is not an identifier (letters, digits and underscores)"
         yield c.error("R105", text, place, name)
 
 
@@ -119,9 +119,9 @@ def _constant(c: Checked, operation: Any, place: str) -> Iterator[Diagnostic]:
     """A constant declares the type of its value."""
     value = operation.attributes.get("val")
     if value is None or len(operation.outputs) != 1:
-        yield c.error("R105", "a constant without a value, or without a name", place)
+        yield c.error("R105", "a constant has no value or no name", place)
     elif value.type != operation.outputs[0].type:
-        text = "a constant is declared as another type than its value has"
+        text = "the declared type of a constant is not the type of its value"
         yield c.error("R110", text, place, operation.outputs[0].name)
 
 
@@ -144,14 +144,14 @@ def _described(c: Checked, description: Any, function: Any, place: str) -> Itera
     ):
         told = {f.name: f for f in features}
         for name in told.keys() - own.keys():
-            text = f"the description has the {kind} {name!r}, the program has not"
+            text = f"the description declares {kind} {name!r}, which the program does not have"
             yield c.error("R105", text, f"description.{kind}", name)
         for name in own.keys() - told.keys():
-            text = f"the program has the {kind} {name!r}, the description has not"
+            text = f"the program has {kind} {name!r}, which the description does not declare"
             yield c.error("R105", text, place, name)
         for name in sorted(told.keys() & own.keys()):
             if reason := _reason(told[name], own[name]):
-                yield c.error("R110", f"the {kind} {name!r} {reason}", f"description.{kind}", name)
+                yield c.error("R110", f"{kind} {name!r} {reason}", f"description.{kind}", name)
 
 
 def _reason(feature: Any, own: Any) -> str:
@@ -193,7 +193,7 @@ def _told(feature: Any, array: Any, kind: str) -> list[int | None] | None:
 
 
 def _word(dtype: ir.DataType | None) -> str:
-    return "of no known type" if dtype is None else dtype.name
+    return "of unknown type" if dtype is None else dtype.name
 
 
 def _shape(dims: list[int | None]) -> str:
@@ -230,16 +230,16 @@ def storage(blobs: Blobs, name: str, file: str) -> Iterator[Diagnostic]:
         yield from e.diagnostics
         return
     if data.size < 64:
-        yield Diagnostic("R103", f"{data.size} bytes are no storage of weights", where=where)
+        yield Diagnostic("R103", f"{data.size} bytes are too few for a weights file", where=where)
         return
     count, version = struct.unpack_from("<II", data[:8].tobytes())
     if version != _STORAGE:
-        text = f"storage of version {version}; there is {_STORAGE}"
+        text = f"the weights file has version {version}; {_STORAGE} is supported"
         yield Diagnostic("R104", text, where=where)
         return
     found = _stored(data)
     if found is not None and found != count:
-        text = f"the storage says that it has {count} weights; it has {found}"
+        text = f"the weights file declares {count} weights, but has {found}"
         yield Diagnostic("R110", text, level="warning", where=where)
 
 

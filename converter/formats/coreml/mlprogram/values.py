@@ -78,7 +78,7 @@ def constant(value: Any, blobs: Blobs) -> Any:
             pairs = immediate.dictionary.values
             return {str(constant(p.key, blobs)): constant(p.value, blobs) for p in pairs}
         case _:
-            raise MappingError("a value that is empty", "R103")
+            raise MappingError("a value is empty", "R103")
 
 
 def _immediate(tensor: Any, kind: Any) -> Any:
@@ -99,7 +99,7 @@ def _numbers(data: Array, kind: Any) -> Array:
     dtype, bits = dtype_of(kind), BITS.get(kind.dataType)
     if bits is None:
         if data.nbytes % dtype.numpy().itemsize:
-            raise MappingError(f"{data.nbytes} bytes are no whole number of elements", "R103")
+            raise MappingError(f"{data.nbytes} bytes are not a whole number of elements", "R103")
         return data.view(dtype.numpy())
     numbers = unpacked(data, bits)[: math.prod(_sizes(kind))]
     if dtype == D.INT4:
@@ -115,7 +115,9 @@ def _packed(data: Array, kind: Any) -> LazyTensor:
     dtype, bits, sizes = dtype_of(kind), BITS[kind.dataType], _sizes(kind)
     count = math.prod(sizes)
     if data.nbytes != -(-count * bits // 8):
-        message = f"{data.nbytes} bytes, the type {sizes} of {bits} bits has {count} elements"
+        message = (
+            f"{data.nbytes} bytes are stored for {count} elements of {bits} bits (shape {sizes})"
+        )
         raise MappingError(message, "R103")
     return packed_tensor(data, bits, dtype, sizes)
 
@@ -123,13 +125,15 @@ def _packed(data: Array, kind: Any) -> LazyTensor:
 def _sizes(kind: Any) -> list[int]:
     sizes = dims_of(kind)
     if sizes is None or None in sizes:
-        raise MappingError("a constant without a shape", "R103")
+        raise MappingError("a constant has no shape", "R103")
     return [n for n in sizes if n is not None]
 
 
 def _shaped(array: Array, kind: Any) -> Array:
     sizes = _sizes(kind)
     if array.size != math.prod(sizes):
-        message = f"{array.size} elements, the type {sizes} has {math.prod(sizes)}"
+        message = (
+            f"{array.size} elements are stored for the shape {sizes} of {math.prod(sizes)} elements"
+        )
         raise MappingError(message, "R103")
     return array.reshape(sizes)

@@ -59,7 +59,7 @@ def input_value(
         return value, value
     if kind != "multiArrayType":
         raise MappingError(
-            f"inputs of type {kind} are not supported: a network takes multi-arrays and images",
+            f"inputs of type {kind} are not supported: a network has multi-arrays and images",
             "X201",
         )
     declared = sizes.dims(feature.name, itertools.count())
@@ -89,7 +89,7 @@ def _rank5_input(
 ) -> tuple[ir.Value, ir.Value]:
     if len(declared) not in (1, 3, 5):
         raise MappingError(
-            f"a rank-5 network declares inputs of 1 or 3 axes, not {len(declared)}", "R110"
+            f"a rank-5 network must declare inputs of 1 or 3 axes, got {len(declared)}", "R110"
         )
     image = declared if len(declared) == 3 else [declared[0], 1, 1]
     if regime.recurrent or len(declared) == 5:
@@ -118,7 +118,8 @@ def preprocess(b: Builder, entry: Any, x: ir.Value, colour: str) -> ir.Value:
         shape = [int(d) for d in list(x.shape or ())[-3:] if isinstance(d, int)]
         if array.size != np.prod(shape) or len(shape) != 3:
             raise MappingError(
-                f"the mean image has {array.size} elements, the image is {x.shape}", "R103"
+                f"the mean image has {array.size} elements, but the image has the shape {x.shape}",
+                "R103",
             )
         return b.Sub(x, b.const(array.reshape(shape), "mean_image"))
     s = entry.scaler

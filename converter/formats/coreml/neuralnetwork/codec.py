@@ -39,7 +39,7 @@ def read_mlmodel(path: str | os.PathLike[str], opened: MappedFile | None = None)
     specificationVersion, R106 another kind of model.
     """
     if os.path.isdir(path):
-        raise unreadable("R100", "cannot read: is a folder", path)
+        raise unreadable("R100", "cannot read: it is a folder", path)
     file = MappedFile(path) if opened is None else opened
     data, where = file.bytes.data, Where(str(path))
     model = MLModel(str(path))
@@ -63,9 +63,9 @@ def write_mlmodel(model: MLModel, out: Output) -> None:
     pieces = model.pieces()
     size = sum(piece.nbytes for piece in pieces)
     if size > LONGEST_FILE:
-        help = "half-precision weights (coreml+fp16) take half the space"
+        help = "coreml+fp16 halves the size by half-precision weights"
         raise UnsupportedError(
-            Diagnostic("X206", f"a Core ML model of {size} bytes; 2 GiB is the most", help=help)
+            Diagnostic("X206", f"the Core ML model has {size} bytes, limit 2 GiB", help=help)
         )
     package = out.target.name.endswith(SUFFIX)
     content = digest() if package else None
@@ -102,7 +102,7 @@ def _check_top(data: memoryview, where: Where) -> None:
             "R106",
             "this Core ML file holds an ML Program (mlProgram), not a neural network",
             where,
-            "-f mlprogram reads it",
+            "use -f mlprogram to read it",
         )
     if name not in NETWORKS + PIPELINES:
         raise unreadable(
@@ -121,8 +121,7 @@ def _no_kind(
     if unknown_kind:
         return unreadable(
             "R106",
-            "this Core ML file holds a kind of model that netconv does not know (field "
-            f"{unknown_kind})",
+            f"this Core ML file contains an unknown kind of model (field {unknown_kind})",
             where,
         )
     # ModelProto of ONNX: graph is 7, opset_import 8
@@ -131,10 +130,12 @@ def _no_kind(
             "R103",
             "this is not a Core ML model; it looks like an ONNX file",
             where,
-            "-f onnx reads it as one",
+            "use -f onnx to read it as ONNX",
         )
     return unreadable(
-        "R103", "no model in this file: no network or other kind of Core ML model is set", where
+        "R103",
+        "this file contains no model: no network or other kind of Core ML model is set",
+        where,
     )
 
 

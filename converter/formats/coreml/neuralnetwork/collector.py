@@ -74,14 +74,14 @@ class CoreLowering(Lowering):
         spec = spec_of(layer.kind, layer.attrs, len(layer.inputs))
         if 0 < self.version < spec:
             message = f"the layer {layer.kind} needs specificationVersion {spec}"
-            raise MappingError(message, "X206", "coreml+spec=5 allows it")
+            raise MappingError(message, "X206", "use coreml+spec=5")
         for value in layer.outputs:
             if (r := value.shape.rank() if value.shape is not None else 0) > 5:
-                message = f"{value.name} has rank {r}, Core ML's tensors have at most 5 axes"
+                message = f"{value.name} has rank {r}; Core ML supports at most 5 axes"
                 raise MappingError(message)
         for value in filter(None, (*layer.inputs, *layer.outputs)):
             if value.shape is not None and 0 in value.shape:
-                message = f"{value.name} has no elements, which Core ML's tensors cannot say"
+                message = f"{value.name} is empty; Core ML does not support empty tensors"
                 raise MappingError(message)
 
     def node(self, node: ir.Node) -> None:
@@ -147,7 +147,7 @@ def scalar(value: Value | None) -> float | None:
 
 def rank_of_value(value: Value) -> int:
     if value.shape is None:
-        raise MappingError(f"the rank of {value.name} is not known")
+        raise MappingError(f"the rank of {value.name} is unknown")
     return value.shape.rank()
 
 
@@ -173,14 +173,16 @@ def checked(array: Array, name: str, *, limits: bool = True) -> Array:
         far = (np.abs(array.astype(np.float64)) > EXACT_INTEGERS) & (array != _FAR)
         beyond = array[far & (array != -_FAR)]
         if beyond.size:
-            message = f"{name} holds {beyond[0]}; integers beyond 2^24 do not survive"
-            raise MappingError(f"{message} Core ML's float32 blobs", "X204")
+            message = (
+                f"{name} contains {beyond[0]}, but float32 represents integers up to 2^24 only"
+            )
+            raise MappingError(f"{message} (Core ML stores float32)", "X204")
     if array.dtype.kind == "f" and array.dtype.itemsize > 4:
         with np.errstate(over="ignore"):
             narrow = array.astype(np.float32)
         if np.isinf(narrow).sum() > np.isinf(array).sum():
-            raise MappingError(f"{name} holds numbers beyond float32", "X204")
+            raise MappingError(f"{name} contains values outside the range of float32", "X204")
     if array.dtype.kind not in "iufb":
-        message = f"{name} is of type {array.dtype}, which Core ML's tensors cannot hold"
+        message = f"{name} is {array.dtype}, which Core ML does not support"
         raise MappingError(message, "X204")
     return array

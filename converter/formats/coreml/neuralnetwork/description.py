@@ -113,6 +113,6 @@ def _array(array: Any, value: Value, boundary: Boundary) -> None:
     array.dataType = _TYPES.get(dtype, INT32)
     if dtype not in _EXACT:
         written = "INT32" if array.dataType == INT32 else "FLOAT32"
-        text = f"{name} is {dtype.name}, written as {written}; Core ML computes in float32"
+        text = f"{name} is {dtype.name}; it is stored as {written} (Core ML computes in float32)"
         boundary.notes.append(Diagnostic("X205", text, level="warning", where=Where(layer=name)))
     boundary.shape(array, value)

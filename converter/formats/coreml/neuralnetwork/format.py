@@ -108,7 +108,7 @@ FORMAT = Format(
         Option(
             "spec", "the highest specificationVersion to write", values=("4", "5", "7"), default="7"
         ),
-        Option("fp16", "half-precision weights"),
+        Option("fp16", "write half-precision weights"),
     ),
     text=lambda flavour: True,  # of classifiers
     versions="reads specificationVersion 1 to 9 (neural networks, classifiers, regressors, "

@@ -85,7 +85,7 @@ class Reading:
     def _regime_of_inputs(self, proto: Any) -> Regime:
         while (members := _members(proto)) is not None:
             if not members:
-                raise unreadable("R103", "a pipeline without models", self.where())
+                raise unreadable("R103", "a pipeline has no models", self.where())
             proto = members[0]
         kind = proto.WhichOneof("Type")
         return Regime.of(getattr(proto, kind)) if kind in NETWORKS else Regime(0, False, 1)
@@ -105,7 +105,7 @@ class Reading:
         else:
             raise unreadable(
                 "R106",
-                f"a pipeline with a model of kind {kind or '(none)'} in it",
+                f"a pipeline contains a model of kind {kind or '(none)'}, which is not supported",
                 self.where(path.rstrip(".")),
             )
 
@@ -113,7 +113,7 @@ class Reading:
         network = getattr(proto, kind)
         regime = Regime.of(network)
         if network.HasField("updateParams") or proto.isUpdatable:
-            text = "the parameters for training on the device are dropped"
+            text = "parameters for on-device training are dropped"
             where = self.where(f"{path}.updateParams")
             self.notes.append(Diagnostic("X207", text, level="warning", where=where))
         net = NetworkLift(self.source, self.lifting, regime)

@@ -200,7 +200,7 @@ class Flow:
             discard(made)
             initial = better
         else:
-            raise MappingError("the types of the values that the loop carries do not settle")
+            raise MappingError("the types of the loop's carried values do not converge")
         outs = b.ops(
             "Loop", trips, cond, *initial, outputs=len(names), names=names, body=made.graph
         )
@@ -239,7 +239,7 @@ class Flow:
             self.net.lifting.builder = outer
             flag = again if flag is None else made.And(flag, again)
         if any(n not in inner for n in names):
-            raise MappingError("a value that the loop carries is lost in its body")
+            raise MappingError("the loop's body does not preserve a carried value")
         finals = [
             floats(made, inner[n]) if v.dtype == ir.DataType.FLOAT else inner[n]
             for n, v in zip(names, initial, strict=True)
@@ -260,8 +260,8 @@ class Flow:
             if before is not None and last.shape is not None and list(before) != list(last.shape):
                 if len(before) != len(last.shape):
                     raise MappingError(
-                        f"{first.name} changes its rank in the loop from {len(before)} to "
-                        f"{len(last.shape)}"
+                        f"{first.name} changes its rank inside the loop from "
+                        f"{len(before)} to {len(last.shape)}"
                     )
                 loose = [x if x == y else None for x, y in zip(before, last.shape, strict=True)]
                 if loose != list(before):

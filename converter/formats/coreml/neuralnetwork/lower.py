@@ -208,7 +208,7 @@ class NetworkWriter:
         if array.size == 0 or array.ndim > MOST_AXES:
             has = "no elements" if array.size == 0 else f"{array.ndim} axes"
             limit = "at least one" if array.size == 0 else "at most 5"
-            message = f"the constant {value.name} has {has}; Core ML's tensors have {limit}"
+            message = f"constant {value.name} has {has}; Core ML supports {limit}"
             raise MappingError(message)
         # a name per network: a body may not use a constant that another body has written
         self.named[value] = self.names.fresh(value.name or "const")

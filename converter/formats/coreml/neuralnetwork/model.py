@@ -82,7 +82,7 @@ class MLModel:
         if len(payloads) > 1:
             raise unreadable(
                 "R110",
-                "weights are given in several types at once: "
+                "weights are stored in several types at once: "
                 + ", ".join(PAYLOADS[n] for n in sorted(payloads)),
                 where,
             )
@@ -160,8 +160,7 @@ class MLModel:
         for number, index in parts.references:
             if number != self._number:
                 raise AssertionError(
-                    "the weights of one model were put into another; take them over with "
-                    "set_weights"
+                    "the weights of one model were put into another; use set_weights to copy them"
                 )
             return self._payloads[index], parts.rest
         return parts.payloads, parts.rest
@@ -176,15 +175,16 @@ def _quantised(kind: Kind, weight: LazyTensor, quantization: Any, where: Where) 
     if bits not in allowed:
         raise unreadable(
             "R110",
-            f"quantised weights of {bits} bits; {'8' if kind == 'int8' else '1 to 8'} are possible",
+            f"quantized weights of {bits} bits are not supported; "
+            f"{'8' if kind == 'int8' else '1 to 8'} bits are",
             where,
         )
     if method is None:
-        raise unreadable("R110", "quantised weights with neither scale nor lookup table", where)
+        raise unreadable("R110", "quantized weights have neither scales nor a lookup table", where)
     if method == "lookupTableQuantization" and lut.size != 1 << bits:
         raise unreadable(
             "R110",
-            f"a lookup table of {lut.size} entries for {bits} bits, which need {1 << bits}",
+            f"a lookup table for {bits} bits must have {1 << bits} entries, got {lut.size}",
             where,
         )
     return WeightData(kind, weight, bits, _floats(linear.scale), _floats(linear.bias), lut)

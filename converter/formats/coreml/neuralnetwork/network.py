@@ -122,7 +122,7 @@ class NetworkLift:
 
         def step(layer: Layer) -> None:
             if not layer.kind:
-                raise MappingError("the layer is of a kind that netconv does not know", "X201")
+                raise MappingError("the layer type is not known to netconv", "X201")
             layer.attrs, weights = read_params(getattr(message, layer.kind))
             for key, params in weights.items():
                 read = partial(self.model.weights, params)
@@ -130,7 +130,7 @@ class NetworkLift:
             layer.outputs = [ir.Value(name=n) for n in message.output]
             results = self.lifting.mapping.table.lift(self.lifting.reading(layer))
             if len(results) < len(message.output):
-                counts = f"{len(message.output)} outputs, the layer has {len(results)}"
+                counts = f"the layer has {len(results)} outputs, {len(message.output)} are named"
                 raise MappingError(counts, "R105")
             if layer.kind == "custom":
                 self._give_ranks(message, layer, results)

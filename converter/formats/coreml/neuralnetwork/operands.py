@@ -73,9 +73,9 @@ def rank(of: ir.Value | Reading, least: int = 0) -> int:
     value = of.input(0) if isinstance(of, Reading) else of
     found = rank_of(value)
     if found is None:
-        raise MappingError(f"the rank of {value.name} is not known")
+        raise MappingError(f"the rank of {value.name} is unknown")
     if found < least:
-        raise MappingError(f"the input has rank {found}, {least} is the least", "R105")
+        raise MappingError(f"the input has rank {found}, at least {least} is needed", "R105")
     return found
 
 

@@ -45,8 +45,8 @@ def _of_bits(node: ir.Node) -> Diagnostic:
     name = node.metadata_props.get("netconv.layer") or node.name or ""
     return Diagnostic(
         "X205",
-        "Core ML computes in float32, which holds integers up to 2^24: the bits of larger "
-        "ones are lost",
+        "Core ML computes in float32, which represents integers up to 2^24: "
+        "bit operations on larger ones lose bits",
         level="warning",
         where=Where(layer=name, kind=node.op_type),
     )
@@ -83,7 +83,7 @@ PREPARE: list[Pass[Spec]] = [
     round_to_halves(),
     Pass(
         "check-bits",
-        "Warn of bits of large integers, which float32 does not hold",
+        "Warn about bit operations on large integers, which float32 does not represent",
         lambda model, context: context.notes.extend(
             _of_bits(n) for n in all_nodes(model.graph) if _large_bits(n)
         ),

@@ -86,7 +86,7 @@ def _linear(b: Builder, codes: ir.Value, data: WeightData, axis: int, rank: int)
     per_channel = scale.size > 1
     if per_channel and (shape is None or scale.size != shape[axis]):
         raise MappingError(
-            f"{scale.size} quantisation scales along an axis of "
+            f"{scale.size} quantization scales are stored for an axis of "
             f"{shape[axis] if shape is not None else '?'}",
             "R103",
         )
@@ -155,7 +155,7 @@ def computed(value: ir.Value | None, half: bool = False, turned: bool = False) -
     def numbers(dtype: Any) -> Array:
         array = evaluate_constant(value)
         if array is None:
-            message = f"the numbers of {value.name} cannot be computed"
+            message = f"the value of {value.name} cannot be computed"
             raise UnsupportedError(Diagnostic("X202", message))
         return np.ascontiguousarray(array.T if turned else array, dtype)
 

@@ -73,7 +73,7 @@ class Stored(Field):
     def lower(self, w: Writing) -> None:
         assert isinstance(w, Writing)
         if w.quantized:
-            raise MappingError("it looks at stored numbers")
+            raise MappingError("quantized data are only supported in their storage type")
 
 
 def is_scalar(argument: Argument, types: Mapping[str, OperandType]) -> bool:
@@ -159,7 +159,7 @@ class Reading(LiftContext):
 
     def _real(self, index: int) -> Value:
         if index not in self.values:
-            raise MappingError(f"operand {index} has no value where it is read", "R105")
+            raise MappingError(f"operand {index} is read before it has a value", "R105")
         if index not in self.reals:
             self.reals[index] = dequantize_operand(self.b, self.values[index], self.operands[index])
         return with_operators(self.reals[index])
@@ -178,7 +178,7 @@ class Reading(LiftContext):
         """Sizes, of which there must be `axes`: tables may declare any number."""
         found = static(self.stored(name), repr(name))
         if axes is not None and len(found) != axes:
-            raise MappingError(f"{name!r} must have {axes} axes, it has {len(found)}", "R105")
+            raise MappingError(f"{name!r} must have {axes} axes, got {len(found)}", "R105")
         return found
 
     def spatial(self) -> tuple[int, int]:
@@ -295,7 +295,7 @@ class Writing(LowerContext):
         if free and free[0].repeat:
             return {free[0].name: [self.ref(i) for i in positions]}
         if len(positions) > len(free):
-            raise MappingError(f"{spec.name} has {len(free)} inputs")
+            raise MappingError(f"{spec.name} got {len(free)} inputs")
         pairs = zip(free, positions, strict=False)
         return {a.name: self.ref(i) for a, i in pairs if self.node.inputs[i] is not None}
 
@@ -311,7 +311,7 @@ class Writing(LowerContext):
         if not self._is_image(index):
             return self.real(self.input(index))
         if len(self.static(index)) != 4:
-            raise MappingError("only two spatial dimensions are possible")
+            raise MappingError("only two spatial axes are supported")
         return self.real(self.input(index), self.image(self.input(index)))
 
     # values --------------------------------------------------------------------------------------
@@ -341,7 +341,7 @@ class Writing(LowerContext):
             return self.stored(value, dims)
         ref = self.stored(found[0], dims)
         if scale_and_zero(self.about(ref)) != found[1].single:
-            raise MappingError(f"the integers of {value.name} are read with several scales")
+            raise MappingError(f"the quantized data of {value.name} are read with several scales")
         return ref
 
     def about(self, ref: Ref) -> Operand:
@@ -396,7 +396,7 @@ class Writing(LowerContext):
         array, found = quantized_weights(node, order, several or signed)
         if several:
             if any(found.zeros):
-                raise MappingError("scales for each channel need weights without zero points")
+                raise MappingError("per-channel scales need zero points of 0")
             quant = ChannelQuant(found.axis or 0, found.scales)
             kind = OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL
             return self.writer.tensor(array, kind, name, channel_quant=quant)
@@ -428,7 +428,7 @@ class Writing(LowerContext):
         """Computed 32-bit integers, followed by a DequantizeLinear."""
         integers = made_of(value, "DequantizeLinear")
         if integers is None or integers.dtype != ir.DataType.INT32:
-            raise MappingError("the bias is not a 32-bit integer")
+            raise MappingError("the bias must be int32")
         return self.stored(integers)
 
     # results -------------------------------------------------------------------------------------
@@ -548,7 +548,9 @@ class Writing(LowerContext):
             given = argument.default
         whole = kind.dtype is not None and kind.dtype.kind in "iu"
         if whole and not kind.name.startswith("TENSOR_QUANT") and not _within(given, kind.dtype):
-            raise MappingError(f"{argument.name} is {str(given)[:80]}, beyond {kind.dtype}")
+            raise MappingError(
+                f"{argument.name} is {str(given)[:80]}, which {kind.dtype} cannot represent"
+            )
         if kind.is_tensor:
             return self.writer.tensor(np.asarray(given, kind.dtype), kind)
         return self.writer.scalar(kind, given)

@@ -59,10 +59,13 @@ class TransposedWindow(Window, transposed_window.TransposedWindow):
 
 
 UNDILATED = Guard(
-    "a grouped convolution has no dilation there",
+    "dilations of a grouped convolution are not supported",
     lambda w: all(d == 1 for d in w.attr("dilations", None) or ()),
 )
-DEPTHWISE = Guard("not a depthwise convolution", lambda w: w.attr("group") > 1 and depth(w) == 1)
+DEPTHWISE = Guard(
+    "only depthwise convolutions are supported by this operation",
+    lambda w: w.attr("group") > 1 and depth(w) == 1,
+)
 RULES = [
     op(
         "Conv",

@@ -20,7 +20,7 @@ from converter.mapping.fields import Attr, Guard
 from converter.mapping.rules import Custom, Rule, custom, op, ops
 
 BOUNDED = Guard(
-    "numbers of 8 bits wrap around there and end at their bounds here",
+    "8-bit integers are not supported: NNAPI saturates on overflow, ONNX wraps around",
     lambda w: w.data.dtype not in BYTES,
 )
 
@@ -52,6 +52,6 @@ RULES: list[Rule | Custom] = [
     op("Pow", "POW"),
     SLOPES,
     op("Elu", "ELU", Attr("alpha", kind=float)),
-    op("Where", "SELECT", Guard("its operands are broadcast", one_shape)),
+    op("Where", "SELECT", Guard("the operands must not need broadcasting", one_shape)),
     custom("Identity", "", lower=alias_of_data),
 ]

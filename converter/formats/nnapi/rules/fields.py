@@ -30,7 +30,7 @@ DILATIONS = ("dilation_height", "dilation_width")
 
 def from_level(level: int) -> Guard:
     """The row is written from a feature level on."""
-    return Guard(f"it needs feature level {level}", lambda w: w.version >= level)
+    return Guard(f"feature level {level} is needed", lambda w: w.version >= level)
 
 
 # axes --------------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ class Window(window.Window):
         pads = [r.attr(k, int) for k in PADS] if "pad_left" in r.layer.attrs else []
         scheme = VALID if pads else r.attr("padding", int)
         if scheme not in (SAME, VALID):
-            message = f"padding scheme {scheme} is not known ({SAME} is SAME, {VALID} is VALID)"
+            message = f"padding scheme {scheme} is not known; use {SAME} (SAME) or {VALID} (VALID)"
             raise MappingError(message, "R110")
         steps = self.size(r), sizes(r, STRIDES), sizes(r, DILATIONS, 1)
         return Geometry(*steps, pads, "SAME_UPPER" if scheme == SAME else "")

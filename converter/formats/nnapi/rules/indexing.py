@@ -66,7 +66,9 @@ def read_begin_and_size(r: Reading) -> None:
     count = r.rank(r.data)
     for name, v in zip(names, (begin, size), strict=True):
         if r.static(v, name, axes=1) != (count,):
-            raise MappingError(f"{name} of {r.static(v)[0]} axes, the input has {count}", "R105")
+            raise MappingError(
+                f"{name} have {r.static(v)[0]} elements for an input of {count} axes", "R105"
+            )
     starts, sizes = known(begin), known(size)
     if starts is not None and sizes is not None:
         ends: Any = np.where(sizes == -1, LARGE, starts + sizes)
@@ -78,7 +80,7 @@ def read_begin_and_size(r: Reading) -> None:
 def write_begin_and_size(w: Writing) -> None:
     found = parts(w)
     if any(p.step != 1 for p in found):
-        raise MappingError("it has no steps")
+        raise MappingError("only steps of 1 are supported")
     w.layer.attrs |= sliced(found)
 
 
@@ -172,7 +174,7 @@ def is_old(w: Writing) -> bool:
 
 
 FROM_FRONT = Guard(
-    "negative indices count from the end, which they do not do there",
+    "negative indices are not supported by NNAPI",
     lambda w: counts_from_front(w.source),
 )
 RULES = [
@@ -184,7 +186,7 @@ RULES = [
         "Gather",
         "EMBEDDING_LOOKUP",
         FROM_FRONT,
-        Guard("a GATHER says it", is_old),
+        Guard("GATHER must be used where it is available", is_old),
         Only("axis", 0),
         Stored(),
         Indices("lookups"),

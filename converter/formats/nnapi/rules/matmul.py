@@ -18,15 +18,15 @@ def is_dense(w: Writing) -> bool:
 
 
 LAYER = Dense("input", "weights", "bias")
-DENSE = Guard("weights have two axes, and what they are multiplied with", is_dense)
-MATRICES = Guard("a vector is no operand there", lambda w: min(w.rank(0), w.rank(1)) > 1)
-STACKS = Guard("weights are those of a dense layer", lambda w: not is_dense(w))
+DENSE = Guard("the weights and the data must have two axes", is_dense)
+MATRICES = Guard("vector operands are not supported", lambda w: min(w.rank(0), w.rank(1)) > 1)
+STACKS = Guard("weights of a dense layer belong to FULLY_CONNECTED", lambda w: not is_dense(w))
 RULES = [
     op("MatMul", "FULLY_CONNECTED", DENSE, LAYER, FusedActivation(), given="2,3 =3,4"),
     op(
         "Gemm",
         "FULLY_CONNECTED",
-        Guard("a vector is no operand there", lambda w: len(w.static()) > 1),
+        Guard("vector operands are not supported", lambda w: len(w.static()) > 1),
         LAYER,
         Only("transA", 0),
         Only("alpha", 1.0),

@@ -44,7 +44,7 @@ class WholeImage(PoolWindow):
         return whole_image(node)
 
 
-NO_INDICES = FirstResult("the indices of the maxima are not available")
+NO_INDICES = FirstResult("the indices output is not supported")
 
 RULES = [
     op("AveragePool", "AVERAGE_POOL_2D", PoolWindow(), FusedActivation()),

@@ -67,9 +67,14 @@ def read_result_type(r: Reading) -> None:
 def write_result_type(w: Writing) -> None:
     have, want = types_of(w)
     if have not in CASTABLE or want not in CASTABLE:
-        raise MappingError(f"there is no cast from {have and have.name} to {want and want.name}")
+        raise MappingError(
+            f"a Cast from {have and have.name} to {want and want.name} is not supported"
+        )
     if (have, want) == (DT.INT32, DT.UINT8) and not fits_a_byte(w.data):
-        raise MappingError("numbers beyond 8 bits wrap around, a CAST stops at the largest")
+        raise MappingError(
+            "a Cast from more than 8 bits to 8 bits is not supported: NNAPI "
+            "saturates, ONNX wraps around"
+        )
 
 
 RESULT_TYPE = Detail(
@@ -83,7 +88,7 @@ def write_truth_value(w: Writing) -> None:
     if want != DT.BOOL:
         write_choice(w, have)
     elif have is None or have == DT.BOOL:
-        raise not_meant("nothing to compute")
+        raise not_meant("only operators of constants are supported by this rule")
     else:
         w.set(a=w.stored(w.data), b=w.stored(zero(have)))
 
@@ -92,7 +97,7 @@ def write_choice(w: Writing, have: DT | None) -> None:
     """Select 1 where a boolean is true, 0 elsewhere."""
     y = w.writer.like(w.out)
     if y.type.dtype is None or have != DT.BOOL:
-        raise MappingError("there is no such cast")
+        raise MappingError("the Cast is not supported")
     demand_small(*y.dimensions)
     for name, number in (("a", 1), ("b", 0)):
         array = np.full(y.dimensions, number, y.type.dtype)
@@ -118,7 +123,7 @@ def zero(dtype: DT) -> ir.Value:
 def demanded_scale(w: Writing) -> tuple[float, int]:
     found = one_scale(w.source)
     if found is None:
-        raise MappingError("scale and zero point must be constant, and one for all")
+        raise MappingError("scale and zero point must be constant scalars")
     return found
 
 
@@ -138,7 +143,7 @@ class Scale(Field):
             r.set(axis=channel.dim)
             return
         if not operand.scale:
-            raise MappingError("the integers have no scale", "R110")
+            raise MappingError("the quantized data have no scale", "R110")
         x = r.cast(r.data, DT.FLOAT) if self.of_result else r.data
         found = Quantization((operand.scale,), (operand.zero_point,))
         r.set_inputs(x, *found.operands(DATA_TYPES[operand.type]))
@@ -148,7 +153,7 @@ class Scale(Field):
         if not self.of_result:
             operand: Operand = w.about(w.stored(w.data))
             if scale_and_zero(operand) != found:
-                raise MappingError("the integers are read with several scales")
+                raise MappingError("the quantized data are read with several scales")
 
 
 def write_whole_scale(w: Writing) -> None:
@@ -173,10 +178,10 @@ def constant_result(t: Writing) -> None:
     arrays: list[Array | None] = [constant(v) for v in node.inputs]
     pairs = zip(node.inputs, arrays, strict=True)
     if t.quantized or any(v is not None and array is None for v, array in pairs):
-        raise not_meant("nothing to compute")
+        raise not_meant("only operators of constants are supported by this rule")
     found = evaluate(node, arrays)
     if not found:
-        raise not_meant("it has no number")
+        raise not_meant("the result has no constant value")
     t.constant_alias(t.node.outputs[0], found[0])
 
 
@@ -184,7 +189,7 @@ def same_type(t: Writing) -> None:
     """A cast between types that are one here."""
     have, want = types_of(t)
     if t.quantized or have != want:
-        raise not_meant("a cast looks at stored numbers")
+        raise not_meant("a Cast of quantized data is not supported")
     t.alias(t.node.outputs[0], t.data)
 
 
@@ -200,8 +205,10 @@ def is_plain(w: Writing) -> bool:
     return operand.scale == 1 and operand.zero_point == 0
 
 
-TRUTH = Guard("no truth value", lambda w: DT.BOOL in types_of(w)[:1])
-TO_TRUTH = Guard("no truth value", lambda w: types_of(w)[1] == DT.BOOL)
+TRUTH = Guard("only booleans are supported by this operation", lambda w: DT.BOOL in types_of(w)[:1])
+TO_TRUTH = Guard(
+    "only booleans are supported by this operation", lambda w: types_of(w)[1] == DT.BOOL
+)
 
 RULES: list[Rule | Custom] = [
     custom("Cast", "", lower=same_type),
@@ -210,7 +217,7 @@ RULES: list[Rule | Custom] = [
     op(
         "Cast",
         "DEQUANTIZE",
-        Guard("its integers have a scale", is_plain),
+        Guard("only integers without a scale are supported by this operation", is_plain),
         Stored(),
         RESULT_TYPE,
         lower_only=True,
@@ -221,7 +228,7 @@ RULES: list[Rule | Custom] = [
     op(
         "DequantizeLinear",
         "MUL",
-        Guard("of integers of 32 bits", is_whole),
+        Guard("only int32 data are supported by this operation", is_whole),
         Stored(),
         WHOLE_SCALE,
         lower_only=True,

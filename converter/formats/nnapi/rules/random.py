@@ -30,7 +30,7 @@ def whole_classes(w: Writing) -> None:
     user = only_user(w.out)
     whole = (ir.DataType.INT32, ir.DataType.INT64)
     if user is None or user.op_type != "Cast" or user.outputs[0].dtype not in whole:
-        raise MappingError("the drawn classes must be cast to integers, which they are there")
+        raise MappingError("the sampled classes must be cast to int32")
     w.layer.outputs = [w.absorb(user)]
 
 
@@ -38,7 +38,7 @@ RULES = [
     op(
         "netconv::RandomCategorical",
         "RANDOM_MULTINOMIAL",
-        Guard("draws are from rows", lambda w: len(w.static()) == 2),
+        Guard("the data must have two axes", lambda w: len(w.static()) == 2),
         Stored(),
         Attr("samples", kind=int),
         Group(("seed",), ("seeds",), seed_of, seeds_of),

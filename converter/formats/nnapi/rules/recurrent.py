@@ -56,7 +56,7 @@ def in_both(r: Reading, step: Callable[[str], Step], *names: str) -> Sequence[ir
     *states, weights = names
     merged = r.attr("merge_outputs", bool)
     if merged != (r.binding.outputs["bw_output"] is None):
-        raise MappingError("merge_outputs does not fit the number of outputs", "R105")
+        raise MappingError("merge_outputs contradicts the number of outputs", "R105")
     found = both_directions(r, step, states, weights)
     count = 1 if merged else 2
     return found if len(r.results) > count else found[:count]
@@ -78,7 +78,9 @@ def power_of_two(scale: float) -> int:
     """The exponent of a scale that is about a power of two; MappingError for another scale."""
     exponent = float(np.log2(scale)) if scale > 0 else 0.0
     if abs(exponent - round(exponent)) >= 1e-3 or not -15 <= round(exponent) <= -9:
-        message = f"the scale of the cell state is {scale}, not a power of two from 2^-15 to 2^-9"
+        message = (
+            f"the scale of the cell state must be a power of two from 2^-15 to 2^-9, got {scale}"
+        )
         raise MappingError(message, "R110")
     return round(exponent)
 
@@ -102,7 +104,7 @@ def factor(x: Any, y: Any, unit: Any) -> float:
     with np.errstate(all="ignore"):
         found = float(np.float32(x * y / unit))
     if not 0 <= found < 2.0**31:
-        raise MappingError(f"{x} * {y} / {unit} is no factor between scales", "R110")
+        raise MappingError(f"{x} * {y} / {unit} is not a valid factor between scales", "R110")
     return found
 
 
@@ -202,7 +204,7 @@ def check(w: Writing, activations: Sequence[str]) -> None:
     if reason := reason_against(w.source, activations):
         raise MappingError(reason)
     if w.attr("direction", "forward") != "forward":
-        raise MappingError("directions other than forward are not possible")
+        raise MappingError("only direction=forward is supported")
 
 
 def deliver(w: Writing, y: Ref) -> None:
@@ -237,7 +239,7 @@ def lower_lstm(w: Writing) -> None:
 def lower_rnn(w: Writing) -> None:
     names = list(w.attr("activations", None) or ["Tanh"])
     if names[0] not in ("Relu", "Tanh", "Sigmoid"):
-        raise MappingError(f"the activation {names[0]} is not possible")
+        raise MappingError(f"activation {names[0]} is not supported")
     check(w, names)
     x, size = w.stored(w.data), w.static(2)[2]
     found = zip(("weights", "recurrent_weights", "bias"), sequence_weights(w, size), strict=True)
@@ -250,7 +252,7 @@ def lower_rnn(w: Writing) -> None:
 
 
 ACTIVATION = Attr("activation", kind=CODES)
-INTEGERS = Guard("it takes stored integers alone", lambda w: w.quantized)
+INTEGERS = Guard("only quantized data are supported by this operation", lambda w: w.quantized)
 RULES: list[Rule | Custom] = [
     op("netconv::RNNCell", "RNN", ACTIVATION, given="2,3 =4,3 =4,4 =4 2,4"),
     custom(

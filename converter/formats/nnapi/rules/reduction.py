@@ -33,7 +33,7 @@ def read_largest(r: Reading) -> None:
 
 def write_largest(w: Writing) -> None:
     if w.axis(-1) != len(w.static()) - 1:
-        raise MappingError("it looks along the last axis")
+        raise MappingError("only the last axis is supported")
     (w.layer.attrs["k"],) = w.ints(1, "k")
 
 

@@ -38,7 +38,7 @@ class Shape(Field):
         given, stated = r.layer.blobs["shape"], r.output().dimensions
         if stated and shape_of(given) not in (None, (len(stated),)):
             raise MappingError(
-                f"shape has not {len(stated)} elements, as the result states", "R105"
+                f"the shape of the result contradicts the {len(stated)} elements of shape", "R105"
             )
         if known(given) is not None or not stated or 0 in stated:
             r.set_input(1, r.cast(given, ir.DataType.INT64))
@@ -62,7 +62,7 @@ class AddedAxis(Field):
     def lower(self, w: Writing) -> None:
         added = w.added(w.ref(0), list(w.result_shape()))
         if not added:
-            raise MappingError("more than an axis of length 1 is added")
+            raise MappingError("only one axis of length 1 can be added")
         w.set(axis=added[0])
 
 
@@ -98,11 +98,11 @@ def expands(w: Writing) -> bool:
 def same_dimensions(t: Writing) -> None:
     dims = t.about(t.real(t.data)).dimensions
     if t.quantized or dims != (list(t.result_shape()) or [1]):
-        raise not_meant("the dimensions change")
+        raise not_meant("the dimensions must not change")
     t.alias(t.node.outputs[0], t.data)
 
 
-EXPANDS = Guard("a reshape says it from level 6 on, and for real numbers", expands)
+EXPANDS = Guard("a Reshape is used for floating-point data, and from feature level 6", expands)
 
 # join and split ----------------------------------------------------------------------------------
 
@@ -116,7 +116,7 @@ def write_equal_parts(w: Writing) -> None:
     count = len(w.node.outputs)
     sizes = {w.result_shape(i)[w.axis()] for i in range(count)}
     if len(sizes) > 1 or len(w.static()) > 4:
-        raise MappingError("the parts are of one size there, of up to four axes")
+        raise MappingError("the parts must have one size, and the data at most four axes")
     w.set(count=count)
 
 
@@ -209,7 +209,7 @@ class PadValue(Field):
         value = float(array)
         if not self.said:
             if value != 0 or (w.version >= 3 and np.signbit(value)):
-                raise MappingError("zeros are put around there")
+                raise MappingError("the padding value must be 0")
             return
         operand = w.about(w.ref(0))
         stored = round(value / operand.scale) + operand.zero_point if operand.scale else value
@@ -268,7 +268,9 @@ def of_channels(r: Reading) -> bool:
     return r.attr("axis", int) in (3, -1) and r.shape()[3:] != ()
 
 
-OF_CHANNELS = Guard("of the channels of images", lift_if=of_channels)
+OF_CHANNELS = Guard(
+    "only the channels of images are supported by this operation", lift_if=of_channels
+)
 BLOCKS = Attr("block_size", "block_sizes", list)
 RULES: list[Rule | Custom] = [
     custom("Reshape Flatten Squeeze Unsqueeze", "", lower=same_dimensions),
@@ -281,7 +283,7 @@ RULES: list[Rule | Custom] = [
     op(
         "Transpose",
         "RESHAPE",
-        Guard("the data move", stays),
+        Guard("data must not be moved in memory", stays),
         Shape(),
         lower_only=True,
         given="1,3",
@@ -294,7 +296,7 @@ RULES: list[Rule | Custom] = [
     op(
         "Expand",
         "MUL",
-        Guard("it is repeated", old_and_real),
+        Guard("the data must not be repeated", old_and_real),
         TIMES_ONES,
         lower_only=True,
     ),

@@ -39,7 +39,9 @@ def longer(w: Writing, filter_: Ref, rows: list[int]) -> Ref:
     """Return a constant filter O H W I with rows and columns of zeros appended."""
     found = w.about(filter_)
     if found.value is None:
-        raise MappingError("the filter of an output with extra rows must be constant")
+        raise MappingError(
+            "the filter of a transposed convolution with output padding must be constant"
+        )
     amounts = [(0, 0), (0, rows[0]), (0, rows[1]), (0, 0)]
     array = np.pad(found.array(), amounts, constant_values=found.zero_point)
     return w.writer.add(replace(found, dimensions=list(array.shape), value=array))

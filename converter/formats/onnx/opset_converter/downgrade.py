@@ -59,20 +59,22 @@ def form(node: ir.Node, version: int) -> Op:
     op = Op(node.op_type, "", version, list(node.inputs), attrs_of(node), outputs)
     schema = schema_at(node.op_type, version)
     if schema is None or schema.deprecated:
-        raise MappingError(f"opset {version} has no {node.op_type}", "X206")
+        raise MappingError(f"{node.op_type} does not exist in opset {version}", "X206")
     for since, kinds, key, meant in _ATTRIBUTES:
         if version < since and op.kind in kinds.split() and op.take(key, meant) != meant:
-            raise MappingError(f"{op.kind} has {key} since opset {since}", "X206")
+            raise MappingError(f"{key} of {op.kind} needs opset {since}", "X206")
     for since, kinds, key, values in _VALUES:
         if version < since and op.kind in kinds.split() and (value := op.attr(key)) in values:
-            raise MappingError(f"{op.kind} has the {key} {value} since opset {since}", "X206")
+            raise MappingError(f"{key}={value} of {op.kind} needs opset {since}", "X206")
     for since, change in FORMS.get(node.op_type, ()):
         if version < since:
             change(op)
     while op.inputs and op.inputs[-1] is None:
         op.inputs.pop()
     if unknown := op.attrs.keys() - schema.attributes.keys():
-        raise MappingError(f"{node.op_type} of opset {version} has no {min(unknown)}", "X206")
+        raise MappingError(
+            f"{min(unknown)} of {node.op_type} does not exist in opset {version}", "X206"
+        )
     if len(op.inputs) > schema.max_input or len(op.outputs) > schema.max_output:
         raise MappingError(f"{node.op_type} of opset {version} has fewer inputs or outputs", "X206")
     return op
@@ -98,7 +100,9 @@ def _ints(op: Op, index: int, what: str) -> list[int] | None:
         return None
     array = value if isinstance(value, np.ndarray) else constant(value)
     if array is None:
-        raise MappingError(f"{op.kind} before its {what} were an input needs them constant", "X206")
+        raise MappingError(
+            f"{op.kind} needs constant {what} in this opset, where they are attributes", "X206"
+        )
     return [int(n) for n in array.reshape(-1)]
 
 
@@ -106,7 +110,7 @@ def _ints(op: Op, index: int, what: str) -> list[int] | None:
 def axes_attribute(op: Op) -> None:
     axes = _ints(op, 1, "axes")
     if not axes and op.attr("noop_with_empty_axes", 0):
-        raise MappingError(f"{op.kind} over no axis at all", "X206")
+        raise MappingError(f"{op.kind} over no axis is not supported", "X206")
     op.take("noop_with_empty_axes")
     op.inputs = op.inputs[:1]
     if axes:
@@ -122,9 +126,7 @@ def split(op: Op) -> None:
     shape = op.x.shape
     size = shape[int(op.attr("axis", 0))] if shape is not None else None
     if not isinstance(size, int):
-        raise MappingError(
-            "Split into equal parts of a dynamic extent, which may not divide evenly", "X206"
-        )
+        raise MappingError("Split into equal parts needs a static size in this opset", "X206")
     part = -(-size // count)
     if size % count:
         op.set_input(1, np.array([part] * (count - 1) + [size - part * (count - 1)], np.int64))  # type: ignore[arg-type]
@@ -137,7 +139,7 @@ def pad(op: Op) -> None:
         return
     amounts, rank = _ints(op, 1, "pads"), rank_of(op.x)
     if amounts is None or rank is None:
-        raise MappingError("Pad of some axes needs the rank of its input", "X206")
+        raise MappingError("Pad of some axes needs a known rank in this opset", "X206")
     every = np.zeros((2, rank), np.int64)
     every[:, axes] = np.array(amounts).reshape(2, -1)
     op.inputs = [*op.inputs[:1], every.reshape(-1), *op.inputs[2:3]]  # type: ignore[list-item]
@@ -150,26 +152,28 @@ def resize(op: Op) -> None:
         return
     shape = shape_of(op.x)
     if shape is None:
-        raise MappingError("Resize of some axes needs a static shape", "X206")
+        raise MappingError("Resize of some axes needs a static shape in this opset", "X206")
     for index, neutral in ((2, np.ones(len(shape), np.float32)), (3, np.array(shape, np.int64))):
         value = op.input(index)
         if value is not None:
             array = constant(value)
             if array is None:
-                raise MappingError("Resize of some axes needs constant scales or sizes", "X206")
+                raise MappingError(
+                    "Resize of some axes needs constant scales or sizes in this opset", "X206"
+                )
             neutral[list(axes)] = array.reshape(-1)
             op.set_input(index, neutral)  # type: ignore[arg-type]
 
 
 @below(21, "GroupNormalization")
 def group_normalization(op: Op) -> None:
-    raise MappingError("GroupNormalization had one scale for each group before opset 21", "X206")
+    raise MappingError("GroupNormalization with one scale per channel needs opset 21", "X206")
 
 
 @below(20, "GridSample")
 def grid_sample(op: Op) -> None:
     if rank_of(op.x) != 4:
-        raise MappingError("GridSample of volumes came with opset 20", "X206")
+        raise MappingError("GridSample of volumes needs opset 20", "X206")
     mode = op.attr("mode", "linear")
     op.attrs["mode"] = {"linear": "bilinear", "cubic": "bicubic"}.get(mode, mode)
 
@@ -187,7 +191,7 @@ _SHORT = (ir.DataType.INT16, ir.DataType.UINT16)
 def sixteen_bits(op: Op) -> None:
     stored = op.input(2 if op.kind == "QuantizeLinear" else 0)
     if stored is not None and stored.dtype in _SHORT:
-        raise MappingError(f"{op.kind} of 16 bits came with opset 21", "X206")
+        raise MappingError(f"{op.kind} of 16 bits needs opset 21", "X206")
 
 
 @below(21, "QLinearMatMul")
@@ -195,7 +199,7 @@ def sixteen_bits(op: Op) -> None:
 def half_scales(op: Op) -> None:
     if op.need(1).dtype != ir.DataType.FLOAT:
         raise MappingError(
-            f"{op.kind} had scales of float32 before opset "
+            f"{op.kind} with scales other than float32 needs opset "
             f"{21 if op.kind == 'QLinearMatMul' else 19}",
             "X206",
         )
@@ -204,16 +208,14 @@ def half_scales(op: Op) -> None:
 @below(21, "QuantizeLinear", "DequantizeLinear")
 def block(op: Op) -> None:
     if op.kind == "QuantizeLinear" and op.take("output_dtype", 0) and op.input(2) is None:
-        raise MappingError(
-            "QuantizeLinear without a zero point has a type of its own since opset 21", "X206"
-        )
+        raise MappingError("QuantizeLinear with output_dtype needs opset 21", "X206")
 
 
 @below(19, "AveragePool")
 @below(18, "LpPool")
 def dilations(op: Op) -> None:
     if any(d != 1 for d in op.take("dilations", [])):
-        raise MappingError(f"{op.kind} had no dilations before", "X206")
+        raise MappingError(f"dilations of {op.kind} need a newer opset", "X206")
 
 
 @below(20, "DFT")
@@ -226,22 +228,26 @@ def dft(op: Op) -> None:
 @below(14, "Reshape")
 def reshape(op: Op) -> None:
     if op.take("allowzero", 0) and 0 in (_ints(op, 1, "shape") or []):
-        raise MappingError("Reshape to an extent of zero came with opset 14", "X206")
+        raise MappingError("Reshape to a size of 0 needs opset 14", "X206")
 
 
 @below(14, "BatchNormalization")
 def batch_normalization(op: Op) -> None:
     if len(op.outputs) > 1:
-        raise MappingError("BatchNormalization in training mode", "X206")
+        raise MappingError(
+            "BatchNormalization in training mode is not supported in this opset", "X206"
+        )
 
 
 @below(15, "Shape")
 def shape_range(op: Op) -> None:
     if op.take("end") is not None:
-        raise MappingError("Shape has an end since opset 15", "X206")
+        raise MappingError("end of Shape needs opset 15", "X206")
 
 
 @below(16, "RoiAlign")
 def roi_align(op: Op) -> None:
     if op.take("coordinate_transformation_mode", "half_pixel") != "output_half_pixel":
-        raise MappingError("RoiAlign has the mode half_pixel since opset 16", "X206")
+        raise MappingError(
+            "coordinate_transformation_mode=half_pixel of RoiAlign needs opset 16", "X206"
+        )

@@ -29,7 +29,7 @@ def batch_normalization(op: Op, b: Builder) -> Results:
     op.take("is_test")
     if any(op.outputs[1:]):
         raise MappingError(
-            "BatchNormalization in training mode, as opsets before 14 spell it, is not supported"
+            "BatchNormalization in training mode, as written before opset 14, is not supported"
         )
     if op.take("spatial", 1):
         return None

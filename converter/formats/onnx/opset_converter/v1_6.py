@@ -44,7 +44,7 @@ def cast(op: Op, b: Builder) -> None:
     to = op.attr("to")
     if isinstance(to, str):
         if to.upper() not in onnx.TensorProto.DataType.keys():  # noqa: SIM118 (an enum wrapper, not a dict)
-            raise MappingError(f"Cast to the unknown type {to!r}", "R110")
+            raise MappingError(f"Cast to the unknown type {to!r} is not possible", "R110")
         op.attrs["to"] = int(onnx.TensorProto.DataType.Value(to.upper()))
 
 
@@ -57,7 +57,7 @@ def concat(op: Op, b: Builder) -> None:
 def lp_pool(op: Op, b: Builder) -> None:
     p = float(op.attr("p", 2.0))
     if p != int(p):
-        raise MappingError(f"{op.kind} with p={p} (only integers)")
+        raise MappingError(f"{op.kind} with p={p} is not supported (only integers)")
     op.attrs["p"] = int(p)
 
 

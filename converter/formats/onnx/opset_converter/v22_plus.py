@@ -25,8 +25,8 @@ def cast(op: Op, b: Builder) -> Results:
     to = op.attr("to") if op.kind == "Cast" else op.need(1).dtype
     if to is not None and int(to) not in _KNOWN_TYPES:
         raise MappingError(
-            f"Cast to the type {_T(to).name if to in _T.__members__.values() else to}, which "
-            "opset 21 does not have"
+            f"Cast to {_T(to).name if to in _T.__members__.values() else to} is "
+            "not supported: opset 21 does not have the type"
         )
     if op.kind == "CastLike" and to is not None:
         return b.Cast(op.x, to=to, saturate=op.attr("saturate"))
@@ -143,7 +143,7 @@ def tensor_scatter(op: Op, b: Builder) -> Results:
     rank = op.rank(0)
     axis = int(op.attr("axis", -2)) % rank
     if axis == 0:
-        raise MappingError("TensorScatter along the batch axis", "R110")
+        raise MappingError("TensorScatter along the batch axis is not supported", "R110")
     count = b.Squeeze(b.Shape(update, start=axis, end=axis + 1))
     places = b.Range(0, count, 1)
     places = b.Reshape(places, [1] * axis + [-1] + [1] * (rank - axis - 1))
@@ -170,8 +170,8 @@ def attention(op: Op, b: Builder) -> None:
             )
         ):
             raise MappingError(
-                f"Attention has queries of the shape {list(q)} for keys or values of the "
-                f"shape {list(other)}",
+                f"Attention has queries of shape {list(q)}, which do not match "
+                f"keys or values of shape {list(other)}",
                 "R105",
             )
     if (
@@ -181,4 +181,4 @@ def attention(op: Op, b: Builder) -> None:
         and isinstance(v[-2], int)
         and k[-2] != v[-2]
     ):
-        raise MappingError(f"Attention has {k[-2]} keys and {v[-2]} values", "R105")
+        raise MappingError(f"Attention has {k[-2]} keys, but {v[-2]} values", "R105")

@@ -143,8 +143,8 @@ class BodyLift(BodyReader):
         b, found, wanted = self.builder, shape_of(value), static(declared)
         if found is not None and math.prod(found) != math.prod(wanted):
             raise MappingError(
-                f"the output port declares {'x'.join(map(str, wanted))}, the layer gives "
-                f"{'x'.join(map(str, found))}",
+                f"the output port declares {'x'.join(map(str, wanted))}, but "
+                f"the layer computes {'x'.join(map(str, found))}",
                 "R105",
             )
         if found != wanted:
@@ -177,7 +177,7 @@ class BodyLift(BodyReader):
             meant = closest(key, owned, 0.8)
             if meant and meant not in layer.data:
                 raise MappingError(
-                    f"attribute {key!r} is not known", "R111", f"did you mean {meant!r}?"
+                    f"attribute {key!r} is not known", "R111", f"perhaps you meant {meant!r}"
                 )
             self.notes.append(
                 Diagnostic(
@@ -203,7 +203,7 @@ class BodyLift(BodyReader):
             return value
         if len(arrays) != port.dims[1]:
             raise MappingError(
-                f"{len(arrays)} channels of pre-processing for {port.dims[1]} channels", "R105"
+                f"pre-processing has {len(arrays)} channels, the port has {port.dims[1]}", "R105"
             )
         size = np.broadcast_shapes(*(a.shape for a in arrays))
         return self.builder.Sub(
@@ -267,7 +267,7 @@ def type_of(port: Port, layer: IrLayer) -> ir.DataType:
     precision = port.precision or layer.precision
     found = PRECISIONS.get(precision.upper())
     if found is None:
-        raise MappingError(f"the precision {precision!r} is not known", "R110")
+        raise MappingError(f"precision {precision!r} is not known", "R110")
     return D.FLOAT if found == D.FLOAT16 else found
 
 
@@ -284,10 +284,10 @@ def numbers_of(blob: LazyTensor, layer: IrLayer, default: str = "") -> Array:
     if precision == "BIN":
         return raw
     if precision not in PRECISIONS:
-        raise MappingError(f"the precision {precision!r} is not known", "R110")
+        raise MappingError(f"precision {precision!r} is not known", "R110")
     dtype = PRECISIONS[precision].numpy()
     if raw.nbytes % dtype.itemsize:
-        raise MappingError(f"{raw.nbytes} bytes are no whole number of {precision}", "R103")
+        raise MappingError(f"{raw.nbytes} bytes are not a whole number of {precision}", "R103")
     array = raw.view(dtype)
     return array.astype(np.float32) if dtype == np.float16 else array
 
@@ -297,11 +297,13 @@ def constant_of(layer: IrLayer) -> Array:
     port = layer.outputs[0]
     source = layer.blobs.get("custom") or next(iter(layer.blobs.values()), None)
     if source is None:
-        raise MappingError("a Const without a blob", "R110")
+        raise MappingError("a Const needs a blob", "R110")
     array = numbers_of(source, layer, layer.precision or port.precision)
     if array.size != int(np.prod(port.dims)):
         raise MappingError(
-            f"the blob has {array.size} elements, the port {'x'.join(map(str, port.dims))}", "R103"
+            f"the blob has {array.size} elements, but the port declares "
+            f"{'x'.join(map(str, port.dims))}",
+            "R103",
         )
     wanted = type_of(port, layer)
     return array.reshape(port.dims).astype(wanted.numpy(), copy=False)
@@ -315,5 +317,7 @@ def _mean(mean: float | LazyTensor | None, dims: tuple[int, ...], precision: str
         return np.full((1, 1), mean, np.float32)
     array = mean.bytes().view(np.float16 if precision.upper() == "FP16" else np.float32)
     if array.size != dims[2] * dims[3]:
-        raise MappingError(f"a mean image of {array.size} elements for {dims[2]}x{dims[3]}", "R103")
+        raise MappingError(
+            f"a mean image has {array.size} elements for an image of {dims[2]}x{dims[3]}", "R103"
+        )
     return array.reshape(dims[2], dims[3]).astype(np.float32)

@@ -133,8 +133,8 @@ class NetWriter:
                 other = names.free(name)
                 set_public_name(value, other)
                 text = (
-                    f"the output {name} is called {other}: the input of that name is a layer, "
-                    "and no two layers have one name"
+                    f"output {name} is renamed to {other}: an input has the "
+                    "same name, and layer names must be unique"
                 )
                 self.narrowing.notes.append(Diagnostic("X207", text, "warning", Where(layer=name)))
         return memories
@@ -170,7 +170,7 @@ class NetWriter:
             self.problems.append(
                 Diagnostic(
                     "X201",
-                    f"two outputs are called {twice!r}: the name of an output is that of its layer",
+                    f"two outputs have the name {twice!r}, but layer names must be unique",
                     where=Where(layer=twice),
                 )
             )
@@ -182,8 +182,7 @@ class NetWriter:
             try:
                 if ties.constant(value):
                     raise MappingError(
-                        "it is constant, and the target has no outputs that do not depend on "
-                        "an input"
+                        "the output is constant; legacy IR needs outputs that depend on an input"
                     )
                 if self.called(value, name):
                     continue
@@ -258,7 +257,7 @@ class NetWriter:
             else self.narrowing.dtype(value)
         )
         if dtype not in PRECISION:
-            raise MappingError(f"the type {dtype.name} has no counterpart")
+            raise MappingError(f"type {dtype.name} is not supported")
         tensor = value.const_value
         half = self.half and not (tensor is not None and _subnormal(tensor.numpy()))
         return "FP16" if half and dtype == D.FLOAT else PRECISION[dtype]
@@ -388,6 +387,6 @@ def _dims(value: ir.Value) -> tuple[int, ...]:
         )
     if 0 in shape:
         raise MappingError(
-            f"{value.name} has the shape {list(shape)}: the target has no dimensions of size 0"
+            f"{value.name} has the shape {list(shape)}; dimensions of size 0 are not supported"
         )
     return shape

@@ -95,7 +95,7 @@ def _dynamic_inputs(model: ir.Model, context: Context) -> Iterable[Diagnostic]:
 
 
 def _text(model: ir.Model, context: Context) -> Iterable[Diagnostic]:
-    unknown = MappingError("text is not known to the target")
+    unknown = MappingError("strings are not supported")
     return [refusal(n, unknown) for n in all_nodes(model.graph) if _of_text(n)]
 
 
@@ -105,7 +105,7 @@ PREPARE: list[Pass[Version]] = [
     check_target(MAPPING.target),
     Pass(
         "check-inputs",
-        "Refuse inputs whose sizes are not known",
+        "Refuse inputs of dynamic shape",
         lambda model, _: None,
         requires=_dynamic_inputs,
     ),
@@ -116,12 +116,12 @@ PREPARE: list[Pass[Version]] = [
     fold_empty_values(),
     change(
         "slice-by-step",
-        "Slice what loops go through by the step of an iteration",
+        "Slice loop inputs by the iteration number",
         slices_by_step,
     ),
     unroll_loops(lambda node: node.op_type == "If" or not counts(node)),
     compute_both_branches(),
-    change("fuse", "Fuse operators that one layer has", fuse),
+    change("fuse", "Fuse operators into single layers", fuse),
     round_to_halves(),
     legalize(
         lambda node, context: (
@@ -132,15 +132,17 @@ PREPARE: list[Pass[Version]] = [
     ),
     Pass(FOLD.name, FOLD.effect, FOLD.call, ensures=_text),
     change(
-        "wrap-integers", "Let small integers wrap around as in their own types", wrap_small_integers
+        "wrap-integers",
+        "Make small integers wrap around as in their own types",
+        wrap_small_integers,
     ),
     change("widen-inputs", "Give inputs the types that the format has for them", widen_inputs),
 ]
 IN_OWN_TYPES: list[Pass[Version]] = [
-    change("truth-as-numbers", "Write truth values as numbers", truth_as_numbers),
+    change("truth-as-numbers", "Write booleans as numbers", truth_as_numbers),
     change(
         "drop-needless",
-        "Drop Casts and Reshapes that change nothing in the types of the format",
+        "Remove Casts and Reshapes without effect in the types of the format",
         lambda model: legalise(model, needless, {("", k): without for k in ("Cast", "Reshape")}),
     ),
 ]

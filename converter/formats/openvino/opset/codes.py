@@ -159,7 +159,7 @@ def read_strings(raw: Array, shape: list[int]) -> ir.StringTensor:
         or np.any(np.diff(head[1:]) < 0)
         or head[-1] > len(text)
     ):
-        raise ValueError("the offsets of the strings do not fit")
+        raise ValueError("the offsets of the strings are invalid")
     return ir.StringTensor([text[a:z] for a, z in pairwise(head[1:])], shape=ir.Shape(shape))
 
 

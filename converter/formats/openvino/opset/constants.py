@@ -29,7 +29,7 @@ def precision(dtype: ir.DataType | None) -> str:
     """A port's spelling of a type: FP32, I64, BOOL, ..."""
     name = NAMES.get(dtype or ir.DataType.FLOAT)
     if name is None:
-        raise MappingError(f"the type {dtype} has no counterpart")
+        raise MappingError(f"type {dtype} is not supported")
     return "STRING" if name == "string" else SIZES[name].precision
 
 
@@ -43,7 +43,7 @@ def read_const(layer: Layer) -> ir.TensorProtocol:
     if name in CODES:
         return coded(name, raw, shape, layer.name)
     if dtype is None:
-        raise MappingError(f"constants of element type {name!r} have no counterpart", "X201")
+        raise MappingError(f"constants of element type {name!r} are not supported", "X201")
     if dtype == ir.DataType.STRING:
         try:
             return read_strings(raw, shape)
@@ -69,7 +69,7 @@ def write_const(id: int, name: str, tensor: ir.TensorProtocol) -> Layer:
     shape = [int(d) for d in tensor.shape.numpy()]
     element = code_of(tensor) or NAMES.get(tensor.dtype)
     if element is None:
-        raise MappingError(f"constants of type {tensor.dtype} have no counterpart")
+        raise MappingError(f"constants of type {tensor.dtype} are not supported")
     shown = SIZES[element].precision if code_of(tensor) else precision(tensor.dtype)
     text = tensor.dtype == ir.DataType.STRING
     return Layer(

@@ -131,11 +131,11 @@ class BodyLift(BodyReader):
         kind = canonical_spelling(layer.type)
         broadcast = layer.data.get("auto_broadcast", "numpy").lower()
         if broadcast not in ("numpy", "pdpd", "none", "explicit"):
-            raise MappingError(f"auto_broadcast is {shown(broadcast)}", "R110")
+            raise MappingError(f"auto_broadcast={shown(broadcast)} is not known", "R110")
         if broadcast == "explicit":
-            raise MappingError("auto_broadcast='explicit' is not expressible here", "X202")
+            raise MappingError("auto_broadcast='explicit' is not supported here", "X202")
         if broadcast == "none" and len({str(shape_of(v)) for v in operands if v is not None}) > 1:
-            raise MappingError("auto_broadcast='none' between unequal shapes", "R105")
+            raise MappingError("auto_broadcast='none' needs equal shapes", "R105")
         if broadcast == "pdpd":
             operands = aligned(self.builder, kind, operands, layer.data)
         operands, own = widened(self.builder, kind, operands)
@@ -153,8 +153,8 @@ class BodyLift(BodyReader):
         key, last = _DISPUTED.get(kind, ("", 0))
         if self.lifting.version <= last and key not in far.attrs:
             raise MappingError(
-                f"{kind} has no attribute {key!r}, for which the documents and the runtime "
-                "have different defaults",
+                f"{kind} has no attribute {key!r}, whose default differs "
+                "between the specification and the runtime",
                 "R110",
             )
         results = self.lifting.layer(far) or []
@@ -167,7 +167,7 @@ class BodyLift(BodyReader):
             ):  # the declared shape, where inference determines none
                 value.shape = ir.Shape([d if d >= 0 else None for d in port.dims])
                 if (reason := verify_node(node)) is not None:
-                    raise MappingError(f"the ports do not fit: {reason}", "R105")
+                    raise MappingError(f"the ports are inconsistent: {reason}", "R105")
             self.values[layer.id, port.id] = value
             if half := HALF_PORTS.get(port.precision.upper()):
                 value.meta[HALF] = half
@@ -187,13 +187,13 @@ class BodyLift(BodyReader):
         element = layer.data.get("element_type", "f32")
         dtype = CODES[element][0] if element in CODES else DATA_TYPES.get(element)
         if element in CODES and dtype is not None:
-            message = f"the input's element type {element} is presented as {NAMES[dtype]}"
+            message = f"input element type {element} is presented as {NAMES[dtype]}"
             self.notes.append(
                 Diagnostic("X205", message, level="warning", where=self.net.where(layer))
             )
         if dtype is None:
             raise MappingError(
-                f"inputs of element type {layer.data.get('element_type')!r} have no counterpart",
+                f"inputs of element type {layer.data.get('element_type')!r} are not supported",
                 "X201",
             )
         names = layer.outputs[0].names if layer.outputs and self.net.version >= 11 else ()
@@ -231,7 +231,7 @@ class BodyLift(BodyReader):
         default.
         """
         if self.nested:
-            raise MappingError("a state inside a body")
+            raise MappingError("states inside a body are not supported")
         name = source.data.get("variable_id", "")
         if name not in self.variables:
             dtype, sizes = _declared(source, initial)
@@ -272,7 +272,7 @@ def _declared(
     if initial is not None:
         dtype = initial.dtype or ir.DataType.FLOAT
     elif word is None:
-        raise MappingError("a state without an initial value and without a type", "R110")
+        raise MappingError("a state needs an initial value or a type", "R110")
     else:
         dtype = computed(ir.DataType(element_type.lift(word)))
     ports = ",".join(str(d) if d >= 0 else "?" for d in source.outputs[0].dims)
@@ -280,7 +280,7 @@ def _declared(
     if sizes is None:
         sizes = parse_shape(ports)
     if sizes is None and initial is None:
-        raise MappingError("a state without an initial value and without a rank", "X203")
+        raise MappingError("a state needs an initial value or a rank", "X203")
     return dtype, sizes
 
 
@@ -316,7 +316,8 @@ def aligned(
         raise MappingError("pdpd broadcasting needs a known rank", "X203")
     if given not in map(str, range(-1, max(n, 1))):
         raise MappingError(
-            f"auto_broadcast_axis is {shown(given)}, the first operand has {n} axes", "R110"
+            f"auto_broadcast_axis={shown(given)} is outside the rank {n} of the first operand",
+            "R110",
         )
     axis = int(given)
 
@@ -339,9 +340,7 @@ def opset_number(version: str, kind: str) -> int:
     """
     if version in ("experimental", "extension"):
         if kind not in _EXPERIMENTS and not kind.startswith("ExperimentalDetectron"):
-            raise MappingError(
-                f"{kind} of the operation set {version} is not one of OpenVINO's", "X201"
-            )
+            raise MappingError(f"{kind} is not an operation of {version}", "X201")
         return 6
     if not (match := re.fullmatch(r"opset([1-9][0-9]?)", version, re.ASCII)):
         raise MappingError(f"{shown(version)} is not an operation set", "R110")

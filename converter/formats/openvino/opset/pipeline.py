@@ -30,8 +30,8 @@ from converter.passes.stored_halves import stored_half
 from converter.passes.unroll import never_runs, unroll_loops
 
 WIDE_BITS = MappingError(
-    "the bits of 64-bit numbers are not supported by OpenVINO, whose CPU plugin computes them in "
-    "32 bits",
+    "bit operations on 64-bit integers are not supported by OpenVINO, whose "
+    "CPU plugin computes them in 32 bits",
     help="leave the operator out with --outputs, or write another format (-t onnx)",
 )
 NEWEST = {10: 8, 11: 17}  # IR version -> newest opset that its readers support
@@ -136,7 +136,7 @@ def _unknown_constants(model: ir.Model) -> list[Diagnostic]:
     return [
         Diagnostic(
             "X202",
-            f"the constant {v.name} is of type {v.dtype.name}",
+            f"constant {v.name} is {v.dtype.name}, which is not supported",
             where=Where(layer=str(v.name)),
         )
         for g in all_graphs(model.graph)
@@ -157,14 +157,13 @@ def _presented(value: ir.Value) -> Diagnostic | None:
     if shown is None:
         return None
     name = public_name(value)
-    message = f"{name} is {own.name}, readers of IR v10 present it as {shown.name}"
+    message = f"{name} is {own.name}; readers of IR v10 present it as {shown.name}"
     return Diagnostic("X205", message, level="warning")
 
 
 def _rank_unknown(value: ir.Value) -> Diagnostic:
     message = (
-        f"the rank of the input {public_name(value)!r} is unknown; the runtime runs no layer "
-        "whose rank is unknown"
+        f"the rank of input {public_name(value)!r} is unknown, but the runtime needs known ranks"
     )
     return Diagnostic(
         "X203",
@@ -177,13 +176,14 @@ def _rank_unknown(value: ir.Value) -> Diagnostic:
 def _no_text(value: ir.Value) -> Diagnostic:
     kind = "input" if value.is_graph_input() else "output"
     message = (
-        f"the {kind} {public_name(value)!r} is text, which readers of IR v10 present as numbers"
+        f"{kind} {public_name(value)!r} is a string tensor, which readers of IR "
+        "v10 present as numbers"
     )
     return Diagnostic(
         "X202",
         message,
         where=Where(layer=public_name(value), kind=kind),
-        help="write IR v11 (-t openvino), or leave it out with --outputs",
+        help="write IR v11 (-t openvino), or omit it with --outputs",
     )
 
 
@@ -209,13 +209,15 @@ PIPELINE: list[Pass[Version]] = [
     check_target(MAPPING.target),
     Pass(
         "check-runtime",
-        "Refuse inputs of unknown rank and bits of 64-bit integers, which no runtime has",
+        "Refuse inputs of unknown rank and bit operations on 64-bit integers, "
+        "which no runtime supports",
         lambda model, _: None,
         requires=_unsupported,
     ),
     Pass(
         "check-v10",
-        "Refuse inputs and outputs of text; warn of types that readers of v10 present otherwise",
+        "Refuse string inputs and outputs; warn about types that readers of "
+        "v10 present differently",
         _note_presented,
         applies=lambda context: context.version < 11,
         requires=_text,
@@ -224,9 +226,9 @@ PIPELINE: list[Pass[Version]] = [
     # runtime knows no shapes for a loop without iterations
     unroll_loops(lambda node: node.op_type == "If" or never_runs(node)),
     fold_empty_values(),
-    Pass("legalize", "Rewrite operators that the opset lacks into those that it has", _legalize),
+    Pass("legalize", "Rewrite operators that the opset lacks", _legalize),
     fold_empty_values(),
-    change("fold-constants", "Compute what depends on constants and known shapes alone", _fold),
+    change("fold-constants", "Fold constants and known shapes", _fold),
     Pass(
         "copy-constants",
         "Copy constants into the bodies that read them",

@@ -98,7 +98,7 @@ class Reading(LiftContext):
         first = self.node.last and self.layer.inputs and 0 not in rule.owned("inputs")
         rank = rank_of(self.input(0)) if first else None
         if rank is not None and rank < 3:
-            raise MappingError(f"an image of {rank} axes", "R105")
+            raise MappingError(f"an image cannot have {rank} axes", "R105")
 
     # tensors, by their position among the operator's ---------------------------------------------
 
@@ -147,7 +147,7 @@ class Reading(LiftContext):
         """The last size of an image, None where it is not known."""
         found = dims_of(self.data)
         if len(found) < 3:
-            raise MappingError(f"an image of {len(found)} axes", "R105")
+            raise MappingError(f"an image cannot have {len(found)} axes", "R105")
         return found[-1]
 
     def bias_scales(self, key: int, factors: Sequence[int]) -> Array:
@@ -161,11 +161,11 @@ class Reading(LiftContext):
         self.graph.notes.append(
             Diagnostic(
                 "R112",
-                f"the scale of the bias {bias.name!r} is not the product of the scales of input "
-                "and weights; LiteRT computes with the product, and so does the result",
+                f"the scale of bias {bias.name!r} is not the product of input "
+                "and weight scales; LiteRT and netconv use the product",
                 "warning",
                 Where(where.file, where.line, where.path, self.layer.name, self.layer.kind),
-                help="quantize the model again if the scale in the file is meant",
+                help="quantize the model again if the scale in the file is intended",
             )
         )
         return found
@@ -289,7 +289,9 @@ class Writing(LowerContext):
         """A constant of int32; MappingError X204 where a number is larger."""
         array = np.asarray(numbers, np.int64)
         if array.size and not -(1 << 31) <= int(array.min()) <= int(array.max()) < 1 << 31:
-            raise MappingError(f"{name} {array.reshape(-1)[:4].tolist()} is beyond 32 bits", "X204")
+            raise MappingError(
+                f"{name} {array.reshape(-1)[:4].tolist()} is outside the range of int32", "X204"
+            )
         return self.const(array.astype(np.int32), name)
 
     def index_constant(self, value: int | list[int], what: str) -> ir.Value:
@@ -328,11 +330,11 @@ class Writing(LowerContext):
         scaled = value in self.low.scales
         computed = dtype == ir.DataType.INT4 and value.const_value is None
         if computed or not kernel.takes(dtype, scaled):
-            what = f"{dtype.name} with a scale" if scaled else dtype.name
-            raise MappingError(f"no kernel of {layer.kind} takes {what}", "X202")
+            what = f"quantized {dtype.name}" if scaled else dtype.name
+            raise MappingError(f"no kernel of {layer.kind} supports {what}", "X202")
         ranks = [len(v.shape) for v in (value, *layer.outputs) if v.shape is not None]
         if ranks and max(ranks) > kernel.rank:
-            message = f"{layer.kind} takes up to {kernel.rank} axes, there are {max(ranks)}"
+            message = f"{layer.kind} supports up to {kernel.rank} axes, got {max(ranks)}"
             raise MappingError(message, "X203")
 
     def demand_one_type(self, layer: Layer) -> None:
@@ -344,16 +346,16 @@ class Writing(LowerContext):
         values = (*layer.inputs, *layer.outputs)
         stored = [v for v in values if v in self.low.scales and v.const_value is None]
         if len({v.dtype for v in stored if v is not None}) > 1 and layer.kind != "SOFTMAX":
-            raise MappingError("stored integers of several types")
+            raise MappingError("quantized operands must have one type")
         for v in stored:
             if v is not None and v.dtype == ir.DataType.INT16 and any(self.low.scales[v].zeros):
-                raise MappingError("stored integers of 16 bits with a zero point")
+                raise MappingError("quantized 16-bit data must have zero point 0")
         result = layer.outputs[0]
         fixed = RESULTS.get((layer.kind, result.dtype or ir.DataType.FLOAT))
         if fixed is not None and result in self.low.scales:
             scale, zero = self.low.scales[result].single
             if abs(scale - fixed[0]) > SMALL * fixed[0] or zero != fixed[1]:
-                raise MappingError("the kernel gives another scale")
+                raise MappingError("the kernel gives a different scale")
 
     # values --------------------------------------------------------------------------------------
 
@@ -364,7 +366,7 @@ class Writing(LowerContext):
         if (found := self.read_quantized(value)) is None:
             return value
         if found[0].dtype not in STORED:
-            raise MappingError(f"{value.name} is not stored in 8 or 16 bits")
+            raise MappingError(f"{value.name} must be stored in 8 or 16 bits")
         self.low.note(*found)
         return found[0]
 
@@ -377,7 +379,7 @@ class Writing(LowerContext):
             return value
         stored = self.absorb(found[0])
         if stored.dtype not in STORED:
-            raise MappingError("the result is not stored in 8 or 16 bits")
+            raise MappingError("the result must be stored in 8 or 16 bits")
         self.low.note(stored, found[1])
         return stored
 
@@ -403,7 +405,7 @@ class Writing(LowerContext):
         def check() -> None:
             values = [v for v in (*layer.inputs, *layer.outputs) if v in self.low.scales]
             if len({self.low.scales[v].single for v in values if v is not None}) > 1:
-                raise MappingError("its operands differ in scale or zero point")
+                raise MappingError("the operands must have the same scale and zero point")
 
         self.then(check)
 
@@ -432,7 +434,7 @@ class Writing(LowerContext):
     def image_rank(self, rank: int) -> None:
         found = self.rank()
         if found != rank:
-            raise MappingError(f"an image has {rank} axes here, not {found}")
+            raise MappingError(f"an image must have {rank} axes, got {found}")
 
     # weights -------------------------------------------------------------------------------------
 
@@ -484,7 +486,8 @@ class Writing(LowerContext):
             return self.emit("DEQUANTIZE", made, dtype=ir.DataType.FLOAT, shape=shape)
         if found.axis is not None and (not signed or found.axis != outputs):
             raise MappingError(
-                "scales for each channel beside unsigned data, or of another axis, are not possible"
+                "per-channel scales are only supported along the output "
+                "channels, and not with unsigned data"
             )
         if signed and any(found.zeros):
             raise MappingError("the zero point of signed weights must be 0")
@@ -513,7 +516,7 @@ class Writing(LowerContext):
             return self.const(vector, name)
         numbers = np.zeros(count) if value is None else real_numbers(value)
         if numbers is None:
-            raise MappingError("the bias is not constant")
+            raise MappingError("the bias must be constant")
         data = self.real(self.data)
         scales = np.float32(self.scale(data).scales[0]) * np.asarray(
             self.scale(weights).scales, np.float32

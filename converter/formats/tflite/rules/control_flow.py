@@ -95,12 +95,15 @@ def lower_loop(w: Writing) -> None:
     goes_on, *results = graph.outputs
     stacked, turns = results[len(states) :], number(most)
     if stacked and (turns is None or not always(goes_on, again) or not always(start, again)):
-        raise MappingError("what a loop stacks whose number of turns is not known")
+        raise MappingError(
+            "the loop's iteration count is not known at conversion time, so its "
+            "stacked output has no shape"
+        )
     piles, more = [], []
     for value in stacked:
         sizes = dims_of(value)
         if None in sizes:
-            raise MappingError("what a loop stacks has an unknown size", "X203")
+            raise MappingError("the loop's stacked output has an unknown size", "X203")
         pile = fresh(w, value, [int(turns or 0), *sizes])
         row = layer_of(w, "EXPAND_DIMS", value, w.int32(0), like=value)
         row.outputs[0].shape = ir.Shape([1, *sizes])
@@ -171,9 +174,9 @@ def handle(r: Reading) -> Sequence[ir.Value]:
 def state_of(t: Reading) -> State:
     found = t.graph.handles.get(next(iter(t.operator.inputs), -1))
     if found is None:
-        raise MappingError("a variable that is handed to a subgraph is not supported", "X201")
+        raise MappingError("passing a variable to a subgraph is not supported", "X201")
     if len(t.graph.path) > 1 and not t.graph.initialises:
-        raise MappingError("a variable inside a branch or a loop is not supported", "X201")
+        raise MappingError("variables inside a branch or a loop are not supported", "X201")
     return found
 
 
@@ -188,7 +191,7 @@ def assign(r: Reading) -> Sequence[ir.Value]:
         return []
     array = constant(value)
     if array is None:
-        raise MappingError(f"the variable {state.name!r} begins with a computed value", "X201")
+        raise MappingError(f"variable {state.name!r} must have a constant initial value", "X201")
     state.initial = array
     return []
 

@@ -46,11 +46,11 @@ class TransposedWindow(Window, transposed_window.TransposedWindow):
         del r.node.inputs[3:]
         found = super().read(r)
         if found.dilations:
-            raise MappingError("a dilated transposed convolution")
+            raise MappingError("dilations of a transposed convolution are not supported")
         sizes, target = dims_of(r.data)[1:-1], self._wanted(r)
         if not len(sizes) == len(target) == len(found.kernel):
             needed = len(found.kernel) + 2
-            raise MappingError(f"the image has {len(sizes) + 2} axes, {needed} are needed", "R105")
+            raise MappingError(f"the image must have {needed} axes, got {len(sizes) + 2}", "R105")
         for i, (k, s) in enumerate(zip(found.kernel, found.strides, strict=True)):
             if sizes[i] is None or target[i] is None:
                 sizes[i], target[i] = 1, s if found.scheme else max(k, s)
@@ -70,7 +70,7 @@ class TransposedWindow(Window, transposed_window.TransposedWindow):
         before, wanted = window.pads[:n], out[1:-1]
         more = [max(0, -p) for p in window.pads[n:]]
         if any(m >= s for m, s in zip(more, window.strides, strict=True)):
-            raise MappingError("more rows behind the image than one step of the filter")
+            raise MappingError("output padding must be less than the stride")
         pairs = zip(wanted, window.strides, size[1:-1], strict=True)
         fits = all(-(-(t or 0) // s) == m for t, s, m in pairs)
         same = fits and before == same_pads(wanted, window.kernel, window.strides)[:n]
@@ -125,10 +125,12 @@ def widened(r: Reading) -> None:
 BIAS = Bias(2, 1, 0, drops_zeros=True)
 DENSE = Dense(0, 1, 2, "keep_num_dims")
 DEPTHWISE = Guard(
-    "not a depthwise convolution",
+    "only depthwise convolutions are supported by this operator",
     lower_if=lambda w: w.attr("group", 1) > 1 and w.static(1, "the filter")[1] == 1,
 )
-MATRICES = Guard("a vector is no matrix", lower_if=lambda w: min(w.rank(0), w.rank(1)) > 1)
+MATRICES = Guard(
+    "vector operands are not supported", lower_if=lambda w: min(w.rank(0), w.rank(1)) > 1
+)
 RULES = [
     op(
         "Conv",
@@ -171,7 +173,7 @@ RULES = [
     op(
         "MatMul",
         "FULLY_CONNECTED",
-        Guard("the weights are no constant matrix", lower_if=is_dense),
+        Guard("the weights must be a constant matrix", lower_if=is_dense),
         Fixed("weights_format", 0),
         DENSE,
         FusedActivation(),
@@ -180,8 +182,8 @@ RULES = [
     op(
         "Gemm",
         "FULLY_CONNECTED",
-        Guard("the weights are no constant matrix", lower_if=is_dense),
-        Guard("the addend is no vector", lower_if=is_vector),
+        Guard("the weights must be a constant matrix", lower_if=is_dense),
+        Guard("the bias must be a vector", lower_if=is_vector),
         Only("alpha", 1.0),
         Only("beta", 1.0),
         Only("transA", 0),

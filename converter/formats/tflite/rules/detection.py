@@ -134,7 +134,9 @@ def lower_suppression(w: Writing) -> None:
     """
     (images, classes, boxes) = w.static(1, "the scores")
     if images * classes > MOST_CLASSES:
-        raise MappingError(f"{images * classes} classes of all images, at most {MOST_CLASSES}")
+        raise MappingError(
+            f"all images have {images * classes} classes together, limit {MOST_CLASSES}"
+        )
     limits, count = limits_of(w, boxes)
     corners = w.data if not w.attr("center_point_box", 0) else corners_of(w)
     rows = []
@@ -192,14 +194,14 @@ def read_classes(r: Reading) -> None:
     each = bool(r.attr("use_regular_nms", bool, False))
     if not each and r.attr("max_classes_per_detection", int) != 1:
         # the runtime writes them past the end of its results
-        raise MappingError("several classes of one box without suppression by class", "X202")
+        raise MappingError("several classes per box need suppression by class", "X202")
     most = min(r.attr("detections_per_class", int, 100), r.attr("max_detections", int))
     r.node.attrs |= {"per_class": int(each), "classes_each": 1, "limit_each": most}
     deltas, scores, anchors = (r.input(i) for i in range(3))
     if [r.rank(v) for v in (deltas, scores, anchors)] != [3, 3, 2]:
-        raise MappingError("boxes and scores have 3 axes, anchors 2", "R105")
+        raise MappingError("boxes and scores must have 3 axes, anchors 2", "R105")
     if r.outputs != 4:
-        raise MappingError(f"a detection has 4 results, got {r.outputs}", "R105")
+        raise MappingError(f"a detection must have 4 outputs, got {r.outputs}", "R105")
     r.set_inputs(add_background(r, scores), deltas, anchors)
     r.then(lambda results: [results[1], results[2], results[0], results[3]])
 
@@ -208,7 +210,9 @@ def add_background(r: Reading, scores: Value) -> Value:
     """Pad scores by one for the background, unless they begin with it."""
     spare = r.static(scores, "the scores")[-1] - r.attr("num_classes", int)
     if spare not in (0, 1):
-        raise MappingError(f"{spare} scores more than classes", "R105")
+        raise MappingError(
+            f"the scores must have num_classes elements, or one more, got {spare} more", "R105"
+        )
     return r.b.Pad(scores, [0, 0, 1, 0, 0, 0]) if spare == 0 else scores
 
 
@@ -216,9 +220,9 @@ def write_classes(w: Writing) -> None:
     each = bool(w.attr("per_class"))
     scores, deltas = w.static(0, "the scores"), w.static(1, "the boxes")
     if w.quantized or scores[0] != 1 or deltas[-1] != 4:
-        raise MappingError("several images, or more than four numbers for a box")
+        raise MappingError("only one image, and boxes of four numbers, are supported")
     if not each and w.attr("classes_each") != 1:
-        raise MappingError("several classes of one box without suppression by class")
+        raise MappingError("several classes per box need suppression by class")
     values = (1, scores[-1] - 1, each, int(w.attr("limit_each")) or int(w.attr("limit")))
     w.layer.attrs |= dict(zip(CLASSES.keys, values, strict=True))
     w.layer.inputs = [w.input(1), w.data, w.input(2)]

@@ -77,7 +77,7 @@ class Compared(Field):
         scales = [w.scale(v).single for v in values]
         least = 0 if is_unscaled(w.layer.kind, values[0].dtype or D.FLOAT) else 1 / PART
         if len(set(scales)) > 1 or not least <= scales[0][0] < 1:
-            raise MappingError("the kernel does not compare quantized values of such scales")
+            raise MappingError("no kernel compares quantized data of these scales")
 
 
 def parts_of(r: Reading, index: int, tensor: LiteTensor) -> Value:
@@ -94,7 +94,7 @@ def have_one_shape(w: Writing) -> bool:
     return len(shapes) > 1 and None not in shapes and len(set(shapes)) == 1
 
 
-ALIKE = Guard("it takes two operands or more of one known shape", lower_if=have_one_shape)
+ALIKE = Guard("at least two operands of one static shape are needed", lower_if=have_one_shape)
 
 
 def added(r: Reading) -> None:
@@ -177,7 +177,9 @@ class To(Field):
         floats = (D.FLOAT, D.FLOAT16, D.BFLOAT16, D.DOUBLE)
         if wanted.is_integer() and x.dtype in floats:
             if wanted.bitwidth < 8:
-                raise MappingError(f"floats as {wanted.name.lower()}", "X202")
+                raise MappingError(
+                    f"storing floats as {wanted.name.lower()} is not supported", "X202"
+                )
             r.ready = [truncated(x, r, wanted)]
 
     def lower(self, w: Writing) -> None:
@@ -194,7 +196,7 @@ class To(Field):
             self.four_bits(w, want)
             types[1] = D.FLOAT
         if not set(types) <= NUMBERS.keys():
-            raise MappingError(f"no kernel of CAST takes {types[0].name} and {types[1].name}")
+            raise MappingError(f"CAST does not support {types[0].name} to {types[1].name}")
         w.layer.attrs |= {k: NUMBERS[d] for k, d in zip(keys, types, strict=True)}
 
     def four_bits(self, w: Writing, want: D) -> None:
@@ -211,7 +213,7 @@ def same_type(w: Writing) -> None:
     have, want = (v.dtype or D.FLOAT for v in (source, result))
     rounds = want in (D.FLOAT16, D.BFLOAT16) and have != want
     if w.quantized or rounds or NARROW.get(have, have) != NARROW.get(want, want):
-        raise not_meant("a cast between two types")
+        raise not_meant("only a Cast between equal types is supported by this rule")
     w.alias(result, source)
 
 
@@ -315,7 +317,9 @@ RULES: list[Rule | Custom] = [
     op(
         "Mul",
         "SQUARED_DIFFERENCE",
-        Guard("the square of a difference", lower_if=of_difference),
+        Guard(
+            "only the square of a difference is supported by this operator", lower_if=of_difference
+        ),
         before_lower=operands_of_difference,
         lower_only=True,
         given="Sub(2,3;2,3) $0",
@@ -323,7 +327,9 @@ RULES: list[Rule | Custom] = [
     op(
         "Reciprocal",
         "RSQRT",
-        Guard("of a root", lower_if=of_root),
+        Guard(
+            "only the reciprocal of a square root is supported by this operator", lower_if=of_root
+        ),
         before_lower=operand_of_root,
         lower_only=True,
         given="Sqrt(2,3)",

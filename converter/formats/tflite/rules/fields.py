@@ -63,7 +63,7 @@ class Depth(Field):
         depth = filter_[-1] if filter_ else 0
         own = r.channels() or depth
         if not depth or own % depth:
-            raise MappingError(f"a filter of depth {depth} for {own} channels", "R105")
+            raise MappingError(f"the filter has depth {depth} for {own} channels", "R105")
         r.set(group=own // depth)
 
     def lower(self, w: Writing) -> None:
@@ -94,7 +94,7 @@ class Window(window.Window):
     def read(self, r: Reading) -> Geometry:
         kernel, scheme = self.size(r), r.attr("padding", int)
         if scheme not in (SAME, VALID):
-            raise MappingError(f"padding {scheme} is neither SAME (0) nor VALID (1)", "R110")
+            raise MappingError(f"padding must be SAME (0) or VALID (1), got {scheme}", "R110")
         strides, dilations = (
             [r.attr(k, int) for k in keys if k in self.keys] for keys in (self.strides, self.gaps)
         )
@@ -151,7 +151,7 @@ def axes_of(r: Reading, index: int, rank: int, what: str = "the axes") -> list[i
     found = r.ints(index, what)
     for axis in found:
         if not -rank <= axis < rank:
-            raise MappingError(f"axis {axis} of {rank} axes", "R105")
+            raise MappingError(f"axis {axis} is outside the rank {rank}", "R105")
     return sorted({axis % rank for axis in found})
 
 
@@ -159,7 +159,7 @@ def one_axis(r: Reading, index: int, rank: int) -> int:
     """The axis at input `index`, counted from the front."""
     found = r.ints(index, "the axis")
     if len(found) != 1 or not -rank <= found[0] < rank:
-        raise MappingError(f"axis {found} of {rank} axes", "R105")
+        raise MappingError(f"axis {found} is outside the rank {rank}", "R105")
     return found[0] % rank
 
 
@@ -168,7 +168,7 @@ def axis_of(w: Writing, name: str = "axis", index: int = 0, default: int = 0) ->
     axis = int(w.attr(name, default))
     rank = w.rank(index)
     if not -rank <= axis < max(1, rank):
-        raise MappingError(f"axis {axis} of {rank} axes")
+        raise MappingError(f"axis {axis} is outside the rank {rank}")
     return axis % max(1, rank)
 
 

@@ -39,7 +39,9 @@ class Indices(Whole):
                 single = w.node.op == "Gather"
                 sizes = [shape[axis_of(w)]] if single else shape[: array.shape[-1]]
                 if None in sizes:
-                    raise MappingError("negative indices along an axis of unknown size", "X203")
+                    raise MappingError(
+                        "negative indices along an axis of unknown size are not supported", "X203"
+                    )
                 ends = np.array(sizes[0] if single else sizes)
                 array = np.where(array < 0, array + ends, array)
             value = w.int32(array, "indices")
@@ -56,7 +58,7 @@ def counts_from_front(w: Writing) -> bool:
 
 
 FROM_FRONT = Guard(
-    "negative indices count from the end, which they do not do there", lower_if=counts_from_front
+    "negative indices are not supported by TensorFlow Lite", lower_if=counts_from_front
 )
 
 
@@ -69,7 +71,7 @@ def read_batch_axes(r: Reading) -> None:
     axis, batch = r.attr("axis", int) % max(1, rank), r.attr("batch_dims", int)
     batch = batch % max(1, depth) if batch < 0 else batch
     if not 0 <= batch <= min(axis, depth):
-        raise MappingError(f"batch_dims {batch}, axis {axis}", "R110")
+        raise MappingError(f"batch_dims={batch} with axis={axis} is not supported", "R110")
     order, back = batched_gather_orders(rank, depth, axis, batch)
     r.set_inputs(r.transpose(x, order), r.b.Unsqueeze(indices, [-1]))
     r.set(batch_dims=batch)
@@ -124,7 +126,7 @@ class Inside(Field):
         if never_negative(indices):
             return indices
         if depth is not None:
-            raise MappingError("indices that may count from the end")
+            raise MappingError("indices that may be negative are not supported")
         shape, narrow = dims_of(indices), small(w, indices)
         moved = w.emit("ADD", narrow, count, shape=shape)
         test = w.emit("LESS", narrow, w.int32(0), dtype=ir.DataType.BOOL, shape=shape)
@@ -158,7 +160,7 @@ def read_largest(r: Reading) -> None:
 def write_largest(w: Writing) -> None:
     value = w.input(1)
     if axis_of(w, default=-1) != w.rank() - 1:
-        raise MappingError("it looks along the last axis")
+        raise MappingError("only the last axis is supported")
     w.place(1, scalar_count(w, value))
     if w.used(1):
         places = w.result("places", ir.DataType.INT32, 1)
@@ -221,7 +223,10 @@ def last_ones(t: Writing, places: ir.Value, updates: ir.Value) -> ir.Value:
     *dims, depth = dims_of(t.input(1))
     count = None if None in dims else math.prod(int(n or 0) for n in dims)
     if depth is None or (count is not None and count * count > MOST_PAIRS):
-        raise MappingError("so many updates whose places may be the same ones")
+        raise MappingError(
+            f"more than {MOST_PAIRS} pairs of computed indices may be equal, which "
+            "are too many to compare"
+        )
     boolean, whole, square = ir.DataType.BOOL, ir.DataType.INT32, [count, count]
     rows = t.emit("RESHAPE", places, t.int32([-1, depth]), shape=[count, depth])
     shape = t.emit("SHAPE", rows, dtype=whole, shape=[2], out_type=TENSOR_INT32)
@@ -265,7 +270,7 @@ def write_updates_of_zeros(w: Writing) -> None:
     """Add the scattered updates to the data; a replacement selects elements by a mask."""
     reduction, sizes = w.attr("reduction", "none"), dims_of(w.data)
     if w.quantized or reduction not in ("none", "add"):
-        raise MappingError(f"updates of the kind {reduction!r}, or of stored integers")
+        raise MappingError(f"reduction={reduction!r} of these data is not supported")
     places, array = nonnegative_places(w, sizes)
     shape, updates = w.shape(sizes, w.data), w.input(2)
     if reduction == "none" and not are_distinct(w.input(1), array):
@@ -285,7 +290,9 @@ def nonnegative_places(w: Writing, sizes: Dims) -> tuple[ir.Value, Array | None]
         return small(w, w.input(1)), None
     if (array < 0).any():
         if None in sizes:
-            raise MappingError("negative places of unknown sizes", "X203")
+            raise MappingError(
+                "negative indices along axes of unknown size are not supported", "X203"
+            )
         array = np.where(array < 0, array + np.array(sizes[: array.shape[-1]]), array)
     return w.int32(array, "places"), array
 

@@ -34,7 +34,7 @@ def handle(r: Reading) -> Sequence[ir.Value]:
 def table_of(t: Reading) -> Hashtable:
     found = t.graph.tables.get(t.operator.inputs[0])
     if found is None:
-        raise MappingError("a table that is handed to a subgraph is not supported", "X201")
+        raise MappingError("passing a table to a subgraph is not supported", "X201")
     return found
 
 
@@ -42,9 +42,9 @@ def filled(r: Reading) -> Sequence[ir.Value]:
     """HASHTABLE_IMPORT: keys and values, which only the first filling sets."""
     table, (keys, values) = table_of(r), (constant(r.stored(i)) for i in (1, 2))
     if keys is None or values is None:
-        raise MappingError("keys or values of a table are computed", "X201")
+        raise MappingError("keys and values of a table must be constant", "X201")
     if keys.shape != values.shape:
-        raise MappingError(f"{keys.size} keys for {values.size} values", "R105")
+        raise MappingError(f"{keys.size} keys are given for {values.size} values", "R105")
     if table.keys is None:
         table.keys, table.values = keys.reshape(-1), values.reshape(-1)
     return []

@@ -34,7 +34,7 @@ LOWEST = float(np.finfo(np.float32).min)
 def scheme(r: Reading) -> int:
     found: int = r.attr("padding", int)
     if found not in (SAME, VALID):
-        raise MappingError(f"padding {found} is neither SAME (1) nor VALID (2)", "R110")
+        raise MappingError(f"padding must be SAME (1) or VALID (2), got {found}", "R110")
     return found
 
 
@@ -42,7 +42,7 @@ def extents(r: Reading, x: ir.Value) -> list[int]:
     """Height and width of an image."""
     found = [n for n in dims_of(x)[1:-1] if n is not None]
     if len(found) != 2:
-        raise MappingError("the size of the image must be known", "X203")
+        raise MappingError("the size of the image must be static", "X203")
     return found
 
 
@@ -61,7 +61,9 @@ class Leftover(Field):
         strides = [r.attr(k, int) for k in ("stride_h", "stride_w")]
         totals = [0, 0]
         if len(kernel) != 2 or min(*kernel, *strides) < 1:
-            raise MappingError(f"a filter of {kernel} with the strides {strides}", "R110")
+            raise MappingError(
+                f"a filter of {kernel} with the strides {strides} is not supported", "R110"
+            )
         if scheme(r) == SAME:
             found = zip(extents(r, data(r)), kernel, strides, strict=True)
             totals = [max(0, k - (n - 1) % s - 1) for n, k, s in found]
@@ -73,9 +75,11 @@ def pool_sizes(r: Reading) -> tuple[list[int], list[int]]:
     """Sizes and strides of the window, height first."""
     kernel, strides = ([r.attr(f"{k}_{x}", int) for x in "hw"] for k in ("filter", "stride"))
     if min(*kernel, *strides) < 1:
-        raise MappingError(f"a window of {kernel} with the strides {strides}", "R110")
+        raise MappingError(
+            f"a window of {kernel} with the strides {strides} is not supported", "R110"
+        )
     if math.prod(kernel) > MOST:
-        raise MappingError(f"a window of {kernel} elements")
+        raise MappingError(f"a window of {kernel} elements is not supported")
     return kernel, strides
 
 
@@ -101,7 +105,7 @@ def unpooled(r: Reading) -> Value:
     b, x, (kernel, strides) = r.b, data(r), pool_sizes(r)
     scheme(r)
     if kernel != strides:
-        raise MappingError(f"windows of {kernel} that are {strides} apart")
+        raise MappingError(f"windows of {kernel} with the strides {strides} are not supported")
     count = math.prod(kernel)
     places = b.Unsqueeze(b.Cast(r.input(1), to=ir.DataType.INT64), [-1])
     chosen = b.Equal(places, np.arange(count))
@@ -122,9 +126,9 @@ def affine(r: Reading, index: int) -> tuple[Value, Value]:
 
 def one_image(r: Reading) -> None:
     if r.rank(data(r)) not in (3, 4):
-        raise MappingError(f"data of {r.rank(data(r))} axes", "R105")
+        raise MappingError(f"data of rank {r.rank(data(r))} are not supported", "R105")
     if dims_of(data(r))[0] not in (1, None):
-        raise MappingError("a batch of more than 1", "X202")
+        raise MappingError("batches of more than 1 are not supported", "X202")
 
 
 def moved_landmarks(r: Reading) -> Value:
@@ -137,7 +141,7 @@ def moved_landmarks(r: Reading) -> Value:
     whole = r.rank(x) == 3
     depth = dims_of(x)[-1] if whole else r.attr("dimensions", int)
     if depth not in (2, 3):
-        raise MappingError(f"landmarks of {depth} numbers", "R110")
+        raise MappingError(f"landmarks of {depth} numbers are not supported", "R110")
     if not whole:
         shift = shift * np.float32(r.attr("scale", float, 1.0))
     points = b.Reshape(x, [-1, depth])
@@ -249,7 +253,7 @@ def crop_matrix(r: Reading) -> Value:
     crop = Crop(r, points, wanted - b.Where(*angle(b, up, across)), "subset_idxs")
     size = (r.attr("output_width", int), r.attr("output_height", int))
     if min(size) < 1:
-        raise MappingError(f"an image of {size} pixels", "R110")
+        raise MappingError(f"an image of {size} pixels is not supported", "R110")
     scale = [r.attr(k, float) / n for k, n in zip(("scale_x", "scale_y"), size, strict=True)]
     factors = crop.back * (crop.size * pair_of(r, scale[0], scale[1]))
     corner = pair_of(r, -size[0] / 2, -size[1] / 2)
@@ -259,10 +263,10 @@ def crop_matrix(r: Reading) -> Value:
 def _relative(r: Reading, crop: Crop) -> Value:
     """Compute the first version, with coordinates between -1 and 1."""
     if r.attr("dimensions", int) != 3:
-        raise MappingError("landmarks of other than 3 numbers", "R110")
+        raise MappingError("landmarks must have 3 numbers", "R110")
     b, span = r.b, np.float32(r.attr("landmarks_range", int))
     if span == 0:
-        raise MappingError("landmarks_range=0", "R110")
+        raise MappingError("landmarks_range=0 is not supported", "R110")
     into, out = (counts(r, k) for k in ("input_hw", "output_hw"))
     half = pair_of(r, (into[1] - 1) / 2, (into[0] - 1) / 2)
     box = crop.size * np.float32(r.attr("bbox_size_multiplier", float)) / span

@@ -14,7 +14,7 @@ RULES = [
     op(
         "LRN",
         "LOCAL_RESPONSE_NORMALIZATION",
-        Guard("neighbors are those of four axes", lambda w: w.rank() == 4),
+        Guard("only data of rank 4 are supported", lambda w: w.rank() == 4),
         Neighbors(),
         *attrs(beta=float, bias=float),
     ),

@@ -43,7 +43,7 @@ class Function(Field):
     def lift(self, r: Reading) -> None:
         number = r.attr("reduce_function", int)
         if number not in FUNCTIONS:
-            raise MappingError(f"reduce_function {number} is none of 1 to 6", "R110")
+            raise MappingError(f"reduce_function must be 1 to 6, got {number}", "R110")
         r.node.op = FUNCTIONS[number]
 
 
@@ -56,9 +56,11 @@ class JoinedWindows(Field):
         x, lists = data(r), [r.ints(i, "the window") for i in (2, 3, 4)]
         smallest = min((n for v in lists for n in v), default=1)
         if {len(v) for v in lists} != {r.rank(x)} or smallest < 1:
-            raise MappingError(f"a window of {lists[0]} for {r.rank(x)} axes", "R105")
+            raise MappingError(
+                f"a window of {lists[0]} does not fit data of rank {r.rank(x)}", "R105"
+            )
         if max(lists[0], default=1) > MOST:
-            raise MappingError(f"a window of {lists[0]} elements")
+            raise MappingError(f"a window of {lists[0]} elements is not supported")
         join = r.b.operator(r.node.op)
         for axis, (size, stride, dilation) in enumerate(zip(*lists, strict=True)):
             if size > 1 or stride > 1:
@@ -99,7 +101,9 @@ class PoolWindow(Window):
 
     def padded(self, t: Writing, pads: list[int]) -> None:
         """Zeros of a PAD would count."""
-        raise MappingError(f"padding {pads} that does not count is neither SAME nor VALID")
+        raise MappingError(
+            f"padding {pads} that is excluded from the average must be SAME or VALID"
+        )
 
 
 class MaxWindow(PoolWindow):
@@ -115,7 +119,7 @@ class MeanWindow(PoolWindow):
     names = (*Window.names, "count_include_pad")
 
 
-NO_PLACES = FirstResult("the places of the maxima are not available")
+NO_PLACES = FirstResult("the indices output is not supported")
 RULES = [
     op(
         "AveragePool",

@@ -41,7 +41,7 @@ def is_wide(tensor: LiteTensor) -> bool:
 
 def zero_and_scale(r: Reading, tensor: LiteTensor) -> tuple[Array, Array]:
     if is_by_axis(tensor):
-        raise MappingError("scales for each channel of integers of 32 bits", "R110")
+        raise MappingError("per-channel scales of int32 data are not supported", "R110")
     return np.asarray(zero_points(tensor)[0]), np.asarray(tensor.scales[0], np.float32)
 
 
@@ -82,7 +82,7 @@ def read_quantized_range(r: Reading) -> None:
     low, high = (np.float32(r.attr(k, float)) for k in ("min", "max"))
     bits, narrow = r.attr("num_bits", int), r.attr("narrow_range", bool)
     if not 2 <= bits <= 16:
-        raise MappingError(f"num_bits={bits}", "R110")
+        raise MappingError(f"num_bits={bits} is not supported", "R110")
     first, last = (1 if narrow else 0), (1 << bits) - 1
     scale = (high - low) / np.float32(last - first)
     zero = min(max(np.float32(first) - low / scale, first), last)
@@ -119,9 +119,9 @@ class Scale(SameNumbers):
         constant_weights = not self.of_result and stored.const_value is not None
         types = (*STORED, ir.DataType.INT4) if constant_weights else STORED
         if stored.dtype not in types or (stored.dtype == ir.DataType.INT16 and any(scale.zeros)):
-            raise MappingError(f"no kernel reads {stored.dtype} with such a scale")
+            raise MappingError(f"no kernel dequantizes {stored.dtype} with these scales")
         if scale.axis is not None and not constant_weights:
-            raise MappingError("scales for each channel belong to constants")
+            raise MappingError("per-channel scales are only supported for constants")
         w.low.note(stored, scale)
 
 
@@ -129,13 +129,13 @@ def between(w: Writing) -> None:
     """Remove a DequantizeLinear followed by a QuantizeLinear of the same scale and type."""
     node = w.out.producer()
     if not w.quantized or node is None:
-        raise not_meant("a way between two scales")
+        raise not_meant("scale and zero point must not change")
     stored = w.real(w.data)
     found = parameters(node)
     if found is None or found[0].size != 1 or stored.dtype != w.out.dtype:
-        raise not_meant("a way between two types")
+        raise not_meant("the quantized type must not change")
     if w.scale(stored).single != (float(found[0][0]), int(found[1][0])):
-        raise not_meant("a way between two scales")
+        raise not_meant("scale and zero point must not change")
     w.low.alias(w.out, stored)
 
 

@@ -148,7 +148,7 @@ def svdf(r: Reading) -> ir.Value:
     time = r.input(2)
     filters, memory = r.static(time, "the weights of time")
     if rank < 1 or filters % rank:
-        raise MappingError(f"{filters} filters of rank {rank}", "R110")
+        raise MappingError(f"{filters} filters of rank {rank} are not supported", "R110")
     feature = b.Reshape(dense(b, r.input(0), r.input(1)), [-1, filters, 1])
     if r.quantized:
         feature = rounding(r.stored_type(4), r.quantization(4))(b, feature)
@@ -256,22 +256,22 @@ def reason_against_lstm(node: ir.Node) -> str:
     """
     shape = shape_of(operand(node))
     if operand(node).dtype != ir.DataType.FLOAT or shape is None:
-        return "it is not of floats of known sizes"
+        return "only floating-point data of static shape are supported by this operator"
     if reason := reason_against(node, ("Sigmoid", "Tanh", "Tanh")):
         return reason
     weights = [optional(node, i) for i in (1, 2, 3, 7)]
     if any(v is not None and constant(v) is None for v in weights):
-        return "its weights are computed"
+        return "the weights must be constant"
     if states_of(node):
         return ""
     states = [known(v) for i in (5, 6) if (v := optional(node, i)) is not None]
     if any(v is None or v.any() for v in states):
-        return "its states are neither zero at first nor those of the network"
+        return "the initial states must be zero or states of the network"
     if shape[0] <= FEW:
-        return "it has few steps"
+        return "short sequences are written as single steps"
     cell = node.outputs[2] if len(node.outputs) > 2 else None
     if cell is not None and (cell.uses() or cell.is_graph_output()):
-        return "its last cell state is a result"
+        return "the final cell state is an output, which this operator does not have"
     return ""
 
 
@@ -281,7 +281,7 @@ def lower_lstm(w: Writing) -> None:
     if reason := reason_against_lstm(node):
         raise MappingError(reason)
     if w.attr("direction", "forward") != "forward" or w.quantized:
-        raise MappingError("directions other than forward, or stored integers, are not possible")
+        raise MappingError("only direction=forward and floating-point data are supported")
     steps, batch, _ = w.static()
     weights, recurrent, bias = sequence_weights(w, 4 * w.static(2)[2])
     size = recurrent.shape[1]

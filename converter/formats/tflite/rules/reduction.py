@@ -90,7 +90,10 @@ def read_truths(r: Reading) -> None:
 TRUTHS = Detail(read=read_truths)
 
 
-INT32 = Guard("of 32 bits only", lift_if=lambda r: data(r).dtype == ir.DataType.INT32)
+INT32 = Guard(
+    "only int32 data are supported by this operator",
+    lift_if=lambda r: data(r).dtype == ir.DataType.INT32,
+)
 RULES = [
     op("ReduceMean", "MEAN", REALS, AXES, KEEP),
     op("netconv::IntegerMean", "MEAN", WHOLE, LISTED_AXES, KEEP, given="i32:2,3"),

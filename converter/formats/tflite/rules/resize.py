@@ -38,12 +38,12 @@ class Resize(resize.Resize):
 
     def read(self, r: Reading) -> tuple[Any, Rule]:
         if 0 in dims_of(r.data):
-            raise MappingError("an image without elements", "R105")
+            raise MappingError("empty images are not supported", "R105")
         ends = r.b.Gather(r.b.Shape(r.data), np.array([0, 3]), axis=0)
         wanted = r.b.Concat(ends, r.whole(1), axis=0)
         array = known(wanted)
         if array is not None and (array[2:] < 1).any():
-            raise MappingError(f"a size of {array[2:].tolist()}", "R105")
+            raise MappingError(f"a size of {array[2:].tolist()} is not supported", "R105")
         sizes = wanted if array is None else r.b.const(array, "sizes")
         return sizes, rule_of(r.node.attrs["mode"], *flags(r))
 
@@ -52,7 +52,7 @@ class Resize(resize.Resize):
         if not wanted.dynamic:
             w.place(1, w.int32([int(n or 0) for n in wanted.after], "size"))
         elif w.optional(3) is None or w.static(3, "the sizes") != (4,) or w.attr("axes", None):
-            raise MappingError("factors of an image of unknown size", "X203")
+            raise MappingError("scales need an image of static size", "X203")
         else:
             # sizes are in ONNX's order for any order of the data
             place, count = w.int32([2]), w.int32([2])
@@ -70,7 +70,9 @@ class Corners(Field):
     def lift(self, r: Reading) -> None:
         size = r.ints(1, "the size")
         if len(size) != 2 or min(size) < 1 or r.rank(data(r)) != 4:
-            raise MappingError(f"a size of {size} for data of {r.rank(data(r))} axes", "R105")
+            raise MappingError(
+                f"a size of {size} does not fit data of rank {r.rank(data(r))}", "R105"
+            )
         rows, columns = (
             self.places(n, m) for n, m in zip(r.static(data(r))[1:3], size, strict=True)
         )
@@ -100,7 +102,7 @@ class FixedPoint(Field):
     def lift(self, r: Reading) -> None:
         extents, wanted = [int(n or 0) for n in dims_of(data(r))[1:3]], r.ints(1, "the size")
         if len(wanted) != 2 or min(*wanted, *extents) < 1:
-            raise MappingError(f"images of {extents} resized to {wanted}", "R105")
+            raise MappingError(f"resizing images of {extents} to {wanted} is not supported", "R105")
         first, part = self.joined(r, data(r), 1, extents[0], wanted[0])
         r.set_inputs(*self.joined(r, first + part, 2, extents[1], wanted[1]))
 
@@ -115,9 +117,17 @@ class FixedPoint(Field):
         return first, (second - first) * r.b.const((part / ONE).astype(np.float32))
 
 
-FIXED_POINT = Guard("images of 16 bits and of a known size only", lift_if=is_fixed_point)
-ONE_FLAG = Guard("both flags", lift_if=lambda r: flags(r) != (True, True))
-BOTH_FLAGS = Guard("one flag", lift_if=lambda r: flags(r) == (True, True))
+FIXED_POINT = Guard(
+    "only 16-bit images of static size are supported by this rule", lift_if=is_fixed_point
+)
+ONE_FLAG = Guard(
+    "align_corners and half_pixel_centers must not both be set",
+    lift_if=lambda r: flags(r) != (True, True),
+)
+BOTH_FLAGS = Guard(
+    "align_corners and half_pixel_centers must both be set",
+    lift_if=lambda r: flags(r) == (True, True),
+)
 RULES = [
     op("Add", "RESIZE_BILINEAR", FIXED_POINT, FixedPoint(), lift_only=True),
     *(

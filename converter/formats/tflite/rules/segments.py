@@ -31,7 +31,7 @@ def scattered(r: Reading, rows: Value, ids: Value, start: float) -> None:
 def known_rows(r: Reading) -> None:
     """Set the number of rows from constant ids, which are in ascending order."""
     if r.rank(data(r)) < 1 or r.rank(r.input(1)) != 1:
-        raise MappingError("one segment for each row", "R105")
+        raise MappingError("there must be one segment id per row", "R105")
     r.set(rows=max(r.ints(1, "the segments"), default=-1) + 1)
 
 
@@ -42,7 +42,7 @@ def segment_sum(r: Reading) -> None:
 
 
 KNOWN = Guard(
-    "of real numbers, in segments that are known",
+    "only floating-point data with constant segment ids are supported",
     lift_if=lambda r: data(r).dtype == ir.DataType.FLOAT and known(r.input(1)) is not None,
 )
 
@@ -60,7 +60,7 @@ class AnyOrder(Field):
         ids, count = r.whole(1), r.b.Reshape(r.whole(2), [1])
         kind = np.dtype((data(r).dtype or ir.DataType.FLOAT).numpy())
         if kind not in (np.float32, np.int32):
-            raise MappingError(f"segments of {kind}", "X201")
+            raise MappingError(f"segments of {kind} are not supported", "X201")
         limits = np.finfo(kind) if kind == np.float32 else np.iinfo(kind)
         neutral = {"add": 0, "mul": 1, "max": limits.min, "min": limits.max}
         places = r.b.Where(ids < 0, count, ids)

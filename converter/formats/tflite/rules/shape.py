@@ -83,7 +83,7 @@ def wanted_shape(t: Writing) -> ir.Value:
         return small(t, value)
     if given is not None and 0 not in given:
         return t.int32(given, "shape")
-    raise MappingError("sizes that are taken over from the input")
+    raise MappingError("sizes that are copied from the input are not supported")
 
 
 def small(t: Writing, value: ir.Value, largest: bool = False) -> ir.Value:
@@ -123,7 +123,7 @@ def read_added_axis(r: Reading) -> None:
 def write_added_axis(w: Writing) -> None:
     axes = w.ints(1, "the axes")
     if len(axes) != 1:
-        raise MappingError("one axis is added")
+        raise MappingError("one axis must be added")
     w.place(1, w.int32(axes[0], "axis"))
     w.one_scale()
 
@@ -145,7 +145,7 @@ def unpacked(r: Reading) -> list[ir.Value]:
     axis, count = r.attr("axis", int), r.attr("num", int)
     outputs = len(r.operator.outputs)
     if outputs != count:
-        raise MappingError(f"{count} parts, {outputs} outputs", "R105")
+        raise MappingError(f"{count} parts are declared for {outputs} outputs", "R105")
     return [r.b.Gather(data(r), i, axis=axis) for i in range(outputs)]
 
 
@@ -166,7 +166,7 @@ def write_equal_parts(w: Writing) -> None:
     axis, count = axis_of(w), len(w.node.outputs)
     parts = {dims_of(v)[axis] for v in w.node.outputs}
     if len(parts) > 1 or None in parts:
-        raise not_meant("the parts are not of one size")
+        raise not_meant("the parts must have one size")
     w.layer.inputs = [w.int32(axis, "axis"), w.data]
     w.layer.attrs["num_splits"] = count
     w.one_scale()
@@ -192,7 +192,7 @@ def read_listed_parts(r: Reading) -> None:
     if -1 in parts:
         size = dims_of(x)[axis]
         if size is None:
-            raise MappingError("the size of what is left is not known", "X203")
+            raise MappingError("the remaining size must be known", "X203")
         parts[parts.index(-1)] = size - sum(parts) - 1
     r.set_inputs(x, constant_of(r, parts, "sizes"))
 
@@ -201,7 +201,7 @@ def write_listed_parts(w: Writing) -> None:
     axis = axis_of(w)
     parts = [dims_of(v)[axis] for v in w.node.outputs]
     if None in parts and not w.has(1):
-        raise MappingError("the sizes of the parts are unknown", "X203")
+        raise MappingError("the sizes of the parts must be known", "X203")
     lengths = small(w, w.input(1)) if None in parts else w.int32(parts, "sizes")
     w.layer.inputs = [w.data, lengths, w.int32(axis, "axis")]
     w.layer.attrs["num_splits"] = len(parts)
@@ -247,7 +247,7 @@ class Zeros(Field):
     def lower(self, w: Writing) -> None:
         value = number(w.input(2)) if w.has(2) else 0.0
         if value != 0 or np.signbit(value):
-            raise not_meant("the value of the padding is not zero")
+            raise not_meant("the padding value must be 0")
 
 
 class PadValue(Field):
@@ -264,7 +264,7 @@ class PadValue(Field):
         if found is not None:
             value = w.like(w.real(w.data), found)
         elif w.quantized:
-            raise MappingError("the value of the padding is computed")
+            raise MappingError("the padding value must be constant")
         w.place(2, value)
 
 
@@ -294,7 +294,7 @@ def read_dilations(r: Reading) -> None:
     b, x, steps = r.b, data(r), r.ints(1, "the dilations")
     rank, value = r.rank(x), b.Reshape(r.input(2), [])
     if len(steps) != rank or min(steps, default=1) < 1:
-        raise MappingError(f"the dilations {steps} of {rank} axes", "R105")
+        raise MappingError(f"the dilations {steps} do not fit {rank} axes", "R105")
     axes = [i for i, n in enumerate(steps) if n > 1]
     if not axes:
         r.ready = [b.Identity(x)]
@@ -348,7 +348,9 @@ def read_bounds(r: Reading) -> tuple[Value, Value, Array]:
     """Return begins and ends, which may be computed, and steps."""
     steps, begin, end = np.array(r.ints(3, "the strides")), r.whole(1), r.whole(2)
     if 0 in steps or not shape_of(begin) == shape_of(end) == steps.shape:
-        raise MappingError("begins, ends and strides are as many, and no stride is 0", "R105")
+        raise MappingError(
+            "begins, ends and strides must have the same length, and no stride may be 0", "R105"
+        )
     return begin, begin + end if r.attr("offset", bool) else end, steps
 
 
@@ -365,7 +367,7 @@ def axes_of_ranges(rank: int, ellipsis: Array, new: Array, shrinks: Array) -> tu
     count = np.count_nonzero(~(ellipsis | new))
     between = rank - count  # number of axes covered by an ellipsis
     if between < 0 or ellipsis.sum() > 1:
-        message = f"{count} ranges and {ellipsis.sum()} ellipses for {rank} axes"
+        message = f"{count} ranges and {ellipsis.sum()} ellipses do not fit {rank} axes"
         raise MappingError(message, "R105")
     axes = in_front_of(np.where(ellipsis, between, ~new))
     return axes, in_front_of(np.where(ellipsis, between, new | ~shrinks))[new]
@@ -440,7 +442,7 @@ def bounded(step: int, size: int | None) -> int:
     """
     most = LARGEST if size is None else max(1, size)
     if size is None and abs(step) > LARGEST:
-        raise MappingError(f"a step of {step} along an axis of unknown size", "X204")
+        raise MappingError(f"step {step} along an axis of unknown size is not supported", "X204")
     return max(-most, min(step, most))
 
 
@@ -493,7 +495,7 @@ def write_begin_and_size(w: Writing) -> None:
     starts, ends = w.ints(1, "the starts"), w.ints(2, "the ends")
     axes = w.ints(3, "the axes", range(len(starts)))
     if w.has(4) and set(w.ints(4, "the steps")) > {1}:
-        raise not_meant("a slice with steps")
+        raise not_meant("only steps of 1 are supported")
     shape, begin, size = dims_of(w.data), [0] * rank, [-1] * rank
     for axis, first, last in zip(axes, starts, ends, strict=True):
         begin[axis % rank], size[axis % rank] = begin_and_size(first, last, shape[axis % rank])
@@ -505,7 +507,7 @@ def write_begin_and_size(w: Writing) -> None:
 def begin_and_size(first: int, last: int, length: int | None) -> tuple[int, int]:
     """Return begin and size of a range along an axis of some length."""
     if length is None:
-        raise not_meant("a slice of an axis of unknown size")
+        raise not_meant("the axis must have a static size")
     begin, end, _ = slice(first, last).indices(length)
     return begin, max(0, end - begin)
 
@@ -528,7 +530,7 @@ def read_sizes(r: Reading) -> None:
 def write_sizes(w: Writing) -> None:
     choice = w.input(2).producer()
     if w.has(3) or choice is None or choice.op_type != "Where":
-        raise not_meant("ends that are no choice")
+        raise not_meant("ends must be starts plus sizes, or the end of the axis")
     size = chosen_sizes(w, choice)
     w.place(1, small(w, w.input(1)))
     w.place(2, small(w, size))
@@ -539,12 +541,12 @@ def chosen_sizes(w: Writing, choice: ir.Node) -> ir.Value:
     test, largest, end = (operand(choice, i) for i in range(3))
     equal, total = test.producer(), end.producer()
     if equal is None or total is None or (equal.op_type, total.op_type) != ("Equal", "Add"):
-        raise not_meant("ends that are no choice of a sum")
+        raise not_meant("ends must be starts plus sizes, or the end of the axis")
     size, left, most = operand(equal), known(equal.inputs[1]), known(largest)
     if left is None or (left != -1).any() or most is None or (most < LARGEST).any():
-        raise not_meant("ends that are no sum or all that is left")
+        raise not_meant("ends must be starts plus sizes, or the end of the axis")
     if not same(total.inputs[0], w.input(1)) or total.inputs[1] is not size:
-        raise not_meant("ends that are the sum of other sizes")
+        raise not_meant("ends must be starts plus sizes, or the end of the axis")
     return size
 
 
@@ -575,7 +577,7 @@ def leading_axes(r: Reading) -> None:
     """ONNX has time and batch as the first axes; other axes are transposed there and back."""
     (time, batch), rank = (r.node.attrs[k] for k in ("time_axis", "batch_axis")), r.rank(data(r))
     if time == batch or not (0 <= time < rank and 0 <= batch < rank):
-        raise MappingError(f"axes {time} and {batch} of {rank} axes", "R110")
+        raise MappingError(f"axes {time} and {batch} do not fit rank {rank}", "R110")
     if {time, batch} != {0, 1}:
         order = [time, batch, *(i for i in range(rank) if i not in (time, batch))]
         r.data = r.transpose(data(r), order)
@@ -667,7 +669,7 @@ def amounts(r: Reading, what: str) -> Array:
     """Return pairs (before, after) at input 2 for the axes after the first that have blocks."""
     n, rank = len(r.ints(1, "the blocks")), r.rank(data(r))
     if n >= rank:
-        raise MappingError(f"{n} blocks of {rank} axes", "R105")
+        raise MappingError(f"{n} blocks do not fit rank {rank}", "R105")
     return np.asarray(shaped(np.array(r.ints(2, what)), n, 2, what=what))
 
 
@@ -718,11 +720,11 @@ def blocks_out_of_batch(r: Reading) -> None:
 
 
 ADDS_ONE = Guard(
-    "more than an axis of length 1 is added",
+    "only one axis of length 1 can be added",
     lower_if=lambda w: w.static(1, "the axes") == (1,),
 )
 BLOCKS = (Attr("blocksize", "block_size", int), OneScale())
-STEPLESS = Guard("a slice with steps", lower_if=without_steps)
+STEPLESS = Guard("only steps of 1 are supported", lower_if=without_steps)
 RULES: list[Rule | Custom] = [
     op("Reshape", "RESHAPE", WANTED_SHAPE),
     *ops("Flatten=RESHAPE", OUT_SHAPE, lower_only=True),

@@ -33,8 +33,8 @@ def has_pairs(r: Reading) -> bool:
     return any(r.tensor(i).type in COMPLEX for i in range(len(r.layer.inputs)))
 
 
-NO_PAIRS = Guard("not of complex numbers", lift_if=lambda r: not has_pairs(r))
-ARE_PAIRS = Guard("of complex numbers only", lift_if=has_pairs)
+NO_PAIRS = Guard("complex data are not supported", lift_if=lambda r: not has_pairs(r))
+ARE_PAIRS = Guard("only complex data are supported by this rule", lift_if=has_pairs)
 
 
 def part(r: Reading, index: int, of: int = 0) -> Value:
@@ -60,7 +60,7 @@ def read_lengths(r: Reading) -> None:
     """
     wanted, rank = r.ints(1, "the lengths"), r.rank(data(r))
     if len(wanted) != 2 or rank < 2 or min(wanted) < 1:
-        raise MappingError(f"the lengths {wanted} of {rank} axes", "R105")
+        raise MappingError(f"the lengths {wanted} do not fit {rank} axes", "R105")
     axes = [rank - 2, rank - 1]
     if wanted[0] == 1 and dims_of(data(r))[-2] == 1:
         axes, wanted = axes[1:], wanted[1:]
@@ -91,9 +91,9 @@ def lengths_of(w: Writing) -> list[int]:
     pairs = zip(w.attr("sizes"), axes, strict=True)
     lengths = [int(n) if n > 0 else int(shape[i] or 0) for n, i in pairs]
     if axes != list(range(rank - len(axes), rank)) or not 0 < len(axes) < 3:
-        raise MappingError("a transform of other axes than the last one or two")
+        raise MappingError("only transforms of the last one or two axes are supported")
     if any(n < 1 or n & (n - 1) for n in lengths):
-        raise MappingError("lengths that are no powers of 2")
+        raise MappingError("transform lengths must be powers of 2")
     return lengths
 
 
@@ -125,9 +125,11 @@ def spectrogram(r: Reading) -> Value:
     b, width, step = r.b, r.attr("window_size", int), r.attr("stride", int)
     samples = dims_of(data(r))[0] if r.rank(data(r)) == 2 else None
     if samples is None:
-        raise MappingError("the number of samples must be known", "X203")
+        raise MappingError("the number of samples must be static", "X203")
     if not 0 < width <= samples or step < 1:
-        raise MappingError(f"windows of {width} of {samples} samples, {step} apart", "R110")
+        raise MappingError(
+            f"windows of {width} samples with stride {step} do not fit {samples} samples", "R110"
+        )
     demand_small((samples - width) // step + 1, width)
     starts = arange(0, samples - width + 1, step)
     frames = b.Gather(r.transpose(data(r), [1, 0]), starts[:, None] + arange(width), axis=1)
@@ -146,12 +148,14 @@ def cepstrum(r: Reading) -> Value:
     b, rate = r.b, r.ints(1, "the sample rate")
     bins = dims_of(data(r))[-1] if r.rank(data(r)) == 3 else None
     if bins is None or bins < 2 or len(rate) != 1:
-        raise MappingError(f"{bins} bins at the rate {rate}", "X203")
+        raise MappingError(f"{bins} bins at a sample rate of {rate} are not supported", "X203")
     limits = [r.attr(f"{k}_frequency_limit", float, d) for k, d in LIMITS.items()]
     bands = r.attr("filterbank_channel_count", int, 40)
     count = r.attr("dct_coefficient_count", int, 13)
     if not 0 <= limits[0] < limits[1] or not 0 < count <= bands or rate[0] < 1:
-        raise MappingError(f"{count} of {bands} bands between {limits} Hz", "R110")
+        raise MappingError(
+            f"{count} of {bands} bands between {limits} Hz are not supported", "R110"
+        )
     demand_small(bins, bands)
     places = np.arange(bands) + 0.5
     cosines = np.sqrt(2 / bands) * np.cos(np.pi / bands * np.outer(places, np.arange(count)))

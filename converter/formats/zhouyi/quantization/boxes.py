@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from converter.errors import MappingError
 from converter.formats.zhouyi.quantization.context import IntegerReading
 from converter.formats.zhouyi.quantization.requantize import (
     T,
@@ -26,6 +25,7 @@ from converter.formats.zhouyi.quantization.requantize import (
 )
 from converter.formats.zhouyi.rules.detection import at_most, chosen_proposals
 from converter.formats.zhouyi.rules.fields import words
+from converter.formats.zhouyi.unsupported import undocumented
 from converter.graph.build import Builder
 from converter.graph.catalogue.compact import front, take, total
 from converter.graph.catalogue.ssd import class_of, grouped
@@ -123,7 +123,7 @@ def lift_decode_box(r: IntegerReading) -> list[Value]:
     """Anchors as integers, moved by tables; scores above the threshold with their zero point."""
     b = r.b
     if len(r.layer.inputs) > 2:
-        raise MappingError("on which of its axes does the input of anchors hold the four numbers?")
+        raise undocumented("along which axis the input of anchors stores the four numbers")
     behind, clip = r.bit_count("box_shift"), r.attr("clip", bool, True)
     scores = single(r.double(0))
     wide, classes = r.static(scores)[2], r.attr("class_num", int)
@@ -203,7 +203,7 @@ def lift_region(r: IntegerReading) -> list[Value]:
     b, x = r.b, r.whole(0)
     batch, height, width, count, depth = r.static(x)
     if not r.width()[1]:
-        raise MappingError("where in its tables does an unsigned number of a Region lie?")
+        raise undocumented("where an unsigned value of a Region lies in its tables")
     scores = _scores_of_region(r, x)
     sizes = of_sizes(r.blob("qanchors_lut"), "qanchors_lut", 2 * count)
     sizes = sizes.reshape(count, 2).astype(np.float64)
@@ -308,7 +308,7 @@ def lift_nms(r: IntegerReading) -> list[Value]:
     b, soft = r.b, r.attr("method", enum(words("HARD GAUSSIAN")), "HARD") == "GAUSSIAN"
     least = r.attr("score_threshold", float, -np.inf)
     if soft and least < 0:
-        raise MappingError("which of the scores below 0 fade first, when all pass the threshold?")
+        raise undocumented("which of the scores below 0 decay first when all pass the threshold")
     box = r.double(0)
     counts, number = (single(r.input(i)) for i in (1, 2))
     (batch, n, _), classes = r.static(box), r.static(counts)[1]

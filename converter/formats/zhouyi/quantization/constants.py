@@ -105,7 +105,7 @@ def _of(node: ir.Node, stored: Array, scale: Array) -> QuantizedConstant:
     if stored.dtype.kind not in "iu":
         raise MappingError(f"constants of {stored.dtype} have no integer form")
     if attrs.get("block_size", 0):
-        raise MappingError("scales of blocks have no counterpart")
+        raise MappingError("block-wise scales are not supported")
     axis = int(attrs.get("axis", 1))
     along = axis % stored.ndim if scale.size > 1 else None
     shape = [-1 if i == along else 1 for i in range(stored.ndim)]

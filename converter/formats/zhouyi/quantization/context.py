@@ -36,6 +36,7 @@ from converter.formats.zhouyi.quantization.requantize import (
 from converter.formats.zhouyi.quantization.tables import look_up, table_of
 from converter.formats.zhouyi.quantization.weights import made
 from converter.formats.zhouyi.rules.context import Reading
+from converter.formats.zhouyi.unsupported import undocumented
 from converter.graph.build import Builder
 from converter.graph.infer import Array
 from converter.graph.value import Value, with_operators
@@ -128,7 +129,7 @@ class IntegerReading(Reading):
         """Width and sign of the integers that an input stores."""
         types = self.input_types
         if port >= len(types) or not types[port].is_integer():
-            raise MappingError("the input does not store integers", "R105")
+            raise MappingError("the input must be quantized", "R105")
         return types[port].bitwidth, types[port].is_signed()
 
     def limits(self, port: int = 0) -> Limits:
@@ -182,7 +183,10 @@ class IntegerReading(Reading):
         """scale * 2 ** -shift, of as many scales and shifts."""
         scales, shifts = self.scales, self.shifts
         if scales.size != count or shifts.size != count:
-            message = f"{scales.size} scales and {shifts.size} shifts, {count} are needed"
+            message = (
+                f"{count} scales and shifts are needed, got {scales.size} scales "
+                f"and {shifts.size} shifts"
+            )
             raise MappingError(message, "R110")
         return scales * 2.0**-shifts
 
@@ -195,7 +199,7 @@ class IntegerReading(Reading):
         """Scales that bring two operands to a common one."""
         scales = self.scales
         if scales.size != 3:
-            message = f"scale_value should be three numbers, not {scales.tolist()}"
+            message = f"scale_value must be three numbers, got {scales.tolist()}"
             raise MappingError(message, "R110")
         return [float(s) for s in scales[1:]]
 
@@ -234,8 +238,8 @@ class IntegerReading(Reading):
             early = max(first - self.bit_count("remain_shift"), 0.0)
             plain = self.attr("with_activation", str, "NONE") == "NONE"
             if early and not plain and "shift_value" in self.layer.attrs:
-                what = "once or, as the executor has it behind an activation, twice"
-                raise MappingError(f"are sums shifted {what} (remain_shift)?")
+                what = "once or, as the executor does after an activation, twice"
+                raise undocumented(f"whether sums are shifted {what} (remain_shift)")
             biases = biases + absorbed
             if self.layer.kind != "FullyConnected":  # its own biases are wider
                 biases = biases.astype(np.float32).astype(np.float64)
@@ -263,7 +267,7 @@ class IntegerReading(Reading):
             bounds = self.attr("clip_min", float), self.attr("clip_max", float)
             return self.requantized(rescale(x, by * finer, 0, bounds), 1 / finer)
         elif name != "NONE":
-            raise MappingError(f"on which scale does with_activation={name} round?")
+            raise undocumented(f"on which scale with_activation={name} rounds")
         return self.requantized(x, by)
 
     def as_numbers(
@@ -323,7 +327,7 @@ class IntegerWriting:
     def demand_npu(self) -> None:
         """MappingError unless an integer form that is not exact will do."""
         if not self.npu:
-            what = "the integer form, which +npu writes, is now and then a step off"
+            what = "the integer form, which +npu writes, differs at times by one quantized value"
             raise MappingError(what)
 
     def written(self, attrs: dict[str, Any] | None = None, **blobs: Array) -> Written:
@@ -366,7 +370,7 @@ class IntegerWriting:
 
     def _leaky(self, key: str, slope: float) -> dict[str, Any]:
         if slope < 0:
-            raise MappingError(f"the slope {slope} is negative")
+            raise MappingError(f"the slope {slope} must not be negative")
         if slope == 0:
             return {key: "RELU"}
         keys = scalar_keys(slope, self.bits)

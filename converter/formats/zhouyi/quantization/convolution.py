@@ -56,7 +56,7 @@ def lower_weighted(w: IntegerWriting) -> Written:
     """
     found, source = made(w.layer).stored, w.sources[0]
     if found is None:
-        raise MappingError("the weights are not stored integers behind a DequantizeLinear")
+        raise MappingError("the weights must be quantized constants followed by a DequantizeLinear")
     whole = found.weights.astype(np.int64)
     channels = w.layer.blobs["biases"].size
     scales, zeros = (
@@ -64,7 +64,7 @@ def lower_weighted(w: IntegerWriting) -> Written:
     )
     rows = found.weights.shape[0]
     if scales.size not in (rows, channels) or (zeros.size != rows and np.ptp(zeros)):
-        raise MappingError("the zero points of grouped weights differ")
+        raise MappingError("the zero points of grouped weights must be equal")
     zeros = zeros[:rows]
     whole -= zeros.reshape([-1] + [1] * (whole.ndim - 1))
     if scales.size != channels:
@@ -72,7 +72,9 @@ def lower_weighted(w: IntegerWriting) -> Written:
     absorbed = -source.zero * whole.reshape(rows, -1).sum(axis=1)
     biases = _biases(w, scales) + np.tile(absorbed, channels // rows)
     if not within(biases, *INT32):
-        raise MappingError("the biases with the input's zero point do not fit 32 bits", "X204")
+        raise MappingError(
+            "the biases with the input's zero point are outside the range of int32", "X204"
+        )
     repeated = np.array_equal(scales, np.tile(scales[:rows], channels // rows))
     own = (scales[:rows] if repeated else scales).astype(np.float64)
     wide = scales.astype(np.float64)

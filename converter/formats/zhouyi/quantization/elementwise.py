@@ -28,6 +28,7 @@ from converter.formats.zhouyi.quantization.requantize import (
     wrapped,
 )
 from converter.formats.zhouyi.types import dtype_name
+from converter.formats.zhouyi.unsupported import undocumented
 from converter.formats.zhouyi.values import DType
 from converter.graph.demands import axis_of, of_length
 from converter.graph.infer import Array
@@ -110,7 +111,7 @@ def lower_divide(w: IntegerWriting) -> Written:
     w.demand_npu()
     x, y = w.sources
     if y.dtype.bitwidth != 8:
-        raise MappingError("a table of reciprocals needs a divisor of 8 bits")
+        raise MappingError("a table of reciprocals needs an 8-bit divisor")
     with np.errstate(divide="ignore"):
         table = np.minimum(np.rint(65535 / np.arange(256)), 65535).astype(np.uint16)
     return w.written(scalar_keys(x.scale / (y.scale * 65535 * w.result.scale), w.bits), lut=table)
@@ -168,7 +169,7 @@ def lift_scatter(r: IntegerReading) -> Value:
     """
     signed, by_element = r.types[0].is_signed(), r.layer.kind == "ScatterElements"
     if not signed and any(r.input_limits(i)[0] + r.input_zeros[i] < 0 for i in (0, 2)):
-        raise MappingError("which negative numbers does an unsigned scatter keep?")
+        raise undocumented("which negative numbers an unsigned scatter keeps")
     if r.attr("reduction", str, "NONE") == "MUL":
         return (_elements_multiplied if by_element else _slices_multiplied)(r)
     bits = r.width(0)[0] + r.width(2)[0] if by_element else 48
@@ -226,7 +227,7 @@ def _slices_multiplied(r: IntegerReading) -> Value:
 def _turns(count: int) -> int:
     """The number of updates that are written out one by one."""
     if count > MOST_UPDATES:
-        raise MappingError(f"{count} updates that multiply one by one make a graph too large")
+        raise MappingError(f"{count} updates multiplied one by one would make the graph too large")
     return count
 
 
@@ -241,7 +242,7 @@ def lift_one_hot(r: IntegerReading) -> Value:
     axis, depth = r.attr("axis", int, -1), r.attr("depth", int)
     off, on = r.number_list("values", 2)
     if axis < -1:
-        raise MappingError(f"which axis of the result is {axis}?")
+        raise undocumented(f"which axis of the result axis={axis} is")
     place = axis_of(axis, rank + 1)
     classes = arange(depth).reshape([-1] + [1] * (rank - place))
     found = b.Equal(b.Unsqueeze(int64(r.input(0)), [place]), classes)
@@ -267,7 +268,9 @@ def lift_table(r: IntegerReading) -> Value:
         return _of_turns(r)
     if "lut" not in layer.blobs or r.is_scaled():
         what = f"{layer.kind} {method}".strip()
-        raise MappingError(f"what does {what} give for each stored number: where is its table?")
+        raise MappingError(
+            f"the table of {what} is missing, and it is not documented what it gives without one"
+        )
     return r.stored(r.looked_up(r.input(0), "lut", *r.width()))
 
 
@@ -275,7 +278,7 @@ def _of_turns(r: IntegerReading) -> Value:
     """Return a table of one period, whose size divides the scaled number."""
     lut = r.blob("lut").reshape(-1)
     if lut.size & (lut.size - 1):
-        raise MappingError(f"a table of {lut.size} entries, a power of two is needed", "R105")
+        raise MappingError(f"a table must have a power of two of entries, got {lut.size}", "R105")
     return r.stored(entry(lut, int64(rescale(r.double(), r.factor[0], 0, INT32)) % lut.size))
 
 
@@ -355,8 +358,8 @@ def lift_negative(r: IntegerReading) -> Value:
     another result.
     """
     if (r.factor != 1).any():
-        what = f"{r.layer.kind} has a scale, at which the executor does not look"
-        raise MappingError(f"what does it stand for that {what}?")
+        what = f"{r.layer.kind} has a scale, which the executor ignores"
+        raise undocumented(f"what it means that {what}")
     return r.requantized(-r.real(), 1.0)
 
 
@@ -449,7 +452,7 @@ def lift_logical(r: IntegerReading) -> Value:
     if method in COMPARISONS:
         scales = r.scales
         if scales.size not in (1, 2):
-            message = f"scale_value should be two numbers, not {scales.tolist()}"
+            message = f"scale_value must be two numbers, got {scales.tolist()}"
             raise MappingError(message, "R110")
         pairs = zip(r.reals(), np.broadcast_to(scales, 2), strict=True)
         truth = b.operator(COMPARISONS[method])(*(v * float(s) for v, s in pairs))

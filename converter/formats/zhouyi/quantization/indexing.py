@@ -20,6 +20,7 @@ from converter.formats.zhouyi.quantization.requantize import (
     real,
     rescale,
 )
+from converter.formats.zhouyi.unsupported import undocumented
 from converter.graph.sizes import arange
 from converter.graph.value import Value
 
@@ -95,7 +96,7 @@ def lift_segment_sum(r: IntegerReading) -> Value:
     x, ids = r.double(), r.input(1)
     count, named = r.static(x)[0], int(np.prod(r.static(ids)))
     if count != named:
-        raise MappingError(f"{count} rows, but {named} of them belong to a segment", "R105")
+        raise MappingError(f"{named} of {count} rows belong to a segment", "R105")
     ids = int64(ids) + r.input_zeros[1]
     y = _members(r, ids) @ _flat(r, x)
     shape = [r.declared_size(0, 0), *r.static(x)[1:]]
@@ -106,7 +107,7 @@ def lift_embeddings(r: IntegerReading) -> Value:
     """Sums of products; a mean is a truncated quotient, a root comes from a table."""
     b, combiner = r.b, r.attr("combiner", str, "MEAN")
     if r.attr("max_norm", str, "NONE") != "NONE":
-        raise MappingError("which norm is a row of an embedding scaled down to?")
+        raise undocumented("to which norm the rows of an embedding are scaled")
     params, weights = r.double(0), b.Reshape(r.double(3), [-1, 1])
     rows = r.input(1)
     if len(r.static(rows)) != 1:

@@ -188,7 +188,9 @@ class NumbersLift(GraphLift):
             for key in ("clip_min", "clip_max"):
                 bound = layer.attrs.get(key)
                 if not isinstance(bound, int | float):
-                    raise MappingError(f"{key}={bound} is no bound of an activation", "R110")
+                    raise MappingError(
+                        f"{key}={bound} is not a valid bound of an activation", "R110"
+                    )
                 attrs[key] = float(bound) * result.scale / finer
         if "negative_slope" in blobs:
             shift = bits_of(layer.attrs.get("negative_slope_shift", 0), "negative_slope_shift")

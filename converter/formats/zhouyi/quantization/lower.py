@@ -20,9 +20,11 @@ from converter.mapping.lifting import refuse
 from converter.passes.pipeline import Context, run_passes
 
 NOT_QUANTISED = (
-    "the network is not quantised: no layer stands between DequantizeLinear and QuantizeLinear"
+    "the network is not quantized: it has no layer between DequantizeLinear and QuantizeLinear"
 )
-HELP = "an integer IR that was read needs --dequantize; float networks go to zhouyi without +int8"
+HELP = (
+    "use --dequantize for an integer IR that was read; write float networks to zhouyi without +int8"
+)
 
 
 def lower_integer(
@@ -47,7 +49,7 @@ def lower_integer(
         message = f"{NOT_QUANTISED}{': ' if names else ''}{names[:500]}"
         raise UnsupportedError(Diagnostic("X202", message, help=HELP))
     if names:
-        message = f"layers that compute in floats: {names}"
+        message = f"these layers compute in floating point: {names}"
         notes.append(Diagnostic("X209", message, level="warning"))
     writer = IntegerWriter(graph.graph, notes, plan.params)
     writer.run(plan.layers)

@@ -65,7 +65,7 @@ class QuantizedLowering(Lowering):
         self.lower_view(replace(near, inputs=numbers))
         for layer in self.layers[mark:]:
             if layer.extra is not None:
-                raise MappingError("sub-graphs have no place in an integer IR")
+                raise MappingError("sub-graphs are not supported in an integer IR")
             layer.extra = Made(node)
         weights, biases = [*found, None, None, None][1:3]
         made = self.layers[mark:]
@@ -89,7 +89,7 @@ class QuantizedLowering(Lowering):
         weights.
         """
         if near.op == "Gemm" and float(near.attrs.get("alpha", 1.0)) != 1.0:
-            raise MappingError("alpha is a factor of stored weights, which have none")
+            raise MappingError("alpha scales stored weights, which this layer does not have")
         parts = []
         for array in (weights.stored, weights.scales, weights.zeros):
             operands = [near.inputs[0], weights.as_float(array), *[None] * (len(near.inputs) - 2)]
@@ -112,5 +112,5 @@ def _rows(array: Array, groups: int) -> Array:
     pieces = np.stack(np.split(array, groups, axis=-1))
     flat = pieces.reshape(groups, pieces.shape[1], -1)
     if flat.size and np.any(flat != flat[..., :1]):
-        raise MappingError("scales along another axis than the output channels have no counterpart")
+        raise MappingError("scales along an axis other than the output channels are not supported")
     return np.asarray(flat[..., 0]).reshape(-1)

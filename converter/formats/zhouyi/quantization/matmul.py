@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from converter.errors import MappingError
 from converter.formats.zhouyi.quantization.context import IntegerReading, IntegerWriting, Written
 from converter.formats.zhouyi.quantization.requantize import double, scalar_keys
+from converter.formats.zhouyi.unsupported import undocumented
 from converter.graph.value import Value
 
 
@@ -22,9 +22,9 @@ def _product(r: IntegerReading) -> Value:
 
 def lift_matmul(r: IntegerReading) -> Value:
     if r.attr("fused_multiplier", float, 1.0) != 1.0:
-        raise MappingError("is fused_multiplier in the scale already, as the executor has it?")
+        raise undocumented("whether fused_multiplier is part of the scale, as in the executor")
     if r.attr("with_activation", str, "NONE") != "NONE":
-        raise MappingError("does a MatMul activate its sums, at which the executor does not look?")
+        raise undocumented("whether a MatMul applies with_activation, which the executor ignores")
     return r.activated(*r.early_shift(_product(r), np.zeros(1), np.zeros(1)))
 
 

@@ -28,6 +28,7 @@ from converter.formats.zhouyi.quantization.requantize import (
 from converter.formats.zhouyi.quantization.tables import exponentials, look_up
 from converter.formats.zhouyi.quantization.weights import with_zero_points
 from converter.formats.zhouyi.rules.fields import axes_of
+from converter.formats.zhouyi.unsupported import undocumented
 from converter.graph.demands import axis_of
 from converter.graph.infer import Array
 from converter.graph.value import Value
@@ -76,7 +77,7 @@ def _spare_bits(width: int, number: float) -> int:
     """Return how many bits a number of `width` bits has above this one."""
     extra = width - int(np.ceil(np.log2(float(number)))) if number >= 1 else -1
     if extra < 0:
-        raise MappingError(f"a scale or table of a Softmax with {number}", "R110")
+        raise MappingError(f"a scale or table of a Softmax with {number} is not known", "R110")
     return extra
 
 
@@ -87,7 +88,7 @@ def _by_powers_of_two(r: IntegerReading) -> Value:
     """
     finer, most = (r.bit_count(key, least=0) for key in ("adjust_q", "pow2_out_q"))
     if 1 < finer < 8:
-        raise MappingError(f"which halves does a Softmax with adjust_q={finer} know?")
+        raise undocumented(f"how a Softmax with adjust_q={finer} rounds")
     b, x, axis, by = r.b, r.whole(), r.axis(-1), r.factor_of("input")
     x = x - b.ReduceMax(x, [axis])
     if finer >= 8:
@@ -132,7 +133,7 @@ def _by_short_floats(r: IntegerReading) -> Value:
     b, (bits, _), lut = r.b, r.width(), r.blob("float_lut").reshape(-1).astype(np.float32)
     axis = r.axis(-1)
     if lut.size <= 512:
-        raise MappingError(f"a table of {lut.size} powers, 513 are needed", "R105")
+        raise MappingError(f"a table of powers must have 513 entries, got {lut.size}", "R105")
     distances = np.arange(1 << bits).astype(np.float32)
     before, behind = r.stated
     step = _cut_float(np.float32(-1) / (np.float32(0.6931471) * np.float32(before)))
@@ -200,7 +201,7 @@ def _by_floats(r: IntegerReading, lut: Array, axis: int) -> Value:
     of_input, of_sum = r.number_list("quantize_scale", 2)
     size = max(lut.size.bit_length() - 1, 0)
     if lut.size != 1 << size or size > bits:
-        raise MappingError(f"a table of {lut.size} entries for {bits} bits", "R105")
+        raise MappingError(f"a table for {bits} bits must not have {lut.size} entries", "R105")
     step = 1 << (bits - size)
     index = below + ((1 << bits) - 1)
     high = index / step
@@ -235,7 +236,9 @@ def _groups(r: IntegerReading) -> Groups:
         channel = r.axis(-1)
         groups, along = r.count("group", 1), _kept(shape, [channel])
         if shape[channel] % groups:
-            raise MappingError(f"{groups} groups of {shape[channel]} channels", "R105")
+            raise MappingError(
+                f"{shape[channel]} channels cannot be divided into {groups} groups", "R105"
+            )
         cut = [*shape[:channel], groups, shape[channel] // groups, *shape[channel + 1 :]]
         axes = [a for a in range(1, rank + 1) if a != channel]
         return Groups(cut, axes, along, along)
@@ -258,10 +261,10 @@ def lift_normalization(r: IntegerReading) -> list[Value]:
     """
     count = len(r.layer.outputs)
     if count not in (1, 3 if r.layer.kind == "LayerNorm" else 1):
-        raise MappingError(f"what are {count} results of a {r.layer.kind}?")
+        raise undocumented(f"what the {count} outputs of a {r.layer.kind} are")
     lut = r.layer.blobs.get("lut")
     if lut is not None and not np.array_equal(np.asarray(lut).reshape(-1), ROOTS):
-        raise MappingError("what does a table of other numbers than reciprocal roots stand for?")
+        raise undocumented("what a table other than reciprocal square roots means")
     b, groups = r.b, _groups(r)
     x = r.whole()
     y, *more = _normalized(r, b.Reshape(x, groups.shape), groups.axes)
@@ -353,7 +356,7 @@ def lift_norm(r: IntegerReading) -> Value:
         before = r.bit_count("reciprocal_shift_value")
         return by_reciprocal_root(r, x, b.ReduceSum(x * x, axes), scale, before, shift)
     if method != "L1":
-        raise MappingError(f"by which root of integers does a Normalization of {method} divide?")
+        raise undocumented(f"how a Normalization of {method} takes its root")
     total = b.ReduceSum(b.Abs(x), axes)
     if shift < 0:
         total, shift = floor(total * 2.0**shift), 0

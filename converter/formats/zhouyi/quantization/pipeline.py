@@ -35,7 +35,8 @@ def _legalize(model: ir.Model) -> None:
 
 QUANTIZE = change(
     "quantize",
-    "Spell quantized operators with QuantizeLinear and DequantizeLinear, biases in their layers",
+    "Write quantized operators with QuantizeLinear and DequantizeLinear, with "
+    "biases in their layers",
     prepare,
 )
 PIPELINE: list[Pass[Context]] = [
@@ -45,7 +46,7 @@ PIPELINE: list[Pass[Context]] = [
     fold_constants(holds),
     UNROLL,
     check_static_shapes(),
-    change("legalize", "Rewrite operators that the format lacks into those that it has", _legalize),
+    change("legalize", "Rewrite operators that the format lacks", _legalize),
     QUANTIZE,
     fold_constants(holds),
     channels_last(),

@@ -37,7 +37,7 @@ from converter.mapping.node import Layer
 # integers are bounded by the range of the layer's result, a float CLIP is a separate layer
 _FUSED = FUSED | {"CLIP"}
 _BOUNDS = ("RELU", "RELU6", "CLIP")  # the same before and after rounding
-UNWRITTEN = "no integer form is written"
+UNWRITTEN = "no integer form can be written"
 TRUTH = QuantParams.of(1.0, 0, ir.DataType.UINT8)
 
 
@@ -53,7 +53,7 @@ def moves(layer: Layer) -> bool:
 
 
 def _said(params: QuantParams) -> str:
-    return f"the scale {params.scale:.7g} and the zero point {params.zero}"
+    return f"scale {params.scale:.7g} and zero point {params.zero}"
 
 
 class Plan:
@@ -118,8 +118,9 @@ class Plan:
         # an integer layer has its own factor, all other scales are written once, with the tensor
         if read.zero != params.zero or (read.scale != params.scale and source not in self.reals):
             raise MappingError(
-                f"the integers of {out.name} are quantized with {_said(params)} and "
-                f"dequantized with {_said(read)}; a Zhouyi tensor has one scale and one zero point"
+                f"{out.name} is quantized with {_said(params)} but dequantized "
+                f"with {_said(read)}; a Zhouyi tensor has one scale and one "
+                "zero point"
             )
         plain = replace(layer, kind="Quantize", attrs={})
         if source not in self.reals:
@@ -244,7 +245,7 @@ class Plan:
         ]
         inputs, sources = [v for v, _ in operands], [p for _, p in operands]
         if any(p.dtype.bitwidth > 16 for p in (*sources, params)):
-            raise MappingError("numbers of more than 16 bits have no integer form")
+            raise MappingError("integers of more than 16 bits have no integer form")
         if rule.finer(layer) and (not self.npu or params.scale < sources[0].scale):
             inputs[0], sources[0] = self._finer(layer, inputs[0], sources[0])
         own = rule.result(layer, sources[0], params)

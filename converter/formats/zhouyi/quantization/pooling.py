@@ -139,7 +139,7 @@ class Axis:
         over = (count - 1) * stride + dilation * (kernel - 1) + 1 - size - before - behind
         demand_small(size + before + behind)
         if over >= stride:
-            message = f"{count} windows of {kernel} along {name} do not fit into {size}"
+            message = f"{count} windows of {kernel} along {name} do not fit {size} elements"
             raise MappingError(message, "R105")
         return cls(size, count, kernel, stride, dilation, before, behind, max(0, over))
 
@@ -252,7 +252,7 @@ def lift_lrn(r: IntegerReading) -> Value:
     method = r.attr("method", enum(words("ACROSS_CHANNELS WITHIN_CHANNEL")))
     b, x, size = r.b, r.double(), r.count("size")
     if size > MOST_NEIGHBOURS:
-        raise MappingError(f"size={size}: so many neighbours make a graph too large")
+        raise MappingError(f"size={size} has too many neighbors to enumerate")
     squares = single(x * x)
     if method == "WITHIN_CHANNEL":
         half, even = (size - 1) // 2, 1 - size % 2
@@ -279,7 +279,7 @@ def lower_lrn(w: IntegerWriting) -> Written:
     """
     attrs, source = w.layer.attrs, w.sources[0]
     if source.dtype.bitwidth != 8:
-        message = f"{source.dtype.name} has no integer form here, 8 bits are needed"
+        message = f"{source.dtype.name} has no integer form here; use 8 bits"
         raise MappingError(message)
     size = int(attrs["size"])
     widest = max(abs(source.low - source.zero), abs(source.high - source.zero))

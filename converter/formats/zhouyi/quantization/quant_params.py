@@ -121,11 +121,11 @@ def params_of_node(node: ir.Node) -> QuantParams:
     if scale is None or zero is None or stored is None or stored.dtype is None:
         raise MappingError("scale and zero point must be constant")
     if scale.size != 1 or attrs_of(node).get("block_size", 0):
-        raise MappingError("an activation with several scales has no counterpart")
+        raise MappingError("an activation with several scales is not supported")
     if not stored.dtype.is_integer() or stored.dtype.bitwidth not in (8, 16, 32):
-        raise MappingError(f"{stored.dtype.name} has no counterpart", "X201")
+        raise MappingError(f"{stored.dtype.name} is not supported", "X201")
     if not float(scale.reshape(-1)[0]) > 0:
-        raise MappingError(f"the scale {scale.reshape(-1)[0]} is not positive")
+        raise MappingError(f"the scale must be positive, got {scale.reshape(-1)[0]}")
     return QuantParams.of(float(scale.reshape(-1)[0]), int(zero.reshape(-1)[0]), stored.dtype)
 
 
@@ -156,7 +156,7 @@ def params_of_tensors(document: Graph, parser: bool) -> dict[str, QuantParams | 
                 found[tensor.name] = e
             except (ValueError, TypeError, OverflowError) as e:
                 what = f"the scale, zero point or range of {tensor.name}"
-                message = f"{what} does not make sense: {str(e)[:100]}"
+                message = f"{what} is invalid: {str(e)[:100]}"
                 found[tensor.name] = MappingError(message, "R110")
     return found
 
@@ -177,9 +177,9 @@ def _params(tensor: Tensor, scale: Any, zero: Any, limits: Any, parser: bool) ->
     scales, zeros = (np.unique(np.asarray(v, np.float64)) for v in (scale, zero))
     if scales.size != 1 or zeros.size != 1:
         what = f"{tensor.name} has a scale for each slice"
-        raise MappingError(f"{what}, which has no counterpart for an activation")
+        raise MappingError(f"{what}, which is not supported for an activation")
     if not scales[0] > 0 or not np.isfinite(scales[0]):
-        message = f"the scale of {tensor.name} is {scales[0]}, a positive number is needed"
+        message = f"the scale of {tensor.name} must be positive, got {scales[0]}"
         raise MappingError(message, "R110")
     step = float(np.float32(scales[0] if parser else 1 / scales[0]))
     full = QuantParams.of(step, int(zeros[0] if parser else -zeros[0]), dtype)

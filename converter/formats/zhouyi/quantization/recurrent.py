@@ -108,12 +108,12 @@ def _outputs(
     given = r.layer.attrs.get("out_sequence", [])
     names = [str(n) for n in (given if isinstance(given, list) else [given])]
     if len(names) != len(r.types):
-        raise MappingError(f"out_sequence={names} of {len(r.types)} outputs", "R110")
+        raise MappingError(f"out_sequence={names} is invalid for {len(r.types)} outputs", "R110")
     ordered = all_steps[::-1] if reverse else all_steps
     first = "Y" if r.layer.kind == "BasicLSTM" else "H"
     found[first] = stack(ordered, 1)
     if any(n not in found for n in names):
-        raise MappingError(f"out_sequence={names} names what is not known", "R110")
+        raise MappingError(f"out_sequence={names} contains an unknown name", "R110")
     return r.all_stored(found[n] for n in names)
 
 

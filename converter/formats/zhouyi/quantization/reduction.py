@@ -23,6 +23,7 @@ from converter.formats.zhouyi.quantization.requantize import (
 )
 from converter.formats.zhouyi.quantization.weights import with_zero_points
 from converter.formats.zhouyi.rules.fields import axes_of
+from converter.formats.zhouyi.unsupported import undocumented
 from converter.graph.build import open_builder
 from converter.graph.demands import axis_of
 from converter.graph.infer import Array
@@ -50,7 +51,7 @@ def lift_reduce(r: IntegerReading) -> Value:
         return r.stored(b.operator("ReduceMax" if method == "ANY" else "ReduceMin")(true, axes))
     if method in _MORE:
         return _MORE[method](r, double(x), axes)
-    raise MappingError(f"on which scales does a Reduce of {method} compute with integers?")
+    raise undocumented(f"on which scales a Reduce of {method} computes with integers")
 
 
 def _lift_sum_of_amounts(r: IntegerReading, x: Value, axes: list[int]) -> Value:
@@ -100,7 +101,7 @@ def _slices(r: IntegerReading, x: Value, axis: int) -> list[Value]:
     """Return the factors of a product, one for each element of an axis."""
     count = r.static(x)[axis]
     if count > LONGEST_PRODUCT:
-        raise MappingError(f"a product of {count} elements makes a graph too large")
+        raise MappingError(f"a product of {count} elements would make the graph too large")
     return list(r.b.Split(x, [1] * count, axis=axis, outputs=count)) if count > 1 else [x]
 
 
@@ -137,10 +138,10 @@ def _products_so_far(r: IntegerReading, x: Value, axis: int, exclusive: int, rev
     """
     parts, count = _slices(r, x, axis), r.static(x)[axis]
     if r.scales.size != count or r.shifts.size != count:
-        raise MappingError(f"{r.scales.size} scales, {count} are needed", "R105")
+        raise MappingError(f"{count} scales are needed, got {r.scales.size}", "R105")
     signed = r.width()[1]
     if not signed and r.input_limits(0)[0] + r.input_zeros[0] < 0:
-        raise MappingError("how is a negative product halved whose data are unsigned?")
+        raise undocumented("how a negative product of unsigned data is halved")
     parts = parts[::-1] if reverse else parts
     factors = [parts[0] * 0.0 + 1.0, *parts[:-1]] if exclusive else parts
     so_far = zip(_products(factors, 15 if signed else 16), r.scales, r.shifts, strict=True)
@@ -168,7 +169,7 @@ def lower_reduce(w: IntegerWriting) -> Written:
     if w.method == "MEAN":
         factor /= int(np.prod([static(w.inputs[0])[a] for a in axes_of(w.layer)]))
     elif w.method != "SUM":
-        raise MappingError(f"{w.method} has no integer form to write")
+        raise MappingError(f"{w.method} has no integer form")
     return w.written(scalar_keys(factor, w.bits))
 
 
@@ -177,7 +178,7 @@ def lift_batch_norm(r: IntegerReading) -> Value:
     zero point is in the biases. All in 32-bit floats, as in the executor.
     """
     if "scale1" in r.layer.blobs:
-        raise MappingError("in which floats are biases added to activations per channel?")
+        raise undocumented("in which precision per-channel biases are added to activations")
     x, name = r.input(0), r.layer.name
     sizes, axis = r.static(x), r.axis(-1)
 

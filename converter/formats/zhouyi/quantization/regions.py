@@ -134,7 +134,7 @@ class Crossings:
     def demand_small(self, channels: int) -> None:
         if self.count * self.height * self.width * channels > MOST_ELEMENTS:
             what = f"{self.count} regions of up to {self.height} x {self.width} samples"
-            raise MappingError(f"{what} make a graph too large")
+            raise MappingError(f"{what} would make the graph too large")
 
 
 @dataclass(frozen=True)

@@ -116,7 +116,7 @@ def stated(layer: Layer, name: str, key: str, default: float) -> Array:
     given = layer.blobs.get(name, layer.attrs.get(key, default))
     found = held(given, np.float64, name).reshape(-1)
     if not found.size or not np.isfinite(found).all():
-        raise MappingError(f"{name}={str(given)[:200]} are no numbers", "R110")
+        raise MappingError(f"{name}={str(given)[:200]} must be numbers", "R110")
     return found
 
 
@@ -124,7 +124,7 @@ def bits_of(value: Any, key: str, least: int = -MOST_BITS) -> int:
     """Return the number of bits of a shift; MappingError R110 for an invalid one."""
     known = isinstance(value, int | float) and least <= value <= MOST_BITS
     if not known or value != int(value):
-        message = f"{key}={str(value)[:200]} is no number of bits from {least} to {MOST_BITS}"
+        message = f"{key} must be a bit count from {least} to {MOST_BITS}, got {str(value)[:200]}"
         raise MappingError(message, "R110")
     return int(value)
 
@@ -133,7 +133,7 @@ def of_sizes(array: Array, what: str, *sizes: int) -> Array:
     """Return the array; MappingError R105 unless it has one of these numbers of elements."""
     if array.size not in sizes:
         needed = " or ".join(map(str, dict.fromkeys(sizes)))
-        raise MappingError(f"{array.size} numbers in {what}, {needed} are needed", "R105")
+        raise MappingError(f"{what} must have {needed} elements, got {array.size}", "R105")
     return array
 
 

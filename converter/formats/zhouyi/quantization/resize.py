@@ -14,6 +14,7 @@ from converter.formats.zhouyi.quantization.context import IntegerReading, Intege
 from converter.formats.zhouyi.quantization.requantize import beside, real, rescale
 from converter.formats.zhouyi.rules.fields import words
 from converter.formats.zhouyi.types import numpy_type
+from converter.formats.zhouyi.unsupported import undocumented
 from converter.formats.zhouyi.values import DType
 from converter.graph.infer import Array
 from converter.graph.sizes import arange
@@ -38,11 +39,11 @@ Line = tuple[tuple[Array, Array], tuple[Array, Array]]  # two neighbors, each wi
 def lift_resize(r: IntegerReading) -> Value:
     """BILINEAR: the four neighbors of each position, with weights of `interp_shift_value` bits."""
     if r.attr("method", enum(words("BILINEAR CUBIC"))) == "CUBIC":
-        raise MappingError("is CUBIC cubic, or bilinear as the vendor's executor computes it?")
+        raise undocumented("whether CUBIC is cubic, or bilinear as in the vendor's executor")
     b, x, mode = r.b, r.input(0), r.attr("mode", str, "HALF_PIXEL")
     shape = r.static(r.layer.outputs[0])
     if len(shape) != 4 or mode not in MODES:
-        raise MappingError(f"where does mode={mode} take its samples, of {len(shape)} axes?")
+        raise undocumented(f"where mode={mode} samples data of {len(shape)} axes")
     if r.attr("antialias", bool, False):
         return _smoothed(r, r.bit_count("interp_shift_value"))
     steps = 2.0 ** r.bit_count("interp_shift_value", INTERPOLATION_BITS, 0)
@@ -83,7 +84,7 @@ def _check_bounds(low: Array, high: Array, window: int, size: int) -> None:
     """MappingError R105 unless there are as many bounds of windows, within an axis of `size`."""
     inside = low.size == high.size and np.all((low >= 0) & (high <= size) & (low <= high))
     if not low.size or not inside or np.any(high - low > window):
-        message = f"windows from {low.tolist()} to {high.tolist()} of {window} weights"
+        message = f"windows from {low.tolist()} to {high.tolist()} of {window} weights do not fit"
         raise MappingError(f"{message} along an axis of {size}", "R105")
 
 
@@ -127,7 +128,7 @@ def lift_colours(r: IntegerReading) -> Value:
     """
     given = r.attr("format", str, "I420")
     if given != "I420":
-        raise MappingError(f"are planes packed as {given} or, as the executor does, as I420?")
+        raise undocumented(f"whether planes are stored as {given}, or as I420 as in the executor")
     b, x = r.b, real(r.input(0), narrow=True)
     keys: dict[str, Any] = {"coefficient": r.number_list("coefficient", 15)}
     keys["shift"] = r.bit_count("coefficient_shift")

@@ -22,6 +22,7 @@ from converter.formats.zhouyi.quantization.requantize import (
     shifted,
 )
 from converter.formats.zhouyi.rules.fields import words
+from converter.formats.zhouyi.unsupported import undocumented
 from converter.graph.build import Builder, open_builder
 from converter.graph.demands import not_zero
 from converter.graph.sizes import arange
@@ -101,7 +102,7 @@ def _in_table(
 ) -> tuple[Value, Value | None]:
     name = "xy"[axis]
     if not r.width(1)[1]:
-        raise MappingError("where in its table does an unsigned point of a grid lie?")
+        raise undocumented("where an unsigned coordinate of a grid lies in its table")
     place = r.entries(f"lut{name}", point, 1)
     return place, None if nearest else r.entries(f"{name}_terp", point, 1)
 
@@ -111,7 +112,7 @@ def _in_bits(
 ) -> tuple[Value, Value | None]:
     behind = r.bit_count(f"coordinate_{'xyz'[axis]}_shift")
     if min(r.scales.size, r.shifts.size) <= axis:
-        raise MappingError("a scale and a shift for each axis of the grid are needed", "R110")
+        raise MappingError("one scale and one shift per axis of the grid are needed", "R110")
     x = (double(point) + r.input_zeros[1]) * r.scales[axis]
     at = shifted(x, r.shifts[axis]) + (size - 1) * 2.0 ** (behind - 1)
     at = bounded(at, *INT16)
@@ -211,7 +212,9 @@ def lift_max_roi_pool(r: IntegerReading) -> Value:
     rois = b.Reshape(r.double(1), [-1, 5])
     count, (rows, columns) = r.static(rois)[0], pooled_shape(r)
     if count * rows * height * width * channels > MOST_ELEMENTS:
-        raise MappingError(f"{count} regions of an image of this size make a graph too large")
+        raise MappingError(
+            f"{count} regions of an image of this size would make the graph too large"
+        )
     by = r.number_list("spatial", 2)
     part = b.Gather(x, int64(rois[..., 0]))[:, None]  # [R, 1, H, W, C]
     for axis, parts, size in ((0, rows, height), (1, columns, width)):

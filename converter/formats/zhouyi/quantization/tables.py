@@ -28,7 +28,7 @@ def look_up(x: ir.Value, table: Array, bits: int, signed: bool) -> Value:
     """
     size = table.size.bit_length() - 1
     if not table.size or 1 << size != table.size:
-        message = f"a look-up table of {table.size} entries, a power of two is needed"
+        message = f"a lookup table must have a power of two of entries, got {table.size}"
         raise MappingError(message, "R105")
     b, table = open_builder(), np.append(table, table[-1]).astype(np.float64)
     at = real(x, 1 << (bits - 1) if signed else 0)
@@ -48,7 +48,7 @@ def look_up(x: ir.Value, table: Array, bits: int, signed: bool) -> Value:
 
 def table_of(node: ir.Node, source: QuantParams, result: QuantParams) -> Array:
     """The stored results for all 256 stored numbers of 8 bits, the least first."""
-    _demand_8_bits(source, "a look-up table")
+    _demand_8_bits(source, "a lookup table")
     steps = table_of_steps(node)
     return result.quantize(_computed(node, source.every) if steps is None else steps)
 
@@ -64,7 +64,7 @@ def exponentials(source: QuantParams) -> Array:
 
 def _demand_8_bits(source: QuantParams, what: str) -> None:
     if source.dtype.bitwidth != 8:
-        message = f"{what} for {source.dtype.name} has no counterpart, 8 bits are needed"
+        message = f"{what} for {source.dtype.name} is not supported; use 8 bits"
         raise MappingError(message)
 
 
@@ -77,7 +77,7 @@ def _computed(node: ir.Node, numbers: Array) -> Array:
     for value in node.inputs[1:]:
         array = constant(value)
         if value is not None and (array is None or array.size != 1):
-            raise MappingError("an operand of its own for each element has no look-up table")
+            raise MappingError("an operand with a value per element has no lookup table")
         operands.append(None if array is None else array.reshape(()))
     inputs, attributes = [b.value(v) for v in operands], list(node.attributes.values())
     made = ir.Node(node.domain, node.op_type, inputs, attributes, num_outputs=1)
@@ -96,7 +96,7 @@ def _computed(node: ir.Node, numbers: Array) -> Array:
         fold(model)
     found = constant(model.graph.outputs[0])
     if found is None:
-        raise MappingError(f"{node.op_type} of all stored numbers cannot be computed for a table")
+        raise MappingError(f"a table of {node.op_type} for all quantized values cannot be computed")
     most = float(np.finfo(np.float32).max)
     array = np.asarray(found, np.float32)
     return np.asarray(np.nan_to_num(array, nan=-most, posinf=most, neginf=-most))

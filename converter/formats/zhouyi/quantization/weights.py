@@ -41,7 +41,7 @@ WEIGHTED: dict[str, tuple[int, ...]] = {
     "FullyConnected": (1, 0),
 }
 NORMS = frozenset({"LayerNorm", "InstanceNorm", "GroupNorm"})
-WINOGRAD = "weights in the Winograd form have no counterpart"
+WINOGRAD = "weights in Winograd form are not supported"
 
 
 def with_zero_points(layer: Layer, name: str, parser: bool = False) -> Array:
@@ -104,10 +104,14 @@ class Integers:
         """MappingError R105 for weights of another rank, or biases of other rows."""
         rank, shape = len(WEIGHTED.get(self.layer.kind, self.stored.shape)), self.stored.shape
         if not self.stored.size or len(shape) != rank or not rank:
-            raise MappingError(f"weights of the shape {list(shape)}: {rank} axes needed", "R105")
+            raise MappingError(
+                f"weights must have {rank} axes, got the shape {list(shape)}", "R105"
+            )
         biases = self.layer.blobs.get("biases")
         if biases is not None and (not biases.size or biases.size % shape[0]):
-            raise MappingError(f"{biases.size} biases of {shape[0]} rows of weights", "R105")
+            raise MappingError(
+                f"{biases.size} biases do not fit {shape[0]} rows of weights", "R105"
+            )
 
     def whole(self) -> Array:
         """The weights without their zero points."""
@@ -159,7 +163,7 @@ class Weights(Integers):
         groups, rest = divmod(self.scales.size, self._channels)
         grouped = self.layer.kind in WEIGHTED and groups and not self.stored.shape[-1] % groups
         if self.scales.size != 1 and (rest or not (groups == 1 or grouped)):
-            message = f"{self.scales.size} scales of {self._channels} rows of weights"
+            message = f"{self.scales.size} scales do not fit {self._channels} rows of weights"
             raise MappingError(message, "R105")
 
     def _has_factor(self) -> bool:

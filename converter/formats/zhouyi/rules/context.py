@@ -79,7 +79,7 @@ class Reading(context.Reading):
             wanted = "a list of integers of 64 bits" if kind is list else "a valid value"
             if isinstance(kind, type):
                 wanted = WANTED.get(kind, wanted)
-            message = f"{key}={shown} is not {wanted}"
+            message = f"{key} must be {wanted}, got {shown}"
         raise MappingError(message, "R110")
 
     def cast(self, value: ir.Value, dtype: ir.DataType) -> Value:
@@ -144,7 +144,7 @@ class Reading(context.Reading):
         """Return a size that only the declared shape of an output determines."""
         shape = self.declared(output)
         if shape is None or len(shape) <= axis:
-            raise MappingError("layer_top_shape must tell the size of the results", "R110")
+            raise MappingError("layer_top_shape must declare the size of the results", "R110")
         return shape[axis]
 
     def typed(self, results: Sequence[ir.Value]) -> list[ir.Value]:

@@ -38,7 +38,7 @@ def lower_loop(w: Writing) -> None:
     states, outside = len(w.node.inputs) - 2, captured(graph)
     shapes = [static(v, str(v.name)) for v in w.node.outputs]
     if any(len(shape) != 2 for shape in shapes[states:]):
-        raise MappingError("a turn of a Loop gives vectors only")
+        raise MappingError("each iteration of a Loop must produce vectors only")
     turns = w.optional(0) or w.const(np.array(MANY, np.int32), "turns")
     go = w.optional(1) or w.const(np.array(1, np.uint8), "go")
     layer = w.put(

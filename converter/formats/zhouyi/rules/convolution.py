@@ -80,7 +80,7 @@ class DepthwiseWeights(Weight):
         channels = r.static(weights, least=2)[1]
         if channels != 1:
             what = f"weights of {channels} channels for each group"
-            raise MappingError(f"{what}, the last dimension should be 1", "R105")
+            raise MappingError(f"{what} must have a last dimension of 1", "R105")
         r.node.attrs["group"] = r.static(least=1)[-1]
 
     def lower(self, w: Writing) -> None:
@@ -109,7 +109,7 @@ def _depthwise(w: Writing) -> bool:
 
 
 GROUP = Attr("group", kind=int, default=1)
-DEPTHWISE = Guard("not a depthwise convolution", lower_if=_depthwise)
+DEPTHWISE = Guard("only depthwise convolutions are supported by this layer", lower_if=_depthwise)
 
 
 def convolution(kind: str, rank: int, perm: tuple[int, ...]) -> Rule:
@@ -170,8 +170,8 @@ class ImageSizes(Field):
             raise MappingError("the sizes of image and window must be constant", "X203")
         if sizes[0].size != 2:
             message = (
-                "for other than two axes the executor adds up other places than its own "
-                "formula says"
+                "only two spatial axes are supported: for others, the executor "
+                "contradicts its own formula"
             )
             raise MappingError(message)
         for i, v in enumerate(sizes, 1):
@@ -180,7 +180,7 @@ class ImageSizes(Field):
     def lower(self, w: Writing) -> None:
         sizes = [constant_of(w, i, "the sizes").reshape(-1) for i in (1, 2)]
         if sizes[0].size != 2:
-            raise MappingError("only images of two axes have a counterpart")
+            raise MappingError("only two spatial axes are supported")
         w.layer.inputs += [w.const(v.astype(np.int32), "size") for v in sizes]
 
 
@@ -194,7 +194,7 @@ def lift_data_stride(r: Reading) -> ir.Value:
         kernel, stride = r.attr(f"kernel_{d}", int), r.attr(f"stride_{d}", int)
         size = r.static(x, axes=4)[axis]
         if stride < 1 or not 0 < kernel <= size:
-            raise MappingError(f"patches of {kernel} every {stride} in {size}", "R110")
+            raise MappingError(f"patches of {kernel} every {stride} do not fit {size}", "R110")
         starts = arange((size - kernel) // stride + 1) * stride
         x = r.b.Gather(x, (starts[:, None] + arange(kernel)).reshape(-1), axis=axis)
     return x
@@ -208,7 +208,7 @@ def lift_overlap_add(r: Reading) -> ir.Value:
     x, step, b = r.input(0), r.attr("frame_step", int, 1), r.b
     *outer, frames, length = r.static(x, least=2)
     if not 1 <= step <= length:
-        raise MappingError(f"frame_step={step} with frames of {length}", "R110")
+        raise MappingError(f"frame_step={step} with frames of {length} is not supported", "R110")
     size, rows = (frames - 1) * step + length, math.prod(outer)
     places = (arange(frames)[:, None] * step + arange(length)).reshape(-1)
     zeros = b.const(np.zeros([rows, size], numpy_type(x)))

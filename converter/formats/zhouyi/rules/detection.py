@@ -19,6 +19,7 @@ from converter.formats.zhouyi.rules.fields import (
     words,
 )
 from converter.formats.zhouyi.types import dtype_name, numpy_type
+from converter.formats.zhouyi.unsupported import undocumented
 from converter.graph.build import Builder
 from converter.graph.catalogue.compact import front, take
 from converter.graph.catalogue.proposals import filled, survivors, top
@@ -53,7 +54,7 @@ class Anchors(Field):
         if "xcenter" in r.layer.blobs:
             parts = [r.blob(k).reshape(-1) for k in self.blobs[2:]]
             if len({part.size for part in parts}) > 1:
-                raise MappingError("ycenter, xcenter, ha and wa are of unequal lengths", "R105")
+                raise MappingError("ycenter, xcenter, ha and wa must have the same length", "R105")
             anchors = np.stack(parts, axis=1)
         else:
             anchors = r.blob("weights" if "weights" in r.layer.blobs else "weight")
@@ -98,7 +99,7 @@ class OwnDivisors(Field):
 
     def lower(self, w: Writing) -> None:
         if tuple(w.attr("divisors", self.usual)) != self.usual:
-            raise MappingError("other divisors than 10, 10, 5, 5 have no counterpart")
+            raise MappingError("variance must be 10, 10, 5, 5")
 
 
 # suppression -------------------------------------------------------------------------------------
@@ -136,12 +137,13 @@ def _as_float(r: Reading, value: Value) -> Value:
 
 
 NOT_LINEAR = Guard(
-    "method=LINEAR: the document does not say how the scores fall, and the vendor's executor takes "
-    "HARD instead",
+    "method=LINEAR is not supported: its decay is undocumented, and the "
+    "vendor's executor computes HARD instead",
     lift_if=lambda r: r.layer.attrs.get("method") != "LINEAR",
 )
 CORNERS = Guard(
-    "center_point_box=1 with method=GAUSSIAN: the vendor's executor reads corners all the same",
+    "center_point_box=1 with method=GAUSSIAN is not supported: the vendor's "
+    "executor reads corners instead",
     lift_if=lambda r: not r.attr("center_point_box", int, 0),
 )
 IMAGE = (Always("image_width", 1), Always("image_height", 1))
@@ -269,7 +271,7 @@ class Samples(Field):
     def lift(self, r: Reading) -> None:
         sample = r.attr("sample", list, [0, 0])
         if len(set(sample)) != 1:
-            message = f"sample={sample}: only the same number both ways has a counterpart"
+            message = f"sample must be equal along both axes, got {sample}"
             raise MappingError(message)
         r.node.attrs["sampling_ratio"] = sample[0]
 
@@ -293,7 +295,7 @@ def floats(r: Reading, *counts: int) -> list[Value]:
     """Return the operands as floats; if `counts` are given, their number must be one of them."""
     if counts and len(r.operands) not in counts:
         needed = " or ".join(map(str, counts))
-        raise MappingError(f"{len(r.operands)} inputs, {needed} are needed", "R105")
+        raise MappingError(f"{needed} inputs are needed, got {len(r.operands)}", "R105")
     return [_as_float(r, v) for v in r.operands]
 
 
@@ -478,7 +480,7 @@ def _spread_anchors(anchors: Array, grid: Sequence[int]) -> Array:
     if len(anchors) == height * width * count:
         return anchors
     if len(anchors) != count:
-        message = f"{len(anchors)} anchors in weights: there should be {count}, one for each score"
+        message = f"the weights must have {count} anchors (one per score), got {len(anchors)}"
         raise MappingError(message, "R110")
     y, x = np.meshgrid(np.arange(width), np.arange(height), indexing="ij")
     shifts = np.stack([x, y, x, y], axis=-1).reshape(-1, 1, 4) * np.float32(ANCHOR_STRIDE)
@@ -513,7 +515,7 @@ def four_maps(r: Reading, values: list[Value]) -> list[Value]:
     others.
     """
     if len(values) != 5:
-        raise MappingError(f"{len(values) - 1} feature maps: four are needed", "R110")
+        raise MappingError(f"four feature maps are needed, got {len(values) - 1}", "R110")
     boxes, *maps = values
     sizes = [r.static(boxes, least=1), *(r.static(v, "a feature map", axes=4) for v in maps)]
     return [v[:1] if s[0] > 1 else v for v, s in zip(values, sizes, strict=True)]
@@ -545,8 +547,8 @@ def _mean_pieces(r: Reading, boxes: Value, maps: list[Value]) -> list[Value]:
     b, scales, samples = r.b, r.number_list("spatial_scale_value", 4), r.attr("sample", list)
     of_length(2, sample=samples)
     if len(set(samples)) != 1 and min(samples) <= 0:
-        what = "how many samples a cell has is known along one axis only"
-        raise MappingError(f"sample={samples}: {what}, which has no counterpart")
+        what = "the number of samples per cell is known along one axis only"
+        raise MappingError(f"sample={samples} is not supported: {what}")
     size = [r.count(f"resize_{side}") for side in ("height", "width")]
     regions = b.Gather(boxes, np.array([1, 0, 3, 2]), axis=1)
     image = b.const(np.zeros(r.static(boxes)[0], np.int64))
@@ -634,7 +636,7 @@ def corner_size(r: Reading) -> list[int]:
     """Rows and columns of samples from edge to edge."""
     size = [r.attr("resize_height", int), r.attr("resize_width", int)]
     if min(size) < 2:
-        raise MappingError("resize_height or resize_width of 1: where is the one sample taken?")
+        raise undocumented("where a single sample lies (resize_height or resize_width of 1)")
     return size
 
 
@@ -643,7 +645,7 @@ RULES = [
         "netconv::RefineBoxes",
         "BoundingBox",
         Guard(
-            "coordinate_order has no counterpart",
+            "coordinate_order is not supported",
             lift_if=lambda r: r.layer.attrs.get("coordinate_order") is None,
         ),
         ignore("coordinate_order"),

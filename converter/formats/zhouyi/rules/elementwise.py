@@ -241,9 +241,9 @@ def lift_div_mod(r: Reading) -> list[ir.Value]:
     return [b.Cast(v, to=to) for v in found]
 
 
-SIGNED = Guard("of signed integers only", lift_if=is_signed)
+SIGNED = Guard("only signed integers are supported", lift_if=is_signed)
 UNSIGNED = Guard(
-    "bits of signed integers have no counterpart",
+    "bit operations on signed integers are not supported",
     lambda w: w.input(0).dtype in _UNSIGNED,
     lambda r: not is_signed(r),
 )
@@ -260,7 +260,7 @@ BINARY = [
     op(
         "Mod",
         "Mod",
-        Guard("of numbers with a fraction with fmod=true only", lift_if=_fits_mod),
+        Guard("only fmod=1 is supported for floating-point data", lift_if=_fits_mod),
         Attr("fmod", kind=bool, default=0),
         given="2,3 2,3",
     ),
@@ -362,7 +362,7 @@ class Conversion(Field):
         to = w.out.dtype
         small = to is not None and to.itemsize < 2 and to.is_floating_point()
         if small and not w.attr("saturate"):
-            raise MappingError("saturate=0 cannot be expressed")
+            raise MappingError("saturate=0 is not supported")
         w.set(to_dtype=dtype_name(_kept(w)[1]), ignore_scale_zp=True, clip_mode="TRUNCATION")
 
 
@@ -390,7 +390,7 @@ def to_truth(w: Writing) -> None:
 def lower_cast(w: Writing) -> None:
     """A cast between two types that the format does not distinguish is the identity."""
     if w.out.dtype == T.BOOL != w.input(0).dtype or len(set(_kept(w))) > 1:
-        raise not_meant("the types are not kept as one")
+        raise not_meant("the Cast must not change the stored type")
     lower_same(w)
 
 
@@ -406,7 +406,7 @@ CASTS = [
     op(
         "Cast",
         "Logical",
-        Guard("truth values stay what they are", lambda w: w.input(0).dtype != T.BOOL),
+        Guard("the Cast must not convert booleans", lambda w: w.input(0).dtype != T.BOOL),
         method("NOT_EQUAL"),
         Only("to", int(T.BOOL)),
         Implied(("saturate",)),
@@ -416,7 +416,7 @@ CASTS = [
     op(
         "Cast",
         "Cast",
-        Guard("a truth value is a comparison", lambda w: w.attr("to") != T.BOOL),
+        Guard("the Cast must convert to booleans", lambda w: w.attr("to") != T.BOOL),
         Conversion(),
     ),
 ]

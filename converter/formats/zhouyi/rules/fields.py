@@ -90,12 +90,12 @@ def same_shapes(w: Writing) -> bool:
     return len(shapes) == 1 and None not in shapes
 
 
-FLOATS = Guard("integers have no counterpart", is_number)
-FRACTIONS = of("of numbers with a fraction only", is_number)
-INTEGERS = of("of integers only", lambda c: not is_number(c))
-EQUAL = Guard("operands of unequal shapes have no counterpart", same_shapes)
-TWO = Guard("the layer takes two operands", lambda w: len(w.node.inputs) == 2)
-FOUR_AXES = Guard("only 4-D data have a counterpart", lambda w: w.rank() == 4)
+FLOATS = Guard("integers are not supported", is_number)
+FRACTIONS = of("only floating-point data are supported", is_number)
+INTEGERS = of("only integers are supported", lambda c: not is_number(c))
+EQUAL = Guard("the operands must have the same shape", same_shapes)
+TWO = Guard("exactly two operands are supported", lambda w: len(w.node.inputs) == 2)
+FOUR_AXES = Guard("only data of rank 4 are supported", lambda w: w.rank() == 4)
 
 # operands ----------------------------------------------------------------------------------------
 
@@ -156,7 +156,9 @@ def constant_of(w: Writing, index: int, what: str) -> Any:
     """The array of a constant input; refused where it is computed or omitted."""
     array = constant(w.optional(index))
     if array is None:
-        raise MappingError(f"{what} must be constant: the target stores {what} with the layer")
+        raise MappingError(
+            f"{what} must be constant, because the target stores {what} with the layer"
+        )
     return np.asarray(array)
 
 
@@ -219,7 +221,7 @@ def axes_of(layer: Layer) -> list[int]:
     if found is None:
         raise MappingError("required attribute 'axis' is absent", "R110")
     if not isinstance(found, list) or not all(isinstance(a, int) for a in found):
-        raise MappingError(f"axis={found!r} is not a list of axes", "R110")
+        raise MappingError(f"axis={found!r} must be a list of axes", "R110")
     return [int(a) for a in found]
 
 

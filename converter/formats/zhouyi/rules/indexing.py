@@ -46,7 +46,7 @@ def read_batched_axis(r: Reading) -> None:
     axis = r.axis(0)
     at_least(0, batch_dims=batch)
     if axis < batch:
-        raise MappingError(f"axis={axis} lies within batch_dims={batch}", "R110")
+        raise MappingError(f"axis={axis} must not be less than batch_dims={batch}", "R110")
     if axis > batch:
         order, back = batched_gather_orders(rank, len(r.static(indices)), axis, batch)
         x = b.Transpose(x, perm=order)
@@ -96,7 +96,7 @@ class Classes(Field):
         if values is None:
             raise MappingError("required attribute 'values' is absent", "R110")
         if not isinstance(values, list) or len(values) != 2:
-            raise MappingError(f"values={values!r} are not two numbers", "R110")
+            raise MappingError(f"values={values!r} must be two numbers", "R110")
         dtype = np.dtype(np.float32) if r.declared_type is None else r.declared_type.numpy()
         rank = len(r.static(x)) + 1
         demand_small(depth)
@@ -110,7 +110,7 @@ class Classes(Field):
         x, depth = w.input(0), int(constant_of(w, 1, "the depth").reshape(-1)[0])
         values, known = constant_of(w, 2, "the values").reshape(-1), constant(x)
         if known is None and not never_negative(x):
-            message = "indices below zero, which count from the end, have no counterpart"
+            message = "negative indices are not supported"
             raise MappingError(message)
         if known is not None:
             wrapped = np.where(known < 0, known + depth, known)
@@ -126,7 +126,7 @@ def read_selector(r: Reading) -> None:
     """The selector is the operator's first and the layer's last input; `num` counts the others."""
     *data, selector = r.operands
     if (num := r.attr("num", int, len(data))) != len(data):
-        message = f"num={num}, but {len(data)} tensors are selected from"
+        message = f"num={num}, but there are {len(data)} tensors to select from"
         raise MappingError(message, "R105")
     r.node.inputs, r.outputs = [selector, *data], len(data) + 1
 
@@ -143,7 +143,7 @@ SELECTOR = Detail(read=read_selector, write=write_selector, keys=("num",))
 def read_no_norm(r: Reading) -> None:
     """`max_norm`, which has no counterpart."""
     if str(r.layer.attrs.get("max_norm", "NONE")).upper() != "NONE":
-        raise MappingError("max_norm has no counterpart")
+        raise MappingError("max_norm is not supported")
 
 
 def write_no_norm(w: Writing) -> None:
@@ -220,7 +220,7 @@ def lift_ctc(r: Reading) -> list[ir.Value]:
     padded = b.Pad(found, [0, 0, 0, 0, 0, missing, 0, 0], -1)
     (labels,) = r.typed([padded])
     if labels.dtype is None or not labels.dtype.is_integer():
-        raise MappingError("labels that are no integers", "R105")
+        raise MappingError("labels must be integers", "R105")
     return [b.Where(padded < 0.0, int(labels.dtype.max), labels)]
 
 
@@ -237,14 +237,14 @@ def lift_unique(r: Reading) -> list[ir.Value]:
     return r.typed([*b.Unique(wide, **keys, outputs=4)])
 
 
-BATCHED = Guard("without batch axes", lambda w: w.attr("batch_dims") > 0, _is_batched)
+BATCHED = Guard("batch_dims is not supported", lambda w: w.attr("batch_dims") > 0, _is_batched)
 REDUCTION = word("reduction", "reduction", words("none add mul max min"), default="none")
 KNOWN = Guard(
-    "reduction='max' and 'min' have no counterpart: the format knows NONE, ADD and MUL",
+    "reduction='max' and 'min' are not supported (only NONE, ADD and MUL)",
     lambda w: w.attr("reduction") in ("none", "add", "mul"),
 )
 KEPT = Guard(
-    "one place of the last axis leaves no axis there, which executors expect",
+    "indices of a single element are not supported: executors expect an axis that would be removed",
     lambda w: not 0 < len(static(w.out)) <= w.attr("axis") % len(w.static()),
 )
 RULES = [
@@ -268,7 +268,7 @@ RULES = [
         "Compress",
         "Compress",
         Guard(
-            "without an axis the data are flattened first",
+            "axis must be given",
             lambda w: w.attr("axis", None) is not None,
         ),
         truth(1),

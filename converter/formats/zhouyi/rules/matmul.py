@@ -47,7 +47,7 @@ class FullWeights(Field):
         if not isinstance(weights, ir.Value):
             rows = r.blob("weights")
             if not rows.size or rows.ndim < 2:
-                raise MappingError(f"weights of the shape {list(rows.shape)}", "R105")
+                raise MappingError(f"weights of shape {list(rows.shape)} are not supported", "R105")
             weights = r.weights("weights", rows.reshape(rows.shape[0], -1).T)
         r.set_input(1, weights)
         if r.node.op == "Gemm":
@@ -124,16 +124,16 @@ class ZeroPoint(Field):
     def lower(self, w: Writing) -> None:
         zero = constant(w.optional(self.index))
         if w.optional(self.index) is not None and (zero is None or zero.size != 1):
-            raise MappingError("the zero point must be one constant")
+            raise MappingError("the zero point must be a constant scalar")
         w.set(**{self.key: 0 if zero is None else int(zero.reshape(-1)[0])})
 
 
 ONE_RANK = Guard(
-    "operands with unequally many axes have no counterpart",
+    "operands must have the same rank",
     lambda w: len(w.static(0)) == len(w.static(1)) > 1,
 )
 ONE_BATCH = Guard(
-    "batches of unequal shapes have no counterpart", lambda w: w.static(0)[:-2] == w.static(1)[:-2]
+    "batches must have the same shape", lambda w: w.static(0)[:-2] == w.static(1)[:-2]
 )
 
 # rotated embeddings ------------------------------------------------------------------------------
@@ -186,10 +186,12 @@ def _positions(r: Reading, cache: Value, batch: int, steps: int, half: int) -> i
     return rows[:, None]
 
 
-FULL = Guard("the weights are not stored with the layer", _is_full, _two_axes)
-FULL_PRODUCT = Guard("the weights are not stored with the layer", _is_full_product)
-MANY_AXES = Guard("two axes are a Gemm", lambda w: w.rank() > 2, lambda r: not _two_axes(r))
-ADDED = Guard("a Gemm without its third operand is a MatMul", lambda w: w.optional(2) is not None)
+FULL = Guard("the weights must be constant", _is_full, _two_axes)
+FULL_PRODUCT = Guard("the weights must be constant", _is_full_product)
+MANY_AXES = Guard(
+    "operands of two axes must be a Gemm", lambda w: w.rank() > 2, lambda r: not _two_axes(r)
+)
+ADDED = Guard("a Gemm must have its third operand", lambda w: w.optional(2) is not None)
 RULES = [
     op("Gemm", "FullyConnected", FULL, FullWeights(), given="2,3 =3,4 =4"),
     op("MatMul", "FullyConnected", FULL_PRODUCT, FullWeights(), lower_only=True, given="2,3 =3,4"),

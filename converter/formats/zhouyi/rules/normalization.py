@@ -29,7 +29,7 @@ EPSILON = Attr("epsilon", kind=float, default=1e-5)
 SCALE = Weight("weights", 1, shape=flat("weights"))
 SHIFT = Weight("biases", 2, shape=flat("biases"))
 NO_STATISTICS = Guard(
-    "mean and deviation are not outputs", lower_if=lambda w: len(w.node.outputs) == 1
+    "mean and deviation outputs are not supported", lower_if=lambda w: len(w.node.outputs) == 1
 )
 
 # statistics of the training ----------------------------------------------------------------------
@@ -69,7 +69,7 @@ class FoldedStatistics(Field):
 
     def lower(self, w: Writing) -> None:
         if w.attr("training_mode") or len(w.node.outputs) > 1:
-            raise MappingError("statistics of the batch have no counterpart")
+            raise MappingError("training_mode=1 is not supported")
         parts = [constant_of(w, i, "the statistics") for i in range(1, 5)]
         scale, shift, mean, variance = (np.asarray(v, np.float64) for v in parts)
         epsilon, rank, dtype = float(w.attr("epsilon")), len(w.static()), parts[0].dtype
@@ -90,7 +90,7 @@ def read_channel_axis(r: Reading) -> None:
     given = axes_of(r.layer) if "axis" in r.layer.attrs else [-1]
     axis = axis_of(given[0], rank) if len(given) == 1 else 0
     if axis not in (1, rank - 1) or rank < 3:
-        message = f"axis={given} is neither the second nor the last axis"
+        message = f"axis={given} must be the second or the last axis"
         raise MappingError(message, "R110")
     r.node.last = axis == rank - 1
 
@@ -107,7 +107,7 @@ def read_last_axes(r: Reading) -> None:
     axes, rank = axes_of(r.layer), r.rank(r.input(0))
     found = from_front(axes, rank)
     if not found or found != list(range(found[0], rank)):
-        raise MappingError(f"axis={axes} are not the last axes", "R110")
+        raise MappingError(f"axis={axes} must be the last axes", "R110")
     r.node.attrs["axis"] = found[0]
 
 
@@ -169,7 +169,7 @@ def within_channel(r: Reading) -> None:
     """
     x, size, b = r.input(0), r.count("size"), r.b
     if size % 2 == 0:
-        raise MappingError("an even number of neighbours within a channel has no centre")
+        raise MappingError("size must be odd, because neighbors within a channel need a center")
     wanted = {"alpha": 1.0, "beta": 0.5, "bias": 1.0}
     alpha, beta, bias = (r.attr(k, float, v) for k, v in wanted.items())
     attrs: dict[str, Any] = {"kernel_shape": [size, size], "strides": [1, 1]}
@@ -257,7 +257,7 @@ RULES = [
     op(
         "LRN",
         "LRN",
-        Guard("neighbours in images only, and an odd number of them", odd_neighbours),
+        Guard("only data of rank 4 and an odd size are supported", odd_neighbours),
         method("ACROSS_CHANNELS"),
         *attrs(alpha=1.0, beta=0.5, bias=1.0, size=int),
         before_lift=turned_input,

@@ -38,14 +38,14 @@ def overhang(layer: Layer, size: list[int], attrs: dict[str, list[int]]) -> list
     for i, (n, k, s, d) in enumerate(windows):
         room = n + attrs["pads"][i] + attrs["pads"][i + rank] - (k - 1) * d - 1
         if room < 0 or s < 1:
-            message = f"a window of {(k - 1) * d + 1} does not fit into {n} with its padding"
+            message = f"a window of {(k - 1) * d + 1} does not fit {n} elements with their padding"
             raise MappingError(message, "R105")
         down, up = room // s + 1, -(-room // s) + 1
         count = up if layer.attrs.get("ceil_mode") else down
         if declared is not None and len(declared) == rank + 2:
             count = declared[i + 1]
         if count not in (down, up):
-            raise MappingError(f"layer_top_shape says {count} windows, {down} fit", "R105")
+            raise MappingError(f"layer_top_shape declares {count} windows, but {down} fit", "R105")
         result.append(max(0, (count - 1) * s - room))
     return result
 
@@ -80,7 +80,7 @@ class Rounding(Field):
 FLOOR = (Always("ceil_mode", False),)
 PADDING = Attr("count_include_pad", kind=bool, default=1)
 UNCOUNTED = ignore("count_include_pad")
-ONE_OUTPUT = Guard("the indices are another layer", lambda w: len(w.node.outputs) == 1)
+ONE_OUTPUT = Guard("the indices output needs another layer", lambda w: len(w.node.outputs) == 1)
 
 
 def pooling(kind: str, rank: int) -> list[Rule]:
@@ -134,13 +134,13 @@ class FlatIndices(Field):
     def lift(self, r: Reading) -> None:
         order = r.attr("flatten_dim", ORDERS, "HWC")
         if r.attr("storage_order", int, 0):
-            raise MappingError("storage_order=1 has no counterpart")
+            raise MappingError("storage_order=1 is not supported")
         shape, r.outputs = r.shape, 2
         r.then(lambda results: [results[0], flatten_as(with_operators(results[1]), shape, order)])
 
     def lower(self, w: Writing) -> None:
         if w.attr("storage_order"):
-            raise MappingError("indices of other than plain 2-D pooling have no counterpart")
+            raise MappingError("indices are only supported for plain 2-D pooling")
         w.set(flatten_dim="NCHW", storage_order=0)
 
 
@@ -164,7 +164,7 @@ def lift_unpool(r: Reading) -> ir.Value:
     shape = r.count_list(key, 4, list(r.declared() or ()))
     demand_small(*shape)
     if r.attr("storage_order", int, 0):
-        raise MappingError("only data in row-major order have a counterpart")
+        raise MappingError("only data in row-major order are supported")
     order, (n, h, w, c) = r.attr("flatten_dim", ORDERS, "HWC"), shape
     flat = flatten_as(index, shape, "NHWC") if order == "NCHW" else index
     if order == "HW":
@@ -186,7 +186,7 @@ def lift_adaptive(r: Reading) -> ir.Value:
     for axis, n in ((1, sizes[0]), (2, sizes[1])):
         size = r.static(x, axes=4)[axis]
         if n > max(size, MOST_BINS):
-            raise MappingError(f"output_size={sizes}: too many bins for {size} places", "R110")
+            raise MappingError(f"output_size={sizes} has too many bins for {size} elements", "R110")
         bins = [([i * size // n], [-(-(i + 1) * size // n)]) for i in range(n)]
         parts = [b.op(reduce, b.Slice(x, low, high, [axis]), [axis]) for low, high in bins]
         x = b.Concat(*parts, axis=axis) if n > 1 else parts[0]
@@ -202,10 +202,10 @@ def random_borders(r: Reading, axis: int) -> Array:
     """
     size, count = r.static(axes=4)[axis], r.declared_size(0, axis)
     if not 1 <= count <= size:
-        raise MappingError(f"layer_top_shape says {count} windows over {size} places", "R105")
+        raise MappingError(f"layer_top_shape declares {count} windows over {size} elements", "R105")
     seed, k, ratio = r.attr("seed", int), size // count, size / count
     if seed == 0:
-        raise MappingError("which random numbers draw the windows (seed=0 means others each time)?")
+        raise MappingError("seed=0 is not supported: it draws other random windows in each run")
     draw = np.random.RandomState(seed % 2**32)
     if r.attr("pseudo", bool):
         low, high = (float(v) for v in draw.randint(0, 2**32, 2, dtype=np.uint32))
@@ -270,7 +270,9 @@ RULES = [
     op(
         "MaxPool",
         "MaxPoolingWithArgMax",
-        Guard("without indices", lambda w: len(w.node.outputs) == 2),
+        Guard(
+            "the indices output is not supported by this layer", lambda w: len(w.node.outputs) == 2
+        ),
         Window(2),
         Rounding(),
         FlatIndices(),

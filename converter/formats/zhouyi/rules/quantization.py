@@ -29,10 +29,10 @@ def lift_quantize(r: Reading) -> ir.Value:
     scale, zero = (r.blob(f"quantize_{part}") for part in ("scale", "zp"))
     dtype = r.declared_type if kind == "Quantize" else x.dtype
     if dtype is None or not dtype.is_integer():
-        raise MappingError("the stored type is not an integer", "R105")
+        raise MappingError("the stored type must be an integer type", "R105")
     flat = scale.astype(np.float32).reshape(() if scale.size == 1 else -1)
     if zero.size != flat.size:
-        raise MappingError(f"{zero.size} zero points of {scale.size} scales", "R110")
+        raise MappingError(f"{zero.size} zero points do not fit {scale.size} scales", "R110")
     zeros = r.b.const(zero.astype(dtype.numpy()).reshape(flat.shape))
     op = "QuantizeLinear" if kind == "Quantize" else "DequantizeLinear"
     return r.b.op(op, x, r.b.const(flat), zeros, axis=r.attr("axis", int, 1))
@@ -46,7 +46,9 @@ def lift_fake_quantize(r: Reading) -> ir.Value:
     low, high = (np.float32(r.attr(k, float)) for k in ("min", "max"))
     bits, zero = r.attr("num_bits", int, 8), np.float32(0)
     if not low <= high or not 1 < bits <= 16:
-        raise MappingError(f"min={low}, max={high}, num_bits={bits} make no grid", "R110")
+        raise MappingError(
+            f"min={low}, max={high}, num_bits={bits} do not define a quantization range", "R110"
+        )
     if low > 0:
         low, high = zero, high - low
     elif high < 0:

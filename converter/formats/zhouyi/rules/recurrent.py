@@ -88,10 +88,10 @@ def _wanted(r: Reading, known: list[str]) -> list[Any]:
     given = r.layer.attrs.get("out_sequence", known)
     names = given if isinstance(given, list) else [given]
     if not names:
-        raise MappingError("out_sequence=[] names no result", "R110")
+        raise MappingError("out_sequence=[] must name a result", "R110")
     for name in names:
         if str(name).upper() not in known:
-            message = f"out_sequence names {str(name).upper()}, which is none of {', '.join(known)}"
+            message = f"out_sequence contains {str(name).upper()}; use {', '.join(known)}"
             raise MappingError(message, "R110")
     return names
 
@@ -107,9 +107,7 @@ def _weights(r: Reading, cell: Cell) -> tuple[Array, Array, int]:
     weights, h = r.blob("weights"), r.static(1, "the state", least=1)[-1]
     count = len(cell.gates)
     if weights.ndim != 2 or weights.shape[0] != count * h or weights.shape[1] <= h:
-        message = (
-            f"weights of the shape {list(weights.shape)} do not fit {count} gates of {h} cells"
-        )
+        message = f"weights of shape {list(weights.shape)} do not fit {count} gates of {h} cells"
         raise MappingError(message, "R105")
     x = weights.shape[1] - h
     ordered = gates(weights, cell.gates)
@@ -130,10 +128,10 @@ def _attributes(r: Reading, cell: Cell) -> dict[str, Any]:
     given = r.layer.attrs
     reverse = str(given.get("direction", "forward")).lower()
     if reverse not in ("forward", "reverse"):
-        raise MappingError(f"direction={reverse} is neither forward nor reverse", "R110")
+        raise MappingError(f"direction={reverse} must be forward or reverse", "R110")
     for key in ("cell_clip", "forget_bias"):
         if given.get(key) not in (None, 0, 0.0, float("inf")):
-            raise MappingError(f"{key} has no counterpart")
+            raise MappingError(f"{key} is not supported")
     attrs: dict[str, Any] = {"direction": reverse, "layout": 0}
     threshold = r.attr("threshold", float, np.inf)
     if np.isfinite(threshold):
@@ -150,15 +148,15 @@ def _functions(r: Reading, cell: Cell) -> list[str]:
     words = [str(a).upper() for a in (given if isinstance(given, list) else [given])]
     plain, count = cell.op == "RNN", len(cell.activations)
     if plain and (len(words) != 1 or words[0] not in PLAIN):
-        message = f"activations={words[0] if len(words) == 1 else given} has no counterpart"
+        message = f"activations={words[0] if len(words) == 1 else given} is not supported"
         raise MappingError(f"{message} (known: {', '.join(PLAIN)})", "R110")
     known = isinstance(given, list) and len(words) == count and set(words) <= FUNCTIONS.keys()
     if not plain and not known:
-        raise MappingError(f"activations={given!r} are not {count} known functions", "R110")
+        raise MappingError(f"activations={given!r} must be {count} known functions", "R110")
     if not plain and any(
         r.layer.attrs.get(f"activation_{k}") is not None for k in ("alpha", "beta")
     ):
-        raise MappingError("activation_alpha and activation_beta have no counterpart")
+        raise MappingError("activation_alpha and activation_beta are not supported")
     return [FUNCTIONS[w] for w in words]
 
 
@@ -202,12 +200,12 @@ def _checked(w: Writing, cell: Cell) -> list[str]:
     """Return the names of the activations; raise for features that the layer lacks."""
     functions = [f.upper() for f in w.attr("activations", None) or cell.activations]
     if w.attr("direction") not in ("forward", "reverse") or w.attr("layout"):
-        raise MappingError("two directions or layout=1 have no counterpart")
+        raise MappingError("direction=bidirectional and layout=1 are not supported")
     if any(w.optional(i) is not None for i in (4, 7)) or w.attr("input_forget", 0):
-        raise MappingError("sequence lengths, peepholes and coupled gates have no counterpart")
+        raise MappingError("sequence_lens, peepholes and coupled gates are not supported")
     scaled = w.attr("activation_alpha", None) or w.attr("activation_beta", None)
     if scaled or any(f not in RUN for f in functions[: len(cell.activations)]):
-        raise MappingError("these activations have no counterpart")
+        raise MappingError("these activations are not supported")
     return functions
 
 

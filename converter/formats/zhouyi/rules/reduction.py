@@ -30,7 +30,7 @@ def read_kept(r: Reading) -> None:
 
 def write_kept(w: Writing) -> None:
     if not w.attr("keepdims"):
-        raise MappingError("the layer keeps the reduced axes")
+        raise MappingError("keepdims must be 1")
 
 
 KEPT = Detail(read=read_kept, write=write_kept, names=("keepdims",), keys=("keepdims",))
@@ -44,7 +44,7 @@ def read_best(r: Reading) -> None:
     tools write.
     """
     if r.layer.attrs.get("k") is None:
-        raise MappingError("a computed k has no counterpart")
+        raise MappingError("k must be constant")
     b, x = r.b, r.input(0)
     if str(r.layer.attrs.get("select_index")).upper() == "LAST":
         axis = AXIS.read(r)

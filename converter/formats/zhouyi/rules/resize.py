@@ -64,7 +64,7 @@ class Target(Field):
         if declared is not None and len(declared) == rank:
             return list(declared[1:-1])
         if ratios is None:
-            raise MappingError("neither the size nor the ratios are given", "R110")
+            raise MappingError("the size or the ratios must be given", "R110")
         return _scaled(source[1:-1], ratios)
 
     def ratios(self, r: Reading) -> list[float] | None:
@@ -73,7 +73,7 @@ class Target(Field):
         found = {key: r.attr(key, float) for key in given}
         above(0, **found)
         if np.inf in found.values():
-            raise MappingError(f"{found} are no ratios", "R110")
+            raise MappingError(f"{found} are not valid ratios", "R110")
         return list(found.values()) if len(found) == rank else None
 
     def lower(self, w: Writing) -> None:
@@ -81,10 +81,13 @@ class Target(Field):
         if not w.node.last:
             source, out = ([v[0], *v[2:], v[1]] for v in (source, out))
         if len(source) != 4 or source[0] != out[0] or source[-1] != out[-1]:
-            raise MappingError("only the spatial axes of 4-D data are resized")
+            raise MappingError("only the spatial axes of data of rank 4 can be resized")
         mode = MODES.get(w.attr("coordinate_transformation_mode"), "")
         if mode == "HALF_PIXEL_SYMMETRIC" or (mode == "ALIGN_CORNERS" and 1 in out[1:-1]):
-            message = f"{mode} to {out[1:-1]} is not what the vendor's executor computes"
+            message = (
+                f"{mode} to {out[1:-1]} is not supported: the vendor's executor "
+                "computes it differently"
+            )
             raise MappingError(message)
         factors = [t / s for s, t in zip(source[1:-1], out[1:-1], strict=True)]
         if scales is not None and static(scales) != (0,):
@@ -118,7 +121,7 @@ class Nearest(Field):
             a["nearest_mode"] = nearest or ("ceil" if shrinks else "floor")
         if a["coordinate_transformation_mode"] == "tf_half_pixel_for_nn":
             if a.get("nearest_mode") != "floor":
-                message = "TF_HALF_PIXEL_FOR_NN has a counterpart only with nearest_mode=FLOOR"
+                message = "TF_HALF_PIXEL_FOR_NN is only supported with nearest_mode=FLOOR"
                 raise MappingError(message)
             a["coordinate_transformation_mode"] = "half_pixel"
             a["nearest_mode"] = "round_prefer_ceil"
@@ -127,7 +130,7 @@ class Nearest(Field):
         coordinates = w.attr("coordinate_transformation_mode")
         mode, nearest = w.attr("mode"), w.attr("nearest_mode")
         if coordinates == "tf_half_pixel_for_nn" and (mode, nearest) != ("nearest", "floor"):
-            raise MappingError(f"coordinate_transformation_mode={coordinates!r} has no counterpart")
+            raise MappingError(f"coordinate_transformation_mode={coordinates!r} is not supported")
         if mode == "nearest":
             w.set(nearest_mode=NEAREST[w.attr("nearest_mode")])
 
@@ -163,7 +166,7 @@ class Plain(Field):
         policy = w.attr("keep_aspect_ratio_policy")
         if any(w.attr(k, 0) for k in (*_FLAGS, "axes")) or policy != "stretch":
             message = (
-                "antialias, exclude_outside, axes and keep_aspect_ratio_policy have no counterpart"
+                "antialias, exclude_outside, axes and keep_aspect_ratio_policy are not supported"
             )
             raise MappingError(message)
         w.set(antialias=False, exclude_outside=False)
@@ -217,11 +220,12 @@ class Coefficient(Field):
 FORMAT = word("format", "format", words("I420 YV12 NV12 NV21"), default="I420")
 COLOUR = (InputType((0,), ir.DataType.FLOAT), Coefficient(), FORMAT, CAST_TO_DECLARED)
 KNOWN = Guard(
-    "mode='cubic' has no counterpart: the format knows BILINEAR and NEAREST",
+    "mode='cubic' is not supported (only BILINEAR and NEAREST)",
     lambda w: w.attr("mode") != "cubic",
 )
 RUN = Guard(
-    "BICUBIC or REFLECTION: the vendor's executor silently takes bilinear and zeros instead",
+    "BICUBIC and REFLECTION are not supported: the vendor's executor silently "
+    "computes bilinear and zeros instead",
     _is_run,
 )
 GRID_METHODS = {"linear": "BILINEAR", "nearest": "NEAREST", "cubic": "BICUBIC"}

@@ -78,7 +78,7 @@ def read_bounds(r: Reading) -> None:
     bounds = [begin, r.attr("end", list), r.attr("axis", list, list(range(len(begin))))]
     bounds.append(r.attr("strides", list, [1] * len(begin)))
     if len({len(v) for v in bounds}) > 1:
-        raise MappingError("begin, end and strides are not equally long", "R110")
+        raise MappingError("begin, end and strides must have the same length", "R110")
     r.node.inputs = [r.input(0), *map(r.b.const, bounds)]
 
 
@@ -125,7 +125,7 @@ def pairs_of(r: Reading, key: str) -> list[list[int]]:
     if isinstance(found, list) and found and all(isinstance(v, int) for v in found):
         pairs = [found[i : i + 2] for i in range(0, len(found), 2)]
     if not isinstance(pairs, list) or not all(_is_pair(p) for p in pairs):
-        raise MappingError(f"{key}={found!r} is not a list of pairs", "R110")
+        raise MappingError(f"{key}={found!r} must be a list of pairs", "R110")
     return pairs
 
 
@@ -197,7 +197,7 @@ def _counts(repeats: Array, count: int) -> Array:
     given = whole_numbers(repeats, "the repeats")
     at_least(0, repeats=given)
     if len(given) not in (1, count):
-        raise MappingError(f"{len(given)} repeats of {count} slices", "R105")
+        raise MappingError(f"{len(given)} repeats do not fit {count} slices", "R105")
     counts = np.broadcast_to(np.array(given), (count,))
     demand_small(sum(counts.tolist()))
     return counts
@@ -213,7 +213,7 @@ def checked_pairs(r: Reading, key: str) -> list[list[int]]:
     """A pair for every axis of the data."""
     pairs, rank = pairs_of(r, key), len(r.shape)
     if len(pairs) != rank:
-        raise MappingError(f"{key} has {len(pairs)} pairs, the data have {rank} axes", "R105")
+        raise MappingError(f"{key} has {len(pairs)} pairs, but the data have {rank} axes", "R105")
     return pairs
 
 
@@ -254,9 +254,9 @@ def _run_mode(w: Writing) -> bool:
 
 
 # the others are read, but the vendor's executor does not support them
-RUN_MODES = Guard("the mode is neither constant nor reflect", _run_mode)
+RUN_MODES = Guard("mode must be constant or reflect", _run_mode)
 SYMMETRIC = Guard(
-    "mode is not SYMMETRIC", lift_if=lambda r: r.layer.attrs.get("mode") == "SYMMETRIC"
+    "mode must be SYMMETRIC", lift_if=lambda r: r.layer.attrs.get("mode") == "SYMMETRIC"
 )
 
 # blocks of space, batch and channels -------------------------------------------------------------
@@ -336,7 +336,7 @@ def read_shares(r: Reading) -> None:
     def behind(results: list[ir.Value]) -> list[ir.Value]:
         channels = r.static(results[0])[-1]
         if channels % parts:
-            raise MappingError(f"splits={parts}: {channels} channels do not fit", "R110")
+            raise MappingError(f"splits={parts} does not fit {channels} channels", "R110")
         sizes = [channels // parts] * parts
         return list(r.b.Split(results[0], sizes, axis=-1, outputs=parts))
 
@@ -356,7 +356,7 @@ def lift_batch_to_space_nd(r: Reading) -> ir.Value:
     shape, m = list(r.static(x)), len(block)
     at_least(1, block_size=block)
     if not 0 < m < len(shape):
-        raise MappingError(f"block_size={block}: the data have {len(shape)} axes", "R110")
+        raise MappingError(f"block_size={block} does not fit data of {len(shape)} axes", "R110")
     crops = pairs_of(r, "crops") if "crops" in r.layer.attrs else [[0, 0]] * m
     of_length(m, crops=crops)
     n = shape[0] // int(np.prod(block))
@@ -401,11 +401,13 @@ def lift_meshgrid(r: Reading) -> list[ir.Value]:
     return result
 
 
-SQUARE = Guard("blocks that are not square", lift_if=_is_square)
-OBLONG = Guard("blocks that are square", lift_if=lambda r: not _is_square(r))
+SQUARE = Guard("blocks must not be square", lift_if=_is_square)
+OBLONG = Guard("blocks must be square", lift_if=lambda r: not _is_square(r))
 MODE = word("mode", "mode", words("DCR CRD"), default="DCR")
 NEW_SHAPE = NewShape()
-IN_ORDER = Guard("axes change places", lambda w: keeps_order(w.static(), permutation(w)))
+IN_ORDER = Guard(
+    "the axes must keep their order", lambda w: keeps_order(w.static(), permutation(w))
+)
 
 RULES = [
     op("Reshape", "Reshape", NEW_SHAPE),
@@ -464,7 +466,7 @@ RULES = [
     op(
         "netconv::ShuffleChannels",
         "ChannelShuffle",
-        Guard("the layer takes data of four axes", lambda w: w.rank() == 4),
+        Guard("only data of rank 4 are supported", lambda w: w.rank() == 4),
         Attr("group", kind=int),
         SHARES,
         given="1,4,8,8",

@@ -23,13 +23,13 @@ def layer_norm(r: Reading) -> Value:
     x, rank = r.input(0), r.rank()
     axes = sorted(a % rank for a in r.attr("axes", list))
     if not axes or axes != list(range(axes[0], rank)):
-        raise MappingError("axes that are not the last ones")
+        raise MappingError("axes must be the last ones")
     rest = [v for v in r.layer.inputs[1:3] if v is not None]
     sizes = list(r.static(x)[axes[0] :]) if rest else []
     if any(v.shape is None or list(v.shape) != sizes for v in rest):
-        raise MappingError("factors of another shape than the axes")
+        raise MappingError("scale and bias must have the shape of the normalized axes")
     if not rest:
-        raise MappingError("a normalization without a factor")
+        raise MappingError("a normalization without a scale is not supported")
     return r.b.LayerNormalization(x, *rest, axis=axes[0], epsilon=r.attr("eps", float))
 
 
@@ -58,7 +58,9 @@ def write_composite(
     for node in model.graph:
         low.node(node)
     if low.problems:
-        raise not_meant(f"a graph of its own: {low.problems[0].message}")
+        raise not_meant(
+            f"the operator cannot be written as a graph of its own: {low.problems[0].message}"
+        )
     keep_apart(low)
     for layer in low.layers:
         layer.name = ""  # of the body; the call has the name of the operator
@@ -75,11 +77,15 @@ def write_layer_norm(w: Writing) -> None:
     sizes = list(x.shape or ())[axis:]
     given = {k: v for k, v in operands.items() if v is not None}
     if len(given) < 3 or any(w.used(i) for i in range(1, len(w.node.outputs))):
-        raise not_meant("a normalization with factor and bias, whose statistics nobody reads")
+        raise not_meant(
+            "only normalizations with scale and bias, and without statistics outputs, are supported"
+        )
     if any(v.dtype != x.dtype or list(v.shape or ()) != sizes for v in [*given.values()][1:]):
-        raise not_meant("factors of the shape of the axes")
+        raise not_meant(
+            "scale and bias must have the type of the input and the shape of the normalized axes"
+        )
     if x.dtype not in FLOATS or not sizes or any(not isinstance(n, int) or not n for n in sizes):
-        raise not_meant("floats along axes of known sizes")
+        raise not_meant("only floating-point data with static shape are supported")
     axes = list(range(axis, rank))
 
     def body(b: Builder, x: Value, gamma: Value, beta: Value) -> ir.Value:
@@ -102,10 +108,10 @@ def write_attention(w: Writing) -> None:
     mask, shapes = w.optional(3), [list(x.shape or ()) for x in (q, k, v)]
     size = shapes[0][-1] if shapes[0] else None
     if any(len(s) != 4 or s[:2] != shapes[0][:2] for s in shapes) or not isinstance(size, int):
-        raise not_meant("four axes with the same batches")
+        raise not_meant("query, key and value must have rank 4 and the same batch sizes")
     floats = {x.dtype for x in (q, k, v, mask) if x is not None}
     if len(floats) > 1 or not floats <= FLOATS or (mask is not None and not mask.shape):
-        raise not_meant("floats of one type")
+        raise not_meant("query, key, value and mask must have the same floating-point type")
     factor = float(w.attr("scale")) * size**0.5
     if abs(factor - 1) > 1e-6:
         q = w.emit("broadcasting_mul", q, w.like(q, factor), shape=q.shape)

@@ -133,7 +133,9 @@ class Collected:
 
     def __init__(self, w: Writing, low: CoreLowering, part: ir.Value) -> None:
         if part.shape is None:
-            raise MappingError("a loop that collects results of an unknown number of axes", "X203")
+            raise MappingError(
+                "a loop that collects results of unknown rank is not supported", "X203"
+            )
         self.w, self.rank, dtype = w, len(part.shape), part.dtype or D.FLOAT
         self.start = [w.const(np.zeros(0, dtype.numpy())), w.numbers([1] * self.rank)]
         self.before = [

@@ -48,7 +48,7 @@ class SafeDivision(Field):
         array = constant(y)
         if array is not None:
             if not array.all():
-                raise MappingError("a division by 0 ends the process of the runtime")
+                raise MappingError("a division by 0 terminates the runtime's process")
             if not (array.astype(np.int64) == -1).any():
                 return
         one, zero = w.like(x, 1), w.like(x, 0)
@@ -140,7 +140,7 @@ def read_root(r: Reading) -> None:
 def write_root(w: Writing) -> None:
     root = maker(w.layer.inputs[0], "Sqrt")
     if root is None or root.inputs[0] is None:
-        raise not_meant("one divided by a root")
+        raise not_meant("only 1 divided by a square root is supported")
     w.layer.inputs = [root.inputs[0]]
 
 
@@ -173,7 +173,7 @@ def integer_power(r: Reading) -> Value:
 
 
 NOT_NEGATIVE = Guard(
-    "integers to a power that may be negative",
+    "integers to a power that may be negative are not supported",
     lambda w: w.data.dtype == w.input(1).dtype and _never_negative(constant(w.input(1))),
 )
 

@@ -72,7 +72,9 @@ def read_kept_axes(r: Reading) -> None:
 def write_kept_axes(w: Writing) -> None:
     computed = w.has(1) and constant(w.input(1)) is None
     if 0 in (known_sizes(w.data) or [0] * computed):
-        raise MappingError("a reduction of no elements, which the runtime computes wrongly")
+        raise MappingError(
+            "reductions over no elements are not supported: the runtime computes them incorrectly"
+        )
     if not w.attr("keepdims", 1) and computed:
         drop_computed_axes(w)
     elif not w.attr("keepdims", 1):
@@ -105,7 +107,9 @@ def demand_wide(w: Writing) -> None:
     """Refuse totals of integers of less than 64 bits, which end the runtime when they overflow."""
     dtype = w.data.dtype or D.FLOAT
     if dtype.is_integer() and dtype not in (D.INT64, D.UINT64):
-        raise MappingError(f"a total of {dtype.name} ends the process of the runtime at overflow")
+        raise MappingError(
+            f"the sum of {dtype.name} is not supported: overflow terminates the runtime's process"
+        )
 
 
 class KeptAxis(Field):
@@ -123,7 +127,7 @@ class KeptAxis(Field):
     def lower(self, w: Writing) -> None:
         axis = int(w.attr("axis")) % max(1, w.rank())
         if w.attr("select_last_index"):
-            raise MappingError("the last of equal elements")
+            raise MappingError("select_last_index=1 is not supported")
         if (w.data.shape or (0,))[axis] == 0:
             raise MappingError("ArgMax over an empty axis")
         w.layer.inputs = [w.data, w.numbers(axis)]
@@ -171,7 +175,9 @@ class Amounts(Pads):
         value, filled = w.optional(2), w.attr("mode", "constant") == "constant"
         sizes = known_sizes(w.data) or [None] * w.rank()
         if filled and pad_ends_runtime(sizes, computed):
-            raise MappingError("a Pad of no elements ends the process of the runtime")
+            raise MappingError(
+                "padding an empty tensor is not supported: it terminates the runtime's process"
+            )
         if value is None or not filled:
             value = w.const(np.zeros((), (w.data.dtype or D.FLOAT).numpy()))
         elif value.shape is None or len(value.shape):

@@ -53,7 +53,7 @@ def read_positions(r: Reading) -> None:
 def write_positions(w: Writing) -> None:
     own = w.layer.outputs[0]
     if w.rank() == 0:
-        raise MappingError("the positions in a scalar")
+        raise MappingError("indices into a scalar are not supported")
     shape = [None, w.rank()]
     made = w.temporary("positions", INDEX, shape)
     w.layer.outputs = [made]
@@ -78,7 +78,7 @@ def same_sizes(scatter: bool) -> Guard:
 
 
 FEW = Guard(
-    "indices of more than two axes end the process of the runtime",
+    "indices with more than two axes are not supported: they terminate the runtime's process",
     lambda w: w.rank(1) <= 2 or w.rank(2) <= w.rank(),
 )
 AXIS: Any = {"kind": int, "dtype": np.int32}

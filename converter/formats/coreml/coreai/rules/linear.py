@@ -91,7 +91,7 @@ def convolution(axes: int) -> list[Rule]:
     image = Images(axes + 2)
     group: Any = {"kind": int, "dtype": U32}
     given = "1,4," + ",".join(["5"] * axes) + " =4,2," + ",".join(["2"] * axes)
-    no_bias = Guard("the bias is added after the operation", lambda w: not w.has(2))
+    no_bias = Guard("the layer has no bias", lambda w: not w.has(2))
     return [
         op(
             "Conv",
@@ -149,7 +149,7 @@ class PoolWindow(Window):
     def write(self, w: Writing, window: Geometry) -> None:
         for n, k, d in zip(spatial(w.node, w.data), window.kernel, window.dilations, strict=True):
             if n is not None and n < d * (k - 1) + 1:
-                raise MappingError("a window is larger than the image")
+                raise MappingError("the window is larger than the image")
         put(w, 1, *window.steps)
         if self.largest:
             w.layer.inputs.append(w.const(np.array(False)))
@@ -179,7 +179,7 @@ MEAN = Detail(read=read_mean, write=write_mean)
 def demand_matrices(w: Writing) -> None:
     """Operands of at least two axes."""
     if min(w.rank(0), w.rank(1)) < 2:
-        raise MappingError("vectors are multiplied as matrices")
+        raise MappingError("vectors must be multiplied as matrices")
     demand_wide(w)
 
 
@@ -192,7 +192,7 @@ def pools(axes: int) -> list[Rule]:
         op(
             "MaxPool",
             f"max_pool_{axes}d",
-            *(image, FirstResult("the positions of the largest elements are not available")),
+            *(image, FirstResult("the indices output is not supported")),
             PoolWindow(axes, True),
             given=given,
         ),

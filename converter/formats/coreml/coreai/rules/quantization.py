@@ -61,7 +61,7 @@ class Scales(Field):
         scale, x, out = w.input(1), w.data, w.out
         stored = out if w.node.op == "QuantizeLinear" else x
         if w.attr("block_size", 0) or stored.dtype not in STORED:
-            raise MappingError("scales of blocks of numbers that are computed")
+            raise MappingError("block-wise scales of computed values are not supported")
         rank = len(scale.shape or ())
         one = rank == 0 or (scale.shape is not None and list(scale.shape) == [1])
         if one and rank:
@@ -84,7 +84,7 @@ def stored(r: Reading, index: int) -> LazyTensor:
     """A constant operand, whose numbers are unpacked when they are needed."""
     value = r.input(index)
     if value.const_value is None:
-        raise MappingError("the numbers of a compressed constant must be constant", "X202")
+        raise MappingError("the data of a compressed constant must be constant", "X202")
     return LazyTensor.of(value.const_value)
 
 
@@ -95,7 +95,7 @@ def blockwise(r: Reading) -> Value:
     result = r.layer.outputs[0].dtype or D.FLOAT
     shape = list(data.shape.numpy())
     if scale.ndim != len(shape):
-        raise MappingError(f"scales of {scale.ndim} axes for {len(shape)}", "R105")
+        raise MappingError(f"scales have {scale.ndim} axes, the data have {len(shape)}", "R105")
     offset = np.broadcast_to(offset, scale.shape) if offset.ndim == scale.ndim else offset
     exact = offset.dtype.kind in "iu" or offset.dtype.name.startswith(("int", "uint"))
     inside = exact and (offset == offset.astype(data.dtype.numpy())).all()
@@ -126,7 +126,11 @@ def of_table(r: Reading) -> Value:
     indices, table, axis = stored(r, 0), evaluate(r, 1), r.ints(2, "axis")[0]
     shape, groups, width = list(indices.shape.numpy()), table.shape[:-2], table.shape[-1]
     if len(groups) != len(shape) or not -len(shape) <= axis < len(shape):
-        raise MappingError(f"tables of {len(groups)} axes for {len(shape)}, axis {axis}", "R105")
+        raise MappingError(
+            f"the lookup tables have {len(groups)} axes for data of rank "
+            f"{len(shape)} and axis {axis}",
+            "R105",
+        )
     if math.prod(groups) == width == 1:
         plain = indices.derived(Converted(D.UINT8), D.UINT8)
         return r.b.Gather(table.reshape(-1), r.b.Cast(r.b.const(plain), to=D.INT32), axis=0)
@@ -149,7 +153,7 @@ def build_sparse(r: Reading) -> ir.Value:
 def sparse_of(r: Reading) -> Sparse:
     found = r.layer.inputs[0]
     if not isinstance(found, Sparse):
-        raise MappingError("the operand is not sparse", "R105")
+        raise MappingError("the operand must be sparse", "R105")
     return found
 
 
@@ -176,11 +180,11 @@ def write_dequantized(w: Writing) -> None:
     data = w.constant_tensor(0)
     scale, zero = evaluate_constant(w.input(1)), evaluate_constant(w.optional(2))
     if data is None or data.dtype not in STORED or scale is None or (zero is None and w.has(2)):
-        raise MappingError("a compressed constant of these types")
+        raise MappingError("compressed constants of these types are not supported")
     shape, rank = list(data.shape.numpy()), len(data.shape)
     block, axis = int(w.attr("block_size", 0)), int(w.attr("axis", 1)) % max(1, rank)
     if block and shape[axis] % block:
-        raise MappingError("an axis that is no whole number of blocks")
+        raise MappingError("the axis must consist of whole blocks")
     line = [1] * rank
     if scale.size > 1 and not block:
         line[axis] = -1
@@ -189,7 +193,7 @@ def write_dequantized(w: Writing) -> None:
     kind = data.dtype.numpy()
     offset = np.zeros(scale.shape, kind) if zero is None else zero.reshape(scale.shape).astype(kind)
     if rank == 0:
-        raise MappingError("a compressed scalar")
+        raise MappingError("compressed scalars are not supported")
     added = np.zeros(scale.shape, scale.dtype)
     w.put("blockwise_shift_scale", w.data, *(w.const(v) for v in (scale, offset, added)))
 
@@ -200,7 +204,7 @@ def write_stored(w: Writing) -> None:
     dtype = w.out.dtype or D.FLOAT
     small = data is None or data.dtype not in STORED or not len(data.shape) or data.size <= INLINE
     if small or data is None or dtype not in (D.FLOAT, D.FLOAT16):
-        raise not_meant("a constant of few bits")
+        raise not_meant("only constants of few bits are supported")
     one = np.ones([1] * len(data.shape))
     zero, real = data.dtype.numpy(), dtype.numpy()
     factors = [one.astype(real), np.zeros_like(one).astype(zero), np.zeros_like(one).astype(real)]
@@ -212,9 +216,9 @@ def write_table(w: Writing) -> None:
     cast, table = producer_of(w.input(1)), w.constant_tensor(0)
     source = cast.inputs[0] if cast is not None and cast.op_type == "Cast" else None
     if source is None or source.const_value is None or table is None or len(table.shape) != 1:
-        raise MappingError("only constants are looked up in a table")
+        raise MappingError("table lookups are only supported for constants")
     if source.dtype != D.UINT8 or not source.shape or table.size > 256:
-        raise MappingError("a table of more than 256 values")
+        raise MappingError("lookup tables of more than 256 values are not supported")
     rank = len(source.shape)
     bits = next(n for n in (1, 2, 3, 4, 6, 8) if table.size <= 1 << n)
     if source.const_value.size <= INLINE:

@@ -37,7 +37,7 @@ def sort(r: Reading) -> Any:
 def write_top(w: Writing) -> None:
     """The largest elements: of all in order, the first ones."""
     if not w.attr("sorted", 1) and not w.attr("largest", 1):
-        raise MappingError("elements in no order")
+        raise MappingError("sorted=0 is not supported")
     rank = w.rank()
     axis, x = int(w.attr("axis", -1)) % rank, w.data
     count = constant(w.input(1))
@@ -78,7 +78,7 @@ class Running(Field):
     def lower(self, w: Writing) -> None:
         demand_wide(w)
         if w.attr("exclusive", 0):
-            raise MappingError("a total without the element itself")
+            raise MappingError("exclusive=1 is not supported")
         axis = w.ints(1, "the axis")[0] % max(1, w.rank())
         w.layer.inputs = [w.data, w.numbers(axis, SIZE), w.const(np.array(bool(w.attr("reverse"))))]
 

@@ -31,13 +31,13 @@ def interpolate(r: Reading) -> Value:
     result = [int(n) for n in r.known(r.input(1), "output_shape").reshape(-1)]
     scale, offset = (r.known(r.input(i), "a factor").reshape(-1) for i in (2, 3))
     if not len(size) == len(result) == len(scale) == len(offset):
-        raise MappingError("sizes and factors of another number of axes", "R105")
+        raise MappingError("sizes and scales must have one element per axis", "R105")
     places = [
         np.clip((np.arange(m) + np.float32(0.5) - o) / s - np.float32(0.5), 0, n - 1)
         for n, m, s, o in zip(size, result, scale, offset, strict=True)
     ]
     if 0 in result:
-        raise MappingError("an image without elements")
+        raise MappingError("images without elements are not supported")
     for rule in RULES_OF_AXES if mode == LINEAR else ():
         own = [
             coordinates(rule, n, m, m / n, None, np.float32)
@@ -93,15 +93,17 @@ def write_resize(w: Writing) -> None:
     rule = half_pixel_rule(rule, [None] if result is None else list(result[2:]))
     dynamic = ("pytorch_half_pixel",) if result is None or size is None or None in size else ()
     if a("mode") != "linear" or a("antialias", 0) or a("exclude_outside", 0) or a("axes", None):
-        raise MappingError("only linear interpolation of all axes is one operation")
+        raise MappingError("only linear interpolation of all axes is supported by this operation")
     if size is None or 0 in size or rule not in (*RULES_OF_AXES, *dynamic):
-        raise MappingError(f"coordinate_transformation_mode={rule} of these sizes")
+        raise MappingError(
+            f"coordinate_transformation_mode={rule} is not supported for these sizes"
+        )
     if w.data.dtype not in (D.FLOAT, D.FLOAT16):
-        raise MappingError("only floats are interpolated")
+        raise MappingError("only floating-point data can be interpolated")
     if result is not None:
         demand_ratios(w, size, result)
     elif a("keep_aspect_ratio_policy") != "stretch":
-        raise MappingError("keep_aspect_ratio_policy of sizes that are not known")
+        raise MappingError("keep_aspect_ratio_policy needs static sizes")
     given = w.optional(2)
     factors = None if given is None or shape_of(given) == (0,) else w.constant(2, "scales")
     if result is None or None in size:
@@ -145,7 +147,7 @@ def _computed(w: Writing, rule: str, factors: Array | None) -> list[ir.Value]:
         scale = step("divide", real(sizes), own)
     else:
         if len(factors) != rank:
-            raise MappingError("factors of some axes")
+            raise MappingError("scales of some axes only are not supported")
         scale = line(factors)
         sizes = w.emit("cast", step("mul", own, scale), dtype=INDEX, shape=[rank])
     half, one = line([0.5] * rank), line([1.0] * rank)

@@ -44,7 +44,7 @@ def write_sizes(w: Writing) -> None:
     given = constant(w.optional(1))
     copies = not w.attr("allowzero", 0) and may_copy(w.optional(1))
     if copies or (given is not None and (given == 0).any()):
-        raise MappingError("a size of 0, which Core AI refuses in a reshape")
+        raise MappingError("Core AI does not support a size of 0 in a reshape")
     w.layer.inputs.append(w.whole(1))
 
 
@@ -67,12 +67,12 @@ class UnitAxes(Field):
     def lower(self, w: Writing) -> None:
         own, rank = w.data.shape, w.rank()
         if any(n == 0 for n in own or ()):
-            raise MappingError("axes of a tensor without elements")
+            raise MappingError("axes of an empty tensor cannot be changed")
         if self.removed:
             default = [i for i, n in enumerate(own or ()) if n == 1]
             axes = sorted({a % rank for a in w.ints(1, "the axes", default)})
             if any((own or ())[a] != 1 for a in axes):
-                raise MappingError("an axis whose size is not known to be 1")
+                raise MappingError("the axis must have the static size 1")
         else:
             axes = w.ints(1, "the axes")
             axes = sorted({a % (rank + len(axes)) for a in axes})
@@ -102,7 +102,7 @@ def read_parts(r: Reading) -> None:
     if not given.ndim:
         size, count = r.static(x)[axis], int(given)
         if count < 1:
-            raise MappingError("parts of no size", "R105")
+            raise MappingError("empty parts are not supported", "R105")
         given = np.array([min(count, size - i) for i in range(0, size, count)], np.int64)
     r.set(axis=axis)
     r.set_inputs(x, given)
@@ -115,7 +115,7 @@ def write_parts(w: Writing) -> None:
     given = w.numbers(lengths, SIZE) if all(isinstance(n, int) for n in lengths) else None
     if given is None:
         if not w.has(1):
-            raise MappingError("parts of an unknown size", "X203")
+            raise MappingError("parts of unknown size are not supported", "X203")
         given = w.whole(1, SIZE)
     w.layer.inputs += [given, w.numbers(axis)]
 
@@ -173,9 +173,9 @@ def read_repeats(r: Reading) -> None:
 def write_repeats(w: Writing) -> None:
     counts = constant(w.input(1))
     if counts is not None and not counts.all():
-        raise MappingError("an axis that is repeated 0 times does not compile")
+        raise MappingError("repeating an axis 0 times is not supported: it does not compile")
     if any(n == 0 for n in w.data.shape or ()):
-        raise MappingError("a tensor without elements is not repeated")
+        raise MappingError("repeating an empty tensor is not supported")
     w.layer.inputs.append(w.whole(1, SIZE))
 
 
@@ -216,7 +216,9 @@ class Ranges(Field):
         axes = [a % rank for a in w.ints(3, "the axes", range(w.static(1)[0]))]
         steps = w.ints(4, "the steps", [1] * len(axes))
         if min(steps, default=1) < 1:
-            raise MappingError("a negative step, which never reaches the first element")
+            raise MappingError(
+                "a negative step is not supported: it never reaches the first element"
+            )
         lines = [self._line(w, i, axes, default) for i, default in ((1, 0), (2, LARGE))]
         strides = [steps[axes.index(i)] if i in axes else 1 for i in range(rank)]
         w.layer.inputs += [*lines, w.numbers(strides)]
@@ -260,9 +262,9 @@ class Backwards(Field):
             size = n if isinstance(n, int) else LARGE
             whole = start in (-1, size - 1) or start >= LARGE
             if step != -1 or not whole or end >= -size:
-                raise not_meant("a whole axis backwards")
+                raise not_meant("only reversing a whole axis is supported by this operation")
         if not axes:
-            raise not_meant("no axis backwards")
+            raise not_meant("no axis is reversed")
         w.layer.inputs.append(w.numbers([a % w.rank() for a in axes]))
 
 
@@ -312,7 +314,7 @@ def fill_shape(w: Writing) -> None:
 def cast_sizes(w: Writing) -> None:
     """Sizes as ui32 after the operation, and as si64 after that."""
     if w.attr("start", 0) or w.attr("end", None) is not None:
-        raise MappingError("a part of the shape")
+        raise MappingError("start and end are not supported")
     own = w.layer.outputs[0]
     found = w.temporary("shape", SIZE, own.shape)
     w.layer.outputs = [found]
@@ -352,7 +354,7 @@ def _pad_mode() -> Codec:
     def lift(text: Any) -> str:
         found = own.lift(text)
         if found not in back:
-            raise MappingError(f"padding_mode {found}", "R110")
+            raise MappingError(f"padding_mode={found} is not supported", "R110")
         return back[found]
 
     return Codec(lift, lambda v: own.lower(_MODES[v]))

@@ -68,14 +68,14 @@ class Reading(context.Reading):
     def given_as(self, name: str) -> Any:
         """Return the single argument of a parameter, which may be a string, a list or a state."""
         if not self.has(name) or len(self.layer.extra[name]) != 1:
-            raise MappingError(f"the input {name!r} is absent", "R105")
+            raise MappingError(f"input {name!r} is absent", "R105")
         return self.layer.extra[name][0]
 
     def value(self, name: str) -> Value:
         """A parameter as a value of the graph; MappingError R105 when it is omitted."""
         found = self.values(name)
         if len(found) != 1:
-            raise MappingError(f"the input {name!r} has {len(found)} values", "R105")
+            raise MappingError(f"input {name!r} must be one value, got {len(found)}", "R105")
         return found[0]
 
     @property
@@ -98,7 +98,7 @@ class Reading(context.Reading):
     def values(self, name: str) -> list[Value]:
         """Return all values of a parameter that may have several."""
         if not self.has(name):
-            raise MappingError(f"the input {name!r} is absent", "R105")
+            raise MappingError(f"input {name!r} is absent", "R105")
         return [with_operators(self.block.as_value(g)) for g in self.layer.extra[name]]
 
     def array(self, name: str) -> Array:
@@ -161,7 +161,7 @@ class Writing(context.Writing):
             self.layer.attrs[operands[-1][:-1]] = [v for v in given if v is not None]
             return
         if any(v is not None for v in given[len(operands) :]):
-            raise MappingError(f"{self.layer.kind} takes {len(operands)} operands")
+            raise MappingError(f"{self.layer.kind} has {len(operands)} operands")
         self.named = operands
         for name, value in zip(operands, [*given, *[None] * len(operands)], strict=False):
             if value is None and not name.endswith("?"):

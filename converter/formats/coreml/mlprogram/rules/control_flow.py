@@ -57,7 +57,7 @@ def write_cond(w: Writing) -> None:
     for one, other in zip(branches[0][1], branches[1][1], strict=True):
         shapes = shape_of(one), shape_of(other)
         if None not in shapes and shapes[0] != shapes[1]:
-            raise MappingError("branches whose results have different sizes")
+            raise MappingError("branches with results of different sizes are not supported")
     layer = w.low.add("cond", [], w.node.outputs, {"pred": flag(w, w.data)})
     layer.extra = [(layers, (), results) for layers, results in branches]
 
@@ -106,9 +106,9 @@ class Collected:
         self.w, self.out = w, out
         sizes = None if part.shape is None else list(part.shape)
         if not w.has(0) or sizes is None or not all(isinstance(n, int) for n in sizes):
-            raise MappingError("a loop that collects results without a known number of steps")
+            raise MappingError("a loop that collects results needs a known iteration count")
         if part.dtype == ir.DataType.BOOL:
-            raise MappingError("a loop that collects truth values")
+            raise MappingError("a loop that collects booleans is not supported")
         self.rank, shape = len(sizes) + 1, [None, *sizes]
         count = flag(w, w.data)
         length = w.made("expand_dims", count.dtype, [1], x=count, axes=[0])
@@ -163,9 +163,9 @@ def _again(
 def state_of(r: Reading) -> State:
     given = r.given_as("input")
     if not isinstance(given, State):
-        raise MappingError("the input is no state", "R105")
+        raise MappingError("the input must be a state", "R105")
     if r.block.nested:
-        raise MappingError("a state inside a branch or a loop is not supported", "X201")
+        raise MappingError("states inside a branch or a loop are not supported", "X201")
     return given
 
 

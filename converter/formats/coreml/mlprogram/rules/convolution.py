@@ -63,7 +63,7 @@ class TransposedWindow(Window, transposed_window.TransposedWindow):
             return found
         n = len(found.kernel)
         if len(wanted) < n:
-            raise MappingError(f"output_shape {wanted} for {n} spatial axes", "R110")
+            raise MappingError(f"output_shape must have {n} spatial axes, got {wanted}", "R110")
         if found.scheme:
             steps = zip(*found.steps, strict=True)
             totals = [overhang(s, k, s, d, 1) for k, s, d in steps]
@@ -96,17 +96,17 @@ def write_linear(w: Writing) -> None:
         w.operation("linear", x=x, weight=found)
         return
     if tensor is None or len(tensor.shape) != 2 or x.dtype not in FLOATS:
-        raise not_meant("the weights of a linear layer are a constant matrix")
+        raise not_meant("the weights must be a constant matrix")
     if not _line(x):
-        raise not_meant("a linear layer takes one to three axes")
+        raise not_meant("only inputs of rank 1 to 3 are supported by a linear layer")
     if w.attr("transA", 0) or w.attr("alpha", 1.0) != 1 or w.attr("beta", 1.0) != 1:
-        raise not_meant("a linear layer neither turns its input nor scales")
+        raise not_meant("a linear layer supports neither a transposed input nor alpha and beta")
     size = w.static(1)[0 if w.attr("transB", 0) else 1]
     if not w.attr("transB", 0):
         weights = turned_weights(w, weights)
     given = None if bias is None else w.constant(2, "the bias").reshape(-1)
     if given is not None and given.size not in (1, size):
-        raise not_meant("a bias for each row")
+        raise not_meant("the bias must have one element per row")
     spread = None if given is None else w.const(np.broadcast_to(given, size).copy(), "bias")
     w.operation("linear", x=x, weight=weights, bias=spread)
 
@@ -140,7 +140,7 @@ def write_biased(w: Writing) -> None:
         if found is not None:
             w.operation("linear", x=x, weight=found, bias=w.const(numbers.reshape(-1), "bias"))
             return
-    raise not_meant("a linear layer and its bias")
+    raise not_meant("only a linear layer followed by its bias is supported")
 
 
 def turned_weights(w: Writing, weights: ir.Value) -> ir.Value:
@@ -191,9 +191,9 @@ def write_attention(w: Writing) -> None:
     q, k, v = (w.input(i) for i in range(3))
     shapes, mask = [list(w.static(i)) for i in range(3)], w.optional(3)
     if len({tuple(s[:-2]) for s in shapes}) > 1 or shapes[0][-1] != shapes[1][-1]:
-        raise MappingError("attention whose batches are not the same")
+        raise MappingError("query, key and value must have the same batch sizes")
     if mask is not None and (mask.dtype != q.dtype or not 2 <= w.rank(3) <= len(shapes[0])):
-        raise MappingError("a mask of another type or number of axes")
+        raise MappingError("the mask must have the type and rank of the query")
     factor = float(w.attr("scale")) * shapes[0][-1] ** 0.5
     if abs(factor - 1) > 1e-6:
         number = np.asarray(factor, (q.dtype or ir.DataType.FLOAT).numpy())
@@ -219,7 +219,7 @@ RULES: list[Rule | Custom] = [
         "MaxPool",
         "max_pool",
         "x",
-        FirstResult("the places of the largest are not told"),
+        FirstResult("the indices output is not supported"),
         Window(True),
         Implied(("storage_order",)),
         given="1,4,8,8",
@@ -238,8 +238,10 @@ RULES: list[Rule | Custom] = [
         "MatMul",
         "matmul",
         "x y",
-        Guard("of matrices only", lambda w: min(w.rank(0), w.rank(1)) >= 2),
-        Guard("a product of constants", lambda w: any(map(computed, w.node.inputs))),
+        Guard(
+            "both operands must have at least two axes", lambda w: min(w.rank(0), w.rank(1)) >= 2
+        ),
+        Guard("one operand must be computed", lambda w: any(map(computed, w.node.inputs))),
         Detail(read=in_one_type),
         Transposes("transpose_x", "transpose_y"),
     ),

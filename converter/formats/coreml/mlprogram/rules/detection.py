@@ -40,7 +40,7 @@ class LeastScore(Const):
 
     def lower(self, w: Any) -> None:
         if w.version >= IOS17:
-            raise MappingError("a least score, which operations since iOS17 do not have", "X206")
+            raise MappingError("score thresholds need iOS 17 or later", "X206")
         super().lower(w)
 
 
@@ -54,7 +54,7 @@ def classify(r: Reading) -> Sequence[ir.Value]:
     elif isinstance(classes, list | np.ndarray):
         names = b.const(np.asarray(classes, np.int64).reshape(-1))
     else:
-        raise MappingError("classes are neither words nor numbers", "R105")
+        raise MappingError("class labels must be strings or integers", "R105")
     best = b.ArgMax(probabilities, axis=0, keepdims=0)
     return [b.Gather(names, best, axis=0), probabilities]
 

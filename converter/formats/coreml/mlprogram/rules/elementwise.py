@@ -42,16 +42,16 @@ DTYPES = {
     "uint32": D.UINT32,
 }
 REALS = Guard(
-    "of real numbers only",
+    "only floating-point data are supported",
     lambda w: w.data.dtype in FLOATS,
     lambda r: r.x.dtype in FLOATS,
 )
 WHOLE = Guard(
-    "of whole numbers only",
+    "only integers are supported",
     lambda w: w.data.dtype not in FLOATS,
     lambda r: r.x.dtype not in FLOATS,
 )
-REAL_RESULT = Guard("whole numbers are cut off", lambda w: w.data.dtype in FLOATS)
+REAL_RESULT = Guard("only floating-point data are supported", lambda w: w.data.dtype in FLOATS)
 WORDS = {D.BOOL: "bool", D.FLOAT16: "fp16", D.FLOAT: "fp32", D.INT32: "int32"}
 
 
@@ -85,9 +85,9 @@ def write_channels(w: Writing) -> None:
     axis = shape[1:2] if len(shape) > 2 else ()
     rest = slopes.shape[1:] if len(slopes.shape) == len(shape) - 1 else slopes.shape[2:]
     if slopes.ndim not in (len(shape) - 1, len(shape)) or any(n != 1 for n in rest):
-        raise MappingError("slopes other than one for each channel")
+        raise MappingError("only one slope per channel is supported")
     if axis != (slopes.size,):
-        raise MappingError("slopes of another number than the channels")
+        raise MappingError("there must be one slope per channel")
     w.layer.attrs["alpha"] = w.const(slopes.reshape(-1).astype(w.real), "alpha")
 
 
@@ -109,7 +109,7 @@ class To(Parameter):
         x, out = w.data, w.node.outputs[0]
         before, after = (w.low.carried(v) for v in (x, out))
         if after not in WORDS or before not in WORDS:
-            raise MappingError(f"no operation makes {after.name} of {before.name}")
+            raise MappingError(f"a Cast from {before.name} to {after.name} is not supported")
         w.set(**{self.key: WORDS[after]})
         if out.dtype in SHORT and before == D.INT32 and not _within(x.dtype, out.dtype):
             w.layer.attrs["x"] = _wrapped(w, x, out.dtype)
@@ -139,7 +139,7 @@ def write_root(w: Writing) -> None:
     x: ir.Value = w.layer.attrs["x"]
     root = maker(x, "Sqrt")
     if root is None or x.shape != w.out.shape or x.dtype not in FLOATS:
-        raise not_meant("one divided by a root")
+        raise not_meant("only 1 divided by a square root is supported")
     inner, epsilon = root.inputs[0], 0.0
     total = maker(inner, "Add")
     for own, more in () if total is None else (total.inputs, total.inputs[::-1]):
@@ -281,7 +281,7 @@ RULES = [
         "Where",
         "select",
         "cond a b",
-        Guard("operands that have to be spread", _alike),
+        Guard("the operands must not need broadcasting", _alike),
         InputType((0,), D.BOOL),
         given="b:2,3 2,3 2,3",
     ),
@@ -289,7 +289,11 @@ RULES = [
         "NonZero",
         "select",
         "cond",
-        Guard("with one or two operands", None, lambda r: not (r.has("a") or r.has("b"))),
+        Guard(
+            "select with values takes all three operands",
+            None,
+            lambda r: not (r.has("a") or r.has("b")),
+        ),
         InputType((0,), D.BOOL),
         Places(),
         lift_only=True,

@@ -65,7 +65,7 @@ def first_axis(w: Writing, axis: Any) -> int:
 def size_of(value: ir.Value, axis: int) -> Any:
     """A size of an axis; a name or None where it is not known."""
     if value.shape is None:
-        raise MappingError(f"the number of axes of {value.name} is not known", "X203")
+        raise MappingError(f"the rank of {value.name} is unknown", "X203")
     return value.shape[axis]
 
 

@@ -38,7 +38,7 @@ def gather_in_batches(r: Reading) -> None:
     rank, depth, batch = r.rank(x), r.rank(indices), r.attr("batch_dims", int, 0)
     axis = axis_of(r.attr("axis", int, 0), rank)
     if not 0 <= batch <= min(axis, depth):
-        raise MappingError(f"batch_dims {batch}, axis {axis}", "R110")
+        raise MappingError(f"batch_dims={batch} with axis={axis} is not supported", "R110")
     order, back = batched_gather_orders(rank, depth, axis, batch)
     r.set(batch_dims=batch)
     r.set_inputs(r.transpose(x, order), r.b.Unsqueeze(indices, [-1]))
@@ -157,7 +157,7 @@ def length(r: Reading) -> None:
     r.set_inputs(r.b.Shape(r.data), 0)
 
 
-ALIKE = Guard("indices of other sizes than the data beside the axis", alike)
+ALIKE = Guard("indices must have the sizes of the data along the other axes", alike)
 FIRST, UPDATED = Only("axis", 0), "data indices updates"
 RULES: list[Rule | Custom] = [
     custom("Gather", "constexpr_lut_to_dense", None, write_looked_up),

@@ -60,7 +60,7 @@ class Neighbours(Field):
 
     def lower(self, w: Writing) -> None:
         if w.rank() != 4 or w.attr("size") % 2 == 0:
-            raise MappingError("neighbours in other than four axes, or an even number of them")
+            raise MappingError("only data of rank 4 and an odd size are supported")
         numbers = {k: float(w.attr(n)) for k, n in zip(self.keys[1:], self.names[1:], strict=True)}
         w.set(size=int(w.attr("size")), **numbers)
 
@@ -149,10 +149,10 @@ RULES = [
         "BatchNormalization",
         "batch_norm",
         "x",
-        Guard("of three to five axes only", lambda w: 3 <= w.rank() <= 5),
+        Guard("only data of rank 3 to 5 are supported", lambda w: 3 <= w.rank() <= 5),
         Filled(),
         Statistics(),
-        FirstResult("statistics are not computed"),
+        FirstResult("the statistics outputs are not supported"),
         EPSILON,
         Only("training_mode", 0),
         Implied(("momentum",)),
@@ -162,7 +162,7 @@ RULES = [
         "InstanceNormalization",
         "instance_norm",
         "x",
-        Guard("of three or four axes only", lambda w: 3 <= w.rank() <= 4),
+        Guard("only data of rank 3 or 4 are supported", lambda w: 3 <= w.rank() <= 4),
         Filled(),
         EPSILON,
         given="1,4,8,8 =4 =4",
@@ -173,9 +173,9 @@ RULES = [
         "LayerNormalization",
         "layer_norm",
         "x",
-        Guard("not over the last axes, or without a factor", None, _last_axes),
+        Guard("the axes must be the last ones and the scale must be given", None, _last_axes),
         LastAxes(),
-        FirstResult("statistics are not told"),
+        FirstResult("the statistics outputs are not supported"),
         EPSILON,
         Implied(("stash_type",)),
         given="2,3 =3 =3",

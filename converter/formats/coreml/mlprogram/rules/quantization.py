@@ -84,7 +84,7 @@ class NewScales(Scales):
     def stored(self, r: Reading) -> ir.DataType:
         word = r.attr("output_dtype", str)
         if word not in QUANTISED.values():
-            raise MappingError(f"output_dtype {word!r}", "X202")
+            raise MappingError(f"output_dtype={word!r} is not supported", "X202")
         return DTYPES[word]
 
     def lower(self, w: Writing) -> None:
@@ -125,10 +125,10 @@ def _scales(w: Writing, stored: ir.DataType, real: Any) -> dict[str, Any]:
     if scale is None or (zero is None and w.has(2)):
         raise MappingError("scales and zero points must be constant")
     if scale.ndim > 1:
-        raise MappingError("scales of blocks")
+        raise MappingError("block-wise scales are not supported")
     factors = scale.astype(real)
     if not (np.isfinite(factors) & (factors > 0)).all():
-        raise MappingError(f"scales that are no numbers of {np.dtype(real).name}")
+        raise MappingError(f"the scales are not representable as {np.dtype(real).name}")
     one = scale.size == 1
     given: dict[str, Any] = {"scale": factors.reshape(()) if one else factors}
     if zero is not None and zero.any():
@@ -165,7 +165,7 @@ def blockwise(r: Reading) -> Any:
     stored = isinstance(given, np.ndarray | LazyTensor)
     shape = [int(n) for n in given.shape] if stored else list(r.static(r.value("data")))
     if len(shape) != scale.ndim:
-        raise MappingError(f"scales of {scale.ndim} axes for {len(shape)}", "R105")
+        raise MappingError(f"scales have {scale.ndim} axes, the data have {len(shape)}", "R105")
     offset = r.array("offset") if r.has("offset") else None
     if isinstance(given, np.ndarray) and given.dtype.kind == "f":
         own = given.astype(scale.dtype)
@@ -192,7 +192,11 @@ def of_table(r: Reading) -> Value:
     axis = r.attr("vector_axis", int, -1) if r.has("vector_axis") else -1
     shape = list(indices.shape.numpy())
     if len(groups) != len(shape) or not -len(shape) <= axis < len(shape):
-        raise MappingError(f"tables of {len(groups)} axes for {len(shape)}, axis {axis}", "R105")
+        raise MappingError(
+            f"the lookup tables have {len(groups)} axes for data of rank "
+            f"{len(shape)} and axis {axis}",
+            "R105",
+        )
     if math.prod(groups) == width == 1:
         return r.b.Gather(table.reshape(-1), _places(r, indices), axis=0)
     if width > 1:
@@ -210,7 +214,9 @@ def numbers_of(data: LazyTensor, bits: int, shape: Sequence[int]) -> LazyTensor:
     """Return the numbers of the given bit width in a stream of bytes."""
     count = math.prod(shape)
     if data.size * 8 < count * bits:
-        raise MappingError(f"{data.size} bytes for {count} numbers of {bits} bits", "R103")
+        raise MappingError(
+            f"{data.size} bytes are stored for {count} elements of {bits} bits", "R103"
+        )
     return LazyTensor(lambda: unpacked(data.numpy(), bits)[:count].reshape(shape), D.UINT8, shape)
 
 
@@ -256,7 +262,7 @@ def sparse_blockwise(r: Reading) -> Any:
     mask, data, scale = mask_of(r, "data_mask"), r.array("nonzero_data"), r.array("scale")
     demand_as_many(mask, data)
     if scale.ndim != mask.ndim:
-        raise MappingError(f"scales of {scale.ndim} axes for {mask.ndim}", "R105")
+        raise MappingError(f"scales have {scale.ndim} axes, the mask has {mask.ndim}", "R105")
     wide = spread(scale, mask.shape)
     real = data.astype(scale.dtype)
     if r.has("offset"):
@@ -273,9 +279,9 @@ def write_dequantized(w: Writing) -> None:
     """
     data, scale = w.data.const_value, evaluate_constant(w.input(1))
     if data is None:
-        raise not_meant("the numbers are constant")
+        raise not_meant("only computed data are supported")
     if scale is None or data.dtype not in (D.INT8, D.UINT8, D.INT4, D.UINT4):
-        raise MappingError("scales that are not constant, or numbers not of four or eight bits")
+        raise MappingError("only constant scales, and data of 4 or 8 bits, are supported")
     w.needs(IOS16)
     zero = evaluate_constant(w.optional(2))
     if zero is None and w.has(2):
@@ -285,13 +291,13 @@ def write_dequantized(w: Writing) -> None:
         scale.astype(w.real_of(w.node.outputs[0]), copy=False),
     )
     if len(data.shape) == 0:
-        raise MappingError("one number")
+        raise MappingError("scalars are not supported")
     axis %= len(data.shape)
     if w.version >= IOS18:
         _blockwise(w, data, factors, zero, axis)
         return
     if factors.ndim > 1:
-        raise MappingError("scales of blocks before iOS18", "X206")
+        raise MappingError("block-wise scales need iOS 18 or later", "X206")
     kind = D.INT8 if data.dtype in (D.INT8, D.INT4) else D.UINT8
     zeros = np.zeros((), kind.numpy()) if zero is None else zero.astype(kind.numpy())
     stored = LazyTensor.of(data).derived(Converted(kind), kind)
@@ -348,7 +354,9 @@ def write_looked_up(w: Writing) -> None:
     """Indices of four or eight bits into a table of numbers."""
     found = looked_up_in(w.data, w.input(1))
     if found is None:
-        raise not_meant("a table of at most 256 numbers and constant indices of few bits")
+        raise not_meant(
+            "only constant indices of few bits into a table of at most 256 values are supported"
+        )
     w.needs(IOS16)
     table, stored = found
     kind = w.real_of(w.node.outputs[0])
@@ -386,7 +394,10 @@ RULES: list[Rule | Custom] = [
         "QuantizeLinear",
         "quantize",
         "input",
-        Guard("of eight bits only", lambda w: w.out.dtype in QUANTISED and w.data.dtype in FLOATS),
+        Guard(
+            "only 8-bit quantized types are supported",
+            lambda w: w.out.dtype in QUANTISED and w.data.dtype in FLOATS,
+        ),
         NewScales(),
         given="2,3 =(0.5) =i8:(1)",
     ),
@@ -394,7 +405,7 @@ RULES: list[Rule | Custom] = [
         "DequantizeLinear",
         "dequantize",
         "input",
-        Guard("of computed numbers of eight bits only", _computed),
+        Guard("only computed data of 8 bits are supported", _computed),
         Detail(write=take_stored),
         Scales(),
         given="i8:2,3 =f32:(0.5) =i8:(1)",

@@ -41,7 +41,9 @@ LSTM, GRU, RNN = (0, 2, 1, 3), (2, 0, 1), (0,)  # i f o z -> i o f c; r o z -> z
 def blocks(array: Array, order: Sequence[int]) -> Array:
     """The rows of each gate, in another order."""
     if not array.ndim or len(array) % len(order):
-        raise MappingError(f"weights {list(array.shape)} of {len(order)} gates", "R105")
+        raise MappingError(
+            f"weights of {len(order)} gates cannot have the shape {list(array.shape)}", "R105"
+        )
     size = len(array) // len(order)
     return np.concatenate([array[i * size : (i + 1) * size] for i in order])
 
@@ -60,7 +62,7 @@ class Parts:
         self.ways = 2 if self.both else 1
         weights = self.r.array("weight_hh")
         if weights.ndim != 2:
-            raise MappingError(f"weight_hh has {weights.ndim} axes, 2 are needed", "R105")
+            raise MappingError(f"weight_hh must have 2 axes, got {weights.ndim}", "R105")
         self.hidden = weights.shape[1]
 
     def stacked(self, name: str) -> Array | None:
@@ -106,7 +108,7 @@ class Parts:
         words = [self.r.attr(k, str, default) for k, default in keys]
         for word in words:
             if word not in NAMES:
-                raise MappingError(f"the activation {word!r} is not known", "R110")
+                raise MappingError(f"activation {word!r} is not known", "R110")
         names = [NAMES[w] for w in words] * self.ways
         if "Affine" not in names:
             return {"activations": names}
@@ -199,19 +201,19 @@ class Cell:
         self.hidden = w.static(2, "the weights")[2]
         told = ("clip", "input_forget", "layout", "activation_alpha", "activation_beta")
         if w.has(4) or any(w.attr(k, 0) for k in told):
-            raise MappingError("lengths of sequences, limits, or activations with parameters")
+            raise MappingError("sequence_lens, clip and activation parameters are not supported")
         names = list(w.attr("activations", None) or [])
         usual = [NAMES[d] for _, d in words]
         own = names[: len(words)] or usual
         back = {v: k for k, v in reversed(NAMES.items())}
         if (self.both and names and names[len(words) :] != own) or not set(own) <= set(back):
-            raise MappingError(f"activations {', '.join(names)}")
+            raise MappingError(f"activations {', '.join(names)} are not supported")
         if {"Affine", "HardSigmoid"} & set(own):
-            raise MappingError("activations with parameters")
+            raise MappingError("activation parameters are not supported")
         self.words = {k: back[n] for (k, _), n in zip(words, own, strict=True)}
         half = w.low.carried(w.data) == D.FLOAT16
         if half and w.version < IOS17:
-            raise MappingError("recurrent operations in half precision", "X206")
+            raise MappingError("recurrent operations in half precision are not supported", "X206")
 
     def stacked(self, index: int, key: str) -> dict[str, Any]:
         """A parameter of each direction; both biases are one."""
@@ -230,7 +232,7 @@ class Cell:
         """[directions, batch, hidden] -> [batch, directions * hidden]; zeros where omitted."""
         value, shape = self.w.optional(index), [self.batch, self.ways * self.hidden]
         if value is None and not isinstance(self.batch, int):
-            raise MappingError("a state of a size that is not known", "X203")
+            raise MappingError("states of unknown size are not supported", "X203")
         if value is None:
             return self.w.const(np.zeros(shape, self.w.real), "initial")
         if self.both:
@@ -290,7 +292,7 @@ def told(shape: Sequence[Any]) -> list[int]:
     """Sizes as `reshape` takes them: one that is not known follows from the others."""
     sizes = [n if isinstance(n, int) else -1 for n in shape]
     if sizes.count(-1) > 1:
-        raise MappingError("several sizes that are not known", "X203")
+        raise MappingError("at most one size may be unknown", "X203")
     return sizes
 
 
@@ -310,7 +312,7 @@ def write_gru(w: Writing) -> None:
     """Supports a reset after the product, as ONNX may have it, from iOS18 on."""
     cell, after = Cell(w, GRU, (RECURRENT, ("activation", "tanh"))), w.attr("linear_before_reset")
     if cell.both:
-        raise MappingError("both directions in one")
+        raise MappingError("direction=bidirectional is not supported")
     if not after:
         cell.write("gru", {"h": cell.initial(5)}, **cell.stacked(3, "bias"))
         return
@@ -326,7 +328,7 @@ def write_gru(w: Writing) -> None:
 def write_rnn(w: Writing) -> None:
     cell = Cell(w, RNN, (("activation", "tanh"),))
     if cell.both:
-        raise MappingError("both directions in one")
+        raise MappingError("direction=bidirectional is not supported")
     cell.write("rnn", {"h": cell.initial(5)}, **cell.stacked(3, "bias"))
 
 

@@ -30,7 +30,7 @@ def read_count(r: Reading) -> None:
     if isinstance(array, int):
         size = (r.data.shape or [None])[axis] if array == -1 else array
         if not isinstance(size, int):
-            raise MappingError("the size of the axis must be known", "X203")
+            raise MappingError("the size of the axis must be static", "X203")
         r.node.set_input(1, numbers(r, [size], "k"))
     else:
         r.node.set_input(1, r.b.Reshape(r.whole("k"), [1]))

@@ -93,7 +93,7 @@ def resize(r: Reading) -> Value:
     word = r.attr("interpolation_mode", str, "LINEAR")
     linear = word == "LINEAR"
     if not linear and (word != "NEAREST_NEIGHBOR" or mode != "DEFAULT"):
-        raise MappingError(f"{word} with sampling {mode!r}", "X202")
+        raise MappingError(f"{word} with sampling_mode={mode!r} is not supported", "X202")
     target = r.value("shape")
     if constant(target) is None:
         return computed_size(r, x, r.whole(target), count, linear, mode)
@@ -106,7 +106,7 @@ def computed_size(
 ) -> Value:
     """The last `count` axes in sizes that are known when the network runs."""
     if linear and mode not in ("DEFAULT", "STRICT_ALIGN_CORNERS", "UNALIGN_CORNERS"):
-        message = f"sampling {mode!r} with sizes that are computed is not supported"
+        message = f"sampling_mode={mode!r} with computed sizes is not supported"
         raise MappingError(message, "X202")
     b, first = r.b, r.rank(x) - count
     own = b.Shape(x)
@@ -123,7 +123,7 @@ def upsampled(r: Reading, linear: bool, rule: str) -> Value:
     factors = [r.attr(f"scale_factor_{k}", float, 1.0) for k in ("height", "width")]
     above(0, scale_factor=factors)
     if r.rank(x) < 2:
-        raise MappingError("the input has no height and width", "R105")
+        raise MappingError("the input must have height and width", "R105")
     shape = list(x.shape or ())[-2:]
     if all(isinstance(n, int) for n in shape):
         pairs = zip(shape, factors, strict=True)
@@ -168,7 +168,7 @@ def write_nearest(w: Writing) -> None:
 
 def sizes_of(wanted: Sampling) -> list[int]:
     if wanted.dynamic:
-        raise MappingError("the sizes of the image must be known", "X203", FIX)
+        raise MappingError("the sizes of the image must be static", "X203", FIX)
     return [m for _, m, _ in wanted.sides]
 
 
@@ -179,12 +179,12 @@ def write_upsampled(w: Writing) -> None:
     given, sized = w.optional(2), rounded_down(w.data, w.optional(3))
     factors = sized if given is None else w.constant(2, "the factors").reshape(-1)
     if w.rank() != 4 or factors is None or len(factors) != 4 or (factors[:2] != 1).any():
-        raise MappingError("other than factors of the last two of four axes")
+        raise MappingError("only scales of the last two of four axes are supported")
     whole = (factors >= 1).all() and (factors == np.floor(factors)).all()
     if w.attr("keep_aspect_ratio_policy") != "stretch":
-        raise MappingError("an image that keeps its aspect")
+        raise MappingError("keep_aspect_ratio_policy is not supported")
     if (sized is None and not whole) or w.attr("antialias", 0):
-        raise MappingError("factors that are no whole numbers, or antialiasing")
+        raise MappingError("fractional scales and antialiasing are not supported")
     names = ("scale_factor_height", "scale_factor_width")
     scales = {k: np.float32(f) for k, f in zip(names, factors[2:], strict=True)}
     rule, mode = w.attr("coordinate_transformation_mode"), w.attr("mode")
@@ -196,7 +196,9 @@ def write_upsampled(w: Writing) -> None:
     elif mode == "nearest" and nearest in [("asymmetric", "floor"), *(rounded if whole else [])]:
         w.operation("upsample_nearest_neighbor", x=w.data, **scales)
     else:
-        raise MappingError(f"mode {mode!r} with coordinates {rule!r}")
+        raise MappingError(
+            f"mode={mode!r} with coordinate_transformation_mode={rule!r} is not supported"
+        )
 
 
 # regions -----------------------------------------------------------------------------------------
@@ -211,7 +213,7 @@ def crop_resize(r: Reading) -> Value:
     boxes = r.value("boxes" if late else "roi")
     mode = r.attr("sampling_mode" if r.has("sampling_mode") else "sampling", str, "DEFAULT")
     if mode not in SAMPLING:
-        raise MappingError(f"regions with sampling {mode!r}", "X202")
+        raise MappingError(f"regions with sampling_mode={mode!r} are not supported", "X202")
     x, boxes = (b.Cast(v, to=ir.DataType.FLOAT) for v in (x, boxes))
     if late:
         if r.has("box_indices"):
@@ -255,7 +257,7 @@ class Padding(Field):
     def lift(self, r: Reading) -> None:
         word, value = r.attr("padding_mode", LOWER), r.attr("padding_value", float, 0.0)
         if word not in PADDING:
-            raise MappingError(f"padding {word!r} is not known", "X202")
+            raise MappingError(f"padding_mode={word!r} is not known", "X202")
         name, centres = PADDING[word]
         r.set(padding_mode=name, align_corners=int(centres))
         if value and word == "constant":
@@ -347,7 +349,7 @@ RULES: list[Row | Custom] = [
         "GridSample",
         "resample",
         "x coordinates",
-        Guard("other than four axes", lambda w: w.rank() == 4),
+        Guard("only data of rank 4 are supported", lambda w: w.rank() == 4),
         Attr("mode", "sampling_mode", Codec(lambda v: MODE.lift(LOWER.lift(v)), MODE.lower)),
         Padding(),
         Coordinates(),

@@ -66,7 +66,7 @@ def write_sizes(w: Writing) -> None:
     elif w.node.op == "Reshape" and not copies(w):
         w.layer.attrs["shape"] = w.input(1)
     else:
-        raise MappingError("several sizes that are not known")
+        raise MappingError("at most one size may be unknown")
 
 
 SIZES = Detail(
@@ -92,7 +92,7 @@ class Squeezed(Field):
             rank = rank_of(w.node.outputs[0], "the result") if self.more else w.rank()
             axes = sorted(a % max(1, rank) for a in w.ints(1, "axes"))
             if not axes:
-                raise MappingError("no axes")
+                raise MappingError("the axes are missing")
             w.layer.attrs["axes"] = axes
 
     def __init__(self, more: bool = False) -> None:
@@ -143,11 +143,11 @@ def write_parts(w: Writing) -> None:
     axis = first_axis(w, w.attr("axis", 0))
     sizes: list[Any] = [size_of(v, axis) for v in w.node.outputs if v.shape is not None]
     if len(sizes) < 2:
-        raise MappingError("one part")
+        raise MappingError("a single part is not supported")
     if len(set(sizes)) == 1 and not w.has(1):
         w.set(num_splits=len(sizes))
     elif any(not isinstance(n, int) for n in sizes):
-        raise MappingError("parts of sizes that are not known")
+        raise MappingError("parts of unknown size are not supported")
     else:
         w.set(split_sizes=sizes)
 
@@ -170,7 +170,7 @@ class Amounts(Pads):
         rank, given = r.rank(r.data), r.whole("pad")
         (count,) = r.static(given, "the amounts", axes=1)
         if count % 2 or count // 2 > rank:
-            raise MappingError(f"{count} amounts for {rank} axes", "R110")
+            raise MappingError(f"{count} amounts are given for {rank} axes", "R110")
         missing = rank - count // 2
         pairs = r.b.Transpose(r.b.Reshape(given, [-1, 2]), perm=[1, 0])
         filled = r.b.Pad(pairs, [0, missing, 0, 0]) if missing else pairs
@@ -197,7 +197,7 @@ class PadMode(Field):
         modes = {"constant": "constant", "reflect": "reflect", "edge": "replicate"}
         mode = w.attr("mode")
         if mode not in modes:
-            raise MappingError(f"mode {mode!r}")
+            raise MappingError(f"mode={mode!r} is not supported")
         w.set(mode=modes[mode])
         if mode == "constant":
             array = w.constant(2, "the value") if w.has(2) else None
@@ -207,7 +207,7 @@ class PadMode(Field):
         modes = {"constant": "constant", "reflect": "reflect", "replicate": "edge"}
         mode = r.attr("mode", str, "constant")
         if mode not in modes:
-            raise MappingError(f"mode {mode!r} is not known", "R110")
+            raise MappingError(f"mode={mode!r} is not known", "R110")
         r.node.attrs["mode"] = modes[mode]
         if mode == "constant":
             value = r.attr("constant_val", float, 0.0)
@@ -239,7 +239,7 @@ class Ranges(Field):
             for k in self.keys[3:]
         ]
         if len(strides) != rank or any(len(m) != rank for m in masks):
-            raise MappingError(f"ranges of another number than {rank} axes", "R110")
+            raise MappingError(f"the ranges must have one element for each of {rank} axes", "R110")
         first, last, squeezed = masks
         down = np.array(strides) < 0
         start = b.Where(first & ~squeezed, np.where(down, LARGE, 0), begin)
@@ -267,10 +267,12 @@ class Ranges(Field):
         axes = w.ints(3, "the axes", range(rank))
         steps = w.ints(4, "the steps", [1] * len(axes))
         if [a % rank for a in axes] != list(range(rank)) or any(n < 1 for n in steps):
-            raise MappingError("computed bounds of some axes")
+            raise MappingError("computed bounds of some axes only are not supported")
         sizes = [n if isinstance(n, int) else -1 for n in w.out.shape or ()]
         if 1 < sizes.count(-1) < rank:
-            raise MappingError("a computed range, of a size that a program cannot be told", "X203")
+            raise MappingError(
+                "a computed range needs a known size, which a program cannot declare", "X203"
+            )
         w.layer.attrs |= {"begin": w.input(1), "end": w.input(2), "stride": steps}
         if sizes and sizes.count(-1) < rank:  # a reshape declares the known sizes
             part = w.temporary("slice_by_index", w.data.dtype, [None] * rank)
@@ -347,7 +349,7 @@ def read_time_and_batch(r: Reading) -> None:
     rank = r.rank(r.data)
     time, batch = (axis_of(r.attr(k, int, 0), rank) for k in ("seq_axis", "batch_axis"))
     if time == batch:
-        raise MappingError("lengths of the axis that is turned round", "R110")
+        raise MappingError("the lengths of the reversed axis cannot be converted", "R110")
     order = [time, batch, *(i for i in range(rank) if i not in (time, batch))]
     r.data = r.transpose(r.data, order)
     r.set(time_axis=0, batch_axis=1)
@@ -424,7 +426,7 @@ def read_band(r: Reading) -> None:
 def write_band(w: Writing) -> None:
     k, upper = w.ints(1, "k", [0])[0], bool(w.attr("upper"))
     if (k > 0) if upper else (k < 0):
-        raise MappingError("a band without its diagonal")
+        raise MappingError("a band without its diagonal is not supported")
     w.set(lower=-k if upper else -1, upper=-1 if upper else k)
 
 
@@ -486,7 +488,7 @@ def range_of_floats(r: Reading) -> None:
     r.behind(lambda y: r.cast(y, ir.DataType.FLOAT16))
 
 
-HAS_AXES = Guard("a value without axes is not transposed", lambda w: w.rank() > 0)
+HAS_AXES = Guard("transposing a scalar is not supported", lambda w: w.rank() > 0)
 RULES: list[Rule | Custom] = [
     mil("Reshape", "reshape", "x", SIZES),
     mil("Flatten", "reshape", "x", SIZES, lower_only=True),
@@ -505,7 +507,7 @@ RULES: list[Rule | Custom] = [
         "Concat",
         "concat",
         "values*",
-        Guard("one value is joined with none", lambda w: len(w.node.inputs) > 1),
+        Guard("a Concat of a single input is not supported", lambda w: len(w.node.inputs) > 1),
         *JOINED,
         Fixed("interleave", False, absent=True, kind=bool),
         given="2,3 2,3",
@@ -541,7 +543,8 @@ RULES: list[Rule | Custom] = [
         "shape",
         "x",
         Guard(
-            "a part of the shape", lambda w: not w.attr("start", 0) and w.attr("end", None) is None
+            "start and end are not supported",
+            lambda w: not w.attr("start", 0) and w.attr("end", None) is None,
         ),
         Implied(("start", "end")),
         given="n,3",

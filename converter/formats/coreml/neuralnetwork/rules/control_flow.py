@@ -123,7 +123,10 @@ def _scan(
     if shape is None and part_shape is not None and trips is not None and _always(node):
         shape = (int(trips), *part_shape)
     if shape is None or not shape or 0 in shape:
-        raise MappingError("outputs that a loop collects need a number of trips known beforehand")
+        raise MappingError(
+            "the loop's iteration count is not known at conversion time, so its "
+            "stacked output has no shape"
+        )
     low.add("fillStatic", [], [out], {"value": 0.0, "targetShape": list(shape)})
     part = inner.one("reshapeStatic", [value], [1, *shape[1:]], {"targetShape": [1, *shape[1:]]})
     written = inner.one(
@@ -142,7 +145,7 @@ def _close(
     low: CoreLowering, trips: Value | None, attrs: dict[str, Any], extra: dict[str, Any]
 ) -> None:
     if trips is None and not attrs:
-        raise MappingError("a loop without an end")
+        raise MappingError("an infinite loop is not supported")
     most = None if trips is None else scalar(trips)
     if most is not None and not (attrs and most >= 1 << 53):
         attrs["maxLoopIterations"] = int(max(0.0, most))

@@ -37,7 +37,7 @@ def two(r: Reading, key: str, default: int) -> list[int]:
     """A repeated [H, W] parameter with its documented default."""
     values = r.attr(key, list)
     if values and len(values) != 2:
-        raise MappingError(f"{values} should have two elements (height, width)", "R110")
+        raise MappingError(f"{values} must have two elements (height, width)", "R110")
     return values or [default, default]
 
 
@@ -203,13 +203,13 @@ class Filter(Field):
                 else w.stored(weights, axis=int(self.transposed))
             )
         elif self.transposed or self.counts_all:
-            message = "weights computed at run time (convolutions over one and two axes take them)"
+            message = (
+                "computed weights are only supported by convolutions with one or two spatial axes"
+            )
             raise MappingError(message)
         else:
             if any(d > 1 for d in w.attr("dilations", None) or ()):
-                raise MappingError(
-                    "dilations of weights computed at run time are not supported by Core ML"
-                )
+                raise MappingError("dilations with computed weights are not supported by Core ML")
             if len(shape) == 3:
                 weights = w.emit("expandDims", weights, shape=lengthened(shape), axes=[2])
             w.layer.inputs.append(weights)
@@ -298,8 +298,13 @@ class TransposedVolumes(Transposed, Volumes):
     keys = (*Volumes.keys, "outputShape")
 
 
-SMALL = Guard("over one or two axes only", lambda w: w.rank(1, "the weights") in (3, 4))
-LARGE = Guard("over three axes only", lambda w: w.rank(1, "the weights") == 5)
+SMALL = Guard(
+    "only one or two spatial axes are supported by this layer",
+    lambda w: w.rank(1, "the weights") in (3, 4),
+)
+LARGE = Guard(
+    "only three spatial axes are supported by this layer", lambda w: w.rank(1, "the weights") == 5
+)
 CONVOLVES, TRANSPOSES = Fixed("isDeconvolution", False), Fixed("isDeconvolution", True)
 SHAPELESS = ignore("outputShape")
 

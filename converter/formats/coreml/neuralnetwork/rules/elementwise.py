@@ -84,7 +84,9 @@ def refuse_wraparound(w: Writing) -> None:
     out = w.out
     if is_short(out) or shifts_out(out.producer()):
         name = out.dtype.name if out.dtype else ""
-        raise MappingError(f"{w.node.op} of {name} wraps around, which floats do not")
+        raise MappingError(
+            f"{w.node.op} of {name} wraps around on overflow, which float32 cannot reproduce"
+        )
 
 
 ROOM = Detail(write=refuse_wraparound)
@@ -138,7 +140,7 @@ class Epsilon(Field):
         elif self.otherwise is not None:
             w.layer.attrs["epsilon"] = self.otherwise
         else:
-            raise not_meant("nothing is added in front")
+            raise not_meant("the operand must be a sum with a positive constant")
 
 
 def function(name: str, kind: str, *fields: Field, **options: Any) -> Rule:
@@ -155,7 +157,7 @@ class Exponent(ScalarOperand):
     def lower(self, w: Writing) -> None:
         super().lower(w)
         if w.data.dtype in INTEGERS and w.layer.attrs[self.key] < 0:
-            raise not_meant("a negative power of whole numbers")
+            raise not_meant("negative powers of integers are not supported")
 
 
 class Square(Field):
@@ -169,7 +171,7 @@ class Square(Field):
 
     def lower(self, w: Writing) -> None:
         if w.data is not w.input(1):
-            raise not_meant("two operands")
+            raise not_meant("both operands must be the same value")
         w.layer.attrs["alpha"] = 2.0
 
 
@@ -183,7 +185,7 @@ def read_quotient_of(r: Reading) -> None:
 def write_quotient_of(w: Writing) -> None:
     quotient = maker(w.data, "Div")
     if quotient is None or not is_float(w.data):
-        raise not_meant("of a quotient only")
+        raise not_meant("only a Floor of a quotient is supported by this layer")
     w.layer.inputs = list(quotient.inputs)
 
 
@@ -196,7 +198,7 @@ def bound(value: Any) -> float:
 
 
 LIMIT = Codec(float, bound)
-SQUARE = Guard("of a square only", lift_if=lambda r: r.attr("alpha", float) == 2)
+SQUARE = Guard("alpha must be 2", lift_if=lambda r: r.attr("alpha", float) == 2)
 SCALED = Scaled()
 UNARY = [
     op("Floor", "floorDivBroadcastable", QUOTIENT_OF, given="Div(2,3;2,3)"),
@@ -226,7 +228,8 @@ UNARY = [
         "Clip",
         "clampedReLU",
         Guard(
-            "below zero too", lift_if=lambda r: r.attr("alpha", float) == 0 < r.attr("beta", float)
+            "alpha must be 0 and beta above 0",
+            lift_if=lambda r: r.attr("alpha", float) == 0 < r.attr("beta", float),
         ),
         ignore("alpha"),
         FixedInput(1, 0.0),
@@ -267,7 +270,7 @@ def read_channel_slope(r: Reading) -> None:
 def write_channel_slope(w: Writing) -> None:
     slope, rank = slope_of(w), w.rank()
     if rank < 3:
-        raise not_meant("the slopes are those of channels")
+        raise not_meant("only one slope per channel is supported by this layer")
     w.layer.blobs["PReLU.alpha"] = w.plain(slope.reshape(-1))
 
 
@@ -288,7 +291,7 @@ def slope_of(w: Writing) -> Any:
     slope = w.numbers(1, "the slope")
     by_channel = slope.ndim >= 3 and slope.size == slope.shape[-3] and w.rank() >= 3
     if slope.size != 1 and not by_channel:
-        raise MappingError("a slope that is neither one number nor one per channel (axis -3)")
+        raise MappingError("the slope must be one number, or one per channel (axis -3)")
     return slope
 
 
@@ -426,7 +429,7 @@ def like_channels(r: Reading, path: str, key: str) -> Value:
     """A weight of shape [1], [C], [1,H,W] or [C,H,W] for the axes -3, -2, -1."""
     shape, x = r.attr(key, list), r.input(0)
     if len(shape) not in (1, 3):
-        message = f"{path} has the shape {shape}; [1], [C], [1,H,W] or [C,H,W] is known"
+        message = f"{path} has the shape {shape}; it must be [1], [C], [1,H,W] or [C,H,W]"
         raise MappingError(message, "R110")
     full = [shape[0], 1, 1] if len(shape) == 1 else shape
     return r.weights(path, [1] if full == [1, 1, 1] and (rank_of(x) or 0) < 3 else full)
@@ -446,14 +449,14 @@ def products(r: Reading) -> None:
 
 
 ONE_SHAPE = Guard(
-    "the operands have different shapes",
+    "the operands must have the same shape",
     lambda w: (
         len({str(v.shape) for v in w.node.inputs if v is not None}) == 1
         and known_sizes(w.data) is not None
     ),
 )
-TWO = Guard("two operands are taken at once", lambda w: len(w.node.inputs) == 2)
-WHOLE = Guard("with fmod only", lambda w: bool(w.attr("fmod")))
+TWO = Guard("only two operands are supported at once", lambda w: len(w.node.inputs) == 2)
+WHOLE = Guard("fmod must be 1", lambda w: bool(w.attr("fmod")))
 BY_ALPHA = "2,3 ="
 
 ARITHMETIC = [
@@ -511,7 +514,7 @@ ARITHMETIC = [
 
 # comparisons and logic ---------------------------------------------------------------------------
 
-NOT_TEXT = Guard("texts cannot be compared", lambda w: w.data.dtype != T.STRING)
+NOT_TEXT = Guard("comparing strings is not supported", lambda w: w.data.dtype != T.STRING)
 
 
 class Unequal(Field):
@@ -529,7 +532,7 @@ class Unequal(Field):
         inner = maker(w.data, "Equal")
         x, y = inner.inputs if inner is not None else (None, None)
         if x is None or y is None:
-            raise not_meant("of a comparison only")
+            raise not_meant("only a Not of a comparison is supported by this layer")
         number = scalar(y)
         w.layer.inputs = [x, y]
         if number is not None and fits(number, x, y):

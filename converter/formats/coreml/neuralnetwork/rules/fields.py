@@ -26,11 +26,11 @@ FIX = "fix the inputs with --inputs"
 NOT = Codec(lambda v: int(not v), lambda v: not v)
 INTEGERS = (T.INT64, T.INT32, T.INT8, T.UINT8, T.INT16, T.UINT16, T.UINT32)
 
-ONE = Guard("of one input only", lift_if=lambda r: len(r.layer.inputs) == 1)
-SEVERAL = Guard("of several inputs only", lift_if=lambda r: len(r.layer.inputs) > 1)
-NOTHING_MORE = FirstResult("its further results have no counterpart")
-FLOATS = Guard("of numbers with a fraction only", lambda w: is_float(w.out))
-RANK_4 = Guard("of four axes only", lambda w: rank_of_value(w.data) == 4)
+ONE = Guard("exactly one input is needed", lift_if=lambda r: len(r.layer.inputs) == 1)
+SEVERAL = Guard("several inputs are needed", lift_if=lambda r: len(r.layer.inputs) > 1)
+NOTHING_MORE = FirstResult("only the first output is supported")
+FLOATS = Guard("only floating-point data are supported", lambda w: is_float(w.out))
+RANK_4 = Guard("only data of rank 4 are supported", lambda w: rank_of_value(w.data) == 4)
 
 
 def of_type(*positions: int, dtype: T = T.INT64) -> InputType:
@@ -58,7 +58,7 @@ class ScalarOperand(Field):
 
     def lift(self, r: Reading) -> None:
         if len(r.layer.inputs) != 1:
-            raise not_meant("of one input only")
+            raise not_meant("exactly one input is needed")
         r.set_input(1, np.array(self.sign * r.attr(self.key, float), np.float32))
 
     def lower(self, w: Writing) -> None:
@@ -67,7 +67,7 @@ class ScalarOperand(Field):
         if number is None and self.either and (number := w.scalar(0)) is not None:
             x, y = y, x
         if number is None or not fits(number, x, y):
-            raise not_meant("a second operand that is no constant number")
+            raise not_meant("the second operand must be a constant number")
         w.layer.inputs, w.layer.attrs[self.key] = [x], self.sign * number
 
 
@@ -207,7 +207,7 @@ class Weights(Field):
 def static(sizes: list[Any] | None, what: str) -> list[int]:
     """Sizes that have to be known."""
     if sizes is None or None in sizes:
-        raise MappingError(f"{what} needs static dimensions", "X203", FIX)
+        raise MappingError(f"{what} needs a static shape", "X203", FIX)
     return [int(n) for n in sizes]
 
 
@@ -218,7 +218,9 @@ def borders(amounts: dict[str, Any] | None, name: str = "borderAmounts") -> list
     """Return [H start, W start, H end, W end] of BorderAmounts; no fields set means no border."""
     edges = (amounts or {}).get(name) or []
     if len(edges) not in (0, 2):
-        raise MappingError(f"{len(edges)} border amounts, 2 are needed (height, width)", "R110")
+        raise MappingError(
+            f"the border must have 2 amounts (height, width), got {len(edges)}", "R110"
+        )
     return [int(e.get(key, 0)) for key in EDGES for e in edges] or [0] * 4
 
 
@@ -256,7 +258,7 @@ class ShapeOf(Field):
     def lower(self, w: Writing) -> None:
         source = made_of(w.input(self.index), "Shape")
         if source is None:
-            raise not_meant("no shape of another value")
+            raise not_meant("the input must be the shape of another value")
         w.layer.inputs[self.index] = source
 
 
@@ -272,5 +274,5 @@ class StaticResult(Field):
     def lower(self, w: Writing) -> None:
         shape = shape_of(w.out)
         if shape is None:
-            raise not_meant("a shape that is known at run time")
+            raise not_meant("the shape must be known at conversion time")
         w.set(**{self.key: list(shape) or [1]})

@@ -61,7 +61,7 @@ def _same_places(w: Writing) -> bool:
     return not cut_axes(int(w.attr("axis")), w.data, w.input(1), scatter)
 
 
-SAME_PLACES = Guard("indices that are smaller than the data along other axes", _same_places)
+SAME_PLACES = Guard("indices must have the sizes of the data along the other axes", _same_places)
 
 
 def lookup(r: Reading, indices: Value, rows: int, width: int) -> Value:
@@ -97,9 +97,9 @@ def lower_embedding(w: Writing) -> None:
     table, indices, (_, kind) = w.data, w.input(1), w.origin
     size, rank = shape_of(table), rank_of_value(indices)
     if not kind.startswith("embedding") or size is None or len(size) != 2 or w.attr("axis"):
-        raise not_meant("no embedding")
+        raise not_meant("only an embedding lookup is supported by this layer")
     if not 1 <= rank <= 4 or not is_constant(table):
-        raise not_meant("no constant table")
+        raise not_meant("the table must be constant")
     sizes = w.dims(indices)
     column = None if sizes is None else [*sizes, 1]
     x = w.emit("expandDims", indices, shape=column, axes=[rank])
@@ -167,7 +167,7 @@ def write_whole_rows(w: Writing) -> None:
     rows = made_of(w.input(1), "Unsqueeze") or made_of(w.input(1), "Reshape")
     before, after = shape_of(rows), shape_of(w.input(1))
     if not before or after != (*before, 1):
-        raise not_meant("no indices of whole rows")
+        raise not_meant("the indices must select whole rows")
     w.layer.inputs[1], w.layer.attrs["axis"] = rows, 0
 
 
@@ -228,7 +228,9 @@ def strided(
     step = [int(s) for s in p["strides"]] or [1] * rank
     if not len(begin) == len(end) == len(step) == rank:
         counts = f"{len(begin)}, {len(end)}, {len(step)} elements for {rank} axes"
-        raise MappingError(f"begin, end and strides have {counts}", "R110")
+        raise MappingError(
+            f"begin, end and strides must have one element per axis, got {counts}", "R110"
+        )
     kinds = (masks(p[k], rank) for k in ("beginMasks", "endMasks", "squeezeMasks"))
     pieces: list[tuple[int, int, int, int]] = []
     gone = []
@@ -258,7 +260,7 @@ def read_strided(r: Reading) -> None:
 def write_strided(w: Writing) -> None:
     starts, ends, axes, steps = limits(w)
     if starts is None or ends is None or steps is None:
-        raise not_meant("limits that are known only at run time")
+        raise not_meant("the limits must be known at conversion time")
     size, rank = w.dims(w.data), w.rank()
     parts = zip(axes, starts, ends, steps, strict=True)
     w.set(**static_slice(size or [None] * rank, {a % rank: (s, e, d) for a, s, e, d in parts}))
@@ -275,7 +277,7 @@ STRIDED = Detail(
 def limits(w: Writing) -> Any:
     """starts, ends, axes and steps of a Slice, None for those that are known only at run time."""
     if 0 in (shape_of(w.out) or ()):
-        raise MappingError("a Slice without elements")
+        raise MappingError("a Slice without elements is not supported")
     starts, ends = w.known(1), w.known(2)
     count = len(starts or ends or [])
     axes = w.known(3) if w.has(3) else list(range(count))
@@ -302,7 +304,7 @@ def lift_dynamic(r: Reading) -> Value:
                 p[key] = found.reshape(-1).astype(np.int64).tolist()
             elif key == "squeezeMasks":
                 message = "squeezeMasks must be known without running the network"
-                raise MappingError(f"{message}: they decide the rank")
+                raise MappingError(f"{message}, because they determine the rank")
             else:
                 given[key] = _first(r, blobs.vector(b, r.input(index)), rank)
     p["strides"] = p["strides"][:rank]
@@ -421,7 +423,9 @@ def part_like(r: Reading) -> None:
     rank, like = blobs.rank(r, 2), r.input(1)
     offset, size = r.attr("offset", list) or [0, 0], blobs.dims(like)[-2:]
     if (len(offset), len(size)) != (2, 2):
-        message = f"offset={offset} and an input of {len(size)} axes are not height and width"
+        message = (
+            f"offset={offset} with an input of rank {len(size)} does not crop height and width"
+        )
         raise MappingError(message, "R105")
     ends: Any = [o + int(n or 0) for o, n in zip(offset, size, strict=True)]
     if None in size:
@@ -467,7 +471,7 @@ def read_batch_and_sequence(r: Reading) -> None:
 def write_batch_and_sequence(w: Writing) -> None:
     batch, time = (int(w.attr(name)) for name in ("batch_axis", "time_axis"))
     if batch > time:
-        raise MappingError("a batch axis behind the time axis")
+        raise MappingError("the batch axis must come before the time axis")
     w.set(batchAxis=batch, sequenceAxis=time)
 
 
@@ -484,7 +488,7 @@ AXIS = Attr("axis", kind=int)
 ONE_HOT = (of_type(0), ConstOrInput(1, "oneHotVectorSize", shape=(1,)), ON_OFF, AXIS)
 CROPPED = ignore("cropAmounts", "offset")
 NO_TEXT = Guard(
-    "texts have no place in Core ML's tensors",
+    "strings are not supported by Core ML",
     lambda w: w.data.dtype != ir.DataType.STRING,
 )
 

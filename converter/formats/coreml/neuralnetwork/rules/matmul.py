@@ -73,13 +73,13 @@ class Dense(Field):
         x, weights = w.data, w.input(1)
         self.product(w, x, weights)
         if is_constant(x):
-            raise not_meant("both operands are constant")
+            raise not_meant("only one operand may be constant")
         self.write(w, turned(w, weights), shape_of(weights), None, dynamic(weights))
 
     def product(self, w: Writing, x: Value, weights: Value) -> None:
         """Refuse an operator that is not a product with a constant matrix."""
         if len(shape_of(weights) or ()) != 2 or not is_constant(weights) or not rank_of(x):
-            raise not_meant("the second operand is no constant matrix")
+            raise not_meant("the second operand must be a constant matrix")
 
     def write(
         self, w: Writing, data: WeightData, size: Any, bias: Any, quantised: WeightData | None
@@ -113,12 +113,12 @@ class Affine(Dense):
     def lower(self, w: Writing) -> None:
         weights, size = w.input(1), shape_of(w.input(1))
         if size is None:
-            raise MappingError("weights of unknown shape")
+            raise MappingError("the shape of the weights must be known")
         as_stored = w.attr("transB")
         into, out = size[::-1] if as_stored else size
         bias = w.numbers(2, "the bias of Gemm") if w.has(2) else None
         if bias is not None and bias.size not in (1, out):
-            raise MappingError("a bias that is not one number per output")
+            raise MappingError("the bias must have one element per output")
         bias = None if bias is None else np.broadcast_to(bias.reshape(-1), (out,))
         data = w.stored(weights) if as_stored else turned(w, weights)
         self.write(w, data, (into, out), bias, dynamic(weights) if as_stored else None)
@@ -148,14 +148,14 @@ class Bias(Dense):
             if node is not None and vector is not None and len(node.outputs[0].uses()) == 1:
                 break
         else:
-            raise not_meant("no product with a bias")
+            raise not_meant("only a product followed by its bias is supported by this layer")
         x, weights = node.inputs
         assert x is not None and weights is not None
         self.product(w, x, weights)
         size = shape_of(weights) or (0, 0)
         fits = vector.size == size[1] and (not vector.ndim or vector.shape[-1] == size[1])
         if not fits or vector.ndim > (rank_of(x) or 0) or (rank_of(x) or 0) > self.most(w):
-            raise not_meant("no vector of the outputs")
+            raise not_meant("the bias must be a vector with one element per output")
         w.layer.inputs = [x]
         self.write(w, turned(w, weights), size, vector.reshape(-1), None)
 
@@ -172,9 +172,13 @@ TRANSPOSES = Transposes("transposeA", "transposeB")
 NO_SWAP = ignore(*TRANSPOSES.keys)
 # innerProduct contracts three axes from rank 4 on
 FEW_AXES = Guard(
-    "of at most 3 axes only", lambda w: w.rank() <= 3, lambda r: r.rank(r.input(0)) <= 3
+    "at most 3 axes are supported by this layer",
+    lambda w: w.rank() <= 3,
+    lambda r: r.rank(r.input(0)) <= 3,
 )
-MATRIX = Guard("of a matrix only", lift_if=lambda r: r.rank(r.input(0)) == 2)
+MATRIX = Guard(
+    "only matrices are supported by this layer", lift_if=lambda r: r.rank(r.input(0)) == 2
+)
 BIASED = "MatMul(2,3;=3,4) =4"
 
 RULES = [

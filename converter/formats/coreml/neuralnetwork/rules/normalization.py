@@ -119,7 +119,7 @@ def write_normalized_shape(w: Writing) -> None:
     axis, x = int(w.attr("axis")), w.data
     shape = (w.dims(x) or [])[axis:] if axis < 0 or x.shape is not None else []
     if not shape or None in shape:
-        message = "LayerNormalization over dimensions that are not static"
+        message = "LayerNormalization needs static sizes of the normalized axes"
         raise MappingError(message, "X203", FIX)
     w.set(normalizedShape=shape)
     for index, name in ((1, "gamma"), (2, "beta")):
@@ -140,12 +140,12 @@ NORMALIZED_SHAPE = Detail(
 
 
 CHANNELS = Group((), ("channels",), lower_=lambda w: {"channels": w.static(1, "gamma")[0]})
-STORED = Guard("in training", lambda w: not w.attr("training_mode"))
+STORED = Guard("training_mode=1 is not supported", lambda w: not w.attr("training_mode"))
 EPSILON, SMALL_EPSILON = Attr("epsilon", kind=unset(1e-5)), Attr("epsilon", kind=unset(1e-6))
 GAMMA, BETA = of_channels("gamma", 1), of_channels("beta", 2)
 NORMALIZED, CENTRED = Fixed("normalizeVariance", True), Fixed("normalizeVariance", False)
 ACROSS = ignore("acrossChannels")
-BIASED = Guard("with a bias only", lambda w: w.has(2))
+BIASED = Guard("a bias is needed", lambda w: w.has(2))
 LAYER = (NOTHING_MORE, NORMALIZED_SHAPE, Attr("epsilon", "eps", float), Implied(("stash_type",)))
 MVN = (NORMALIZED, ACROSS)
 
@@ -198,7 +198,10 @@ RULES: list[Rule] = [
         "InstanceNormalization",
         "mvn",
         *MVN,
-        Guard("across channels", lift_if=_known_channels),
+        Guard(
+            "only a normalization across channels is supported by this layer",
+            lift_if=_known_channels,
+        ),
         AsRank(4),
         SMALL_EPSILON,
         before_lift=by_channel,
@@ -208,7 +211,10 @@ RULES: list[Rule] = [
         "LayerNormalization",
         "mvn",
         *MVN,
-        Guard("of each channel, or of a large image", lift_if=_small_image),
+        Guard(
+            "only a normalization of each channel, or of a large image, is supported by this layer",
+            lift_if=_small_image,
+        ),
         SMALL_EPSILON,
         before_lift=by_image,
         lift_only=True,

@@ -52,7 +52,7 @@ class PoolPlanes(Planes):
             return super().explicit(r)
         amounts = [int(n) for n in last.get("paddingAmounts") or [0, 0]]
         if len(amounts) != 2:
-            raise MappingError(f"{amounts} should have two elements (height, width)", "R110")
+            raise MappingError(f"{amounts} must have two elements (height, width)", "R110")
         return amounts * 2
 
 
@@ -154,8 +154,10 @@ def _more_at_run_time(
     return b.Max(steps * step + width - whole, 0) + after
 
 
-UP_TO_TWO = Guard("over one or two axes only", lambda w: w.rank() in (3, 4))
-THREE = Guard("over three axes only", lambda w: w.rank() == 5)
+UP_TO_TWO = Guard(
+    "only one or two spatial axes are supported by this layer", lambda w: w.rank() in (3, 4)
+)
+THREE = Guard("only three spatial axes are supported by this layer", lambda w: w.rank() == 5)
 LOCAL, GLOBAL = Fixed("globalPooling", False), Fixed("globalPooling", True)
 WINDOWS = ("kernelSize", "stride", "same", "includeLastPixel", "avgPoolExcludePadding")
 PLANES = (UP_TO_TWO, LOCAL, AsRank(4), PoolPlanes())
@@ -175,8 +177,8 @@ ALL = (
 ALL_3D = (AsRank(5), THREE)
 IMAGE, VOLUME = "1,4,8,8", "1,4,4,4,4"
 
-ROUNDS_UP = Guard("that rounds up only", lambda w: bool(w.attr("ceil_mode")))
-ROUNDS_DOWN = Guard("that rounds down only", lambda w: not w.attr("ceil_mode"))
+ROUNDS_UP = Guard("ceil_mode must be 1", lambda w: bool(w.attr("ceil_mode")))
+ROUNDS_DOWN = Guard("ceil_mode must be 0", lambda w: not w.attr("ceil_mode"))
 
 
 def pool(name: str, kind: str, *fields: Field, given: str) -> list[Rule]:

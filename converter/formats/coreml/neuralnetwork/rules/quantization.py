@@ -54,7 +54,7 @@ def lower_constant(w: Writing) -> None:
     """
     out = w.out
     if not is_constant(out):
-        raise MappingError("DequantizeLinear of an activation")
+        raise MappingError("DequantizeLinear of computed data is not supported")
     shape = w.dims(out) or [1]
     found = channel_codes(out)
     data = {"data": w.stored(out) if found is None else found.codes}
@@ -113,7 +113,7 @@ def _tells_truth(x: Value, out: Value) -> bool:
 def demand_truth(w: Writing) -> None:
     """Whether numbers are not zero."""
     if not _tells_truth(w.data, w.out):
-        raise not_meant("to truth values only")
+        raise not_meant("only a Cast to bool is supported by this layer")
 
 
 def lower_cast(w: Writing) -> None:
@@ -122,15 +122,15 @@ def lower_cast(w: Writing) -> None:
     """
     x, out = w.data, w.out
     if _tells_truth(x, out):
-        raise not_meant("of numbers that stay what they are")
+        raise not_meant("only a Cast that preserves all values is supported by this layer")
     if T.STRING in (x.dtype, out.dtype):
-        raise MappingError("texts have no place in Core ML's tensors")
+        raise MappingError("strings are not supported by Core ML")
     if _is_compact(x):
         lower_constant(w)
         return
     before, after = (v.dtype.name if v.dtype else "" for v in (x, out))
     if out.dtype in _COARSE and x.dtype != out.dtype:
-        raise MappingError(f"a Cast to {after} changes numbers in a way that no layer does")
+        raise MappingError(f"a Cast to {after} changes values in a way that no Core ML layer does")
     if wraps(x, out):
         raise MappingError(f"a Cast of {before} to {after} wraps around")
     if out.dtype in _LONG_UNSIGNED and is_float(x) and not never_negative(x):

@@ -85,8 +85,8 @@ def lower_custom(w: Writing) -> None:
     if parameters is None or any(
         len(v) != 1 or not v.keys() <= _PARAMETER.keys() for v in parameters.values()
     ):
-        message = "the parameters are no JSON object of texts, numbers and truth values"
-        raise MappingError(f"{message} as Core ML names them", "R110")
+        message = "the parameters must be a JSON object of strings, numbers and booleans"
+        raise MappingError(f"{message}, as Core ML names them", "R110")
     attrs: dict[str, Any] = {"className": w.attr("class_name"), "parameters": parameters}
     attrs["description"] = w.attr("description", "")
     w.low.add("custom", w.node.inputs[:split], w.node.outputs, attrs, blobs)

@@ -70,7 +70,7 @@ def activations(
             alphas.append(given[0] if any(given) else alpha)
             betas.append(given[1] if any(given) else beta)
         else:
-            raise MappingError(f"activation {kind} in a recurrent layer", "R110")
+            raise MappingError(f"activation {kind} is not supported in a recurrent layer", "R110")
     if names == [PLAIN[d] for d in defaults]:
         return {}
     found: dict[str, Any] = {"activations": names * times}
@@ -112,7 +112,7 @@ def sequence(r: Reading, index: int) -> Value:
     """[Seq,Batch,C,1,1] -> [Seq,Batch,C]."""
     rank = blobs.rank(r.input(index))
     if rank != 5:
-        raise MappingError(f"a recurrent layer needs blobs of rank 5, not {rank}", "R105")
+        raise MappingError(f"the data of a recurrent layer must have rank 5, got {rank}", "R105")
     return blobs.squeeze(r.b, r.floats(index), [3, 4])
 
 
@@ -250,11 +250,11 @@ def chosen(w: Writing, defaults: Sequence[str], directions: int) -> list[dict[st
     names = [str(n) for n in w.attr("activations", None) or [*defaults] * directions]
     alphas, betas = (list(w.attr(k, None) or []) for k in ("activation_alpha", "activation_beta"))
     if directions == 2 and names[: len(defaults)] != names[len(defaults) :]:
-        raise MappingError("different activations per direction")
+        raise MappingError("activations must be the same in both directions")
     found: list[dict[str, Any]] = []
     for name in names[: len(defaults)]:
         if name not in NAMES:
-            raise MappingError(f"the activation {name} in a recurrent layer")
+            raise MappingError(f"activation {name} is not supported in a recurrent layer")
         parameters: dict[str, float] = {}
         if name in PARAMETERS:
             default: Any = PARAMETERS[name] if name == "HardSigmoid" else (None, None)
@@ -263,7 +263,9 @@ def chosen(w: Writing, defaults: Sequence[str], directions: int) -> list[dict[st
             absent = alpha is None or beta is None
             if absent or not np.allclose((alpha, beta), PARAMETERS[name], rtol=1e-5):
                 only = f"(only {PARAMETERS[name]})"
-                raise MappingError(f"{name} with alpha={alpha}, beta={beta} {only}")
+                raise MappingError(
+                    f"{name} with alpha={alpha}, beta={beta} is not supported {only}"
+                )
             parameters = {"alpha": alpha, "beta": beta}
         found.append({NAMES[name]: parameters})
     return found
@@ -275,14 +277,16 @@ class Recurrent:
     def __init__(self, w: Writing, gates: int, both: bool = False) -> None:
         self.w, self.gates = w, gates
         if w.attr("layout", 0) or w.attr("clip", None):
-            raise MappingError("batch-major layout or clipped gates of a recurrent operator")
+            raise MappingError("layout=1 and clip are not supported in a recurrent layer")
         if w.has(4):
-            raise MappingError("sequence lengths of a recurrent operator")
+            raise MappingError("sequence_lens is not supported in a recurrent layer")
         self.direction = str(w.attr("direction"))
         self.directions = 2 if self.direction == "bidirectional" else 1
         if self.directions == 2 and not both:
             name = w.node.op
-            raise MappingError(f"a bidirectional {name} (only LSTMs have two directions)")
+            raise MappingError(
+                f"a bidirectional {name} is not supported (only LSTM has two directions)"
+            )
         size = shape_of(w.input(1))
         if size is None:
             raise MappingError("the weights of a recurrent operator must be constant")
@@ -426,7 +430,7 @@ def lower_rnn(w: Writing) -> None:
 
 def lower_gru(w: Writing) -> None:
     if w.attr("linear_before_reset"):
-        message = "a GRU whose reset gate comes after the matrix (linear_before_reset=1)"
+        message = "linear_before_reset=1 is not supported"
         raise MappingError(message)
     r, functions = Recurrent(w, 3), chosen(w, ["Sigmoid", "Tanh"], 1)
     attrs = {"activations": functions, "hasBiasVectors": w.has(3)}

@@ -69,7 +69,7 @@ def check_count(r: Reading) -> None:
         return
     k, size = r.attr("K", int), blobs.dims(r)[r.node.attrs["axis"]]
     if size is not None and k > size:
-        raise MappingError(f"K={k} of {size} elements", "R110")
+        raise MappingError(f"K={k} is more than the {size} elements of the axis", "R110")
 
 
 def read_places_in_rows(r: Reading) -> None:
@@ -87,7 +87,7 @@ PLACES_IN_ROWS = Detail(read=read_places_in_rows, write=write_places_in_rows)
 
 
 ALL_OF_THEM = (Only("keepdims", 1), Only("noop_with_empty_axes", 0), ignore("epsilon"))
-NO_MEAN = Guard("the mean of integers", lambda w: is_float(w.out))
+NO_MEAN = Guard("the mean of integers is not supported", lambda w: is_float(w.out))
 FIRST = Only("select_last_index", 0)
 
 

@@ -39,7 +39,7 @@ def sampling_grid(mode: str, size: int, count: int) -> Array:
     if mode == "ROI_ALIGN_MODE":
         spacing = max(1.0, last) / count
         return np.minimum(last, (i + 0.5) * spacing)
-    raise MappingError(f"sampling mode {mode!r} is not known", "R110")
+    raise MappingError(f"mode={mode!r} is not known", "R110")
 
 
 def resample(r: Reading, grids: list[Array]) -> Value:
@@ -102,9 +102,9 @@ class Fractions(Scales):
     def lower(self, w: Writing) -> None:
         factors, _, spatial = wanted_factors(w)
         if w.attr("coordinate_transformation_mode") == "asymmetric":
-            raise MappingError(f"resizing without alignment by the factors {factors}")
+            raise MappingError(f"scales {factors} without alignment are not supported")
         if w.attr("antialias") and any(f < 1 for f in factors):
-            raise MappingError("antialiased downsampling")
+            raise MappingError("antialiased downsampling is not supported")
         if None not in (*spatial[0], *spatial[1]):
             factors = [_factor(int(i), int(o)) for i, o in zip(*spatial, strict=True)]
         w.set(fractionalScalingFactor=Floats(factors))
@@ -117,7 +117,7 @@ def wanted_factors(w: Writing) -> tuple[list[float], bool, tuple[list[Any], list
     x, rank = w.data, w.rank()
     given = w.known(2) if w.has(2) else None
     if given is None and w.has(2) and w.dims(w.input(2)) != [0]:
-        raise MappingError("resizing by factors known only at run time")
+        raise MappingError("computed scales are not supported")
     size, result = w.dims(x), w.dims(w.out)
     spatial = (size or [None] * rank)[-2:], (result or [None] * rank)[-2:]
     known = None not in (*spatial[0], *spatial[1])
@@ -129,18 +129,18 @@ def wanted_factors(w: Writing) -> tuple[list[float], bool, tuple[list[Any], list
         factors = [float(o) / float(i) for i, o in zip(*spatial, strict=True)]
     beside = given is not None and any(f != 1 for f in given[:-2])
     if beside or rank < 3 or factors is None or w.attr("axes", None):
-        message = "resizing of other axes than the last two, or to a size known only at run time"
+        message = "only the last two axes can be resized, to sizes known at conversion time"
         raise MappingError(message)
     if size is not None and result is not None:
         pairs = zip(size[:-2], result[:-2], strict=True)
         if any(i != o for i, o in pairs if None not in (i, o)):
-            raise MappingError("resizing of other axes than the last two")
+            raise MappingError("only the last two axes can be resized")
     demand_ratios(w, *spatial)
     whole = all(f >= 1 and f.is_integer() for f in factors)
     sizes = zip(factors, *spatial, strict=True) if not whole and given and known else ()
     if any(abs(f * i - o) > 1e-4 for f, i, o in sizes):
-        message = "factors that do not lead to whole sizes"
-        raise MappingError(f"{message} (the layer's positions follow from the sizes)")
+        message = "scales must lead to integer sizes"
+        raise MappingError(f"{message} (the layer derives positions from the sizes)")
     return factors, whole, spatial
 
 
@@ -165,7 +165,9 @@ class Positions(Field):
         result = (w.dims(w.out) or [None, None])[-2:]
         where = half_pixel_rule(w.attr("coordinate_transformation_mode"), result)
         if where not in ("asymmetric", "align_corners", "half_pixel"):
-            raise MappingError(f"resizing with mode=linear, {where}")
+            raise MappingError(
+                f"mode=linear with coordinate_transformation_mode={where} is not supported"
+            )
         if where != "asymmetric":
             w.set(linearUpsampleMode=LINEAR.lower(where))
 
@@ -181,7 +183,7 @@ def by_fractions(r: Reading) -> Value:
 
 
 UNALIGNED = Guard(
-    "factors that are whole numbers, or aligned",
+    "only fractional scales without alignment are supported by this layer",
     lift_if=lambda r: (
         r.attr("linearUpsampleMode", str) == "DEFAULT" and not _is_whole(factors_of(r))
     ),
@@ -263,16 +265,16 @@ UNUSED = Implied(
 )
 IMAGE = "1,2,4,4 ? =f32:[1,1,2,3]"
 HALVES = ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric")
-REPEATED = Guard("by factors that are whole numbers only", lambda w: wanted_factors(w)[1])
+REPEATED = Guard("only integer scales are supported by this layer", lambda w: wanted_factors(w)[1])
 MIDDLES = Guard(
-    "of the nearest of half pixels only",
+    "only nearest interpolation at half pixels is supported by this layer",
     lambda w: (
         w.attr("coordinate_transformation_mode") in HALVES
         and w.attr("nearest_mode").startswith("round")
     ),
 )
 WHOLE = Guard(
-    "by factors that are whole numbers only",
+    "only integer scales are supported by this layer",
     lambda w: wanted_factors(w)[1],
     lift_if=lambda r: _is_whole(factors_of(r)),
 )
@@ -324,7 +326,7 @@ RULES: list[Rule] = [
     op(
         "Resize",
         "resizeBilinear",
-        Guard("at positions of its own", lift_if=_is_resize),
+        Guard("the layer samples at positions that Resize does not have", lift_if=_is_resize),
         TARGET,
         before_lift=to_target,
         lift_only=True,

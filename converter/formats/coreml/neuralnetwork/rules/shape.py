@@ -72,7 +72,7 @@ class SizeOne(Field):
         if not axes or (rank == 0 and len(axes) == 1):
             w.alias(w.data)
         elif rank == 0:
-            raise not_meant("of a number")
+            raise not_meant("only scalars are supported by this layer")
         w.set(axes=sorted(a % (rank + len(axes)) for a in axes))
 
 
@@ -128,9 +128,9 @@ class Target(StaticResult):
     def lower(self, w: Writing) -> None:
         x, shape, wanted = w.data, shape_of(w.out), w.known(1)
         if 0 in (shape_of(x) or ()):
-            raise MappingError("tensors without elements have no place in Core ML")
+            raise MappingError("empty tensors are not supported by Core ML")
         if shape is None and (wanted is None or 0 in wanted):
-            raise not_meant("to a shape that is known at run time")
+            raise not_meant("the shape must be known at conversion time")
         if shape is not None:
             w.layer.inputs = [flattened(x)]
         w.set(targetShape=list(shape if shape is not None else wanted or ()) or [1])
@@ -156,9 +156,11 @@ class KeptSizes(StaticResult):
     def lower(self, w: Writing) -> None:
         wanted = w.known(1)
         if wanted is None:
-            raise not_meant("to a shape that is known at run time")
+            raise not_meant("the shape must be known at conversion time")
         if len(wanted) != w.rank():
-            raise MappingError("a Reshape that copies dimensions (0) to another rank")
+            raise MappingError(
+                "a Reshape that copies dimensions (0) to another rank is not supported"
+            )
         w.set(targetShape=[int(d) for d in wanted])
 
 
@@ -174,7 +176,7 @@ def of_planes(r: Reading) -> tuple[list[int | None], list[int]]:
     """
     target, rank = r.attr("targetShape", list), blobs.rank(r, 3)
     if len(target) not in (3, 4):
-        raise MappingError(f"targetShape has {len(target)} elements, 3 or 4 are known", "R110")
+        raise MappingError(f"targetShape must have 3 or 4 elements, got {len(target)}", "R110")
     lead = blobs.dims(r)[: rank - 3]
     return [target[0], lead[1]] if len(target) == 4 and rank == 5 else lead, target[-3:]
 
@@ -208,14 +210,14 @@ def permuted(r: Reading) -> None:
     """The axes [Seq,C,H,W] are numbered 0 to 3, the batch axis stays."""
     order, rank = r.attr("axis", list), blobs.rank(r)
     if sorted(order) != [0, 1, 2, 3]:
-        raise MappingError(f"axis={order} is no permutation of 0 to 3", "R110")
+        raise MappingError(f"axis={order} is not a permutation of 0 to 3", "R110")
     place = [0, 2, 3, 4]
     if rank == 5:
         r.set(perm=[place[order[0]], 1, *(place[a] for a in order[1:])])
     elif rank == 4 and order[0] == 0:
         r.set(perm=[0, *order[1:]])
     else:
-        raise MappingError(f"permute of a tensor of rank {rank}", "R105")
+        raise MappingError(f"permute of a tensor of rank {rank} is not supported", "R105")
 
 
 def slice_shape(w: Writing) -> None:
@@ -242,7 +244,7 @@ def read_sequence_or_channels(r: Reading) -> None:
 def write_sequence_or_channels(w: Writing) -> None:
     back = w.rank() - w.attr("axis") % w.rank()
     if back not in (3, 5):
-        raise MappingError("another axis than -3 or -5")
+        raise MappingError(f"axis must be -3 or -5, got {w.attr('axis')}")
     w.set(sequenceConcat=back == 5)
 
 
@@ -338,7 +340,7 @@ class Sizes(Field):
             part = -(-length // count)
             sizes = [min(part, max(0, length - i * part)) for i in range(count)]
         if sizes is not None and 0 in sizes:
-            raise MappingError("a Split into parts without elements")
+            raise MappingError("a Split into empty parts is not supported")
         if count == 1:
             w.alias(w.data)
         elif sizes is not None and len(set(sizes)) > 1:
@@ -383,7 +385,7 @@ def read_sequence_repeats(r: Reading) -> None:
 def write_sequence_repeats(w: Writing) -> None:
     first, *rest = w.ints(1, "the repeats")
     if w.rank() < 5 or any(n != 1 for n in rest):
-        raise MappingError("repeats of other axes than the sequence")
+        raise MappingError("only repeats of the sequence axis are supported")
     w.set(nRepetitions=first)
 
 
@@ -415,7 +417,7 @@ class WidenedTarget(Field):
         sizes = []
         for value, count in ((shape, asked), (here, w.rank())):
             if count is None:
-                raise MappingError("an Expand to a shape of unknown length")
+                raise MappingError("an Expand to a shape of unknown length is not supported")
             ones = [[1] * (rank - count)] if count < rank else []
             whole = w.emit("concatND", *ones, value, shape=[rank], axis=0) if ones else value
             sizes.append(whole)
@@ -426,9 +428,9 @@ def multiply_ones(w: Writing) -> None:
     """A size of 1 keeps the operand's size, which is written by arithmetic."""
     sizes = w.known(1)
     if sizes is None or rank_of_value(w.out) != w.rank():
-        raise not_meant("to a shape that is known at run time")
+        raise not_meant("the shape must be known at conversion time")
     if math.prod(int(n) for n in sizes) > MOST_ONES:
-        message = "an Expand of unknown dimensions to a constant shape that is large"
+        message = "an Expand of dynamic dimensions to a large constant shape is not supported"
         raise MappingError(message)
     w.layer.inputs[1] = w.const(np.ones([int(n) for n in sizes], np.float32))
 
@@ -437,7 +439,7 @@ def read_limits(r: Reading) -> None:
     """Start, end and step <-> inputs end, start, step; omitted inputs are parameters."""
     given = [_scalar(r, v) for v in r.node.inputs if v is not None]
     if not given:
-        raise MappingError("no input gives the end of the range", "R105")
+        raise MappingError("the end of the range is missing", "R105")
     start: Any = given[1] if len(given) > 1 else r.attr("startValue", float)
     step: Any = given[2] if len(given) > 2 else r.attr("stepSizeValue", float)
     r.set_inputs(start, given[0], step)
@@ -464,7 +466,7 @@ LIMITS = Detail(
 def _scalar(r: Reading, value: Value) -> Value:
     array = known(value)
     if array is not None and array.size != 1:
-        raise MappingError(f"a limit of a range is one number, here are {array.size}", "R105")
+        raise MappingError(f"a limit of a range must be one number, got {array.size}", "R105")
     if array is not None:
         return r.b.const(array.reshape(()).astype(np.float32))
     return value if rank_of(value) == 0 else r.b.Reshape(value, [])
@@ -476,7 +478,9 @@ def lift_range(r: Reading) -> Value:
     if step == 0:
         raise MappingError("stepSizeValue is 0", "R110")
     if not abs((end - start) / step) < 1 << 28:
-        raise MappingError("a range of absurd length", "R110")
+        raise MappingError(
+            f"the range has {abs((end - start) / step):.3g} elements, limit {1 << 28}", "R110"
+        )
     return r.b.const(arange(start, end, step, dtype=np.float32), r.layer.name)
 
 
@@ -505,7 +509,7 @@ class Borders(Pads):
 
     def write(self, w: Writing, before: list[int], after: list[int]) -> None:
         if len(before) < 2:
-            raise MappingError(f"mode {w.attr('mode')!r} pads two axes, the data have fewer")
+            raise MappingError(f"mode={w.attr('mode')!r} pads two axes, but the data have fewer")
         w.set(paddingAmounts=border_amounts([*before[-2:], *after[-2:]]))
 
 
@@ -545,7 +549,9 @@ class Pairs(Pads):
             return self._computed(r, sizes)
         amounts = r.attr("padAmounts", list)
         if len(amounts) != 2 * rank:
-            raise MappingError(f"{len(amounts)} amounts for {rank} axes (2 for each)", "R110")
+            raise MappingError(
+                f"{len(amounts)} amounts are given for {rank} axes (2 for each)", "R110"
+            )
         if sizes:
             amounts = [_missing(t, n) for t, n in zip(amounts, _doubled(x), strict=True)]
         return [*amounts[::2], *amounts[1::2]]
@@ -584,8 +590,11 @@ NUMBER = Codec(int, lambda v: int(np.asarray(v).reshape(-1)[0]))
 K = Const(1, "k", NUMBER, node_default=0)
 FILL = Codec(lambda v: np.array([v], np.float32), lambda v: float(np.asarray(v).reshape(-1)[0]))
 FILL_VALUE = Attr("value", kind=FILL, node_default=0.0)
-COLUMN = Guard("a Flatten into one row or column", lambda w: w.attr("axis") not in (0, w.rank()))
-SCALAR = Guard("of a number only", lambda w: w.rank() == 0)
+COLUMN = Guard(
+    "a Flatten into one row or column is not supported",
+    lambda w: w.attr("axis") not in (0, w.rank()),
+)
+SCALAR = Guard("only scalars are supported by this layer", lambda w: w.rank() == 0)
 CONSTANT = Only("mode", "constant")
 
 RULES: list[Rule | Custom] = [
@@ -608,7 +617,7 @@ RULES: list[Rule | Custom] = [
         flat(1),
         Only("allowzero", 0),
         Guard(
-            "zeros that copy a size into another rank",
+            "zeros that copy a dimension to another rank are not supported",
             lambda w: not may_copy(w.node.inputs[1]),
         ),
         given="n,6 Shape(6,n)",

@@ -138,7 +138,7 @@ class Writing(context.Writing):
     ) -> ir.Value:
         """Return numbers as FP32 or I32, whichever represents `dtype`."""
         if to not in PRECISION:
-            raise MappingError(f"legacy IR has no type {to.name}")
+            raise MappingError(f"legacy IR does not support {to.name}")
         shape, precision = self.shape(value), PRECISION[to]
         return self.emit("Convert", value, dtype=dtype or to, shape=shape, precision=precision)
 

@@ -66,9 +66,9 @@ def _steps(r: Reading, it: Iteration) -> int:
         found.add(cut.count)
     if len(found) != 1:
         raise MappingError(
-            f"the port map asks for {sorted(found)} iterations"
+            (f"the port map requires {sorted(found)} iterations, which must be one number")
             if found
-            else "no port is sliced: the number of iterations is unknown",
+            else "the iteration count is unknown, because no port is sliced",
             "R105",
         )
     return found.pop()
@@ -112,7 +112,7 @@ def lower(w: Writing) -> None:
     again = _constant(body.outputs[0], body)
     goes_on = start is not None and start.all() and again is not None and again.all()
     if trips is None or trips < 1 or not goes_on:
-        raise MappingError("only loops with a constant number of steps are known to the target")
+        raise MappingError("only loops with a constant iteration count are supported")
     owner = node.outputs[0].producer()
     assert owner is not None
     plan = LoopPlan(owner, body, int(trips))

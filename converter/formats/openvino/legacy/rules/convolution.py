@@ -96,7 +96,7 @@ class Bias(Field):
     def lower(self, w: Writing) -> None:
         if w.has(2):
             if w.constant_tensor(1) is None:
-                raise MappingError("the weights beside a bias must be constant")
+                raise MappingError("the weights must be constant when there is a bias")
             w.layer.blobs["biases"] = w.constant(2, "the bias")
         elif "weights" in w.layer.blobs and _meets_depthwise(w.out):
             w.layer.blobs["biases"] = np.zeros(w.shape(1)[0], np.float32)
@@ -152,7 +152,7 @@ class Transposed(Window, transposed_window.TransposedWindow):
         # lists of other lengths are refused with the rest of the window
         steps = zip(*window.steps[1:], strict=False)
         if any(p >= max(step) for p, step in zip(window.extra, steps, strict=False)):
-            message = "the output port is larger than a deconvolution can make it"
+            message = "the output port is larger than a deconvolution can produce"
             raise MappingError(message, "R105")
         super().set_attributes(r, window)
 
@@ -191,7 +191,7 @@ RULES = [
         "ConvTranspose",
         "Deconvolution",
         Guard(
-            f"a kernel of one element with strides above {WIDEST_STEP}",
+            f"a kernel of one element with strides above {WIDEST_STEP} is not supported",
             lambda w: fit_steps(w.attr("strides", [1]), w.shape(1)[2:]),
         ),
         Transposed(),
@@ -202,7 +202,7 @@ RULES = [
         op(
             "netconv::DeformableConvolution",
             "DeformableConvolution",
-            Guard("a mask is not known to the target", lambda w: not w.has(3)),
+            Guard("a mask is not supported", lambda w: not w.has(3)),
             Only("bilinear_pad", 0),  # a tap's neighbors outside of the image are clamped to it
             Window(weights=2),
             Kernel(2, shape=False),

@@ -90,7 +90,7 @@ class Images(Field):
         """One that the graph has already, else a constant of zeros."""
         size = w.ints(index, "the sizes")
         if min(size) < 1:
-            raise MappingError("a prior box of an empty image")
+            raise MappingError("a prior box needs an image that is not empty")
         for value in values_before(w.out.producer()):
             shape = shape_of(value)
             images = shape is not None and len(shape) == 4 and list(shape[2:]) == size
@@ -251,7 +251,10 @@ RULES: list[Rule] = [
         "netconv::PriorBox",
         "PriorBox",
         Only("min_max_aspect_ratios_order", 1),
-        Guard("PriorBox has no sizes", lambda w: w.attr("min_size") or w.attr("fixed_size")),
+        Guard(
+            "min_size or fixed_size must be given",
+            lambda w: w.attr("min_size") or w.attr("fixed_size"),
+        ),
         Images(),
         *lists("min_size max_size aspect_ratio variance", "fixed_size fixed_ratio density"),
         *attrs(flip=False, clip=False, step=0.0, offset=0.5, scale_all_sizes=True),

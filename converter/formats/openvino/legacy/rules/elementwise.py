@@ -60,7 +60,9 @@ class Operands(Field):
         operands = [r.cast(r.input(i), common) for i in range(max(1, count))]
         factors = r.attr("coeff", Floats, []) if name in ("Add", "Sub") else []
         if factors and len(factors) != count:
-            raise MappingError(f"{len(factors)} factors of {count} operands", "R110")
+            raise MappingError(
+                f"{len(factors)} coefficients are given for {count} operands", "R110"
+            )
         for i, f in enumerate(factors):
             if f != 1:
                 operands[i] = r.b.Mul(operands[i], r.b.like(operands[i], f))
@@ -215,7 +217,7 @@ class Number(Field):
                 w.set_inputs(x)
                 w.layer.attrs[self.key] = number_text(self.number(c))
                 return
-        raise not_meant("one of the operands must be one constant number")
+        raise not_meant("one of the operands must be a constant scalar")
 
     def number(self, c: float) -> float:
         return self.sign * c
@@ -226,14 +228,17 @@ class Inverse(Number):
 
     def number(self, c: float) -> float:
         if c == 0 or float(np.float32(1.0 / c)) * c != 1.0:
-            raise not_meant("the inverse of the divisor is not exact")
+            raise not_meant("the divisor must have an exact reciprocal")
         return 1.0 / c
 
 
 POWER_1, SCALE_1, SHIFT_0 = fixed("power", 1.0), fixed("scale", 1.0), fixed("shift", 0.0)
-WAS_POWER = Guard("no Power before", lower_if=lambda w: w.before() == "Power")
+WAS_POWER = Guard(
+    "only an operand that no Power produces is supported by this layer",
+    lower_if=lambda w: w.before() == "Power",
+)
 NUMBERS = Guard(
-    "of numbers with a fraction or truth values",
+    "only floating-point or boolean data are supported",
     lambda w: is_float(w.data) or w.data.dtype == D.BOOL,
 )
 
@@ -290,7 +295,7 @@ class Channels(Field):
                 nothing = {"weights": np.ones_like(found), "biases": np.zeros_like(found)}
                 w.layer.blobs |= {**nothing, self.blob: found}
                 return
-        raise not_meant("one of the operands must have one number for each channel")
+        raise not_meant("one of the operands must have one element per channel")
 
 
 def factor(r: Reading, blob: str, place: int) -> ir.Value | None:
@@ -302,8 +307,8 @@ def shifted(r: Reading) -> bool:
     return r.optional(2) is not None or "biases" in r.layer.blobs
 
 
-SHIFTED = Guard("there are no biases", lift_if=shifted)
-SCALED = Guard("there are biases", lift_if=lambda r: not shifted(r))
+SHIFTED = Guard("a bias is not supported", lift_if=shifted)
+SCALED = Guard("a bias is needed", lift_if=lambda r: not shifted(r))
 BROADCAST = ignore("broadcast")
 IMAGE = "1,4,8,8 =1,4,1,1"
 
@@ -363,7 +368,7 @@ class Slopes(Field):
         shape, slope = w.shape(), w.constant(1, "the slopes")
         found = slope.reshape(-1) if slope.size == 1 else per_channel(w.input(1), shape)
         if found is None or not 2 <= len(shape) <= MOST_AXES:
-            message = "the slopes must be one number, or one for each channel, of five axes at most"
+            message = "the slope must have one element, or one per channel of at most five axes"
             raise MappingError(message)
         w.set(channel_shared=slope.size == 1)
         w.layer.blobs["weights"] = found
@@ -373,7 +378,7 @@ def as_truth(r: Reading) -> None:
     r.set_inputs(r.cast(r.input(0), D.BOOL))
 
 
-FLAT = Guard("there is a slope", lift_if=lambda r: r.attr("negative_slope", float, 0.0) == 0)
+FLAT = Guard("a slope is needed", lift_if=lambda r: r.attr("negative_slope", float, 0.0) == 0)
 TRAINING = ["filler_type", "filler_value", "min", "max", "mean", "std", "sparse", "variance_norm"]
 OTHERS = ignore("alpha", "negative_slope", "n", "min", "max")  # of other types of Activation
 
@@ -478,7 +483,7 @@ def read_precision(r: Reading) -> None:
 def write_precision(w: Writing) -> None:
     to = D(w.attr("to"))
     if D.STRING in (to, w.data.dtype):
-        raise MappingError("text is not known to the target")
+        raise MappingError("strings are not supported")
     w.set(precision="FP32" if is_float(w.out) or to == D.BOOL else "I32")
 
 
@@ -500,18 +505,20 @@ def compare_with_zero(w: Writing) -> None:
 def at_input(w: Writing) -> None:
     """The one layer between an input of 8 or 16 bits and a number of any type is a Reshape."""
     if not keeps_type(w.data):
-        raise not_meant("of an input of 8 or 16 bits only")
+        raise not_meant("only data of 8 or 16 bits are supported by this layer")
     w.finish(w.data)
 
 
-OF_ONE_TYPE = Guard("another type", lift_if=lambda r: r.input(0).dtype == r.declared())
+OF_ONE_TYPE = Guard("the type must not change", lift_if=lambda r: r.input(0).dtype == r.declared())
 
 CONVERSIONS: list[Rule | Custom] = [
     custom("Cast", "", lower=at_input),
     op(
         "Cast",
         "Eltwise",
-        Guard("of truth values", lower_if=lambda w: w.data.dtype != D.BOOL),
+        Guard(
+            "only booleans are supported by this layer", lower_if=lambda w: w.data.dtype != D.BOOL
+        ),
         Only("to", int(D.BOOL)),
         Fixed("operation", "not_equal"),
         Detail(write=compare_with_zero, names=("saturate", "round_mode")),

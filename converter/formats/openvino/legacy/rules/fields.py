@@ -81,7 +81,7 @@ class ToPort(Field):
     def lower(self, w: Writing) -> None:
         shape = w.shape(w.out)
         if not shape:
-            raise MappingError("a result without axes is that of a Squeeze")
+            raise MappingError("a scalar result is only supported by Squeeze")
         w.set_inputs(w.data, shape)
 
 
@@ -95,7 +95,7 @@ def squeeze_all(w: Writing) -> None:
 SQUEEZE_ALL = Detail(write=squeeze_all, names=("allowzero", "axis"), inputs=(1,))
 
 
-NO_AXES = Guard("the result has axes", lower_if=lambda w: not w.shape(w.out))
+NO_AXES = Guard("scalar results are not supported", lower_if=lambda w: not w.shape(w.out))
 
 
 @record
@@ -119,7 +119,7 @@ class PerChannel(Field):
         shape = w.shape()
         found = per_channel(w.optional(self.index), shape)
         if found is None:
-            raise MappingError("one number for each channel is needed")
+            raise MappingError("one element per channel is needed")
         w.layer.blobs[self.blob] = found
 
 
@@ -134,10 +134,10 @@ def channels(r: Reading, name: str) -> Any:
 
 
 def data_type(what: str, wanted: bool) -> Guard:
-    return Guard(f"of {what} only", lower_if=lambda w: is_float(w.data) == wanted)
+    return Guard(f"only {what} are supported", lower_if=lambda w: is_float(w.data) == wanted)
 
 
-FLOATS = data_type("numbers with a fraction", True)
+FLOATS = data_type("floating-point data", True)
 INTEGERS = data_type("integers", False)
 
 

@@ -158,11 +158,11 @@ class Sparse(Field):
     def lower(self, w: Writing) -> None:
         number, shape = self._number(w), w.shape(w.out)
         if number is None:
-            raise MappingError("ScatterND is known into a tensor of one number only")
+            raise MappingError("ScatterND is only supported into a tensor of one element")
         if is_float(w.input(2)):
-            raise MappingError("ScatterND is known for integers only")
+            raise MappingError("ScatterND is only supported for integers")
         if len(w.shape(1)) != 2 or w.shape(1)[1] != len(shape):
-            raise MappingError("ScatterND is known for single elements only")
+            raise MappingError("ScatterND is only supported for single elements")
         w.set_inputs(w.input(1), shape, w.input(2), number)
 
     def _number(self, w: Writing) -> ir.Value | None:
@@ -180,7 +180,7 @@ class Sparse(Field):
 
 # choices by value --------------------------------------------------------------------------------
 
-NO_INTEGERS = Guard("the best of integers are not known to the target", lambda w: best_of_floats(w))
+NO_INTEGERS = Guard("TopK of integers is not supported", lambda w: best_of_floats(w))
 
 
 def best_of_floats(w: Writing) -> bool:
@@ -208,7 +208,10 @@ def read_best(r: Reading) -> None:
 
 def write_best(w: Writing) -> None:
     if not (w.used(0) and w.used(1)):
-        raise not_meant("a port that nobody reads would be an output of the network")
+        raise not_meant(
+            "every output must have a consumer, because an unused port would be an "
+            "output of the network"
+        )
     w.set_inputs(w.data, w.ints(1, "k")[0])
     w.set(axis=w.attr("axis") % len(w.shape()), sort="value")
 

@@ -42,7 +42,7 @@ class Connected(Field):
 
     def lower(self, w: Writing) -> None:
         if w.attr("transA", 0):
-            raise MappingError("a transposed first operand is not known to FullyConnected")
+            raise MappingError("a transposed first operand is not supported by FullyConnected")
         what = "the weights of a fully connected layer"
         factor, weights = w.attr("alpha", 1.0), w.constant_tensor(1)
         if weights is None or factor != 1:
@@ -53,7 +53,7 @@ class Connected(Field):
         if w.has(2):
             bias = self.scaled(w.constant(2, "the bias"), w.attr("beta", 1.0))
             if bias.size not in (1, count) or (bias.ndim == 2 and bias.shape[0] != 1):
-                raise MappingError("the bias must have one number for each output")
+                raise MappingError("the bias must have one element per output")
             w.layer.blobs["biases"] = np.broadcast_to(bias.reshape(-1), [count])
         w.set_inputs(images(w, w.data))
         w.layer.attrs["out-size"] = str(count)
@@ -82,7 +82,7 @@ class Matrix(Connected):
         x, weights = w.data, w.input(1).const_value
         plain = weights is not None and len(weights.shape) == 2 and len(w.shape()) == 2
         if not plain or weights is None or x.const_value is not None or not is_float(x):
-            raise not_meant("a matrix that is not constant")
+            raise not_meant("the matrix must be constant")
         w.layer.blobs["weights"] = LazyTensor.of(weights).transposed()
         w.set_inputs(x)
         w.layer.attrs["out-size"] = str(weights.shape.numpy()[1])

@@ -31,7 +31,7 @@ def read_statistics(r: Reading) -> None:
 def write_statistics(w: Writing) -> None:
     scale, bias, mean, variance = (w.constant(i, "the statistics") for i in range(1, 5))
     if not np.all(scale == 1) or bias.any():
-        raise MappingError("a scale and a shift are a ScaleShift")
+        raise MappingError("ScaleShift needs both a scale and a shift")
     w.layer.blobs |= {"weights": variance, "biases": mean}
 
 
@@ -56,7 +56,7 @@ def fold_statistics(w: Writing) -> None:
 
 
 ON_IMAGES = Guard(
-    "only inference on images is known to the target",
+    "only inference on images is supported",
     lower_if=lambda w: len(w.shape()) >= 4,
 )
 
@@ -90,7 +90,7 @@ class Response(Field):
         """Write another k as a factor of the power."""
         shape, k = w.shape(), w.attr("bias")
         if k <= 0:
-            raise MappingError(f"bias={k} is not known to the target")
+            raise MappingError(f"bias={k} is not supported")
         w.set(alpha=w.attr("alpha") / k, beta=float(w.attr("beta")), k=1)
         w.layer.attrs["local-size"] = str(w.attr("size"))
         image = shape if len(shape) == 4 else [shape[0], shape[1], 1, math.prod(shape[2:])]
@@ -203,8 +203,8 @@ def write_levels(w: Writing) -> None:
 LEVELS = Detail(read=read_levels, write=write_levels)
 
 
-TWO_AXES = "MVN is known over the spatial axes, with or without the channels, of images"
-CHANNELS = "Normalize is known over the channels, with or without the spatial axes"
+TWO_AXES = "MVN is only supported over the spatial axes of images, with or without the channels"
+CHANNELS = "Normalize is only supported over the channels, with or without the spatial axes"
 
 RULES = [
     op(

@@ -49,9 +49,9 @@ class PoolWindow(Window):
 
     def write(self, w: Writing, window: Geometry) -> None:
         if w.used(1) or w.attr("storage_order", 0):
-            raise MappingError("indices of a pooling are not known to the target")
+            raise MappingError("the indices output is not supported")
         if any(p >= k for p, k in zip(window.pads, window.kernel * 2, strict=True)):
-            raise MappingError("a pad as large as the window")
+            raise MappingError("padding must be smaller than the window")
         if window.ceil:
             _all_begin_inside(w, window)
         super().write(w, window)
@@ -67,7 +67,7 @@ def _all_begin_inside(w: Writing, window: Geometry) -> None:
     size, out = w.shape()[2:], w.shape(w.out)[2:]
     windows = zip(out, window.strides, size, window.pads, strict=False)
     if any((o - 1) * s >= d + p for o, s, d, p in windows):
-        raise MappingError("the declared shape counts a window that begins in the padding")
+        raise MappingError("the declared shape includes a window that begins in the padding")
 
 
 class AverageWindow(PoolWindow):
@@ -94,7 +94,7 @@ class AverageWindow(PoolWindow):
         r.data = x
         r.set(count_include_pad=include)
         if not any(extra) and any(p >= k for p, k in zip(pads, window.kernel * 2, strict=True)):
-            raise MappingError("a pad as large as the window", "R110")
+            raise MappingError("padding must be smaller than the window", "R110")
         return replace(window, pads=pads)
 
     def write(self, w: Writing, window: Geometry) -> None:

@@ -106,7 +106,7 @@ class Functions(Field):
         a["hidden_size"] = hidden_size(r)
         functions = r.attr("activations", tuple, usual)
         if not FUNCTIONS.keys() >= set(functions):
-            message = f"activations={r.attr('activations', str)!r} has an unknown function"
+            message = f"activations={r.attr('activations', str)!r} contains an unknown function"
             raise MappingError(message, "R110")
         if functions != usual:
             a["activations"] = [FUNCTIONS[n] for n in functions]
@@ -122,7 +122,7 @@ class Functions(Field):
         given = list(w.attr("activations", None) or map(FUNCTIONS.get, usual))[: len(usual)]
         functions = tuple(n.lower() for n in given)
         if not {"sigmoid", "tanh", "relu"}.issuperset(functions):
-            raise MappingError(f"the activations {given} are not known to the target")
+            raise MappingError(f"activations {given} are not supported")
         w.set(hidden_size=w.static(2, "the weights")[2])
         if functions != usual or w.node.op == "RNN":
             w.set(activations=functions)
@@ -155,7 +155,7 @@ class OneStep(Field):
         lengths = known(w.optional(4)) if w.has(4) else np.ones(1)
         plain = lengths is not None and bool(np.all(lengths == 1))
         if w.has(7) or w.attr("input_forget", 0) or not plain:
-            message = "peepholes, coupled gates and lengths are not known to the target"
+            message = "peepholes, coupled gates and sequence_lens are not supported"
             raise MappingError(message)
         shape = [rows, w.static(2, "the weights")[2]]
         given = [w.optional(5 + i) for i in range(state_count(w.node.op))]
@@ -186,7 +186,7 @@ def along_steps(r: Reading) -> None:
     b, axis, count = r.b, r.attr("axis", int, 1), state_count(r.node.op)
     direction = DIRECTIONS.get(r.attr("direction", str, "forward"))
     if direction is None or axis not in (0, 1):
-        raise MappingError("only one direction along axis 0 or 1 is known", "R110")
+        raise MappingError("only one direction along axis 0 or 1 is supported", "R110")
     steps = b.Transpose(r.input(0), perm=[1, 0, 2]) if axis == 1 else r.input(0)
     lengths, parameters = r.optional(1 + count), r.node.inputs[1:4]
     length = None if lengths is None else r.cast(r.cast(lengths, D.INT64), D.INT32)
@@ -216,7 +216,7 @@ class Merged(Attr):
 
     def lower(self, w: Writing) -> None:
         if not w.attr(self.name):
-            message = "repeated classes that are not merged are not known to the target"
+            message = "repeated classes that are not merged are not supported"
             raise MappingError(message)
         super().lower(w)
 

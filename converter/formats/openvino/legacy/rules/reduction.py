@@ -52,9 +52,9 @@ REDUCED = (
     Detail(write=keep_one_axis),
 )
 KINDS = "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare And Or"
-NO_AXES = Guard("there are axes", lift_if=lambda r: not r.ints(1, "the axes"))
+NO_AXES = Guard("the axes must be given", lift_if=lambda r: not r.ints(1, "the axes"))
 SIGNED = Guard(
-    "of floats that may be negative only",
+    "only floating-point data that may be negative are supported by this layer",
     lower_if=lambda w: is_float(w.data) and not indices.never_negative(w.data),
 )
 

@@ -94,8 +94,8 @@ def kept(r: Reading) -> bool:
     return r.static() == r.dims() and not padded
 
 
-SAME = Guard("the size changes", stays)
-UNCHANGED = Guard("the size changes", lift_if=kept)
+SAME = Guard("the size must not change", stays)
+UNCHANGED = Guard("the size must not change", lift_if=kept)
 SIZES = "1,2,4,4 ? ? =[1,2,8,8]"
 
 RULES: list[Rule] = [

@@ -62,7 +62,7 @@ class Was(Field):
         found = extra_axes(*axes) if axes else []
         flat = bool(before) and after == [before[0], math.prod(before[1:])]
         if w.before() != self.kind or not (found if axes else flat):
-            raise MappingError(f"the layer was no {self.kind}")
+            raise MappingError(f"the layer must be {self.kind}")
         w.set_inputs(w.data, *([found] if axes else []))
         if not axes:
             w.set(axis=1, end_axis=-1)
@@ -105,7 +105,7 @@ def cast_to_port(r: Reading) -> None:
         r.node.inputs = [r.cast(v, to) for v in r.node.inputs if v is not None]
 
 
-ONE_AXIS = Guard("more than one axis", lower_if=lambda w: len(w.shape()) < 2)
+ONE_AXIS = Guard("only one axis is supported", lower_if=lambda w: len(w.shape()) < 2)
 
 
 # pieces ------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ class Pieces(Field):
         sizes = [r.dims(i, least=axis + 1)[axis] for i in range(r.outputs)]
         total = r.static()[axis]
         if sum(sizes) != total:
-            message = f"the output ports hold {sum(sizes)} of {total} elements along axis {axis}"
+            message = f"the output ports have {sum(sizes)} of {total} elements along axis {axis}"
             raise MappingError(message, "R105")
         r.set(axis=axis)
         r.set_inputs(r.data, r.b.const(sizes, "sizes"))
@@ -131,7 +131,10 @@ class Pieces(Field):
     def lower(self, w: Writing) -> None:
         axis = w.attr("axis", 0) % len(w.shape())
         if not all(w.used(i) for i in range(len(w.node.outputs))):
-            raise MappingError("a port that nobody reads would be an output of the network")
+            raise MappingError(
+                "every output must have a consumer, because an unused port would "
+                "be an output of the network"
+            )
         w.set(axis=axis)
         if w.layer.kind == "Split":
             w.set(num_split=len(w.node.outputs))
@@ -223,7 +226,10 @@ class Crop(Field):
         if len(starts) == 1 and len(axes) > 1:
             starts = starts * len(axes)
         if len(starts) != len(axes):
-            raise MappingError(f"{len(axes)} axes and {len(starts)} offsets", "R110")
+            raise MappingError(
+                f"{len(axes)} axes and {len(starts)} offsets are given, but need the same number",
+                "R110",
+            )
         from_axis = "axis" in given and "offset" in given and "dim" not in given
         if from_axis and len(axes) == 1 and len(r.layer.inputs) > 1:  # that of Caffe
             axes = [*range(axes[0], len(out))]
@@ -234,7 +240,7 @@ class Crop(Field):
     def lower(self, w: Writing) -> None:
         size, lengths, found = w.shape(), w.shape(w.out), Slice.of(w)
         if len(size) not in (2, 4, 5) or any(s != 1 for s in found.steps.values()):
-            raise MappingError("Crop takes neighbours, of tensors of 2, 4 and 5 axes")
+            raise MappingError("Crop needs adjacent axes, and tensors of rank 2, 4 or 5")
         first = found.first
         short = {a: s for a, s in first.items() if size[a] != lengths[a]}
         whole = dict(list(first.items())[:1]) or {0: 0}  # a Crop has one axis at least
@@ -314,9 +320,9 @@ class Tiles(Field):
         x = w.data
         repeats = [(a, n) for a, n in enumerate(w.ints(1, "repeats")) if n != 1]
         if not repeats:
-            raise not_meant("nothing is repeated")
+            raise not_meant("no axis is repeated")
         if any(n == 0 for _, n in repeats):
-            raise MappingError("an axis that is repeated 0 times")
+            raise MappingError("repeating an axis 0 times is not supported")
         shape, *front, last = w.shape(), *repeats
         for axis, count in front:
             shape[axis] *= count
@@ -345,7 +351,7 @@ class Spread(ToPort):
         shape = w.shape(w.out)
         wide = w.widened(w.data, len(shape))
         if w.shape(wide) == shape:
-            raise not_meant("nothing is spread")
+            raise not_meant("no axis is broadcast")
         w.set_inputs(wide, shape)
 
 
@@ -373,9 +379,9 @@ class Amounts(Pads):
     def write(self, w: Writing, before: list[int], after: list[int]) -> None:
         value = w.number(2) if w.has(2) else 0.0
         if value is None:
-            raise MappingError("the value of the pads must be constant")
+            raise MappingError("the padding value must be constant")
         if value and not is_float(w.data):  # the engine writes the bits of the number's float
-            raise MappingError("integers are padded with zeros only")
+            raise MappingError("the padding value of integers must be 0")
         w.set(pads_begin=before, pads_end=after)
         if w.attr("mode") == "constant":
             w.set(pad_value=value)
@@ -404,10 +410,10 @@ def shuffled(r: Reading) -> None:
     r.data = r.b.Transpose(split, perm=order)
 
 
-IMAGES = Guard("of images", lift_if=lambda r: r.rank() == 4)
-FIRST = Guard("blocks first", lift_if=lambda r: r.attr("mode", BLOCKS, "DCR") == "DCR")
+IMAGES = Guard("only data of rank 4 are supported", lift_if=lambda r: r.rank() == 4)
+FIRST = Guard("mode must be blocks_first", lift_if=lambda r: r.attr("mode", BLOCKS, "DCR") == "DCR")
 CHANNELS = Guard(
-    "ShuffleChannels is known for images only",
+    "ShuffleChannels is only supported for data of rank 4",
     lambda w: len(w.shape()) == 4,
     lambda r: r.axis(1) == 1,
 )
@@ -445,8 +451,12 @@ REARRANGED = [
 ]
 
 
-SEVERAL = Guard("one piece", lambda w: len(w.node.outputs) > 1, lambda r: r.outputs > 1)
-ONE_PORT = Guard("several ports", lift_if=lambda r: r.outputs == 1)
+SEVERAL = Guard(
+    "a Split into one part is not supported",
+    lambda w: len(w.node.outputs) > 1,
+    lambda r: r.outputs > 1,
+)
+ONE_PORT = Guard("only one output port is supported by this rule", lift_if=lambda r: r.outputs == 1)
 
 
 def same_count(w: Writing) -> bool:
@@ -454,8 +464,8 @@ def same_count(w: Writing) -> bool:
 
 
 PAD_MODE = words("constant", "edge", "reflect")
-NOT_SPREAD = Guard("something is spread", lambda w: same_count(w))
-NO_REPEATS = Guard("something is repeated", lambda w: set(w.ints(1, "repeats")) <= {1})
+NOT_SPREAD = Guard("the data must not be broadcast", lambda w: same_count(w))
+NO_REPEATS = Guard("the data must not be repeated", lambda w: set(w.ints(1, "repeats")) <= {1})
 
 RULES: list[Rule | Custom] = [
     *RESHAPES,
@@ -471,7 +481,7 @@ RULES: list[Rule | Custom] = [
         "Split",
         "Split",
         SEVERAL,
-        Guard("pieces of several sizes", equal_pieces),
+        Guard("the parts must have one size", equal_pieces),
         Pieces(),
         MARK_LAYER,
         given="2,6 =[3,3]",

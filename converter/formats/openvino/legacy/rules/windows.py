@@ -35,7 +35,7 @@ def window_of(r: Reading, rank: int) -> Geometry:
         found = _by_axis(r)
     fault = window_fault(*found.steps, found.pads)
     if len(found.kernel) != rank:
-        fault = f"a window of {len(found.kernel)} axes over {rank}"
+        fault = f"a window of {len(found.kernel)} axes does not fit an input of rank {rank}"
     if fault:
         raise MappingError(fault, "R110")
     return found
@@ -82,7 +82,7 @@ def along(r: Reading) -> tuple[list[int], list[int]]:
     """The spatial sizes of the input, and of the output as its port declares them."""
     size, out = list(r.static()[2:]), list(r.dims()[2:])
     if len(size) != len(out):
-        message = f"{len(size)} axes go into windows, {len(out)} come out"
+        message = f"{len(size)} spatial axes enter the layer, but {len(out)} leave it"
         raise MappingError(message, "R105")
     return size, out
 

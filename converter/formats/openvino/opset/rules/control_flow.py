@@ -81,7 +81,7 @@ def _trips(r: Reading, it: Iteration) -> tuple[ir.Value | None, ir.Value]:
         limit = None if endless else to_scalar(b, trips, T.INT64)
         return limit, to_scalar(b, condition, T.BOOL)
     if not it.sliced:
-        raise MappingError("a TensorIterator without a sliced input")
+        raise MappingError("a TensorIterator needs a sliced input")
     if parts := next(filter(None, map(it.parts, it.sliced)), None):
         return b.const(parts.count), b.const(True)
     m = it.sliced[0]
@@ -131,8 +131,8 @@ def lower_if(w: Writing) -> None:
         ranks = [rank_of(v) for v in results]
         if rank_of(value) is None and None not in ranks and len(set(ranks)) > 1:
             message = (
-                f"one branch gives {ranks[0]} axes, the other {ranks[1]}; the runtime runs "
-                "no layer whose rank is unknown"
+                f"the branches give results of rank {ranks[0]} and {ranks[1]}, "
+                "but the runtime needs known ranks"
             )
             help = "fix the shapes that the condition depends on with --inputs"
             raise MappingError(message, "X203", help)
@@ -151,7 +151,7 @@ def lower_loop(w: Writing) -> None:
     graph: ir.Graph = w.node.attrs["body"]
     trips, condition, initial = w.optional(0), w.optional(1), w.node.inputs[2:]
     if any(v is None for v in initial):
-        raise MappingError("a state without an initial value")
+        raise MappingError("a state needs an initial value")
     number, go, *states = graph.inputs
     outer = captured(graph)
     trip = w.const(-1) if trips is None else scalar(w, trips)

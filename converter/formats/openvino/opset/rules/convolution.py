@@ -21,7 +21,7 @@ from converter.mapping.fields import Attr, Field, Fixed, Guard, InputType, Only,
 from converter.mapping.rules import op
 from converter.passes.collapse_dims import RESHAPES
 
-NO_BIAS = Guard("a bias is an Add in the opsets", lower_if=lambda w: not w.has(2))
+NO_BIAS = Guard("a bias must be an Add in the opsets", lower_if=lambda w: not w.has(2))
 
 
 class Groups(Field):
@@ -201,7 +201,7 @@ RULES = [
     op(
         "Col2Im",
         "Col2Im",
-        Guard("Col2Im of the opsets is two-dimensional", lambda w: w.static(1) == (2,)),
+        Guard("Col2Im needs two spatial axes", lambda w: w.static(1) == (2,)),
         # the runtime ends the process where the layer has no strides or dilations
         Attr("strides", kind=list, default=[1, 1], node_default=[1, 1]),
         Attr("dilations", kind=list, default=[1, 1], node_default=[1, 1]),

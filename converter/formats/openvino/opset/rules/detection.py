@@ -54,14 +54,14 @@ def _first_count(text: Any) -> int:
     """The first of the counts, which are not below -1; -1 where there is none."""
     counts: list[int] = csv.lift(text)
     if min(counts, default=-1) < -1:
-        raise ValueError(f"{text} is no count")
+        raise ValueError(f"{text} is not a valid count")
     return counts[0] if counts else -1
 
 
 def _one_stride(text: Any) -> int:
     strides: list[int] = csv.lift(text)
     if len(set(strides)) != 1:
-        raise ValueError(f"{text} are several strides")
+        raise ValueError(f"strides must be equal, got {text}")
     return strides[0]
 
 
@@ -335,11 +335,14 @@ PRIORS = [
         "netconv::PriorBox",
         "PriorBox",
         Guard(
-            "PriorBox has no sizes",
+            "min_size or fixed_size must be given",
             lift_if=lambda r: bool(_floats(r, "min_size") or _floats(r, "fixed_size")),
             code="R110",
         ),
-        Guard("PriorBox has no sizes", lambda w: w.attr("min_size") or w.attr("fixed_size")),
+        Guard(
+            "min_size or fixed_size must be given",
+            lambda w: w.attr("min_size") or w.attr("fixed_size"),
+        ),
         SIZES,
         *attrs(min_size=Floats(), max_size=Floats(), aspect_ratio=Floats(), density=Floats()),
         *attrs(fixed_ratio=Floats(), fixed_size=Floats(), variance=Floats()),
@@ -351,7 +354,7 @@ PRIORS = [
         "netconv::PriorBoxClustered",
         "PriorBoxClustered",
         Guard(
-            "an image size of its own cannot be expressed",
+            "img_w and img_h are not supported",
             lower_if=lambda w: not w.attr("img_w") and not w.attr("img_h"),
         ),
         Guard("each width needs a height", lift_if=_as_many, code="R110"),
@@ -463,7 +466,8 @@ REGIONS = [
         "RoiAlign",
         "ROIAlign",
         Guard(
-            "mode='max' takes the largest weighted corner in ONNX, the largest sample in ROIAlign",
+            "mode='max' is not supported: ONNX takes the largest weighted "
+            "corner, ROIAlign the largest sample",
             lower_if=lambda w: w.attr("mode") != "max",
         ),
         Fixed("mode", "avg", kind=str),
@@ -527,7 +531,7 @@ DETECTRON = [
 ]
 
 CENTRED = Attr("center_point_box", "box_encoding", words({0: "corner", 1: "center"}), 0)
-OF_FLOATS = Guard("boxes or scores of another type than float", lower_if=_of_floats)
+OF_FLOATS = Guard("boxes and scores must be float32", lower_if=_of_floats)
 SELECTION = (
     Attr("sort_result_type", kind=words("none", "score", "classid"), default="none"),
     *attrs(sort_result_across_batch=False, normalized=True, score_threshold=0.0),
@@ -539,7 +543,7 @@ SUPPRESSION = [
     op(
         "NonMaxSuppression",
         "NonMaxSuppression",
-        Guard("the scores of others decay", lift_if=lambda r: not _decays(r)),
+        Guard("scores must not decay", lift_if=lambda r: not _decays(r)),
         OF_FLOATS,
         CENTRED,
         StrictLimits(),
@@ -577,7 +581,7 @@ SUPPRESSION = [
         "netconv::MulticlassNms",
         "MulticlassNms",
         Guard(
-            "boxes of their own for each class need opset9",
+            "separate boxes for each class need opset9",
             lower_if=lambda w: w.version >= 9 or not w.has(2),
             code="X206",
         ),

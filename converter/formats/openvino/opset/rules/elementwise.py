@@ -37,19 +37,21 @@ from converter.mapping.rules import op, ops
 from converter.passes.round_halves import may_round
 
 T = ir.DataType
-TWO = Guard("the operation takes two inputs", lower_if=lambda w: len(w.node.inputs) == 2)
+TWO = Guard("exactly two inputs are supported", lower_if=lambda w: len(w.node.inputs) == 2)
 
 
 def of(what: str, holds: Callable[[ir.Value | None], bool]) -> Guard:
     """The row is for data of which `holds` is true."""
-    return Guard(f"of {what} only", lambda w: holds(w.optional(0)), lambda r: holds(r.optional(0)))
+    return Guard(
+        f"only {what} are supported", lambda w: holds(w.optional(0)), lambda r: holds(r.optional(0))
+    )
 
 
 def of_type(what: str, *dtypes: ir.DataType) -> Guard:
     return of(what, lambda v: v is not None and v.dtype in dtypes)
 
 
-FLOATS = of("numbers with a fraction", is_float)
+FLOATS = of("floating-point data", is_float)
 INTEGERS = of("integers", lambda v: not is_float(v))
 BOOLEANS = of_type("booleans", T.BOOL)
 NUMBERS = of("numbers", lambda v: v is not None and v.dtype != T.BOOL)
@@ -99,7 +101,7 @@ def read_bounds(r: Reading) -> None:
     x, low, high = r.input(0), r.attr("min", float), r.attr("max", float)
     if not is_float(x):
         if x.dtype is None or not x.dtype.is_integer():
-            raise MappingError("bounds of what are no numbers", "R105")
+            raise MappingError("bounds must be numeric", "R105")
         least, most = np.iinfo(x.dtype.numpy()).min, np.iinfo(x.dtype.numpy()).max
         low = least if low <= least else most if low >= most else math.ceil(low)
         high = most if high >= most else least if high <= least else math.floor(high)
@@ -111,11 +113,11 @@ def write_bounds(w: Writing) -> None:
     for index, unbounded in ((1, -math.inf), (2, math.inf)):
         array = known(w.optional(index))
         if w.has(index) and array is None:
-            raise MappingError("bounds that are computed")
+            raise MappingError("bounds must be constant")
         bounds.append(unbounded if array is None else float(array.reshape(-1)[0]))
     low, high = bounds
     if not low <= high:
-        raise MappingError("the lower bound is the larger one")
+        raise MappingError("the lower bound must not exceed the upper bound")
     least = -float(np.finfo(np.float32).max)
     w.set(min=least if low == -math.inf else low, max=high)
 
@@ -203,10 +205,10 @@ def _all_known(r: Reading, *positions: int) -> bool:
 
 
 LOWER_BOUND = Guard(
-    "without a lower bound alone",
+    "only a lower bound without an upper bound is supported by this rule",
     lower_if=lambda w: w.has(1) and not w.has(2),
 )
-CONSTANTS = Guard("the parameters are computed", lift_if=lambda r: _all_known(r, 1, 2))
+CONSTANTS = Guard("the parameters must be constant", lift_if=lambda r: _all_known(r, 1, 2))
 
 
 def compared_extreme(
@@ -236,7 +238,8 @@ def compared_extreme(
 
 
 NO_EXTREME = Guard(
-    "the runtime reduces infinities alone to a finite number",
+    "a ReduceMax or ReduceMin that is compared with infinity is not supported: "
+    "the runtime reduces infinities to a finite number",
     lambda w: compared_extreme(w.node.op, w.node.inputs, w.node.attrs) is None,
 )
 
@@ -320,15 +323,19 @@ ACTIVATIONS = [
     ),
 ]
 
-NO_TEXTS = Guard("the runtime compares no texts", lambda w: w.data.dtype != T.STRING)
+NO_TEXTS = Guard(
+    "comparing strings is not supported by the runtime", lambda w: w.data.dtype != T.STRING
+)
 
 
 # m_pythondiv asks for quotients of signed integers that are rounded down. The runtime does so when
 # it folds constants; its CPU plugin rounds to zero independent of the attribute (as of 2026.4).
 ROUNDING = ignore("m_pythondiv")
-FOLDED = Guard("of constants only", lift_if=lambda r: _all_known(r, 0, 1))
-COMPUTED = Guard("not of constants", lift_if=lambda r: not _all_known(r, 0, 1))
-UNSIGNED = of_type("integers without a sign", T.UINT8, T.UINT16, T.UINT32, T.UINT64)
+FOLDED = Guard("only constants are supported by this rule", lift_if=lambda r: _all_known(r, 0, 1))
+COMPUTED = Guard(
+    "only computed data are supported by this rule", lift_if=lambda r: not _all_known(r, 0, 1)
+)
+UNSIGNED = of_type("unsigned integers", T.UINT8, T.UINT16, T.UINT32, T.UINT64)
 
 BINARY = [
     *ops("Add Sub=Subtract Mul=Multiply And=LogicalAnd Or=LogicalOr Xor=LogicalXor", BROADCAST),
@@ -416,7 +423,7 @@ class Destination(Field):
 
     def lift(self, r: Reading) -> None:
         if (name := r.attr("destination_type", str)) in CODES:
-            raise MappingError(f"a conversion to {name} cannot be expressed")
+            raise MappingError(f"a conversion to {name} is not supported")
         converted(r, T(r.attr("destination_type", element_type)))
 
     def lower(self, w: Writing) -> None:
@@ -503,11 +510,11 @@ def shift_bits(r: Reading) -> None:
 
 
 STRINGS = Guard(
-    "strings cannot be converted to and from numbers",
+    "conversions between strings and numbers are not supported",
     lower_if=lambda w: (w.data.dtype == T.STRING) == (w.attr("to") == int(T.STRING)),
 )
 SATURATED = Guard(
-    "saturate=0 cannot be expressed",
+    "saturate=0 is not supported",
     lower_if=lambda w: (
         w.attr("saturate") == 1 or w.attr("to") not in (T.FLOAT8E4M3FN, T.FLOAT8E5M2)
     ),

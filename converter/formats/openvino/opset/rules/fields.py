@@ -229,11 +229,9 @@ def parse_shape(text: str) -> list[Any] | None:
         return None
     parts = [p.strip() for p in text.split(",") if p.strip()]
     if wrong := [p for p in parts if not _DIMENSION.fullmatch(p)]:
-        raise MappingError(f"{shown(wrong[0])} is not a dimension", "R110")
+        raise MappingError(f"{shown(wrong[0])} is not a valid dimension", "R110")
     if len(parts) > MOST_AXES:
-        raise MappingError(
-            f"{len(parts)} dimensions are beyond the {MOST_AXES} that are read", "R110"
-        )
+        raise MappingError(f"{len(parts)} dimensions are too many (limit {MOST_AXES})", "R110")
     return [int(p) if p[0] in _DIGITS and ".." not in p else None for p in parts]
 
 

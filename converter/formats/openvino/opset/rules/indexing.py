@@ -49,7 +49,7 @@ def gather_in_batch(r: Reading) -> None:
     axis = axis_of(int(r.number(2, "the axis")), n)
     if not 0 < batch <= min(axis, k):
         raise MappingError(
-            f"batch_dims={given} is impossible for axis {axis} and indices of rank {k}", "R110"
+            f"batch_dims={given} does not fit axis {axis} and indices of rank {k}", "R110"
         )
     perm = [*range(batch), axis, *(i for i in range(batch, n) if i != axis)]
     places = r.b.Unsqueeze(r.cast(indices, T.INT64), [-1])
@@ -128,7 +128,7 @@ def mean_of_scattered(r: Reading) -> None:
         "reduction": "add",
     }
     if not is_float(x):
-        raise MappingError("the mean of integers depends on a rounding that is not specified")
+        raise MappingError("the mean of integers is not supported: its rounding is not specified")
     initial = r.attr("use_init_val", bool, True)
     start, count = x, filled_with(r, 1 if initial else 0, 0)
     if not initial:
@@ -214,9 +214,9 @@ def strided_slice(r: Reading) -> ir.Value:
         raise MappingError("the number of sliced axes is unknown", "X203")
     steps = np.ones(count, np.int64) if r.optional(3) is None else known(r.optional(3))
     if steps is None:
-        raise MappingError("the strides must be known when converting")
+        raise MappingError("the strides must be known at conversion time")
     if {dim(begin, 0), dim(end, 0), count, steps.size} - {None} != {count}:
-        raise MappingError("begin, end and strides of different lengths", "R105")
+        raise MappingError("begin, end and strides must have the same length", "R105")
     masks = {k: ([*v, *[0] * count])[:count] for k, v in vars(a).items()}
     p = SlicePlan.of(count, r.rank(x), masks)
     y = _sliced(b, x, p, (begin, end), steps.reshape(-1), masks) if p.sliced else x
@@ -378,9 +378,11 @@ RANGE_TYPE = Detail(read=read_range_type, write=write_range_type, keys=("output_
 # rows --------------------------------------------------------------------------------------------
 
 COMPUTED = Codec(lambda v: int(computed(T(element_type.lift(v)))), element_type.lower)
-KNOWN_AXIS = Guard("the axis is computed", lift_if=lambda r: known(r.optional(3)) is not None)
-UNKNOWN_AXIS = Guard("the axis is known", lift_if=lambda r: known(r.optional(3)) is None)
-NO_MEAN = Guard("not a mean", lift_if=lambda r: r.attr("reduction", str, "none") != "mean")
+KNOWN_AXIS = Guard("the axis must be constant", lift_if=lambda r: known(r.optional(3)) is not None)
+UNKNOWN_AXIS = Guard("the axis must be computed", lift_if=lambda r: known(r.optional(3)) is None)
+NO_MEAN = Guard(
+    "reduction=mean is not supported", lift_if=lambda r: r.attr("reduction", str, "none") != "mean"
+)
 ALONG = (
     NO_MEAN,
     KNOWN_AXIS,
@@ -401,7 +403,7 @@ GATHER = [
     op(
         "GatherND",
         "Gather",
-        Guard("no batch axes", lift_if=lambda r: bool(r.attr("batch_dims", int, 0))),
+        Guard("batch_dims must be above 0", lift_if=lambda r: bool(r.attr("batch_dims", int, 0))),
         Attr("batch_dims", kind=int),
         before_lift=gather_in_batch,
         lift_only=True,

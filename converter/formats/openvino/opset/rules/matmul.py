@@ -40,7 +40,7 @@ def attention(r: Reading) -> None:
     b, causal, mask = r.b, r.attr("causal", bool), r.optional(3)
     q, k, v = (r.input(i) for i in range(3))
     if len(r.layer.inputs) > 5:
-        raise MappingError("an attention sink")
+        raise MappingError("attention sinks are not supported")
     scores = (q * (r.optional(4) or _scale(r, q))) @ swapped(r, k)
     if causal:
         mask = _causal(r, q, k)

@@ -125,16 +125,17 @@ def not_zero(r: Reading) -> None:
 # rows --------------------------------------------------------------------------------------------
 
 OVER_CHANNELS = Guard(
-    "a window over other axes", lift_if=lambda r: _axes(r) == [1] and r.rank() >= 3
+    "only a window over the channels is supported by this rule",
+    lift_if=lambda r: _axes(r) == [1] and r.rank() >= 3,
 )
 BATCH = (
-    Guard("training mode cannot be expressed", lambda w: len(w.node.outputs) == 1),
+    Guard("training mode is not supported", lambda w: len(w.node.outputs) == 1),
     Guard(
-        "statistics of another type than the data",
+        "the statistics must have the type of the data",
         lower_if=lambda w: len({v.dtype for v in w.node.inputs if v is not None}) == 1,
     ),
     Guard(
-        "data of rank 1 has no channel axis",
+        "the data must have a channel axis, got rank 1",
         lift_if=lambda r: r.rank(r.input(2 if r.version < 5 else 0)) >= 2,
     ),
     Attr("epsilon", kind=float),
@@ -152,7 +153,7 @@ RULES = [
     op(
         "GroupNormalization",
         "GroupNormalization",
-        Guard("the statistics have another type", lambda w: w.data.dtype == T.FLOAT),
+        Guard("only float32 data are supported", lambda w: w.data.dtype == T.FLOAT),
         *attrs(num_groups=int, epsilon=float),
         Only("stash_type", 1),
         since=12,
@@ -178,7 +179,10 @@ RULES = [
     op(
         "CastLike",
         "NormalizeL2",
-        Guard("over axes", lift_if=lambda r: not r.ints(1, "the axes")),
+        Guard(
+            "only a normalization without axes is supported by this rule",
+            lift_if=lambda r: not r.ints(1, "the axes"),
+        ),
         ignore("eps", "eps_mode"),
         before_lift=not_zero,
         lift_only=True,

@@ -71,7 +71,7 @@ class PoolWindow(Window):
             return
         n, pads, reach = len(window.kernel), np.array(window.pads), reach_of(window)
         if w.version < 14 and np.any(pads[n:] + np.array(window.strides) > reach):
-            message = "ceil_mode with windows that would begin in the padding needs opset14"
+            message = "ceil_mode=1 with windows that begin in the padding needs opset14"
             raise MappingError(message, "X206")
         ends = pads[n:] + self._over(w, pads, reach)
         w.set(rounding_type="ceil_torch" if w.version >= 14 else "ceil", pads_end=ends.tolist())
@@ -84,7 +84,9 @@ class PoolWindow(Window):
         known = [1 << 60 if d is None else d for d in spatial(w.node, w.data)]
         over = np.maximum(0, reach - (np.array(known) + pads[:n] + pads[n:]))
         if over.any() and w.attr("count_include_pad", 0):
-            raise MappingError("a window that is larger than its axis with the counted padding")
+            raise MappingError(
+                "the window must not be larger than its axis with the counted padding"
+            )
         return np.asarray(over)
 
 
@@ -129,7 +131,7 @@ class CountedPadding(Field):
             counted = np.sum((places >= 0) & (places < d), axis=1)
             share = share * _along(k / counted, i, n)
         if any(p >= k for p, k in zip([*begin, *ends], a["kernel_shape"] * 2, strict=True)):
-            raise MappingError("a dilated window that reaches behind the padding")
+            raise MappingError("a dilated window must not extend into the end of the padding")
         excluding = not a["count_include_pad"]
         a |= {"pads": [*begin, *ends], "ceil_mode": 0, "count_include_pad": 1}
         if excluding or not any(declared):
@@ -180,7 +182,9 @@ class Indices(Field):
         rank = r.rank()
         if to not in (int(T.INT64), int(T.INT32)) or not -rank <= axis < rank:
             name = r.layer.attrs.get("index_element_type", "i64")
-            raise MappingError(f"indices of the type {name!r} from axis {axis} on", "R110")
+            raise MappingError(
+                f"indices of type {name!r} from axis {axis} on are not supported", "R110"
+            )
         r.outputs = 2 if r.version >= 8 and len(r.layer.outputs) > 1 and r.used(1) else 1
 
         def behind(results: Results) -> Results:
@@ -220,7 +224,7 @@ class SmallIndices(Field):
 
 
 ROUNDED_DOWN = Guard(
-    "implicit padding of a size that is rounded up",
+    "auto_pad=SAME with ceil_mode=1 is not supported",
     lambda w: w.attr("auto_pad", "NOTSET") not in SAME or not w.attr("ceil_mode", 0),
 )
 

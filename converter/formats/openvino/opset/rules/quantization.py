@@ -149,10 +149,13 @@ class Blocks(Field):
         x, block, axis = w.data, w.attr("block_size"), w.attr("axis") % w.rank()
         shape, out = shape_of(x), w.out
         if shape is None or shape_of(w.input(1)) is None or x.const_value is None:
-            raise MappingError("blocks of what is not constant")
+            raise MappingError("block-wise scales are only supported for constants")
         if axis < len(shape) - 1 and any(u.node.op_type == "Gather" for u in out.uses()):
             # of other axes it reads wrong elements
-            raise MappingError("a runtime gathers from blocks of the last axis only")
+            raise MappingError(
+                "block-wise scales must be along the last axis, because the "
+                "runtime supports no other"
+            )
         full, rest = divmod(shape[axis], block)
         stretches = [s for s in ((0, full, block), (full, 1, rest)) if s[1] and s[2]]
         parts = [self._part(w, axis, *stretch) for stretch in stretches]
@@ -207,7 +210,7 @@ def _stretch(w: Writing, value: ir.Value, axis: int, at: slice, shape: list[int]
     tensor, whole = value.const_value, (at.start, at.stop) == (0, dim(value, axis))
     if tensor is None:
         if not whole:
-            raise MappingError("a part of what is not constant")
+            raise MappingError("sub-byte data must be constant")
         return w.reshape(value, shape)
     weight = LazyTensor.of(tensor)
     if not whole:
@@ -243,7 +246,9 @@ def lower_places(w: Writing) -> None:
     element, cast = table_of(w), _source(w.input(1), "Cast")
     codes = cast.inputs[0] if cast is not None else None
     if not element or codes is None or codes.const_value is None:
-        raise not_meant("places in a table that a type has")
+        raise not_meant(
+            "only table lookups with indices of a supported type can be written by this rule"
+        )
     stored = LazyTensor.of(codes.const_value)
     name = codes.name or "weights"
     weights = w.stored(w.const(coded(element, stored.bytes(), stored.shape.numpy(), name), name))
@@ -265,7 +270,7 @@ def write_rounded(w: Writing) -> None:
 
 
 IN_RANGE = Guard(
-    "blocks or the type cannot be expressed",
+    "block-wise scales and this type are not supported",
     lower_if=lambda w: not w.attr("block_size") and w.out.dtype in RANGES,
 )
 
@@ -282,7 +287,9 @@ def no_threshold(w: Writing) -> bool:
     return bits and users == {"BinaryConvolution"} and not w.out.is_graph_output()
 
 
-NO_THRESHOLD = Guard("bounds that are equal: the runtime divides by their difference", no_threshold)
+NO_THRESHOLD = Guard(
+    "equal bounds are not supported: the runtime divides by their difference", no_threshold
+)
 RULES: list[Rule | Custom] = [
     op(
         "netconv::FakeQuantize",
@@ -302,7 +309,11 @@ RULES: list[Rule | Custom] = [
     op(
         "DequantizeLinear",
         "Multiply",
-        Guard("not compressed weights", lambda w: not in_blocks(w), lambda r: chain(r) is not None),
+        Guard(
+            "compressed weights are not supported by this rule",
+            lambda w: not in_blocks(w),
+            lambda r: chain(r) is not None,
+        ),
         BROADCAST,
         COMPRESSED,
         Implied(("output_dtype",)),
@@ -311,7 +322,7 @@ RULES: list[Rule | Custom] = [
     op(
         "DequantizeLinear",
         "Reshape",
-        Guard("blocks", in_blocks),
+        Guard("only block-wise scales are supported by this rule", in_blocks),
         Blocks(),
         Implied(("output_dtype",)),
         lower_only=True,

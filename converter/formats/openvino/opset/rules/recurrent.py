@@ -45,7 +45,7 @@ class Functions(Field):
         if clip > 0 and np.isfinite(clip):
             a["clip"] = clip
         if unknown := [n for n in functions if n not in ACTIVATIONS]:
-            raise MappingError(f"the activation {unknown[0]!r} is not known", "R110")
+            raise MappingError(f"activation {unknown[0]!r} is not known", "R110")
         if functions == usual:
             return
         both = 2 if a["direction"] == "bidirectional" else 1
@@ -62,7 +62,7 @@ class Functions(Field):
         functions = [str(n).lower() for n in given][: len(usual) * directions]
         own = functions[: len(usual)]
         if set(functions) - {"sigmoid", "tanh", "relu"} or functions != own * directions:
-            raise MappingError(f"the activations {functions} cannot be expressed")
+            raise MappingError(f"activations {functions} are not supported")
         w.set(direction=w.attr("direction"), clip=float(w.attr("clip", None) or 0.0))
         w.set(activations=own, activations_alpha=[], activations_beta=[])
 
@@ -77,7 +77,7 @@ def _numbers(functions: tuple[str, ...], values: list[float], index: int) -> lis
     if len(values) == len(functions):
         return [values[i] for i, n in enumerate(functions) if n in takes]
     if values:
-        raise MappingError(f"{len(values)} numbers for the activations {functions}")
+        raise MappingError(f"{len(values)} parameters do not fit the activations {functions}")
     return [DEFAULTS[n][index] for n in takes]
 
 
@@ -108,7 +108,9 @@ def _ordered(c: Reading | Writing, value: ir.Value, kind: str) -> ir.Value:
     order = GATES[kind] if isinstance(c, Reading) else np.argsort(GATES[kind]).tolist()
     size = shape_of(value)
     if size is not None and (len(size) < 2 or size[1] % len(order)):
-        raise MappingError(f"weights of the shape {list(size)} of {len(order)} gates", "R105")
+        raise MappingError(
+            f"weights of {len(order)} gates cannot have the shape {list(size)}", "R105"
+        )
     if list(order) == sorted(order):
         return value
     array = constant(value)
@@ -258,7 +260,7 @@ def one_step(r: Reading) -> None:
     """
     kind, n = r.node.op, 3 if r.node.op == "LSTM" else 2
     if len(r.layer.inputs) > n + 3:
-        raise MappingError("peepholes")
+        raise MappingError("peepholes are not supported")
     r.node.attrs["hidden_size"], r.outputs = r.attr("hidden_size", int), n
     x, *states = (r.b.Unsqueeze(r.input(i), [0]) for i in range(n))
     weights = [_ordered(r, _unsqueezed(r, r.input(n + i)), kind) for i in (0, 1)]
@@ -281,9 +283,11 @@ def _unsqueezed(r: Reading, v: ir.Value) -> ir.Value:
 # rows --------------------------------------------------------------------------------------------
 
 PLAIN = (
-    Guard("input_forget=true", lift_if=lambda r: not r.attr("input_forget", bool, 0)),
     Guard(
-        "layout, input_forget and peepholes cannot be expressed",
+        "input_forget=true is not supported", lift_if=lambda r: not r.attr("input_forget", bool, 0)
+    ),
+    Guard(
+        "layout=1, input_forget and peepholes are not supported",
         lower_if=lambda w: not w.attr("layout", 0) and not w.has(7),
     ),
     Only("layout", 0),

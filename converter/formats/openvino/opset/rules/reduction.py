@@ -74,7 +74,7 @@ class Reduced(Field):
         if shape is not None:
             return list(shape)
         if count is None or rank is None:
-            message = "the axes are computed: the runtime does not know the rank of the result"
+            message = "the axes are computed, so the runtime does not know the rank of the result"
             raise MappingError(message, "X203", STATIC)
         if count >= rank:
             return []
@@ -114,7 +114,7 @@ class Reduced(Field):
             return w.const(values.astype(np.int64), "axes")
         assert axes is not None
         if not noop and _count(axes) in (0, None):
-            message = "the axes must be known: whether there are any decides what is reduced"
+            message = "the axes must be known at conversion time"
             raise MappingError(message)
         return axes
 
@@ -175,7 +175,7 @@ class Sorted(Field):
         if w.version >= 11:
             w.set(stable=True)
         elif w.attr("sorted", 1) and _read(w.node.outputs[-1]) and _several(w):
-            raise MappingError("equal elements come in any order before opset 11")
+            raise MappingError("stable sorting needs opset 11")
 
 
 def _read(value: ir.Value) -> bool:
@@ -209,7 +209,7 @@ class IndexOfBest(Sorted):
             w.layer.inputs[0] = w.emit("Slice", x, [-1], [np.iinfo(np.int64).min + 1], [-1], [axis])
             w.then(lambda: self._shaped(w, self._from_end(w, places, size), axis))
         else:
-            raise MappingError("select_last_index on a dynamic axis", "X203")
+            raise MappingError("select_last_index=1 on a dynamic axis is not supported", "X203")
 
     def _from_end(self, w: Writing, places: ir.Value, size: int) -> ir.Value:
         last = np.array(size - 1, np.int64)
@@ -232,10 +232,10 @@ def search_sorted(r: Reading) -> None:
 
 
 REDUCE = (NUMBERS, Reduced(), REDUCE_AS_INT32)
-OF_FLOATS = Guard("the mean of integers is another operator", lift_if=FLOATS.lift_if)
-OF_BOOLEANS = Guard("of booleans only", lower_if=BOOLEANS.lower_if)
+OF_FLOATS = Guard("the mean of integers is not supported by this rule", lift_if=FLOATS.lift_if)
+OF_BOOLEANS = Guard("only booleans are supported", lower_if=BOOLEANS.lower_if)
 KNOWN_AXES = Guard(
-    "the axes of booleans are computed",
+    "the axes of booleans must be constant",
     lower_if=lambda w: not w.has(1) or known(w.optional(1)) is not None,
 )
 LOGICAL = (OF_BOOLEANS, KNOWN_AXES, InputType((0,), T.BOOL), Reduced(), REDUCE_AS_INT32)

@@ -82,9 +82,9 @@ def _first(r: Reading) -> ir.Value:
         axes=list, mode=str, align_corners=True, antialias=False, pads_begin=[], pads_end=[]
     )
     if a.mode not in ("nearest", "linear", "cubic", "area"):
-        raise MappingError(f"mode={a.mode!r} is not one of the first operation set", "R110")
+        raise MappingError(f"mode={a.mode!r} is not supported in opset1", "R110")
     if a.mode == "area":
-        raise MappingError("mode='area' cannot be expressed")
+        raise MappingError("mode='area' is not supported")
     x = _padded(r, a.pads_begin, a.pads_end)
     a.coordinate_transformation_mode = "align_corners" if a.align_corners else "asymmetric"
     axes = [axis_of(v, r.rank(x)) for v in a.axes]
@@ -105,7 +105,9 @@ def resized(
     """
     rule, smoothed = a.coordinate_transformation_mode, a.mode == "linear" and a.antialias
     if smoothed and r.rank(x) < 5:
-        message = "mode='linear' with antialias: engines do not agree with the specification here"
+        message = (
+            "mode='linear' with antialias is not supported: engines contradict the specification"
+        )
         raise MappingError(message)
     own_rule = rule == "tf_half_pixel_for_nn" and not a.mode.endswith("_pillow")
     if smoothed or own_rule or (a.mode, a.nearest_mode) == ("nearest", "simple"):
@@ -117,7 +119,7 @@ def resized(
     mode, options = _mode(a)
     if rule not in COORDINATES:
         how = f"coordinate_transformation_mode={rule!r} with mode={a.mode!r}"
-        raise MappingError(f"{how} cannot be expressed")
+        raise MappingError(f"{how} is not supported")
     source = x if is_float(x) or mode == "nearest" else r.b.Cast(x, to=1)
     scales, sizes, chosen = _wanted(r, x, target, axes, by_scales)
     options |= {"mode": mode, "coordinate_transformation_mode": rule, "axes": chosen}
@@ -150,7 +152,7 @@ def _wanted(
     chosen: list[int] | None = sorted(axes)
     shape = (1,) * r.rank(x) if by_scales else shape_of(x)
     if goal is not None and goal.size != len(axes):
-        raise MappingError(f"{goal.size} sizes of {len(axes)} axes", "R105")
+        raise MappingError(f"{goal.size} sizes are given for {len(axes)} axes", "R105")
     if goal is not None and shape is not None:
         whole = np.array(shape, np.float32 if by_scales else np.int64)
         whole[axes] = goal.reshape(-1)
@@ -234,7 +236,7 @@ def resampled(
     what = (
         f"{a.coordinate_transformation_mode} {a.nearest_mode}"
         if picks
-        else f"mode={a.mode!r} with these options"
+        else f"mode={a.mode!r} with these options is not supported"
     )
     y = x if picks or is_float(x) else r.b.Cast(x, to=T.FLOAT)
     for axis, size, out, scale in _steps(r, x, target, axes, by_scales, what):
@@ -270,12 +272,12 @@ def _mode_to_write(w: Writing) -> str:
     mode = w.attr("mode")
     if not w.attr("antialias"):
         if w.attr("exclude_outside") and mode == "cubic":
-            raise MappingError("exclude_outside=1 cannot be expressed")
+            raise MappingError("exclude_outside=1 is not supported")
         return "linear_onnx" if mode == "linear" else str(mode)
     if w.version < 11 or mode == "nearest" or not w.attr("exclude_outside"):
-        raise MappingError("antialias=1 with these options cannot be expressed")
+        raise MappingError("antialias=1 with these options is not supported")
     if mode == "cubic" and w.attr("cubic_coeff_a") != PILLOW:
-        raise MappingError("antialias=1 with another curve than Pillow's cannot be expressed")
+        raise MappingError("antialias=1 is only supported with Pillow's curve")
     return "bilinear_pillow" if mode == "linear" else "bicubic_pillow"
 
 
@@ -284,7 +286,7 @@ def lower_resize(w: Writing) -> None:
     policy = w.attr("keep_aspect_ratio_policy")
     rule = w.attr("coordinate_transformation_mode")
     if policy != "stretch" or rule not in COORDINATES:
-        raise MappingError(f"{rule} {policy} cannot be expressed")
+        raise MappingError(f"{rule} {policy} is not supported")
     mode = _mode_to_write(w)
     axes = [axis_of(v, rank) for v in w.attr("axes", None) or range(rank)]
     listed = known(sizes)
@@ -301,7 +303,7 @@ def lower_resize(w: Writing) -> None:
         keep = _axes_to_write(x, axes, target, sizes is not None, mode)
         target, axes = target[keep], [axes[i] for i in keep]
         if len(axes) > AT_ONCE.get(rank, len(axes)):
-            raise MappingError(f"{len(axes)} axes are resized at once")
+            raise MappingError(f"{len(axes)} axes cannot be resized at once")
     operands = [x, target, axes]
     if w.version < 11 and sizes is not None:
         operands.insert(2, np.ones(len(axes), np.float32))
@@ -346,10 +348,10 @@ def _exact(x: ir.Value, y: ir.Value, scales: ir.Value | None, axes: list[int]) -
     """
     factors, before, after = known(scales), shape_of(x), shape_of(y)
     if factors is None or before is None or after is None:
-        raise MappingError("antialias=1 of factors needs static shapes", "X203", FIX_INPUTS)
+        raise MappingError("antialias=1 with scales needs static shapes", "X203", FIX_INPUTS)
     ratios = [np.float32(after[axis]) / np.float32(before[axis]) for axis in axes]
     if any(ratio != np.float32(f) for ratio, f in zip(ratios, factors, strict=True)):
-        raise MappingError("antialias=1 of factors that are not the ratio of the sizes")
+        raise MappingError("antialias=1 needs scales that are the ratio of the sizes")
     sizes = ir.Value(name="sizes", type=ir.TensorType(T.INT64), shape=ir.Shape([len(after)]))
     set_known(sizes, np.array(after, np.int64))
     return sizes

@@ -73,14 +73,16 @@ def read_special_zero(r: Reading) -> None:
     copies, x, shape = r.attr("special_zero", bool), r.input(0), r.node.input(1)
     target: Any = known(shape)
     if rank_of(r.input(1)) not in (None, 1):
-        raise MappingError("a shape that is no list", "R105")
+        raise MappingError("a shape must be a vector", "R105")
     if copies or (target is not None and not np.any(target == 0)):
         r.node.inputs[1] = shape if target is None else r.b.value(_settled(x, target))
     elif target is not None or rank_of(x) != 0:
         r.set(allowzero=1)
         if target is not None and np.any(target == -1):
             if shape_of(x) is None:
-                raise MappingError("a Reshape to 0 and -1 of a dynamic shape", "X203")
+                raise MappingError(
+                    "a Reshape to 0 and -1 of a dynamic shape is not supported", "X203"
+                )
             r.node.inputs[1] = r.b.const(np.where(target == -1, 0, target))
 
 
@@ -131,7 +133,7 @@ class SizeOneAxes(Field):
         ones = [i for i, d in enumerate(x.shape) if d == 1] if x.shape is not None else None
         same_rank = ones is not None and after is not None and w.rank() - len(ones) == len(after)
         if axes is None and not same_rank:
-            message = "which axes have one entry is not known before the sizes are"
+            message = "the axes of size 1 are not known at conversion time"
             raise MappingError(message, "X203", "fix the shapes with --inputs")
         if (target := self._reshaped(w)) is not None:
             self._reshape(w, *target)
@@ -155,7 +157,9 @@ class SizeOneAxes(Field):
             if after is not None and (sizes := _sizes_behind(None, list(after), None)) is not None:
                 return sizes, False
             if rank_of(axes) != 0 and dim(axes, 0) != 1:
-                message = "the axes are computed: the runtime does not know the rank of the result"
+                message = (
+                    "the axes are computed, so the runtime does not know the rank of the result"
+                )
                 raise MappingError(message, "X203", "make the axes constant")
         if w.node.op == "Unsqueeze" or w.version >= 15 or after is None:
             return None
@@ -187,7 +191,7 @@ def in_equal_parts(r: Reading) -> None:
     if size is None:
         return
     if size % count:
-        raise MappingError(f"{size} cannot be split in {count} equal parts", "R105")
+        raise MappingError(f"{size} elements cannot be split into {count} equal parts", "R105")
     del r.node.attrs["num_outputs"]
     r.node.inputs[1] = r.b.const([size // count] * count)
 
@@ -240,7 +244,7 @@ def read_broadcast_mode(r: Reading) -> None:
             raise MappingError("the rank of the target shape is unknown", "X203")
         r.set_inputs(place_axes(r, axes, count), target)
     elif mode not in ("numpy", "bidirectional"):
-        raise MappingError(f"mode={mode!r} cannot be expressed")
+        raise MappingError(f"mode={mode!r} is not supported")
     del r.node.inputs[2:]  # the first revision has axes in any mode
 
 
@@ -261,7 +265,7 @@ def place_axes(r: Reading, axes: list[int], count: int) -> ir.Value:
     if r.rank(x) == 1 and not axes:
         axes = [count - 1]
     if len(axes) != r.rank(x) or axes != sorted(axes):
-        raise MappingError(f"the axes mapping {axes} does not fit rank {r.rank(x)}", "R105")
+        raise MappingError(f"axes mapping {axes} does not fit rank {r.rank(x)}", "R105")
     missing = [i for i in range(count) if i not in axes]
     return r.b.Unsqueeze(x, missing) if missing else x
 
@@ -361,7 +365,7 @@ class Padding(Field):
         else:
             pads = [int(v) for v in np.concatenate([v.reshape(-1) for v in both])]
             if 2 * both[0].size != len(pads):
-                raise MappingError(f"{len(pads)} amounts of padding", "R105")
+                raise MappingError(f"{len(pads)} amounts of padding do not fit the data", "R105")
             if r.node.attrs["mode"] != "constant":
                 x, pads = cropped(r, x, pads)
             amounts = r.b.const(pads)
@@ -379,7 +383,7 @@ class Padding(Field):
         else:
             both = amounts_of(pads, axes, n)
             if (both < 0).any() and (w.version < 12 or w.attr("mode") != "constant"):
-                raise MappingError("negative padding cannot be expressed here")
+                raise MappingError("negative padding is not supported here")
             amounts = [w.const(v, "pads") for v in both]
         w.set_inputs(w.data, *amounts)
         if w.attr("mode") == "constant":
@@ -550,15 +554,15 @@ def rank_is_known(w: Writing) -> bool:
 
 
 KNOWN_RANK = Guard(
-    "the rank of the result is unknown; the runtime runs no layer whose rank is unknown",
+    "the rank of the result is unknown, but the runtime needs known ranks",
     rank_is_known,
     code="X203",
 )
 NO_SCALAR = Guard(
-    "the runtime does not take data without axes",
+    "scalars are not supported by the runtime",
     lambda w: rank_of(w.optional(0)) != 0 or rank_of(w.out) != 0,
 )
-IMAGE = Guard("of images only", lift_if=lambda r: r.rank() == 4)
+IMAGE = Guard("only data of rank 4 are supported", lift_if=lambda r: r.rank() == 4)
 BLOCK_SIZE = Attr("blocksize", "block_size", int, default=1)
 MODE = Attr("mode", "pad_mode", words("constant", "edge", "reflect"))
 
@@ -612,7 +616,7 @@ PADDING = [
     op(
         "Pad",
         "Pad",
-        Guard("mode='wrap' cannot be expressed", lambda w: w.attr("mode") != "wrap"),
+        Guard("mode='wrap' is not supported", lambda w: w.attr("mode") != "wrap"),
         NO_SCALAR,
         MODE,
         Padding(),
@@ -653,7 +657,7 @@ RULES = [
         "GatherElements",
         Attr("axis", kind=int),
         Guard(
-            "indices that are smaller than the data beside the axis",
+            "indices must have the sizes of the data along the other axes",
             lambda w: _same_beside(w.node),
         ),
         since=6,
@@ -674,7 +678,7 @@ RULES = [
         Attr("mode", kind=words("nearest", linear="bilinear", cubic="bicubic"), default="linear"),
         Attr("padding_mode", kind=words("zeros", "border", "reflection"), default="zeros"),
         Guard(
-            "samples of other than two axes",
+            "only samples of two spatial axes are supported",
             lambda w: w.node.inputs[0] is None or rank_of(w.node.inputs[0]) in (None, 4),
         ),
         since=9,

@@ -21,7 +21,7 @@ def _sizes(r: Reading, axes: list[int]) -> list[int | None]:
     """The transform's length per axis; -1 and an absent input mean the length of the data."""
     wanted = [-1] * len(axes) if r.optional(2) is None else r.ints(2, "the signal size")
     if len(wanted) != len(axes):
-        raise MappingError(f"{len(wanted)} sizes for {len(axes)} axes", "R105")
+        raise MappingError(f"{len(wanted)} sizes are given for {len(axes)} axes", "R105")
     return [None if v == -1 else v for v in wanted]
 
 
@@ -114,7 +114,10 @@ class SpectrumSizes(SignalSizes):
         needed = [*sizes[:-1], sizes[-1] // 2 + 1]
         present = zip(needed, axes, strict=True)
         if any(size > 0 and size > r.static()[axis] for size, axis in present):
-            message = "a signal size beyond the data: engines do not agree with the specification"
+            message = (
+                "a signal size larger than the data is not supported: engines "
+                "contradict the specification"
+            )
             raise MappingError(message)
 
     def whole(self, lengths: list[int]) -> list[int]:
@@ -131,7 +134,7 @@ RULES = [
     op(
         "DFT",
         "RDFT",
-        Guard("half a spectrum of this input cannot be expressed", _is_real),
+        Guard("onesided=1 of this input is not supported", _is_real),
         Only("inverse", 0),
         Only("onesided", 1),
         HalfTransform(),
