@@ -137,10 +137,9 @@ def test_every_package_has_its_layer() -> None:
     )
 
 
-# Circles that are left, each by one of its modules: an extension operator's types come from its
-# definition, which a builder writes; rows and collectors of the two formats know each other.
+# Circles that are left, each by one of its modules: rows and collectors of the two formats know each
+# other.
 CIRCLES = {
-    "converter.graph.build",
     "converter.formats.nnapi.collector",
     "converter.formats.nnapi.lift",
     "converter.formats.tflite.collector",
