@@ -71,6 +71,11 @@ class SubgraphLift:
         self.refused: set[int] = set()
         self.problems: list[Diagnostic] = []
 
+    def inner(self, number: int, b: Builder) -> SubgraphLift:
+        """A subgraph that an operation of this one refers to, to be written with `b`."""
+        path = (*self.path, number)
+        return SubgraphLift(self.referenced[number], b, self.file, self.referenced, path)
+
     def name(self, index: int) -> str:
         return self.subgraph.operands[index].name or f"operand{index}"
 

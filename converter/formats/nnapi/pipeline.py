@@ -97,7 +97,7 @@ class Level(Whole):
     rewrite.
     """
 
-    dry: Writer = field(default_factory=lambda: Writer(1))
+    dry: Writer = field(default_factory=lambda: Writer(MAPPING, 1))
     on_failure: Callable[[ir.Node], None] | None = None
 
     @property

@@ -22,12 +22,13 @@ from converter.formats.tflite.codec import (
     Signature,
     write_flat,
 )
-from converter.formats.tflite.collector import Body, LiteLowering
+from converter.formats.tflite.collector import LiteLowering
 from converter.formats.tflite.custom import content_of
 from converter.formats.tflite.mapping import MAPPING
 from converter.formats.tflite.options import table_of
 from converter.formats.tflite.pipeline import PIPELINE
 from converter.formats.tflite.rules.context import NARROW
+from converter.formats.tflite.rules.control_flow import Body
 from converter.formats.tflite.schema import schema
 from converter.formats.tflite.tensors import NUMBERS, TYPES
 from converter.formats.tflite.versions import version_of

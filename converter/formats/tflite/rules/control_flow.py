@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ from converter.errors import MappingError
 from converter.formats.lite.elementwise import number
 from converter.formats.tflite.rules.context import NARROW, Reading, Writing, dims_of
 from converter.graph.infer import constant, known
-from converter.graph.loops import Body, choice, while_loop
+from converter.graph.loops import Body as WriteBody
+from converter.graph.loops import choice, while_loop
 from converter.graph.states import State
 from converter.graph.walk import captured
 from converter.mapping.node import Layer
@@ -25,7 +27,7 @@ def stored(r: Reading, first: int = 0) -> list[ir.Value]:
     return [r.stored(i) for i in range(first, len(r.operator.inputs))]
 
 
-def _subgraph(r: Reading, key: str) -> Body:
+def _subgraph(r: Reading, key: str) -> WriteBody:
     """Write the subgraph that an option names."""
     index = r.attr(f"{key}_subgraph_index", int)
     return lambda b, inputs: r.graph.inlined(index, b, list(inputs))
@@ -45,9 +47,19 @@ def lift_while(r: Reading) -> Sequence[ir.Value]:
 # writing -----------------------------------------------------------------------------------------
 
 
-def lower_if(w: Writing) -> None:
-    from converter.formats.tflite.collector import Body
+@dataclass
+class Body:
+    """A subgraph that an operator refers to: its inputs, the nodes of the graph, operators appended
+    to them, and its outputs.
+    """
 
+    inputs: list[ir.Value]
+    nodes: Sequence[ir.Node]
+    layers: list[Layer]
+    outputs: list[ir.Value]
+
+
+def lower_if(w: Writing) -> None:
     graphs = [w.attr(k) for k in ("then_branch", "else_branch")]
     outer = list(dict.fromkeys(v for g in graphs for v in captured(g)))
     bodies = [Body(outer, list(g), [], list(g.outputs)) for g in graphs]
@@ -87,8 +99,6 @@ def lower_loop(w: Writing) -> None:
     """Write a WHILE that carries the iteration number if it is used, the condition, the states, the
     outputs stacked so far, and all values of outer graphs that the body reads.
     """
-    from converter.formats.tflite.collector import Body
-
     graph = w.attr("body")
     turn, again, *states = graph.inputs
     most, start = w.optional(0), w.optional(1)
