@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -89,6 +90,22 @@ def test_a_dialect_imports_no_other_dialect(folder: Path) -> None:
         if (names := [n for n in imported(file) if dialect_of(n) not in (None, own)])
     }
     assert own is not None and not found
+
+
+def repeated_names() -> dict[str, set[str]]:
+    """The names of classes that several formats or dialects declare, and which."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for file in sorted((CONVERTER / "formats").rglob("*.py")):
+        name = module_name(file)
+        for node in ast.parse(file.read_text("utf-8")).body:
+            if isinstance(node, ast.ClassDef) and (owner := dialect_of(name) or format_of(name)):
+                found[node.name].add(owner)
+    return {name: owners for name, owners in found.items() if len(owners) > 1}
+
+
+def test_few_names_of_classes_are_repeated() -> None:
+    """Such a name has one meaning (`Window`, `Reading`); another meaning needs another name."""
+    assert len(repeated_names()) <= 30
 
 
 def test_every_module_of_a_format_is_in_its_folder() -> None:

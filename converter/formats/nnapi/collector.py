@@ -84,7 +84,7 @@ class Lifetimes(list[Lifetime]):
 OnDemand = Mapping[tuple[str, str], Callable[[ir.Node], bool]]
 
 
-class Operators(Protocol):
+class OperationRows(Protocol):
     """The operators that become operations: a part of the format's mapping.
 
     `on_demand`: those that most users take as a part of themselves; they are written where one does
@@ -111,7 +111,7 @@ class Writer:
     `objects` returns why a form of the table cannot have an operation, or None.
     """
 
-    operators: Operators
+    operators: OperationRows
     level: int
     dry: bool = False
     objects: Objection | None = None

@@ -63,7 +63,7 @@ SMALL = 1e-5  # by which two scales may differ that are the same
 TENSOR_INT32, TENSOR_INT64 = 2, 4  # of TensorType
 
 
-class Subgraph(Protocol):
+class SubgraphView(Protocol):
     """A subgraph that is being read, as far as rows need it.
 
     `path`         the subgraphs around this one, and itself
@@ -84,7 +84,7 @@ class Subgraph(Protocol):
 
     def value(self, index: int) -> ir.Value: ...
     def leave(self, index: int, value: ir.Value) -> None: ...
-    def child(self, number: int, b: Builder) -> Subgraph: ...
+    def child(self, number: int, b: Builder) -> SubgraphView: ...
     def inlined(self, number: int, b: Builder, inputs: Sequence[ir.Value]) -> list[ir.Value]: ...
     def run(self) -> None: ...
 
@@ -98,7 +98,9 @@ class Reading(LiftContext):
 
     activation_key = "fused_activation_function"
 
-    def __init__(self, layer: Layer, b: Builder, operator: LiteOperator, graph: Subgraph) -> None:
+    def __init__(
+        self, layer: Layer, b: Builder, operator: LiteOperator, graph: SubgraphView
+    ) -> None:
         super().__init__(layer, b, 0, PLAIN, channels_last=True)
         self.operator, self.graph = operator, graph
 

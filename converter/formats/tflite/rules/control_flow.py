@@ -13,8 +13,7 @@ from converter.errors import MappingError
 from converter.formats.lite.elementwise import number
 from converter.formats.tflite.rules.context import NARROW, Reading, Writing, dims_of
 from converter.graph.infer import constant, known
-from converter.graph.loops import Body as WriteBody
-from converter.graph.loops import choice, while_loop
+from converter.graph.loops import Body, choice, while_loop
 from converter.graph.states import State
 from converter.graph.walk import captured
 from converter.mapping.node import Layer
@@ -27,7 +26,7 @@ def stored(r: Reading, first: int = 0) -> list[ir.Value]:
     return [r.stored(i) for i in range(first, len(r.operator.inputs))]
 
 
-def _subgraph(r: Reading, key: str) -> WriteBody:
+def _subgraph(r: Reading, key: str) -> Body:
     """Write the subgraph that an option names."""
     index = r.attr(f"{key}_subgraph_index", int)
     return lambda b, inputs: r.graph.inlined(index, b, list(inputs))
@@ -48,7 +47,7 @@ def lift_while(r: Reading) -> Sequence[ir.Value]:
 
 
 @dataclass
-class Body:
+class SubgraphBody:
     """A subgraph that an operator refers to: its inputs, the nodes of the graph, operators appended
     to them, and its outputs.
     """
@@ -62,7 +61,7 @@ class Body:
 def lower_if(w: Writing) -> None:
     graphs = [w.attr(k) for k in ("then_branch", "else_branch")]
     outer = list(dict.fromkeys(v for g in graphs for v in captured(g)))
-    bodies = [Body(outer, list(g), [], list(g.outputs)) for g in graphs]
+    bodies = [SubgraphBody(outer, list(g), [], list(g.outputs)) for g in graphs]
     keys = ("then_subgraph_index", "else_subgraph_index")
     layer = w.put("IF", w.data, *outer)
     layer.attrs |= dict(zip(keys, bodies, strict=True))
@@ -132,7 +131,7 @@ def lower_loop(w: Writing) -> None:
     counts = bool(turn.uses() or stacked or most is not None)
     counter, zero = ([turn], [w.const(0)]) if counts else ([], [])
     next_piles = [layer.outputs[0] for layer in more[3::4]]
-    body = Body(
+    body = SubgraphBody(
         [*counter, again, *states, *piles, *outer],
         list(graph),
         [*more, *([one] if counts else [])],
@@ -150,7 +149,7 @@ def lower_loop(w: Writing) -> None:
     before += [*(w.const(np.zeros(*empty_of(v))) for v in piles), *outer]
     ends = [*(fresh(w, v) for v in (*counter, again)), *w.node.outputs]
     layer = w.put("WHILE", *before, outputs=[*ends, *(fresh(w, v) for v in outer)])
-    layer.attrs["cond_subgraph_index"] = Body(carried, [], checks, [condition])
+    layer.attrs["cond_subgraph_index"] = SubgraphBody(carried, [], checks, [condition])
     layer.attrs["body_subgraph_index"] = body
 
 
