@@ -15,6 +15,8 @@ and of rows: `rows`, those with a hook, those that work one way (`one-way`), tho
 neither one of the laws nor a file of tests/layers (`unsampled`). Last the classes of fields that
 the format declares for itself: those that serve three rows or more (`often`), and one or two
 (`rarely`).
+
+The last line counts the names of classes that several formats or dialects declare.
 """
 
 # ruff: noqa: E402 - the script finds the modules of the tests by a path that it sets itself
@@ -32,6 +34,7 @@ sys.path[0] = str(Path(__file__).resolve().parent)
 from converter.mapping.fields import Field, Hook, Nested
 from converter.mapping.rules import Custom, Rule, Table
 from layers.exceptions import UNREAD
+from test_imports import repeated_names
 from test_mapping_laws import ADAPTERS
 
 FEW = 2  # rows that a field serves which is a custom converter cut in two
@@ -137,3 +140,5 @@ if __name__ == "__main__":
     print(f"{'':16}" + "".join(f"{name:>10}" for name in names))
     for name, found in counts().items():
         print(line(name, found))
+    names = repeated_names()
+    print(f"{len(names)} names of classes are declared more than once: {', '.join(sorted(names))}")

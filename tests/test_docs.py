@@ -19,7 +19,7 @@ from converter.commands.explain import CODES
 from converter.commands.options.declare import declared
 from converter.errors import ExitCode, MappingError
 from converter.formats import FORMATS
-from converter.graph import extensions
+from converter.graph import catalogue, extensions
 from converter.graph.build import new_model
 from converter.mapping.codecs import enum
 from converter.mapping.concepts.axes import Axes, Axis, Permutation
@@ -62,7 +62,7 @@ NAMES: dict[str, Any] = {
 
 def rules(block: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What a block of the page declares; its extension operators are gone after the test."""
-    monkeypatch.setattr(extensions, "CATALOGUE", extensions.catalogue())
+    monkeypatch.setattr(catalogue, "CATALOGUE", catalogue.catalogue())
     scope = {**NAMES, "extension": extensions.extension, "__name__": __name__}
     exec(block, scope)
     found: list[Any] = scope["RULES"]

@@ -15,6 +15,7 @@ import onnx.defs
 import onnx_ir as ir
 
 from converter.graph import EXTENSION_DOMAIN, IR_VERSION, OPSET
+from converter.graph.catalogue import lookup, write_body
 from converter.graph.demands import held
 from converter.graph.infer import (
     KNOWN_LIMIT,
@@ -177,9 +178,7 @@ class Builder:
         instead.
         """
         if self.in_function:
-            from converter.graph import extensions
-
-            return extensions.write_body(self, op_type, [self.value(v) for v in inputs], attributes)
+            return write_body(self, op_type, [self.value(v) for v in inputs], attributes)
         return self.ops(
             op_type, *inputs, domain=EXTENSION_DOMAIN, outputs=outputs, names=names, **attributes
         )
@@ -358,11 +357,9 @@ class LoopBody(Builder):
 @functools.cache
 def _domain(op_type: str) -> str | None:
     """Return the domain of an operator: ONNX's own, else the catalogue's; None if it is unknown."""
-    from converter.graph import extensions
-
     if schema_of(op_type) is not None:
         return ""
-    return EXTENSION_DOMAIN if extensions.lookup(op_type) is not None else None
+    return EXTENSION_DOMAIN if lookup(op_type) is not None else None
 
 
 @functools.lru_cache(1024)
@@ -535,8 +532,6 @@ def defaults(op_type: str, domain: str = "") -> dict[str, Any]:
     """Return the attributes that have a default in ONNX's schema or in the extension catalogue."""
     if schema_of(op_type, domain) is not None:
         return {n: _plain(a) for n, a in declared_defaults(op_type, domain).items()}
-    from converter.graph.extensions import lookup
-
     entry = lookup(op_type)
     declared = {} if entry is None else entry.attributes
     return {k: v for k, v in declared.items() if isinstance(v, int | float | str | list | tuple)}

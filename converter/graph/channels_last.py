@@ -8,13 +8,12 @@ permutes them when it writes them).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import onnx_ir as ir
 
 from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN
-from converter.graph.build import Builder, attrs_of
-from converter.graph.infer import InferenceError, infer, known, set_known, set_type
+from converter.graph.known import InferenceError, known, set_known, set_type
 
 # (domain, operator) -> (inputs that carry data, outputs that carry data)
 LAYOUT_SENSITIVE: dict[tuple[str, str], tuple[tuple[int, ...], tuple[int, ...]]] = {
@@ -60,7 +59,7 @@ LAYOUT_SENSITIVE: dict[tuple[str, str], tuple[tuple[int, ...], tuple[int, ...]]]
     ("", "MaxUnpool"): ((0, 1), (0,)),
     ("", "DeformConv"): ((0, 2, 4), (0,)),
 }
-_BASE = "base_domain"  # attribute on the variant of an extension operator
+BASE = "base_domain"  # attribute on the variant of an extension operator
 
 
 def to_nhwc(rank: int) -> list[int]:
@@ -82,8 +81,8 @@ def base_domain(node: ir.Node) -> str:
     operator.
     """
     return (
-        node.attributes[_BASE].as_string()
-        if is_channels_last(node) and _BASE in node.attributes
+        node.attributes[BASE].as_string()
+        if is_channels_last(node) and BASE in node.attributes
         else ""
         if is_channels_last(node)
         else node.domain
@@ -97,50 +96,38 @@ def ports(node: ir.Node) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     return LAYOUT_SENSITIVE.get((base_domain(node), node.op_type))
 
 
-def write_body(
-    b: Builder, node: ir.Node, inputs: Sequence[ir.Value | None]
-) -> tuple[ir.Value, ...]:
-    """Write the definition of a channels-last variant: Transpose, the operator, Transpose."""
-    found = ports(node)
-    assert found is not None, node.op_type
-    data_in, data_out = found
-    operands = list(inputs)
-    for i in data_in:
-        if i < len(operands) and (v := operands[i]) is not None:
-            operands[i] = b.op("Transpose", v, perm=to_nchw(_rank(v)))
-    attributes = {k: v for k, v in attrs_of(node).items() if k != _BASE}
-    domain = base_domain(node)
-    make = b.exts if domain == EXTENSION_DOMAIN else b.ops
-    results = list(make(node.op_type, *operands, outputs=len(node.outputs), **attributes))
-    for i in data_out:
-        if i < len(results):
-            results[i] = b.op("Transpose", results[i], perm=to_nhwc(_rank(results[i])))
-    return tuple(results)
-
-
-def infer_channels_last(node: ir.Node) -> None:
-    """Infer the output types of a channels-last variant from its operator on data in ONNX's order.
-
-    The result is the same as inference on the variant's definition, which is not created.
+def plain_node(node: ir.Node) -> ir.Node:
+    """Return the operator of a channels-last variant on data in ONNX's order, of which only types
+    and shapes are known.
     """
-    found = ports(node)
-    assert found is not None, node.op_type
-    data_in, data_out = found
+    data_in, _ = _ports(node)
     for i in data_in:
         v = node.inputs[i] if i < len(node.inputs) else None
-        if v is not None and _rank(v) < 2:
+        if v is not None and rank(v) < 2:
             raise InferenceError(f"{node.op_type}: input {i} needs a channel axis")
     inputs = [
         None if v is None else _stand_in(v, to_nchw if i in data_in else None)
         for i, v in enumerate(node.inputs)
     ]
-    attributes = [a for a in node.attributes.values() if a.name != _BASE]
-    plain = ir.Node(
-        base_domain(node), node.op_type, inputs, attributes, num_outputs=len(node.outputs)
-    )
-    infer(plain)
+    attributes = [a for a in node.attributes.values() if a.name != BASE]
+    count = len(node.outputs)
+    return ir.Node(base_domain(node), node.op_type, inputs, attributes, num_outputs=count)
+
+
+def take_types(node: ir.Node, plain: ir.Node) -> None:
+    """Give the outputs of a channels-last variant the types and shapes of those of its operator.
+
+    They are those of the variant's definition, which need not be created.
+    """
+    _, data_out = _ports(node)
     for i, (out, result) in enumerate(zip(node.outputs, plain.outputs, strict=True)):
         set_type(out, result.dtype, _ordered(result, to_nhwc) if i in data_out else result.shape)
+
+
+def _ports(node: ir.Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    found = ports(node)
+    assert found is not None, node.op_type
+    return found
 
 
 def _stand_in(value: ir.Value, order: Callable[[int], list[int]] | None) -> ir.Value:
@@ -161,5 +148,5 @@ def _ordered(value: ir.Value, order: Callable[[int], list[int]]) -> ir.Shape | N
     )
 
 
-def _rank(value: ir.Value) -> int:
+def rank(value: ir.Value) -> int:
     return value.shape.rank() if value.shape is not None else 4

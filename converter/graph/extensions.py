@@ -23,22 +23,28 @@ inputs and outputs stored as N..C; its definition is Transpose, the operator, Tr
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import pkgutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
-from functools import cache, partial
+from functools import partial
 from typing import Any, overload
 
 import onnx_ir as ir
 
 from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN, IR_VERSION, OPSET
 from converter.graph.build import Builder, attrs_of, builder_before
-from converter.graph.infer import InferenceError, known, rank_of, set_known, set_type
+from converter.graph.catalogue import (
+    CATALOGUE,
+    Body,
+    Extension,
+    catalogue,
+    enter,
+    lookup,
+    write_body,
+)
+from converter.graph.channels_last import BASE, base_domain, ports, rank, to_nchw, to_nhwc
 from converter.graph.infer import infer as infer_node
+from converter.graph.infer import known, set_known, set_type
 from converter.graph.names import Names
-from converter.graph.record import record
 from converter.graph.value import Value, with_operators
 from converter.graph.walk import (
     all_graphs,
@@ -50,42 +56,41 @@ from converter.graph.walk import (
 )
 from converter.io.limits import MOST_AXES
 
-Body = Callable[..., Any]
 Spelling = Callable[[ir.Graph, Names], None]
 
 
-@record
-class Extension:
-    name: str
-    body: Body
-    inputs: tuple[str, ...]
-    variadic: bool
-    attributes: dict[str, Any]  # name -> default; inspect.Parameter.empty if required
-    doc: str
-    opaque: bool = False
-    required: int = 0  # number of inputs without a default
-    present: frozenset[str] = frozenset()  # inputs that may not be left out
-    ranks: Mapping[str, range] = field(default_factory=dict)  # of the inputs that require them
+class Defined(Extension):
+    """An operator whose body writes it in standard operators."""
 
-    def contradiction(self, node: ir.Node) -> str:
-        """Return why the operator cannot have the inputs and attributes of `node`; "" if it can."""
-        count, most = len(node.inputs), len(self.inputs)
-        if count < self.required or not (self.variadic or count <= most):
-            return f"{self.name} takes {self.required} to {most} inputs, got {count}"
-        for i, v in enumerate(node.inputs):
-            name = self.inputs[min(i, most - 1)]  # a variadic parameter is the last one
-            if v is None and name in self.present:
-                return f"{self.name} needs {name!r}"
-            needed, found = self.ranks.get(name), rank_of(v)
-            if needed is not None and found is not None and found not in needed:
-                return f"{name!r} of {self.name} must have {_counted(needed)} axes, got {found}"
-        for name, default in self.attributes.items():
-            if default is inspect.Parameter.empty and name not in node.attributes:
-                return f"{self.name} needs {name!r}"
-        return ""
+    def infer(self, node: ir.Node) -> None:
+        b, formal = _scratch(node)
+        _take_types(node, self.write(b, formal, attrs_of(node)))
+
+    def write(
+        self, b: Builder, inputs: Sequence[ir.Value | None], attributes: dict[str, Any]
+    ) -> tuple[Value, ...]:
+        given = {k: v for k, v in attributes.items() if v is not None}
+        with b:
+            results = self.body(b, *(with_operators(v) for v in inputs), **given)
+        return tuple(results) if isinstance(results, tuple | list) else (results,)
 
 
-CATALOGUE: dict[str, Extension] = {}
+class Opaque(Extension):
+    """An operator that cannot be computed: its body returns the types of its outputs."""
+
+    opaque = True
+
+    def infer(self, node: ir.Node) -> None:
+        types = self.body(None, *node.inputs, **attrs_of(node))
+        for out, (dtype, shape) in zip(node.outputs, types, strict=False):
+            set_type(out, dtype, shape)
+
+    def write(
+        self, b: Builder, inputs: Sequence[ir.Value | None], attributes: dict[str, Any]
+    ) -> tuple[Value, ...]:
+        raise KeyError(self.name)
+
+
 SOME = range(1, MOST_AXES + 1)  # ranks of an input that is no scalar
 
 
@@ -98,73 +103,40 @@ def extension(body: Body | None = None, /, **ranks: int | range) -> Any:
     of its inputs.
     """
     if body is None:
-        return partial(_enter, opaque=False, ranks=ranks)
-    return _enter(body, opaque=False)
+        return partial(_enter, made=Defined, ranks=ranks)
+    return _enter(body, Defined)
 
 
 def opaque(types: Body) -> Body:
     """Register an operator that cannot be computed; `types(*inputs, **attributes)` returns [(dtype,
     shape), ...].
     """
-    return _enter(types, opaque=True)
+    return _enter(types, Opaque)
 
 
-def _enter(body: Body, *, opaque: bool, ranks: Mapping[str, int | range] | None = None) -> Body:
+def _enter(
+    body: Body, made: type[Extension], ranks: Mapping[str, int | range] | None = None
+) -> Body:
     parameters = list(inspect.signature(body).parameters.values())[1:]
     inputs = tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY)
     name = body.__name__
-    assert name not in CATALOGUE, f"two extension operators have the name {name}"
     needed = {k: range(n, n + 1) if isinstance(n, int) else n for k, n in (ranks or {}).items()}
     assert needed.keys() <= set(inputs), f"ranks are declared for {name}, which is not an input"
-    CATALOGUE[name] = Extension(
-        name=name,
-        body=body,
-        inputs=inputs,
-        variadic=any(p.kind is p.VAR_POSITIONAL for p in parameters),
-        attributes={p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY},
-        doc=inspect.cleandoc(body.__doc__ or ""),
-        opaque=opaque,
-        required=sum(p.default is p.empty for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD),
-        present=frozenset(p.name for p in parameters if "None" not in str(p.annotation)),
-        ranks=needed,
+    positional = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+    enter(
+        made(
+            name=name,
+            body=body,
+            inputs=inputs,
+            variadic=any(p.kind is p.VAR_POSITIONAL for p in parameters),
+            attributes={p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY},
+            doc=inspect.cleandoc(body.__doc__ or ""),
+            required=sum(p.default is p.empty for p in positional),
+            present=frozenset(p.name for p in parameters if "None" not in str(p.annotation)),
+            ranks=needed,
+        )
     )
     return body
-
-
-def _counted(axes: range) -> str:
-    return f"{axes[0]}" if len(axes) == 1 else f"{axes[0]} to {axes[-1]}"
-
-
-def lookup(name: str) -> Extension | None:
-    _load()
-    return CATALOGUE.get(name)
-
-
-@cache
-def _load() -> None:
-    package = importlib.import_module("converter.graph.catalogue")
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"converter.graph.catalogue.{module.name}")
-
-
-def catalogue() -> dict[str, Extension]:
-    _load()
-    return dict(CATALOGUE)
-
-
-def write_body(
-    b: Builder, name: str, inputs: Sequence[ir.Value | None], attributes: dict[str, Any]
-) -> tuple[Value, ...]:
-    """Write the definition of an extension operator with `b`; raise KeyError for an unknown or
-    opaque one.
-    """
-    entry = lookup(name)
-    if entry is None or entry.opaque:
-        raise KeyError(name)
-    given = {k: v for k, v in attributes.items() if v is not None}
-    with b:
-        results = entry.body(b, *(with_operators(v) for v in inputs), **given)
-    return tuple(results) if isinstance(results, tuple | list) else (results,)
 
 
 def can_expand(node: ir.Node) -> bool:
@@ -177,7 +149,7 @@ def can_expand(node: ir.Node) -> bool:
 def expand(node: ir.Node, names: Names) -> None:
     """Replace an extension node by its definition, in place."""
     b = builder_before(node, names)
-    results = _write(b, node, list(node.inputs))
+    results = write_definition(b, node, list(node.inputs))
     replace(node, results, b)
 
 
@@ -221,12 +193,34 @@ def replace(node: ir.Node, results: Sequence[ir.Value | None], b: Builder) -> No
     discard(node)
 
 
-def _write(b: Builder, node: ir.Node, inputs: Sequence[ir.Value | None]) -> tuple[ir.Value, ...]:
+def write_definition(
+    b: Builder, node: ir.Node, inputs: Sequence[ir.Value | None]
+) -> tuple[ir.Value, ...]:
+    """Write the definition of a node of an extension operator, or of a channels-last variant."""
     if node.domain == CHANNELS_LAST_DOMAIN:
-        from converter.graph import channels_last
-
-        return channels_last.write_body(b, node, inputs)
+        return _write_channels_last(b, node, inputs)
     return write_body(b, node.op_type, inputs, attrs_of(node))
+
+
+def _write_channels_last(
+    b: Builder, node: ir.Node, inputs: Sequence[ir.Value | None]
+) -> tuple[ir.Value, ...]:
+    """Write the definition of a channels-last variant: Transpose, the operator, Transpose."""
+    found = ports(node)
+    assert found is not None, node.op_type
+    data_in, data_out = found
+    operands = list(inputs)
+    for i in data_in:
+        if i < len(operands) and (v := operands[i]) is not None:
+            operands[i] = b.op("Transpose", v, perm=to_nchw(rank(v)))
+    attributes = {k: v for k, v in attrs_of(node).items() if k != BASE}
+    domain = base_domain(node)
+    make = b.exts if domain == EXTENSION_DOMAIN else b.ops
+    results = list(make(node.op_type, *operands, outputs=len(node.outputs), **attributes))
+    for i in data_out:
+        if i < len(results):
+            results[i] = b.op("Transpose", results[i], perm=to_nhwc(rank(results[i])))
+    return tuple(results)
 
 
 def _scratch(node: ir.Node) -> tuple[Builder, list[ir.Value | None]]:
@@ -248,21 +242,11 @@ def _scratch(node: ir.Node) -> tuple[Builder, list[ir.Value | None]]:
     return b, formal
 
 
-def infer(node: ir.Node) -> None:
-    """Infer the output types of an extension node from its definition."""
-    entry = lookup(node.op_type)
-    if entry is None:
-        return
-    if reason := entry.contradiction(node):
-        raise InferenceError(reason)
-    if entry.opaque:
-        for out, (dtype, shape) in zip(
-            node.outputs, entry.body(None, *node.inputs, **attrs_of(node)), strict=False
-        ):
-            set_type(out, dtype, shape)
-        return
-    b, formal = _scratch(node)
-    for out, result in zip(node.outputs, _write(b, node, formal), strict=False):
+def _take_types(node: ir.Node, results: Sequence[ir.Value]) -> None:
+    """Give the outputs of `node` the types, shapes and known elements of the results of its
+    definition.
+    """
+    for out, result in zip(node.outputs, results, strict=False):
         set_type(out, result.dtype, result.shape)
         if (k := known(result)) is not None:
             set_known(out, k)
@@ -274,7 +258,7 @@ def function_for(node: ir.Node, spell: Spelling | None = None) -> ir.Function:
     The name begins with a letter, because numbers do not parse.
     """
     b, formal = _scratch(node)
-    results = _write(b, node, formal)
+    results = write_definition(b, node, formal)
     b.output(*(r for r in results[: len(node.outputs)]))
     if len(node.inputs) != len(
         b.graph.inputs
@@ -367,4 +351,5 @@ __all__ = [
     "lookup",
     "opaque",
     "unbind",
+    "write_body",
 ]

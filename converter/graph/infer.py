@@ -18,6 +18,8 @@ import onnx.shape_inference
 import onnx_ir as ir
 
 from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN, IR_VERSION, OPSET
+from converter.graph.catalogue import lookup
+from converter.graph.channels_last import plain_node, take_types
 from converter.graph.known import (
     KNOWN_LIMIT,
     RANDOM,
@@ -86,13 +88,11 @@ def infer(node: ir.Node) -> None:
 
         infer_control.infer(node)
     elif node.domain == EXTENSION_DOMAIN:
-        from converter.graph import extensions
-
-        extensions.infer(node)
+        _infer_extension(node)
     elif node.domain == CHANNELS_LAST_DOMAIN:
-        from converter.graph import channels_last
-
-        channels_last.infer_channels_last(node)
+        plain = plain_node(node)
+        infer(plain)
+        take_types(node, plain)
     else:
         if node.domain == "" and (reason := check_attributes(node)) is not None:
             raise InferenceError(f"{node.op_type}: {reason}")
@@ -102,6 +102,15 @@ def infer(node: ir.Node) -> None:
     for out in node.outputs:
         demand_few_axes(() if out.shape is None else out.shape)
     evaluate_outputs(node)
+
+
+def _infer_extension(node: ir.Node) -> None:
+    entry = lookup(node.op_type)
+    if entry is None:
+        return
+    if reason := entry.contradiction(node):
+        raise InferenceError(reason)
+    entry.infer(node)
 
 
 def demand_few_axes(shape: Sized) -> None:

@@ -12,7 +12,7 @@ import pytest
 from converter import engines
 from converter.api import Model
 from converter.errors import ConverterError, UnsupportedError
-from converter.formats.onnx.codec import Weights
+from converter.formats.onnx.codec import TensorFiles
 from converter.formats.onnx.lift import lift
 from converter.graph.build import new_model
 from onnx_node_cases import (
@@ -61,7 +61,7 @@ def compare(names: list[str]) -> None:
             continue
         inputs, outputs = case.data_sets[0]
         try:
-            model = lift(case.model, Weights(Path("model")))
+            model = lift(case.model, TensorFiles(Path("model")))
             found = engines.run(
                 model,
                 {i.name: as_arrays(x) for i, x in zip(case.model.graph.input, inputs, strict=True)},

@@ -17,7 +17,7 @@ import converter
 from converter import engines
 from converter.errors import ConverterError
 from converter.formats.format import Flavour
-from converter.formats.onnx.codec import Weights
+from converter.formats.onnx.codec import TensorFiles
 from converter.formats.onnx.lift import lift
 from converter.formats.tflite import lower as tflite
 
@@ -221,7 +221,7 @@ def test_the_witness_is_the_kernel(key: str) -> None:
 def test_it_is_read_as_what_it_is(key: str) -> None:
     proto, x = proto_of(key)
     for found, wanted in zip(
-        engines.run(lift(proto, Weights(Path("model.onnx"))), {"i0": x}).values(),
+        engines.run(lift(proto, TensorFiles(Path("model.onnx"))), {"i0": x}).values(),
         witness(key),
         strict=True,
     ):
@@ -239,7 +239,7 @@ def test_states_of_an_open_batch_are_inputs() -> None:
         shape: list[str | int | None] = [1, "batch", HIDDEN]
         proto.graph.input.append(helper.make_tensor_value_info(name, value.data_type, shape))
     proto.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "batch"
-    found = engines.run(lift(proto, Weights(Path("model.onnx"))), given)
+    found = engines.run(lift(proto, TensorFiles(Path("model.onnx"))), given)
     for result, want in zip(found.values(), wanted, strict=True):
         close(result, want)
 
@@ -283,7 +283,7 @@ def test_it_stays_so_in_every_format(key: str, target: str, tmp_path: Path) -> N
 def test_steps_share_the_floats_of_a_weight() -> None:
     """A file of 2 GiB would not hold one for each step."""
     proto, _ = proto_of("forward")
-    network = lift(proto, Weights(Path("model.onnx")))
+    network = lift(proto, TensorFiles(Path("model.onnx")))
     written = tflite.lower(network, Flavour("tflite"), [])
     matrices = [
         t.data for g in written.graphs for t in g.tensors if t.shape == [4 * HIDDEN, HIDDEN]
@@ -295,4 +295,4 @@ def test_the_batch_first_is_refused_by_name() -> None:
     proto, _ = proto_of("forward")
     proto.graph.node[0].attribute.append(helper.make_attribute("layout", 1))
     with pytest.raises(ConverterError, match="DynamicQuantizeLSTM"):
-        lift(proto, Weights(Path("model.onnx")))
+        lift(proto, TensorFiles(Path("model.onnx")))

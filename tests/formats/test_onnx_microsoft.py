@@ -16,7 +16,7 @@ from onnx import helper, numpy_helper
 import converter
 from converter import engines
 from converter.errors import UnsupportedError
-from converter.formats.onnx.codec import Weights
+from converter.formats.onnx.codec import TensorFiles
 from converter.formats.onnx.lift import lift
 from converter.formats.onnx.microsoft import rows
 from converter.graph.invariants import violations
@@ -545,7 +545,7 @@ def test_against_the_kernel(key: str) -> None:
 
 
 def against_the_kernel(proto: onnx.ModelProto, x: np.ndarray) -> None:
-    model = lift(proto, Weights(Path("model.onnx")))
+    model = lift(proto, TensorFiles(Path("model.onnx")))
     assert violations(model.ir) == []
     expected = onnxruntime.InferenceSession(
         proto.SerializeToString(), providers=["CPUExecutionProvider"]
@@ -569,7 +569,7 @@ def test_against_the_formula(key: str) -> None:
     proto, data = proto_of(key, {key: case})
     for expected, found in zip(
         wanted,
-        engines.run(lift(proto, Weights(Path("model.onnx"))), {"i0": data}).values(),
+        engines.run(lift(proto, TensorFiles(Path("model.onnx"))), {"i0": data}).values(),
         strict=True,
     ):
         assert found.shape == expected.shape
@@ -610,14 +610,14 @@ def test_group_norm_by_its_formula() -> None:
     y = (centred / np.sqrt((centred**2).mean((1, 3), keepdims=True) + 1e-3)).reshape(
         x.shape
     ) * gamma + beta
-    (found,) = engines.run(lift(proto, Weights(Path("model.onnx"))), {"i0": x}).values()
+    (found,) = engines.run(lift(proto, TensorFiles(Path("model.onnx"))), {"i0": x}).values()
     np.testing.assert_allclose(found, y / (1 + np.exp(-y)), rtol=1e-4, atol=1e-4)
 
 
 def test_an_operator_without_a_row_is_refused_by_name() -> None:
     proto, _ = proto_of("BeamSearch", {"BeamSearch": ([f(2, 2)], {}, 1)})
     with pytest.raises(UnsupportedError, match=r"BeamSearch of the domain com\.microsoft"):
-        lift(proto, Weights(Path("model.onnx")))
+        lift(proto, TensorFiles(Path("model.onnx")))
 
 
 def test_rows_are_tested() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from converter import engines
 from converter.errors import ConverterError, UnsupportedError
-from converter.formats.onnx.codec import Weights
+from converter.formats.onnx.codec import TensorFiles
 from converter.formats.onnx.lift import lift
 from converter.graph.invariants import violations
 from onnx_node_cases import (
@@ -28,7 +28,7 @@ def outcome(case: Any) -> str:
     name = case.name.removeprefix("test_")
     refusal = expected_refusal(name)
     try:
-        model = lift(case.model, Weights(Path("model.onnx")))
+        model = lift(case.model, TensorFiles(Path("model.onnx")))
     except UnsupportedError as e:
         return "" if refusal else f"refused: {e}"
     except ConverterError as e:

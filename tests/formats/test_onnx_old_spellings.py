@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 
 import converter
 from converter import engines
-from converter.formats.onnx.codec import Weights
+from converter.formats.onnx.codec import TensorFiles
 from converter.formats.onnx.lift import lift
 from converter.graph.invariants import violations
 
@@ -21,7 +21,7 @@ rng = np.random.default_rng(0)
 
 
 def compared(proto: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> None:
-    model = lift(proto, Weights(Path("model.onnx")))
+    model = lift(proto, TensorFiles(Path("model.onnx")))
     assert violations(model.ir) == []
     expected = onnxruntime.InferenceSession(
         proto.SerializeToString(), providers=["CPUExecutionProvider"]
@@ -114,7 +114,7 @@ def test_resize_as_tf2onnx_writes_it(scales: list[float], target: str, tmp_path:
         proto.SerializeToString(), providers=["CPUExecutionProvider"]
     )
     (wanted,) = session.run(None, {"x": x})
-    model = lift(proto, Weights(Path("model")))
+    model = lift(proto, TensorFiles(Path("model")))
     path = tmp_path / {"coreml": "a.mlmodel", "nnapi": "a.nnapi.json"}.get(target, "a.xml")
     converter.save(model, path, target)
     back = converter.load(path)
@@ -136,7 +136,7 @@ def test_states_of_a_loop_that_declare_no_shape(tmp_path: Path) -> None:
         f"y) <bool go = {{1}}> {{ {loop} }}"
     )
     proto.graph.node[0].attribute[0].g.input[2].type.tensor_type.ClearField("shape")
-    model = lift(proto, Weights(Path("model")))
+    model = lift(proto, TensorFiles(Path("model")))
     assert list(next(iter(model.ir.graph)).attributes["body"].as_graph().inputs[2].shape) == [2, 3]
     feeds = {"x": rng.normal(size=(2, 3)).astype(np.float32) / 2, "k": np.array(3)}
     compared(proto, feeds)

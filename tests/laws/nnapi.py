@@ -65,7 +65,7 @@ class NNAPIAdapter(Adapter):
         integers: bool = False,
     ) -> Sample:
         table = OperandTable()
-        writer = Writer(version, subgraph=table)
+        writer = Writer(MAPPING, version, subgraph=table)
         table.inputs = [writer.new(v).index for v in b.graph.inputs]
         producer = node.outputs[0].producer()
         assert producer is not None

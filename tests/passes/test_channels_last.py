@@ -13,7 +13,8 @@ import pytest
 
 from converter.graph import CHANNELS_LAST_DOMAIN
 from converter.graph.build import Builder
-from converter.graph.channels_last import LAYOUT_SENSITIVE, write_body
+from converter.graph.channels_last import LAYOUT_SENSITIVE
+from converter.graph.extensions import write_definition
 from converter.graph.infer import infer, known
 from converter.graph.names import Names
 from converter.graph.walk import all_nodes
@@ -236,7 +237,7 @@ def test_a_twin_is_inferred_like_its_definition(name: str) -> None:
         infer(node)
         assert [(o.type, o.shape) for o in node.outputs] == told
         b = Builder(ir.Graph([], [], nodes=[]), Names())
-        written = write_body(b, node, list(node.inputs))
+        written = write_definition(b, node, list(node.inputs))
         assert [(o.type, o.shape) for o in written] == told
 
 

@@ -19,7 +19,7 @@ import converter
 from converter import engines
 from converter.api import Model
 from converter.errors import ConverterError
-from converter.formats.onnx.codec import Weights
+from converter.formats.onnx.codec import TensorFiles
 from converter.formats.onnx.lift import lift
 from converter.graph.build import new_model
 from converter.graph.invariants import violations
@@ -59,7 +59,7 @@ def own_case(kind: str, inputs: list[np.ndarray], outputs: int = 1, **attributes
         opset_imports=[helper.make_opsetid("", 21)],
         ir_version=10,
     )
-    expected = engines.run(lift(proto, Weights(Path("model"))), {"i0": inputs[0]})
+    expected = engines.run(lift(proto, TensorFiles(Path("model"))), {"i0": inputs[0]})
     return proto, inputs[:1], list(expected.values())
 
 
@@ -103,7 +103,7 @@ def listed(body: str) -> Case:
     )
     proto.graph.output[0].type.tensor_type.ClearField("shape")
     x = np.random.default_rng(5).normal(size=(6, 4)).astype(np.float32)
-    return proto, [x], list(engines.run(lift(proto, Weights(Path("model"))), {"x": x}).values())
+    return proto, [x], list(engines.run(lift(proto, TensorFiles(Path("model"))), {"x": x}).values())
 
 
 X = np.random.default_rng(1).normal(size=(2, 4, 6, 6)).astype(np.float32)
@@ -364,7 +364,7 @@ def plain_product(node: ir.Node) -> bool:
 def problems(kind: str, case: Case) -> list[str] | None:
     """What differs without the operator; None when no decomposition applies."""
     proto, inputs, outputs = case
-    model = lift(proto, Weights(Path("model"))).ir
+    model = lift(proto, TensorFiles(Path("model"))).ir
 
     def refused(node: ir.Node) -> bool:
         return node.op_type == kind and not (kind == "MatMul" and plain_product(node))
@@ -426,7 +426,7 @@ def expected_refusal_of(error: ConverterError) -> bool:
 def test_no_decomposition_leads_back(name: str) -> None:
     """With every decomposable operator refused, rewriting ends, and soon."""
     proto, _, _ = OWN[name]()
-    model = lift(proto, Weights(Path("model"))).ir
+    model = lift(proto, TensorFiles(Path("model"))).ir
     legalise(
         model, lambda n: n.op_type in KINDS and not (n.op_type == "MatMul" and plain_product(n)), {}
     )

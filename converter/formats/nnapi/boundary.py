@@ -27,7 +27,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 @record
-class Stored:
+class StoredEnds:
     """The inputs and outputs of a table that was read, by public name."""
 
     inputs: Mapping[str, Operand] = field(default_factory=dict)
@@ -83,7 +83,7 @@ def note_shapes(table: Table, inputs: Shapes, outputs: Shapes) -> list[Diagnosti
     return warnings
 
 
-def narrow_boundary(model: ir.Model, stored: Stored) -> tuple[Shapes, Shapes]:
+def narrow_boundary(model: ir.Model, stored: StoredEnds) -> tuple[Shapes, Shapes]:
     """Give inputs and outputs at most four dimensions, or those that they were `stored` with.
 
     In place; returns their previous shapes by public name.

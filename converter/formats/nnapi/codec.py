@@ -35,10 +35,10 @@ from converter.formats.nnapi.table import (
     Operand,
     OperandType,
     Operation,
-    Stored,
     Subgraph,
     Table,
     Value,
+    ValueBytes,
 )
 from converter.io.files import Output
 from converter.io.limits import MOST_AXES
@@ -93,7 +93,7 @@ def read_table(path: str | Path) -> Table:
     return table
 
 
-def _read_stored(fields: Fields, path: Path) -> Stored:
+def _read_stored(fields: Fields, path: Path) -> ValueBytes:
     text = fields.text("operandValues", "")
     try:
         values = np.frombuffer(base64.b64decode(text, validate=True), np.uint8)
@@ -120,14 +120,14 @@ def _read_stored(fields: Fields, path: Path) -> Stored:
                 "the table; copy it there",
             )
         pools.append(pool.bytes)
-    return Stored(values, pools, names, _stem(path.name))
+    return ValueBytes(values, pools, names, _stem(path.name))
 
 
 def _stem(name: str) -> str:
     return name[: -len(SUFFIX)] if name.endswith(SUFFIX) else Path(name).stem
 
 
-def _read_subgraph(fields: Fields, subgraph: _S, stored: Stored) -> _S:
+def _read_subgraph(fields: Fields, subgraph: _S, stored: ValueBytes) -> _S:
     subgraph.operands = [_read_operand(f, stored) for f in fields.objects("operands")]
     for f in fields.objects("operations"):
         operation = Operation(
@@ -149,7 +149,7 @@ def _operation_type(fields: Fields) -> str:
     return name
 
 
-def _read_operand(fields: Fields, stored: Stored) -> Operand:
+def _read_operand(fields: Fields, stored: ValueBytes) -> Operand:
     kind = fields.choice("type", _TYPES)
     location, odd_location = _read_location(fields)
     dimensions = fields.integers("dimensions", 0, _U32)
@@ -223,7 +223,7 @@ def _read_boundary(fields: Fields, dimensions: list[int]) -> dict[str, Any]:
     return boundary.raw
 
 
-def _read_value(operand: Operand, stored: Stored, fields: Fields) -> Value | None:
+def _read_value(operand: Operand, stored: ValueBytes, fields: Fields) -> Value | None:
     if operand.lifetime is None or not operand.lifetime.is_constant:
         return None
     at, where = operand.location or Location(), fields.where("location")
@@ -296,7 +296,7 @@ def _suffix(out: Output, suffix: str) -> str:
     return suffix.removeprefix(".nnapi") if out.stem.endswith(".nnapi") else suffix
 
 
-def _pool_suffixes(out: Output, stored: Stored) -> list[str]:
+def _pool_suffixes(out: Output, stored: ValueBytes) -> list[str]:
     """Return the part of each read pool's new name that follows the table's stem; a file that is
     listed twice stays one file.
     """

@@ -10,10 +10,10 @@ finding about an operation is the reason why its node cannot be written.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import onnx_ir as ir
@@ -39,8 +39,10 @@ from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import public_name
 from converter.graph.record import record
 from converter.graph.value import made_of, maker
+from converter.mapping import context
 from converter.mapping.lowering import refusal
 from converter.mapping.narrow import Narrowing
+from converter.mapping.rules import Table as Rows
 
 T = OperandType
 BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
@@ -79,6 +81,24 @@ class Lifetimes(list[Lifetime]):
         )
 
 
+OnDemand = Mapping[tuple[str, str], Callable[[ir.Node], bool]]
+
+
+class OperationRows(Protocol):
+    """The operators that become operations: a part of the format's mapping.
+
+    `on_demand`: those that most users take as a part of themselves; they are written where one does
+    not.
+    """
+
+    @property
+    def table(self) -> Rows: ...
+    @property
+    def writing(self) -> Callable[..., context.Writing]: ...
+    @property
+    def on_demand(self) -> OnDemand: ...
+
+
 Objection = Callable[[Subgraph, Operation, Lifetimes], str | None]
 
 
@@ -91,6 +111,7 @@ class Writer:
     `objects` returns why a form of the table cannot have an operation, or None.
     """
 
+    operators: OperationRows
     level: int
     dry: bool = False
     objects: Objection | None = None
@@ -105,7 +126,7 @@ class Writer:
 
     def fresh(self) -> Writer:
         """One for dry runs, with the same limits."""
-        return Writer(self.level, dry=True, objects=self.objects)
+        return Writer(self.operators, self.level, dry=True, objects=self.objects)
 
     # --- entries can be rolled back -------------------------------------------------------
 
@@ -254,9 +275,7 @@ class Writer:
             self.enter(self.done, node, True)
 
     def lower(self, node: ir.Node, forced: bool = False) -> None:
-        from converter.formats.nnapi.rules import ON_DEMAND
-
-        by_user = ON_DEMAND.get((base_domain(node), node.op_type))
+        by_user = self.operators.on_demand.get((base_domain(node), node.op_type))
         if not forced and by_user is not None and by_user(node):
             return
         mark = self.mark()
@@ -287,10 +306,7 @@ class Writer:
         return True
 
     def _write(self, node: ir.Node, quantized: bool) -> None:
-        from converter.formats.nnapi.mapping import MAPPING
-        from converter.formats.nnapi.rules.context import Writing
-
-        MAPPING.table.lower(Writing(node, self, quantized))
+        self.operators.table.lower(self.operators.writing(node, self, quantized))
 
 
 def dequantized(value: ir.Value | None) -> ir.Node | None:

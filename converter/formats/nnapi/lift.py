@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, Where
-from converter.formats.nnapi.boundary import Stored
+from converter.formats.nnapi.boundary import StoredEnds
 from converter.formats.nnapi.lift_bodies import lift_control
 from converter.formats.nnapi.mapping import MAPPING
 from converter.formats.nnapi.operations import Binding, bind
@@ -40,7 +40,7 @@ def lift(table: Table, file: str = "") -> Network:
         b.output(lifting.values[i])
         set_public_name(b.graph.outputs[-1], lifting.name(i))
     remove_dead_code(model)
-    ends = Stored(
+    ends = StoredEnds(
         *({lifting.name(i): table.operands[i] for i in s} for s in (table.inputs, table.outputs))
     )
     ends.restore(model)
@@ -70,6 +70,11 @@ class SubgraphLift:
         self.reals: dict[int, ir.Value] = {}
         self.refused: set[int] = set()
         self.problems: list[Diagnostic] = []
+
+    def inner(self, number: int, b: Builder) -> SubgraphLift:
+        """A subgraph that an operation of this one refers to, to be written with `b`."""
+        path = (*self.path, number)
+        return SubgraphLift(self.referenced[number], b, self.file, self.referenced, path)
 
     def name(self, index: int) -> str:
         return self.subgraph.operands[index].name or f"operand{index}"

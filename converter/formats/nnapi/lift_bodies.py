@@ -4,33 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import onnx_ir as ir
 
-from converter.errors import MappingError
-from converter.formats.nnapi.table import Operation
+from converter.errors import Diagnostic, MappingError
+from converter.formats.nnapi.table import Operation, Subgraph
 from converter.graph.build import Builder
 from converter.graph.loops import choice, while_loop
 
-if TYPE_CHECKING:
-    from converter.formats.nnapi.lift import SubgraphLift
+
+class Lifting(Protocol):
+    """A subgraph that is being read, as far as bodies need it."""
+
+    subgraph: Subgraph
+    b: Builder
+    values: dict[int, ir.Value]
+    referenced: Sequence[Subgraph]
+    path: tuple[int, ...]
+    problems: list[Diagnostic]
+
+    def inner(self, number: int, b: Builder) -> Lifting: ...
+    def run(self) -> None: ...
 
 
-def lift_control(lifting: SubgraphLift, operation: Operation) -> list[ir.Value]:
+def lift_control(lifting: Lifting, operation: Operation) -> list[ir.Value]:
     """The results of an IF (condition, then, else, inputs) or a WHILE (condition, body, inputs), as
     they are stored.
     """
     return _if(lifting, operation) if operation.type == "IF" else _while(lifting, operation)
 
 
-def _if(lifting: SubgraphLift, operation: Operation) -> list[ir.Value]:
+def _if(lifting: Lifting, operation: Operation) -> list[ir.Value]:
     condition, *inputs = (lifting.values[i] for i in (operation.inputs[0], *operation.inputs[3:]))
     bodies = [partial(_inlined, lifting, operand) for operand in operation.inputs[1:3]]
     return [*choice(lifting.b, condition, inputs, bodies, len(operation.outputs))]
 
 
-def _while(lifting: SubgraphLift, operation: Operation) -> list[ir.Value]:
+def _while(lifting: Lifting, operation: Operation) -> list[ir.Value]:
     """The first inputs are the state, as many as the body has outputs; the others stay fixed."""
     condition, step, *operands = operation.inputs
     inputs = [lifting.values[i] for i in operands]
@@ -45,7 +56,7 @@ def _while(lifting: SubgraphLift, operation: Operation) -> list[ir.Value]:
     return [*results[: len(operation.outputs)]]
 
 
-def _child(lifting: SubgraphLift, operand: int) -> int:
+def _child(lifting: Lifting, operand: int) -> int:
     """The number of the subgraph that an operand refers to."""
     number = lifting.subgraph.operands[operand].subgraph
     if number is None or not 0 <= number < len(lifting.referenced):
@@ -56,7 +67,7 @@ def _child(lifting: SubgraphLift, operand: int) -> int:
 
 
 def _inlined(
-    lifting: SubgraphLift, operand: int, b: Builder, inputs: Sequence[ir.Value]
+    lifting: Lifting, operand: int, b: Builder, inputs: Sequence[ir.Value]
 ) -> list[ir.Value]:
     """The outputs of the subgraph that an operand refers to, written with `b` on these inputs."""
     number = _child(lifting, operand)
@@ -64,7 +75,7 @@ def _inlined(
     if len(child.inputs) != len(inputs):
         message = f"a subgraph takes {len(child.inputs)} operands, got {len(inputs)}"
         raise MappingError(message, "R105")
-    inner = type(lifting)(child, b, lifting.file, lifting.referenced, (*lifting.path, number))
+    inner = lifting.inner(number, b)
     inner.values.update(zip(child.inputs, inputs, strict=True))
     inner.run()
     lifting.problems += inner.problems

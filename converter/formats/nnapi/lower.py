@@ -16,7 +16,8 @@ from converter.formats.nnapi.boundary import Shapes, note_shapes
 from converter.formats.nnapi.collector import Objection, Ref, Writer
 from converter.formats.nnapi.findings import Findings
 from converter.formats.nnapi.levels import feature_level
-from converter.formats.nnapi.pipeline import AT_LEVEL, PREPARE, Ends, Level, Whole, give_up
+from converter.formats.nnapi.mapping import MAPPING
+from converter.formats.nnapi.pipeline import AT_LEVEL, PREPARE, AllLevels, Ends, Level, give_up
 from converter.formats.nnapi.table import Operand, OperandType, Table
 from converter.formats.nnapi.validate import validate
 from converter.formats.nnapi.validate_shapes import check_shapes
@@ -141,14 +142,16 @@ class Search:
             return None
 
     def written(self, graph: ir.Model, level: int, hurry: bool = False) -> Written:
-        return at_level(self.model, graph, Writer(level, objects=self.objects), self.ends, hurry)
+        return at_level(
+            self.model, graph, Writer(MAPPING, level, objects=self.objects), self.ends, hurry
+        )
 
 
 def prepared(model: Network, ends: Ends) -> tuple[ir.Model, tuple[Shapes, Shapes]]:
     """A copy with everything done that does not depend on the level, and the shapes of the inputs
     and outputs that are stored with others.
     """
-    graph, context = model.ir.clone(), Whole(model, ends=ends)
+    graph, context = model.ir.clone(), AllLevels(model, ends=ends)
     run_passes(PREPARE, graph, context)
     return graph, context.shapes[-1]
 

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from converter.formats.nnapi.rules import TABLE
+from dataclasses import field
+
+from converter.formats.nnapi.collector import OnDemand
+from converter.formats.nnapi.rules import ON_DEMAND, TABLE
 from converter.formats.nnapi.rules.context import Reading, Writing
+from converter.graph.record import record
 from converter.mapping.lifting import FormatMapping
 from converter.mapping.target import Target
 
-MAPPING = FormatMapping(
+
+@record
+class TableMapping(FormatMapping):
+    """`on_demand`: operators that most users take as a part of themselves; they are written where
+    one does not.
+    """
+
+    on_demand: OnDemand = field(default_factory=dict)
+
+
+MAPPING = TableMapping(
     TABLE,
     Target("NNAPI"),
     channels_last=True,
     reading=Reading,
     writing=Writing,
+    on_demand=ON_DEMAND,
 )

@@ -11,7 +11,7 @@ from typing import Any
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, MappingError, UnsupportedError
-from converter.formats.nnapi.boundary import Shapes, Stored, narrow_boundary
+from converter.formats.nnapi.boundary import Shapes, StoredEnds, narrow_boundary
 from converter.formats.nnapi.collector import BYTES, Writer
 from converter.formats.nnapi.legalise import MOST, rewrites
 from converter.formats.nnapi.mapping import MAPPING
@@ -66,7 +66,7 @@ class Ends:
     io_layout: str
     narrow: bool
     high: frozenset[str] = frozenset()
-    stored: Stored = field(default_factory=Stored)
+    stored: StoredEnds = field(default_factory=StoredEnds)
     as_stored: bool = False
 
     @classmethod
@@ -82,7 +82,7 @@ class Ends:
 
 
 @record
-class Whole(Context):
+class AllLevels(Context):
     """The passes that do not depend on the level. `shapes` are those of inputs and outputs that are
     stored with other shapes, once they are known.
     """
@@ -92,12 +92,12 @@ class Whole(Context):
 
 
 @record
-class Level(Whole):
+class Level(AllLevels):
     """One attempt: a writer of the level that writes nothing, and `on_failure` for nodes without a
     rewrite.
     """
 
-    dry: Writer = field(default_factory=lambda: Writer(1))
+    dry: Writer = field(default_factory=lambda: Writer(MAPPING, 1))
     on_failure: Callable[[ir.Node], None] | None = None
 
     @property
@@ -182,7 +182,7 @@ def part_of(value: ir.Value | None, like: Writer) -> bool:
     )
 
 
-def _narrow(model: ir.Model, context: Whole) -> None:
+def _narrow(model: ir.Model, context: AllLevels) -> None:
     ends = context.ends
     context.shapes.append(narrow_boundary(model, ends.stored) if ends.narrow else ({}, {}))
 
@@ -202,7 +202,7 @@ def _channels_last(model: ir.Model, context: Level) -> None:
     context.notes.extend(to_nhwc(model, ends.io_layout, kept=ends.high))
 
 
-PREPARE: list[Pass[Whole]] = [
+PREPARE: list[Pass[AllLevels]] = [
     check_target(MAPPING.target),
     fold_constants(),
     merge_biases(),

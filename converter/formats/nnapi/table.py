@@ -271,7 +271,7 @@ COPY_LIMIT = 128
 
 
 @dataclass(slots=True)
-class Stored:
+class ValueBytes:
     """The value bytes of a table that was read: `operandValues`, and each pool with its file
     name.
     """
@@ -292,7 +292,7 @@ class Table(Subgraph):
     referenced: list[Subgraph] = field(default_factory=list)
     relaxed: bool = False
     feature_level: int | None = None
-    stored: Stored | None = None
+    stored: ValueBytes | None = None
 
     def subgraphs(self) -> Iterator[tuple[str, Subgraph]]:
         """Every subgraph with its JSON path prefix: "" for the main one, then "referenced[0]." and

@@ -8,13 +8,13 @@ import onnx
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.onnx.codec import Weights
+from converter.formats.onnx.codec import TensorFiles
 
 Attributes = dict[str, Any]
 _A = onnx.AttributeProto
 
 
-def decoded(node: onnx.NodeProto, bound: Attributes, weights: Weights) -> Attributes:
+def decoded(node: onnx.NodeProto, bound: Attributes, weights: TensorFiles) -> Attributes:
     """The attributes of a node that are set, by name."""
     if len({a.name for a in node.attribute}) < len(node.attribute):
         raise MappingError(f"{node.op_type} has the same attribute twice", "R105")
@@ -23,7 +23,7 @@ def decoded(node: onnx.NodeProto, bound: Attributes, weights: Weights) -> Attrib
     }
 
 
-def decode(a: onnx.AttributeProto, bound: Attributes, weights: Weights) -> Any:
+def decode(a: onnx.AttributeProto, bound: Attributes, weights: TensorFiles) -> Any:
     """Numbers, str, lists of them, onnx_ir tensors; graphs, sparse tensors and types as protobufs.
     None: not set.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, ReadError
-from converter.formats.onnx.codec import Weights
+from converter.formats.onnx.codec import TensorFiles
 from converter.formats.onnx.lift import lift
 from converter.graph.network import Network
 
@@ -22,5 +22,5 @@ def canonical_form(model: Network) -> Network:
         proto = ir.to_proto(model.ir)
     except (ir.serde.SerdeError, ValueError, TypeError) as e:
         raise ReadError(Diagnostic("R105", f"the graph cannot be written as ONNX: {e}")) from None
-    read = lift(proto, Weights(Path("the model in memory")))
+    read = lift(proto, TensorFiles(Path("the model in memory")))
     return Network(read.ir, model.format, list(model.notes), dict(model.interface))

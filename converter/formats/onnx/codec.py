@@ -52,13 +52,13 @@ def write_proto(proto: onnx.ModelProto, path: Path) -> None:
         f.write(data)
 
 
-def read_onnx(path: Path) -> tuple[onnx.ModelProto, Weights]:
+def read_onnx(path: Path) -> tuple[onnx.ModelProto, TensorFiles]:
     """Return the ModelProto without large weights, and the source of these weights."""
     file = MappedFile(path)
     proto = _parse(skeleton(file.bytes), path)
     if not proto.HasField("graph"):
         raise unreadable("R103", "the model has no graph", path)
-    return proto, Weights(path, file)
+    return proto, TensorFiles(path, file)
 
 
 def _parse(data: bytes, path: Path) -> onnx.ModelProto:
@@ -99,7 +99,7 @@ def _broken_text(message: Message) -> str | None:
     return None
 
 
-class Weights:
+class TensorFiles:
     """The tensors of one file: one map per side file, bounds-checked slices of it, without
     copies.
     """

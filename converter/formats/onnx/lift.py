@@ -40,7 +40,7 @@ from converter.formats.onnx.boundary import (
     state_names,
     take_metadata,
 )
-from converter.formats.onnx.codec import Weights
+from converter.formats.onnx.codec import TensorFiles
 from converter.formats.onnx.lift_bodies import control_flow, with_sizes
 from converter.formats.onnx.loadable import APART
 from converter.formats.onnx.op import Op, missing, plain, several
@@ -66,7 +66,7 @@ TABLES = (early,)  # it enters its rows into upgrade.ROWS
 _OWN = (EXTENSION_DOMAIN, CHANNELS_LAST_DOMAIN)
 
 
-def lift(proto: onnx.ModelProto, weights: Weights) -> Network:
+def lift(proto: onnx.ModelProto, weights: TensorFiles) -> Network:
     """The canonical graph. ReadError (invalid), UnsupportedError X201 with every operator that has
     no meaning here.
     """
@@ -78,7 +78,7 @@ def lift(proto: onnx.ModelProto, weights: Weights) -> Network:
 
 
 class Lifter:
-    def __init__(self, proto: onnx.ModelProto, weights: Weights) -> None:
+    def __init__(self, proto: onnx.ModelProto, weights: TensorFiles) -> None:
         self.proto, self.weights, self.file = proto, weights, str(weights.model)
         self.functions = {(f.domain, f.name, f.overload): f for f in proto.functions}
         self.problems: list[Diagnostic] = []

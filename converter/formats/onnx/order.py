@@ -14,7 +14,7 @@ import onnx
 import onnx_ir as ir
 
 from converter.errors import ConverterError, Where, unreadable
-from converter.formats.onnx.codec import Weights
+from converter.formats.onnx.codec import TensorFiles
 from converter.graph.lazy_tensor import LazyTensor
 
 DENSE_LIMIT = 1 << 28  # elements of a sparse tensor written out
@@ -78,7 +78,7 @@ def _captured(graph: onnx.GraphProto) -> set[str]:
     return names - own
 
 
-def dense(weights: Weights, sparse: onnx.SparseTensorProto, path: str) -> ir.TensorProtocol:
+def dense(weights: TensorFiles, sparse: onnx.SparseTensorProto, path: str) -> ir.TensorProtocol:
     """A sparse tensor written out: indices are linear (rank 1) or coordinates (rank 2)."""
     where = Where(str(weights.model), path=f"{path} sparse tensor {sparse.values.name}")
     shape = tuple(int(d) for d in sparse.dims)

@@ -25,7 +25,7 @@ def all_names(layer: str, count: int) -> set[str]:
     return {layer, *(output_name(layer, i, count) for i in range(count))}
 
 
-class Boundary:
+class BoundaryNames:
     """The names of a network's inputs and outputs, which are unique: otherwise the runtime does not
     load the file (v10), or renames one (v11).
     """

@@ -88,7 +88,7 @@ class LiteGraph:
 
 
 @dataclass
-class Signature:
+class LiteSignature:
     """Names of inputs and outputs of a subgraph, each with the number of its tensor."""
 
     key: str
@@ -101,7 +101,7 @@ class Signature:
 class LiteModel:
     graphs: list[LiteGraph] = field(default_factory=list)
     metadata: dict[str, bytes] = field(default_factory=dict)
-    signatures: list[Signature] = field(default_factory=list)
+    signatures: list[LiteSignature] = field(default_factory=list)
     files: dict[str, bytes] = field(default_factory=dict)
 
 
@@ -180,7 +180,7 @@ class _Flat:
         ]
         return LiteModel(graphs, metadata, signatures)
 
-    def _signature(self, signature: Any, place: str, graphs: list[LiteGraph]) -> Signature:
+    def _signature(self, signature: Any, place: str, graphs: list[LiteGraph]) -> LiteSignature:
         number = signature.SubgraphIndex()
         if not 0 <= number < len(graphs):
             raise self.fail(f"subgraph {number} does not exist", place)
@@ -192,7 +192,7 @@ class _Flat:
             self._indexes(len(places), places.__getitem__, n, place)
             return dict(zip((_text(m.Name()) for m in maps), places, strict=True))
 
-        return Signature(
+        return LiteSignature(
             _text(signature.SignatureKey()),
             number,
             names(signature.InputsLength(), signature.Inputs),
@@ -402,7 +402,7 @@ class _Builder:
         names = sorted(newest, key=lambda n: (BUILTINS[n[0]], n[1]))
         return {name: newest[name] for name in names}
 
-    def _signature(self, signature: Signature) -> int:
+    def _signature(self, signature: LiteSignature) -> int:
         def names(tensors: dict[str, int]) -> int:
             pairs = sorted(tensors.items())
             maps = [

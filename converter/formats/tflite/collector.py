@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
 
 import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.lite.quantization import Quantization
 from converter.formats.tflite.kernels import LIKE_RESULT, is_unscaled
-from converter.formats.tflite.rules.context import (
-    Writing,
-    any_quantized,
-    dequantized,
-)
-from converter.mapping.lowering import Lowering
+from converter.graph.value import maker
+from converter.mapping.context import Writing
+from converter.mapping.fusing import only_user
+from converter.mapping.lowering import LayerTable, Lowering
 from converter.mapping.node import Layer, Node
 
 D = ir.DataType
@@ -34,16 +31,15 @@ TRANSPOSE UNPACK"""
 MOVES = frozenset(_MOVES.split())
 
 
-@dataclass
-class Body:
-    """A subgraph that an operator refers to: its inputs, the nodes of the graph, operators appended
-    to them, and its outputs.
-    """
+def dequantized(value: ir.Value | None) -> ir.Node | None:
+    """Return the DequantizeLinear that produces a value."""
+    return maker(value, "DequantizeLinear")
 
-    inputs: list[ir.Value]
-    nodes: Sequence[ir.Node]
-    layers: list[Layer]
-    outputs: list[ir.Value]
+
+def any_quantized(values: Sequence[ir.Value]) -> bool:
+    """Whether results are only read by a QuantizeLinear."""
+    user = only_user(values[0]) if values else None
+    return user is not None and user.op_type == "QuantizeLinear" and not user.domain
 
 
 def demand_scales(layer: Layer, scales: dict[ir.Value, Quantization]) -> None:
@@ -65,6 +61,13 @@ def demand_scales(layer: Layer, scales: dict[ir.Value, Quantization]) -> None:
         raise MappingError(f"{kind} does not change the scale of quantized data")
 
 
+class Operators(LayerTable, Protocol):
+    """Rows, and their context, which may be asked for quantized values."""
+
+    @property
+    def writing(self) -> Callable[..., Writing]: ...
+
+
 class LiteLowering(Lowering):
     """The operators of one graph.
 
@@ -77,7 +80,9 @@ class LiteLowering(Lowering):
     `held`      network outputs that are states, kept in a variable tensor
     """
 
-    def __init__(self, mapping: Any, version: int = 0) -> None:
+    mapping: Operators
+
+    def __init__(self, mapping: Operators, version: int = 0) -> None:
         super().__init__(mapping, version)
         self.scales: dict[ir.Value, Quantization] = {}
         self.absorbed: dict[ir.Node, bool] = {}
@@ -151,13 +156,13 @@ class LiteLowering(Lowering):
         if node.op != "DequantizeLinear" and (behind or any_quantized(node.outputs)):
             mark = self.mark()
             try:
-                self.mapping.table.lower(Writing(node, self, quantized=True))
+                self.mapping.table.lower(self.mapping.writing(node, self, quantized=True))
                 for layer in self.layers[mark[0] :]:
                     demand_scales(layer, self.scales)
                 return
             except MappingError:
                 self.undo(mark)
-        self.mapping.table.lower(Writing(node, self))
+        self.mapping.table.lower(self.mapping.writing(node, self))
 
     def used(self, outputs: Sequence[ir.Value]) -> list[Layer]:
         """The layers that something needs."""

@@ -8,7 +8,8 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.formats.lite.quantization import parameters
-from converter.formats.tflite.rules.context import STORED, dequantized
+from converter.formats.tflite.collector import dequantized
+from converter.formats.tflite.rules.context import STORED
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import Builder, attrs_of, builder_before, same_attrs
 from converter.graph.extensions import replace

@@ -15,8 +15,8 @@ from converter.formats.tflite.associated import METADATA, files_of, texts_of
 from converter.formats.tflite.codec import (
     LiteModel,
     LiteOperator,
+    LiteSignature,
     LiteTensor,
-    Signature,
     read_flat,
 )
 from converter.formats.tflite.custom import parameters_of, reason_against
@@ -60,7 +60,7 @@ def read_model(path: Path, key: str = "") -> Network:
     inputs and outputs; UnsupportedError with all refusals.
     """
     lite = read_flat(path)
-    signature = _signature(lite, key) if key else Signature("", 0, {}, {})
+    signature = _signature(lite, key) if key else LiteSignature("", 0, {}, {})
     model, b = new_model("main")
     variables = Variables(b)
     lifting = GraphLifting(lite, signature.graph, b, str(path), variables)
@@ -94,7 +94,7 @@ def read_model(path: Path, key: str = "") -> Network:
     return Network(model, "tflite", notes, interface)
 
 
-def _signature(lite: LiteModel, key: str) -> Signature:
+def _signature(lite: LiteModel, key: str) -> LiteSignature:
     for signature in lite.signatures:
         if signature.key == key:
             return signature

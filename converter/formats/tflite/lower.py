@@ -18,16 +18,17 @@ from converter.formats.tflite.codec import (
     LiteGraph,
     LiteModel,
     LiteOperator,
+    LiteSignature,
     LiteTensor,
-    Signature,
     write_flat,
 )
-from converter.formats.tflite.collector import Body, LiteLowering
+from converter.formats.tflite.collector import LiteLowering
 from converter.formats.tflite.custom import content_of
 from converter.formats.tflite.mapping import MAPPING
 from converter.formats.tflite.options import table_of
 from converter.formats.tflite.pipeline import PIPELINE
 from converter.formats.tflite.rules.context import NARROW
+from converter.formats.tflite.rules.control_flow import SubgraphBody
 from converter.formats.tflite.schema import schema
 from converter.formats.tflite.tensors import NUMBERS, TYPES
 from converter.formats.tflite.versions import version_of
@@ -135,10 +136,10 @@ class FileWriter:
             dict(zip(inputs, main.inputs, strict=False)),
             dict(zip(outputs, main.outputs, strict=False)),
         )
-        self.file.signatures.append(Signature(SIGNATURE, 0, *ends))
+        self.file.signatures.append(LiteSignature(SIGNATURE, 0, *ends))
         return self.file
 
-    def body(self, body: Body) -> int:
+    def body(self, body: SubgraphBody) -> int:
         """The number of the subgraph of a body."""
         number = len(self.file.graphs)
         lite = LiteGraph(f"body{number}")
@@ -178,7 +179,7 @@ class GraphWriter:
             else:
                 self._end(value, "output", lambda value: self._output(value, taken))
 
-    def body(self, body: Body) -> None:
+    def body(self, body: SubgraphBody) -> None:
         layers = self._lowered(body.nodes, body.layers, body.outputs)
         for value in body.inputs:
             self._end(value, "input", lambda value: self.lite.inputs.append(self._new(value)))
@@ -220,7 +221,8 @@ class GraphWriter:
         inputs = [-1 if v is None else self.tensor(v) for v in layer.inputs]
         outputs = [self._new(v) for v in layer.outputs]
         options = {
-            k: self.file.body(v) if isinstance(v, Body) else v for k, v in layer.attrs.items()
+            k: self.file.body(v) if isinstance(v, SubgraphBody) else v
+            for k, v in layer.attrs.items()
         }
         if layer.kind in BUILTINS:
             self._add(LiteOperator(layer.kind, inputs, outputs, table_of(layer.kind), options))

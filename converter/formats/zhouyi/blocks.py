@@ -24,14 +24,14 @@ class Entry(NamedTuple):
 
 
 @record
-class Block:
+class TextBlock:
     """The keys of one block in file order; `line` is that of its first key."""
 
     line: int
     entries: dict[str, Entry] = field(default_factory=dict)
 
 
-class Findings:
+class LimitedFindings:
     """Diagnostics of one file; after MAX_FINDINGS they are only counted, so that a file of garbage
     does not become a report of the same size.
     """
@@ -57,7 +57,7 @@ class Findings:
         return [*self.list, Diagnostic("R103", message, where=Where(self.file))]
 
 
-def parse_blocks(text: str, findings: Findings) -> list[Block]:
+def parse_blocks(text: str, findings: LimitedFindings) -> list[TextBlock]:
     """Return all blocks of a text. A value that was broken across lines is joined again,
     superfluous characters in a key are removed: with a finding each.
     """
@@ -68,15 +68,15 @@ def parse_blocks(text: str, findings: Findings) -> list[Block]:
         )
         if findings.more:
             break
-    blocks: list[Block] = []
-    current: Block | None = None
+    blocks: list[TextBlock] = []
+    current: TextBlock | None = None
     for number, raw in enumerate(text.split("\n"), 1):
         line = raw.strip(_BLANKS)
         if not line:
             current = None
             continue
         if current is None:
-            current = Block(number)
+            current = TextBlock(number)
             blocks.append(current)
         _parse_line(line, number, current, findings)
     for block in blocks:
@@ -86,7 +86,7 @@ def parse_blocks(text: str, findings: Findings) -> list[Block]:
     return [b for b in blocks if b.entries]
 
 
-def _parse_line(line: str, number: int, block: Block, findings: Findings) -> None:
+def _parse_line(line: str, number: int, block: TextBlock, findings: LimitedFindings) -> None:
     key, equals, value = line.partition("=")
     if not equals:
         _continue_line(line, number, block, findings)
@@ -112,7 +112,7 @@ def _parse_line(line: str, number: int, block: Block, findings: Findings) -> Non
     block.entries[key] = Entry(value, number)
 
 
-def _continue_line(line: str, number: int, block: Block, findings: Findings) -> None:
+def _continue_line(line: str, number: int, block: TextBlock, findings: LimitedFindings) -> None:
     key, last = next(reversed(block.entries.items()), ("", Entry("", 0)))
     if last.text.count("[") > last.text.count("]"):
         findings.add(

@@ -16,7 +16,7 @@ from typing import Any
 
 from converter.errors import Diagnostic, ReadError, UnsupportedError, Where, unreadable
 from converter.formats.zhouyi.bind import bind_constants
-from converter.formats.zhouyi.blocks import Block, Findings, parse_blocks
+from converter.formats.zhouyi.blocks import LimitedFindings, TextBlock, parse_blocks
 from converter.formats.zhouyi.ir import (
     BASE_KEYS,
     MEMBERS,
@@ -107,7 +107,7 @@ def parse_ir(text: str, file: str = "") -> tuple[Document, list[Diagnostic]]:
     """The document that a text describes and everything that is wrong with the text; the constants
     have no data.
     """
-    findings = Findings(file)
+    findings = LimitedFindings(file)
     document = Document(file=file, newline="\r\n" if "\r\n" in text else "\n")
     graph: Graph = document
     left = math.inf
@@ -142,7 +142,7 @@ def parse_ir(text: str, file: str = "") -> tuple[Document, list[Diagnostic]]:
     return document, findings.all()
 
 
-def _parse_header(block: Block, graph: Graph, findings: Findings) -> None:
+def _parse_header(block: TextBlock, graph: Graph, findings: LimitedFindings) -> None:
     for key, entry in block.entries.items():
         graph.spelling[key], graph.lines[key] = entry
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from converter.formats.zhouyi.blocks import Block, Findings
+from converter.formats.zhouyi.blocks import LimitedFindings, TextBlock
 from converter.formats.zhouyi.ir import BASE_KEYS, MEMBERS, Constant, Layer, Shape, Tensor
 from converter.formats.zhouyi.values import (
     DType,
@@ -85,7 +85,7 @@ class _Reader:
     and None.
     """
 
-    def __init__(self, block: Block, findings: Findings) -> None:
+    def __init__(self, block: TextBlock, findings: LimitedFindings) -> None:
         self.entries = block.entries
         self.findings = findings
         self.name, self.type = (
@@ -136,7 +136,7 @@ class _Reader:
         ]
 
 
-def parse_layer(block: Block, findings: Findings) -> Layer | None:
+def parse_layer(block: TextBlock, findings: LimitedFindings) -> Layer | None:
     """The layer of a block, or None when the block is too damaged to be one; the reasons are in
     `findings`.
     """

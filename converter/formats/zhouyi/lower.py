@@ -10,7 +10,7 @@ import onnx_ir as ir
 from converter.errors import Diagnostic, MappingError, Where
 from converter.formats.format import Flavour
 from converter.formats.zhouyi import fused
-from converter.formats.zhouyi.bodies import Body
+from converter.formats.zhouyi.bodies import GraphBody
 from converter.formats.zhouyi.ir import (
     Constant,
     Document,
@@ -178,7 +178,7 @@ class DocumentWriter:
         name = layer.name or layer.kind
         self._add(layer.kind, name, inputs, layer.outputs, layer.attrs, stored)
 
-    def _body(self, body: Body, layer: FarLayer) -> None:
+    def _body(self, body: GraphBody, layer: FarLayer) -> None:
         """Write a separate sub-graph, named by the attribute `body.key`; its inputs are all of its
         operands.
         """

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.coreml.coreai.collector import CoreLowering
+from converter.formats.coreml.coreai.collector import CoreAILowering
 from converter.graph.infer import constant
 from converter.mapping.node import Layer
 
@@ -26,7 +26,7 @@ INVERSE = {
 _MOVES = ("reshape", "expand_dims", "shrink_dims", "transpose")
 
 
-def keep_apart(low: CoreLowering) -> None:
+def keep_apart(low: CoreAILowering) -> None:
     """Put a barrier before each operation that would be joined with the one before it, also in
     blocks.
     """
@@ -48,7 +48,7 @@ def keep_apart(low: CoreLowering) -> None:
 
 
 def _is_joined(
-    layer: Layer, value: ir.Value, producers: Mapping[ir.Value, Layer], low: CoreLowering
+    layer: Layer, value: ir.Value, producers: Mapping[ir.Value, Layer], low: CoreAILowering
 ) -> bool:
     before = producers.get(value)
     while before is not None and before.kind in _MOVES and before.inputs[0] is not None:

@@ -16,7 +16,7 @@ from converter.mapping.node import Layer
 D = ir.DataType
 
 
-class CoreLowering(Lowering):
+class CoreAILowering(Lowering):
     """The operations of a graph or of a block of an operation.
 
     `half`: floats are computed in half precision, but those in `exact`.
@@ -27,9 +27,9 @@ class CoreLowering(Lowering):
         self.half = False
         self.exact: set[ir.Value] = set()
 
-    def inner(self) -> CoreLowering:
+    def inner(self) -> CoreAILowering:
         """Return the collector for the operations of a block."""
-        low = CoreLowering(self.mapping, self.version)
+        low = CoreAILowering(self.mapping, self.version)
         low.name, low.half, low.exact = self.name, self.half, self.exact
         low.notes = self.notes
         return low
@@ -62,7 +62,7 @@ class Composite:
     attributes: str
     names: Sequence[str]
     inputs: list[ir.Value]
-    low: CoreLowering
+    low: CoreAILowering
     results: list[ir.Value]
 
 

@@ -19,7 +19,7 @@ from converter.formats.coreml.coreai.mapping import MAPPING
 from converter.formats.coreml.coreai.rules.complex import compute
 from converter.formats.coreml.coreai.rules.composites import PREFIX
 from converter.formats.coreml.coreai.rules.context import Reading
-from converter.formats.coreml.coreai.rules.quantization import Sparse
+from converter.formats.coreml.coreai.rules.quantization import SparseValue
 from converter.graph.build import Builder, new_model
 from converter.graph.infer import known, set_type
 from converter.graph.names import public_name, set_public_name
@@ -287,7 +287,7 @@ class BlockLifting(Lifting):
 
     def _settled(self, value: Given, kind: Type, name: str) -> Given:
         """A result in the type that the operation declares, with the sizes that it declares."""
-        if not isinstance(value, ir.Value) or isinstance(value, Sparse) or kind.wrapper:
+        if not isinstance(value, ir.Value) or isinstance(value, SparseValue) or kind.wrapper:
             return value
         wanted = kind.dtype
         if wanted == D.COMPLEX64:

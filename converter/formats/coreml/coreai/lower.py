@@ -14,7 +14,7 @@ from converter.errors import Diagnostic, MappingError, UnsupportedError, Where
 from converter.formats.coreml.coreai import bindings, package
 from converter.formats.coreml.coreai.barriers import keep_apart
 from converter.formats.coreml.coreai.bytecode import ALIGNMENT, Bytecode
-from converter.formats.coreml.coreai.collector import CoreLowering, all_layers, needed
+from converter.formats.coreml.coreai.collector import CoreAILowering, all_layers, needed
 from converter.formats.coreml.coreai.elements import INLINE
 from converter.formats.coreml.coreai.mapping import MAPPING
 from converter.formats.coreml.coreai.pipeline import FOR_BINDINGS, PREPARE
@@ -49,7 +49,7 @@ def write_model(network: Network, path: Path, flavour: Flavour) -> list[Diagnost
     keep_apart(low)
     notes += [*low.notes, *long_sums(low)]
     try:
-        function = Function(network, model.graph, low, notes)
+        function = MainFunction(network, model.graph, low, notes)
         text = function.text()
     except MappingError as e:
         raise UnsupportedError(Diagnostic(e.code, str(e), help=e.help)) from None
@@ -58,9 +58,9 @@ def write_model(network: Network, path: Path, flavour: Flavour) -> list[Diagnost
     return notes
 
 
-def lowered(model: ir.Model, half: bool) -> CoreLowering:
+def lowered(model: ir.Model, half: bool) -> CoreAILowering:
     """The operations of the graph."""
-    low = CoreLowering(MAPPING)
+    low = CoreAILowering(MAPPING)
     low.half = half
     for node in model.graph:
         low.node(node)
@@ -68,7 +68,7 @@ def lowered(model: ir.Model, half: bool) -> CoreLowering:
     return low
 
 
-def long_sums(low: CoreLowering) -> list[Diagnostic]:
+def long_sums(low: CoreAILowering) -> list[Diagnostic]:
     """A warning of the longest matrix product in half precision, whose sums the runtime does not
     widen.
     """
@@ -133,11 +133,11 @@ def _placeholders(resources: Mapping[str, LazyTensor]) -> str:
     return f"\n{{-# dialect_resources: {{ builtin: {{ {lines} }} }} #-}}\n" if lines else ""
 
 
-class Function:
+class MainFunction:
     """The one function of a written model: its inputs, outputs and states."""
 
     def __init__(
-        self, network: Network, graph: ir.Graph, low: CoreLowering, notes: list[Diagnostic]
+        self, network: Network, graph: ir.Graph, low: CoreAILowering, notes: list[Diagnostic]
     ) -> None:
         self.network, self.graph, self.low, self.notes = network, graph, low, notes
         self.program = Program(low)

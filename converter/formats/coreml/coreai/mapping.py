@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from converter.formats.coreml.coreai.collector import CoreLowering
+from converter.formats.coreml.coreai.collector import CoreAILowering
 from converter.formats.coreml.coreai.rules import TABLE
 from converter.formats.coreml.coreai.rules.context import Reading, Writing
 from converter.mapping.lifting import FormatMapping
 from converter.mapping.target import Target
 
 MAPPING = FormatMapping(
-    TABLE, Target("Core AI"), reading=Reading, writing=Writing, lowering=CoreLowering
+    TABLE, Target("Core AI"), reading=Reading, writing=Writing, lowering=CoreAILowering
 )

@@ -14,7 +14,7 @@ from converter.formats.coreml.bits import Packed
 from converter.formats.coreml.compressed import Scattered
 from converter.formats.coreml.coreai.collector import (
     Composite,
-    CoreLowering,
+    CoreAILowering,
     composite_of,
     operands_of,
 )
@@ -37,7 +37,7 @@ class Program:
     constant.
     """
 
-    def __init__(self, low: CoreLowering) -> None:
+    def __init__(self, low: CoreAILowering) -> None:
         self.low = low
         self.resources: dict[str, LazyTensor] = {}
         self._resource_of: dict[tuple[LazyTensor, str], str] = {}

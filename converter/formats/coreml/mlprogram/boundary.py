@@ -28,7 +28,7 @@ from converter.graph.infer import Array
 from converter.graph.names import set_public_name
 
 
-class Boundary:
+class NetworkInputs:
     """The inputs of a network, created when a member of it first requests them.
 
     The outermost description that has a feature's name declares it.
@@ -109,7 +109,7 @@ def meant_by(shape: Sequence[object], sizes: Sizes) -> list[int]:
     return [*lead, *sizes.default]
 
 
-def suppressed(b: Builder, model: Any, boundary: Boundary, env: dict[str, ir.Value]) -> None:
+def suppressed(b: Builder, model: Any, boundary: NetworkInputs, env: dict[str, ir.Value]) -> None:
     """Apply the suppression model at the end of a detector to the results of its members.
     Thresholds that are inputs are optional: the model has defaults.
     """

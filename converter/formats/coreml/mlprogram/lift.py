@@ -20,7 +20,7 @@ from converter.errors import (
 )
 from converter.formats.coreml.features import remember
 from converter.formats.coreml.mlprogram.blobs import Blobs
-from converter.formats.coreml.mlprogram.boundary import Boundary, suppressed
+from converter.formats.coreml.mlprogram.boundary import NetworkInputs, suppressed
 from converter.formats.coreml.mlprogram.mapping import MAPPING
 from converter.formats.coreml.mlprogram.names import NAMES, SCALARS, STATES
 from converter.formats.coreml.mlprogram.rules.context import SMALL, Reading
@@ -92,7 +92,7 @@ class ModelReading:
 
     def __init__(self, b: Builder, file: str, blobs: Blobs, function: str) -> None:
         self.b, self.file, self.blobs, self.function = b, file, blobs, function
-        self.variables, self.boundary = Variables(b), Boundary(b)
+        self.variables, self.boundary = Variables(b), NetworkInputs(b)
         self.names: dict[str, str] = {}
 
     def description(self, model: Any) -> Any:

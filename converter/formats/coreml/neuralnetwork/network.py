@@ -12,7 +12,7 @@ import onnx_ir as ir
 from converter.errors import MappingError, Where
 from converter.formats.coreml.neuralnetwork.model import MLModel
 from converter.formats.coreml.neuralnetwork.params import read_params
-from converter.formats.coreml.neuralnetwork.weight_encoding import Stored
+from converter.formats.coreml.neuralnetwork.weight_encoding import LayerWeights
 from converter.graph.build import Builder
 from converter.graph.infer import set_type
 from converter.mapping.conversion_errors import CONVERSION_ERRORS, code_message_help
@@ -126,7 +126,7 @@ class NetworkLift:
             layer.attrs, weights = read_params(getattr(message, layer.kind))
             for key, params in weights.items():
                 read = partial(self.model.weights, params)
-                layer.blobs[key] = Stored(read, f"{message.name}.{key}")
+                layer.blobs[key] = LayerWeights(read, f"{message.name}.{key}")
             layer.outputs = [ir.Value(name=n) for n in message.output]
             results = self.lifting.mapping.table.lift(self.lifting.reading(layer))
             if len(results) < len(message.output):

@@ -26,18 +26,18 @@ from converter.passes.round_halves import half_is_enough
 
 
 @record
-class Stored:
+class LayerWeights:
     """One WeightParams of a file, and how to bring it into the graph."""
 
     data: Callable[[], WeightData]
     name: str
 
     @classmethod
-    def of(cls, found: Stored | WeightData, name: str) -> Stored:
+    def of(cls, found: LayerWeights | WeightData, name: str) -> LayerWeights:
         """Return a value as it is; for a layer that is about to be written, the numbers as they
         will be stored.
         """
-        return found if isinstance(found, Stored) else cls(lambda: found, name)
+        return found if isinstance(found, LayerWeights) else cls(lambda: found, name)
 
     def lift(self, b: Builder, shape: Sequence[int], axis: int = 0) -> Value:
         """The weights as a float32 value of `shape`. Per-channel scales run along `axis`."""

@@ -113,7 +113,7 @@ class WeightData:
 
 
 @record
-class Parts:
+class WeightParts:
     """A parsed WeightParams message: payloads by field number, references (model, index), and
     slices of everything else.
     """
@@ -123,12 +123,12 @@ class Parts:
     rest: list[memoryview] = field(default_factory=list)
 
 
-def take_apart(data: memoryview, start: int, end: int) -> Parts:
+def take_apart(data: memoryview, start: int, end: int) -> WeightParts:
     """Parse the WeightParams in `data[start:end]`, without copying payloads. As in protobuf, packed
     and unpacked pieces of `floatValue` are one list, and of several values of a bytes field the
     last one counts.
     """
-    parts, floats = Parts(), _Floats(np.frombuffer(data, np.uint8))
+    parts, floats = WeightParts(), _Floats(np.frombuffer(data, np.uint8))
     copied = at = start
     while at < end:
         this = read_field(data, at, end)

@@ -14,7 +14,7 @@ from converter.formats.format import Flavour
 from converter.formats.openvino.bodies import BodyWriter
 from converter.formats.openvino.ir import BackEdge, Body, Element, Net, Port, PortMap, SubNet
 from converter.formats.openvino.ir import Layer as IrLayer
-from converter.formats.openvino.names import Boundary, Names, output_name
+from converter.formats.openvino.names import BoundaryNames, Names, output_name
 from converter.formats.openvino.opset.codes import AS_STORED, code_of
 from converter.formats.openvino.opset.constants import (
     DATA_TYPES,
@@ -95,7 +95,7 @@ class NetWriter(BodyWriter):
         self.net, self.limit, self.half, self.stored = net, limit, half, stored
         self._halves: EqualWeights[LazyTensor] = EqualWeights()
         self._names = Names()
-        self._boundary: Boundary | None = None
+        self._boundary: BoundaryNames | None = None
         self.states: dict[str, ir.Value] = {}
 
     def graph(
@@ -109,7 +109,7 @@ class NetWriter(BodyWriter):
         written = {public_name(v) for v in graph.outputs}
         left = {states[n]: n for n in names if states.get(n) in written}
         self.states = {public_name(v): v for v in graph.inputs if public_name(v) in left.values()}
-        self._boundary = Boundary(
+        self._boundary = BoundaryNames(
             graph,
             list(self.states),
             lambda v: self.net.version < 11 and presented_as(v) is not None,
@@ -166,7 +166,7 @@ class NetWriter(BodyWriter):
         self._constant(value)
         return self.put("Result", self._name(f"{public_name(value)}/result"), [value], []).id
 
-    def _presented(self, value: ir.Value, boundary: Boundary) -> ir.Value:
+    def _presented(self, value: ir.Value, boundary: BoundaryNames) -> ir.Value:
         """Write an output, in v10 after a layer of its name if its producer has another name
         because it belongs to several outputs.
         """

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import onnx_ir as ir
@@ -31,27 +31,23 @@ from converter.formats.lite.quantization import (
 )
 from converter.formats.lite.recurrent import OPERANDS
 from converter.formats.tflite.codec import LiteOperator, LiteTensor
+from converter.formats.tflite.collector import LiteLowering, dequantized
 from converter.formats.tflite.kernels import RESULTS, kernels
 from converter.formats.tflite.tensors import is_quantized, tensor_quantization, type_of
 from converter.graph.build import Builder
 from converter.graph.infer import Array, constant, known, rank_of
 from converter.graph.lazy_tensor import LazyTensor
+from converter.graph.states import Hashtable, State, Variables
 from converter.graph.value import (
     Value,
     known_sizes,
     made_of,
-    maker,
     operand,
     with_operators,
 )
 from converter.mapping import context
 from converter.mapping.codecs import PLAIN
-from converter.mapping.fusing import only_user
 from converter.mapping.node import Layer, Node
-
-if TYPE_CHECKING:
-    from converter.formats.tflite.collector import LiteLowering
-    from converter.formats.tflite.lift import GraphLifting
 
 Dims = list[int | None]
 NARROW = {
@@ -67,15 +63,30 @@ SMALL = 1e-5  # by which two scales may differ that are the same
 TENSOR_INT32, TENSOR_INT64 = 2, 4  # of TensorType
 
 
-def dequantized(value: ir.Value | None) -> ir.Node | None:
-    """Return the DequantizeLinear that produces a value."""
-    return maker(value, "DequantizeLinear")
+class SubgraphView(Protocol):
+    """A subgraph that is being read, as far as rows need it.
 
+    `path`         the subgraphs around this one, and itself
+    `handles`      the states that resource tensors refer to, which are not values
+    `tables`       the tables of keys and values, likewise
+    `initialises`  the subgraph gives variables their initial values
+    `notes`        warnings about content of the file that no kernel reads
+    """
 
-def any_quantized(values: Sequence[ir.Value]) -> bool:
-    """Whether results are only read by a QuantizeLinear."""
-    user = only_user(values[0]) if values else None
-    return user is not None and user.op_type == "QuantizeLinear" and not user.domain
+    tensors: Sequence[LiteTensor]
+    path: tuple[int, ...]
+    handles: dict[int, State]
+    tables: dict[int, Hashtable]
+    variables: Variables
+    initialises: bool
+    problems: list[Diagnostic]
+    notes: list[Diagnostic]
+
+    def value(self, index: int) -> ir.Value: ...
+    def leave(self, index: int, value: ir.Value) -> None: ...
+    def child(self, number: int, b: Builder) -> SubgraphView: ...
+    def inlined(self, number: int, b: Builder, inputs: Sequence[ir.Value]) -> list[ir.Value]: ...
+    def run(self) -> None: ...
 
 
 class Reading(LiftContext):
@@ -88,7 +99,7 @@ class Reading(LiftContext):
     activation_key = "fused_activation_function"
 
     def __init__(
-        self, layer: Layer, b: Builder, operator: LiteOperator, graph: GraphLifting
+        self, layer: Layer, b: Builder, operator: LiteOperator, graph: SubgraphView
     ) -> None:
         super().__init__(layer, b, 0, PLAIN, channels_last=True)
         self.operator, self.graph = operator, graph

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -45,12 +46,22 @@ def lift_while(r: Reading) -> Sequence[ir.Value]:
 # writing -----------------------------------------------------------------------------------------
 
 
-def lower_if(w: Writing) -> None:
-    from converter.formats.tflite.collector import Body
+@dataclass
+class SubgraphBody:
+    """A subgraph that an operator refers to: its inputs, the nodes of the graph, operators appended
+    to them, and its outputs.
+    """
 
+    inputs: list[ir.Value]
+    nodes: Sequence[ir.Node]
+    layers: list[Layer]
+    outputs: list[ir.Value]
+
+
+def lower_if(w: Writing) -> None:
     graphs = [w.attr(k) for k in ("then_branch", "else_branch")]
     outer = list(dict.fromkeys(v for g in graphs for v in captured(g)))
-    bodies = [Body(outer, list(g), [], list(g.outputs)) for g in graphs]
+    bodies = [SubgraphBody(outer, list(g), [], list(g.outputs)) for g in graphs]
     keys = ("then_subgraph_index", "else_subgraph_index")
     layer = w.put("IF", w.data, *outer)
     layer.attrs |= dict(zip(keys, bodies, strict=True))
@@ -87,8 +98,6 @@ def lower_loop(w: Writing) -> None:
     """Write a WHILE that carries the iteration number if it is used, the condition, the states, the
     outputs stacked so far, and all values of outer graphs that the body reads.
     """
-    from converter.formats.tflite.collector import Body
-
     graph = w.attr("body")
     turn, again, *states = graph.inputs
     most, start = w.optional(0), w.optional(1)
@@ -125,7 +134,7 @@ def lower_loop(w: Writing) -> None:
     counts = bool(turn.uses() or stacked or most is not None)
     counter, zero = ([turn], [w.const(0)]) if counts else ([], [])
     next_piles = [layer.outputs[0] for layer in more[3::4]]
-    body = Body(
+    body = SubgraphBody(
         [*counter, again, *states, *piles, *outer],
         list(graph),
         [*more, *([one] if counts else [])],
@@ -143,7 +152,7 @@ def lower_loop(w: Writing) -> None:
     before += [*(w.const(np.zeros(*empty_of(v))) for v in piles), *outer]
     ends = [*(fresh(w, v) for v in (*counter, again)), *w.node.outputs]
     layer = w.put("WHILE", *before, outputs=[*ends, *(fresh(w, v) for v in outer)])
-    layer.attrs["cond_subgraph_index"] = Body(carried, [], checks, [condition])
+    layer.attrs["cond_subgraph_index"] = SubgraphBody(carried, [], checks, [condition])
     layer.attrs["body_subgraph_index"] = body
 
 

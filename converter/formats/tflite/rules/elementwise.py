@@ -156,7 +156,7 @@ def truncated(x: Value, r: Reading, wanted: D) -> Value:
     return b.Where(~(x <= b.like(x, highest)), b.like(y, limits.max), y)
 
 
-class To(Field):
+class ResultType(Field):
     """The type of the result; a float ends at the bounds of an integer type."""
 
     names = ("to",)
@@ -362,7 +362,7 @@ RULES: list[Rule | Custom] = [
         lower_only=True,
         given="u8:2,3 u8:2,3",
     ),
-    op("Cast", "CAST", To(), Implied(("saturate", "round_mode")), given="i32:2,3"),
+    op("Cast", "CAST", ResultType(), Implied(("saturate", "round_mode")), given="i32:2,3"),
     op("netconv::BitCast", "BITCAST", before_lift=other_bits, lift_only=True),
     op(
         "Where",

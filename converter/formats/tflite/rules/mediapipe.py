@@ -185,7 +185,7 @@ def moved_image(r: Reading) -> Value:
     return b.Reshape(y, [1, rows, columns, -1])
 
 
-class Crop:
+class RotatedBox:
     """The rotated box around landmarks: `turn` rotates it upright, `size` and `middle` are those of
     the upright box, each [1, 2].
     """
@@ -248,9 +248,9 @@ def crop_matrix(r: Reading) -> Value:
     (left_x, left_y), (right_x, right_y) = ends
     across, up = right_x - left_x, right_y - left_y
     if r.rank(data(r)) == 4:
-        return _relative(r, Crop(r, points, -b.Atan(up / across), "subset"))
+        return _relative(r, RotatedBox(r, points, -b.Atan(up / across), "subset"))
     wanted = np.float32(r.attr("target_rotation_radians", float))
-    crop = Crop(r, points, wanted - b.Where(*angle(b, up, across)), "subset_idxs")
+    crop = RotatedBox(r, points, wanted - b.Where(*angle(b, up, across)), "subset_idxs")
     size = (r.attr("output_width", int), r.attr("output_height", int))
     if min(size) < 1:
         raise MappingError(f"an image of {size} pixels is not supported", "R110")
@@ -260,7 +260,7 @@ def crop_matrix(r: Reading) -> Value:
     return matrix_of(r, factors, corner @ b.Transpose(factors, perm=[1, 0]) + crop.middle)
 
 
-def _relative(r: Reading, crop: Crop) -> Value:
+def _relative(r: Reading, crop: RotatedBox) -> Value:
     """Compute the first version, with coordinates between -1 and 1."""
     if r.attr("dimensions", int) != 3:
         raise MappingError("landmarks must have 3 numbers", "R110")

@@ -35,7 +35,7 @@ FUNCTIONS = {
 }
 
 
-class Function(Field):
+class ReduceFunction(Field):
     """The function that joins two numbers is the operator."""
 
     keys = ("reduce_function",)
@@ -142,5 +142,5 @@ RULES = [
         FusedActivation(),
         given="1,3,6,6",
     ),
-    op("Add", "REDUCE_WINDOW", Function(), JoinedWindows(), lift_only=True),
+    op("Add", "REDUCE_WINDOW", ReduceFunction(), JoinedWindows(), lift_only=True),
 ]

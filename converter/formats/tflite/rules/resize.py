@@ -60,7 +60,7 @@ class Resize(resize.Resize):
         w.one_scale()
 
 
-class Corners(Field):
+class HalfwayCorners(Field):
     """Both flags: half is added before a coordinate between the corners is rounded. Rows are
     gathered before the operator, which selects columns.
     """
@@ -141,5 +141,12 @@ RULES = [
         )
         for mode, kind in (("linear", "BILINEAR"), ("nearest", "NEAREST_NEIGHBOR"))
     ),
-    op("Gather", "RESIZE_NEAREST_NEIGHBOR", BOTH_FLAGS, Only("axis", 2), Corners(), lift_only=True),
+    op(
+        "Gather",
+        "RESIZE_NEAREST_NEIGHBOR",
+        BOTH_FLAGS,
+        Only("axis", 2),
+        HalfwayCorners(),
+        lift_only=True,
+    ),
 ]

@@ -594,7 +594,7 @@ def joint_shape(r: Reading) -> None:
     r.set_inputs(r.b.Add(*(r.b.ConstantOfShape(r.whole(i), value=ir.Tensor(one)) for i in (0, 1))))
 
 
-class Repeats(Whole):
+class SmallRepeats(Whole):
     """Repeats or lengths."""
 
     def lower(self, w: Writing) -> None:
@@ -602,7 +602,7 @@ class Repeats(Whole):
         w.one_scale()
 
 
-class Target(Whole):
+class ExpandShape(Whole):
     """The shape of an Expand, whose sizes of 1 keep the sizes of the data."""
 
     def lower(self, w: Writing) -> None:
@@ -764,7 +764,7 @@ RULES: list[Rule | Custom] = [
         "REVERSE_SEQUENCE",
         Attr("time_axis", "seq_dim", int),
         Attr("batch_axis", "batch_dim", int),
-        Repeats(),
+        SmallRepeats(),
         before_lift=leading_axes,
         given="4,3 =[1,2,3]",
     ),
@@ -772,8 +772,8 @@ RULES: list[Rule | Custom] = [
     custom("Size", "", lower=lower_count),
     RANK,
     op("Shape", "BROADCAST_ARGS", before_lift=joint_shape, lift_only=True),
-    op("Tile", "TILE", Repeats()),
-    op("Expand", "BROADCAST_TO", Target()),
+    op("Tile", "TILE", SmallRepeats()),
+    op("Expand", "BROADCAST_TO", ExpandShape()),
     op("Expand", "FILL", FILLED, lift_only=True),
     op("ConstantOfShape", "FILL", FILLED, lower_only=True, given="i64:2"),
     op("Range", "RANGE", before_lift=single, given="=i64:(0) Size(n,3) =i64:(1)"),

@@ -22,7 +22,7 @@ from converter.formats.zhouyi.quantization.context import without_integer_keys
 from converter.formats.zhouyi.quantization.quant_params import QuantParams, dequantized, quantized
 from converter.formats.zhouyi.quantization.requantize import bits_of, numbers, of_sizes, stated
 from converter.formats.zhouyi.quantization.rules import TABLE, keeps_integers
-from converter.formats.zhouyi.quantization.weights import WEIGHTED, Weights, with_zero_points
+from converter.formats.zhouyi.quantization.weights import WEIGHTED, NumericWeights, with_zero_points
 from converter.formats.zhouyi.rules.context import blob_of
 from converter.formats.zhouyi.types import is_float
 from converter.graph.build import Builder
@@ -141,7 +141,7 @@ class NumbersLift(GraphLift):
         self._activation_as_numbers(layer, result, plain.attrs, plain.blobs)
         integers = "weights" in plain.blobs and plain.blobs["weights"].dtype.kind in "iu"
         if integers and sources and sources[0] is not None:
-            weights = Weights(layer, sources[0], result, self.parser)
+            weights = NumericWeights(layer, sources[0], result, self.parser)
             if layer.kind in WEIGHTED:
                 b = self.builder
                 plain.blobs |= {
@@ -152,7 +152,7 @@ class NumbersLift(GraphLift):
                 plain.blobs |= {"weights": weights.real(), **self._biases(layer, weights)}
         return plain
 
-    def _biases(self, layer: FarLayer, weights: Weights) -> dict[str, Array]:
+    def _biases(self, layer: FarLayer, weights: NumericWeights) -> dict[str, Array]:
         """Biases of layers that have no operand for stored ones: each row with its scale."""
         whole = weights.biases() if layer.kind == "BatchNorm" else None
         if whole is not None:

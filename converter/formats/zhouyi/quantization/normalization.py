@@ -216,7 +216,7 @@ def _by_floats(r: IntegerReading, lut: Array, axis: int) -> Value:
 
 
 @dataclass
-class Groups:
+class NormalizedGroups:
     """The elements that are normalized together.
 
     `shape`: the shape of the data while it is normalized; `axes`: the axes of mean and variance
@@ -229,7 +229,7 @@ class Groups:
     scales: list[int]
 
 
-def _groups(r: IntegerReading) -> Groups:
+def _groups(r: IntegerReading) -> NormalizedGroups:
     layer, shape = r.layer, list(r.shape)
     rank = len(shape)
     if layer.kind == "GroupNorm":
@@ -241,13 +241,13 @@ def _groups(r: IntegerReading) -> Groups:
             )
         cut = [*shape[:channel], groups, shape[channel] // groups, *shape[channel + 1 :]]
         axes = [a for a in range(1, rank + 1) if a != channel]
-        return Groups(cut, axes, along, along)
+        return NormalizedGroups(cut, axes, along, along)
     usual = list(range(1, rank - 1)) if layer.kind == "InstanceNorm" else [rank - 1]
     axes = [axis_of(a, rank) for a in axes_of(layer)] if "axis" in layer.attrs else usual
     if layer.kind == "InstanceNorm":
         along = _kept(shape, [rank - 1])
-        return Groups(shape, axes, along, along)
-    return Groups(shape, axes, _kept(shape, axes), _kept(shape, axes[-1:]))
+        return NormalizedGroups(shape, axes, along, along)
+    return NormalizedGroups(shape, axes, _kept(shape, axes), _kept(shape, axes[-1:]))
 
 
 def _kept(shape: list[int], axes: list[int]) -> list[int]:

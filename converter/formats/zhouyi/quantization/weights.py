@@ -139,7 +139,7 @@ class Integers:
         return biases if self.parser else biases - self.absorbed()
 
 
-class Weights(Integers):
+class NumericWeights(Integers):
     """The same as numbers. `scales` has one for each row of the weights (or one for all), in ONNX's
     sense.
     """

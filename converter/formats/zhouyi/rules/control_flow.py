@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.zhouyi.bodies import Body
+from converter.formats.zhouyi.bodies import GraphBody
 from converter.graph.walk import captured
 from converter.mapping.context import Writing, static
 from converter.mapping.rules import custom
@@ -23,7 +23,7 @@ def lower_if(w: Writing) -> None:
     bodies = []
     for key in ("then_branch", "else_branch"):
         graph: ir.Graph = w.attr(key)
-        bodies.append(Body(key, graph, captured(graph), list(graph.outputs)))
+        bodies.append(GraphBody(key, graph, captured(graph), list(graph.outputs)))
     inputs = [v for body in bodies for v in body.inputs]
     counts = {f"{body.key}_inputs_num": len(body.inputs) for body in bodies}
     layer = w.put("If", w.input(0), *inputs)
@@ -50,7 +50,7 @@ def lower_loop(w: Writing) -> None:
         dependency_inputs_num=states,
         scan_outputs_num=len(w.node.outputs) - states,
     )
-    layer.extra = [Body("body", graph, [*graph.inputs, *outside], list(graph.outputs))]
+    layer.extra = [GraphBody("body", graph, [*graph.inputs, *outside], list(graph.outputs))]
 
 
 RULES = [custom("If", "If", lower=lower_if), custom("Loop", "Loop", lower=lower_loop)]

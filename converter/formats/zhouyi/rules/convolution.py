@@ -134,7 +134,7 @@ def transposed(kind: str, rank: int, perm: tuple[int, ...]) -> Rule:
 # morphology --------------------------------------------------------------------------------------
 
 
-class Planes(Field):
+class PlaneWeights(Field):
     """Weights [channels, y, x] <-> [channels, y, x, 1]."""
 
     blobs = ("weights",)
@@ -239,7 +239,7 @@ RULES = [
             f"netconv::{name}2D",
             name,
             PlanesWindow(2, shape=False),
-            Planes(),
+            PlaneWeights(),
             given="1,4,8,8 =4,3,3",
         )
         for name in ("Dilation", "Erosion")

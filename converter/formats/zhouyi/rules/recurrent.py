@@ -23,7 +23,7 @@ from converter.mapping.rules import custom
 
 
 @record
-class Cell:
+class CellKind:
     """A recurrent layer type.
 
     `op`           its canonical operator
@@ -48,10 +48,10 @@ class Cell:
 
 _GRU = (1, 0, 2), ("Sigmoid", "Tanh"), ("H", "Hn")
 CELLS = {
-    "BasicLSTM": Cell("LSTM", (0, 3, 2, 1), ("Sigmoid", "Tanh", "Tanh"), ("Y", "H", "C")),
-    "GRUv1": Cell("GRU", *_GRU, behind=True),
-    "GRUv3": Cell("GRU", *_GRU),
-    "RNN": Cell("RNN", (0,), ("Tanh",), ("H", "Hn")),
+    "BasicLSTM": CellKind("LSTM", (0, 3, 2, 1), ("Sigmoid", "Tanh", "Tanh"), ("Y", "H", "C")),
+    "GRUv1": CellKind("GRU", *_GRU, behind=True),
+    "GRUv3": CellKind("GRU", *_GRU),
+    "RNN": CellKind("RNN", (0,), ("Tanh",), ("H", "Hn")),
 }
 # activations of recurrent layers that the vendor's executor supports; the definition lists more
 RUN = ("SIGMOID", "TANH")
@@ -102,7 +102,7 @@ def _result(r: Reading, found: Mapping[str, ir.Value], name: str) -> ir.Value:
     return r.b.Transpose(r.b.Squeeze(found[name], [1]), perm=[1, 0, 2])
 
 
-def _weights(r: Reading, cell: Cell) -> tuple[Array, Array, int]:
+def _weights(r: Reading, cell: CellKind) -> tuple[Array, Array, int]:
     """W [1, gates * h, x] and R [1, gates * h, h] in ONNX's order of gates."""
     weights, h = r.blob("weights"), r.static(1, "the state", least=1)[-1]
     count = len(cell.gates)
@@ -114,7 +114,7 @@ def _weights(r: Reading, cell: Cell) -> tuple[Array, Array, int]:
     return ordered[None, :, :x], ordered[None, :, x:], h
 
 
-def _both_biases(r: Reading, cell: Cell, h: int) -> Array:
+def _both_biases(r: Reading, cell: CellKind, h: int) -> Array:
     """The biases of the input's product, then those of the recurrent one."""
     biases, size = r.blob("biases").reshape(-1), len(cell.gates) * h
     if biases.size != size + (h if cell.behind else 0):
@@ -124,7 +124,7 @@ def _both_biases(r: Reading, cell: Cell, h: int) -> Array:
     return np.concatenate([first, second])
 
 
-def _attributes(r: Reading, cell: Cell) -> dict[str, Any]:
+def _attributes(r: Reading, cell: CellKind) -> dict[str, Any]:
     given = r.layer.attrs
     reverse = str(given.get("direction", "forward")).lower()
     if reverse not in ("forward", "reverse"):
@@ -142,7 +142,7 @@ def _attributes(r: Reading, cell: Cell) -> dict[str, Any]:
     return attrs
 
 
-def _functions(r: Reading, cell: Cell) -> list[str]:
+def _functions(r: Reading, cell: CellKind) -> list[str]:
     """A list of words; of a plain RNN, whose words are fewer, also one word."""
     given = r.layer.attrs.get("activations", [a.upper() for a in cell.activations])
     words = [str(a).upper() for a in (given if isinstance(given, list) else [given])]
@@ -196,7 +196,7 @@ def lower_recurrent(w: Writing) -> None:
     _results(w, used, [time, batch, h])
 
 
-def _checked(w: Writing, cell: Cell) -> list[str]:
+def _checked(w: Writing, cell: CellKind) -> list[str]:
     """Return the names of the activations; raise for features that the layer lacks."""
     functions = [f.upper() for f in w.attr("activations", None) or cell.activations]
     if w.attr("direction") not in ("forward", "reverse") or w.attr("layout"):
@@ -209,7 +209,7 @@ def _checked(w: Writing, cell: Cell) -> list[str]:
     return functions
 
 
-def _stored_biases(w: Writing, cell: Cell, h: int, dtype: Any) -> Array:
+def _stored_biases(w: Writing, cell: CellKind, h: int, dtype: Any) -> Array:
     """Both biases added up, where the layer has no second one."""
     size = len(cell.gates) * h
     given = w.optional(3)

@@ -32,7 +32,7 @@ NEAREST = words("round_prefer_floor round_prefer_ceil floor ceil")
 _FLAGS = ("antialias", "exclude_outside")
 
 
-class Target(Field):
+class ResultSize(Field):
     """The size of the result <-> `size` and ratio_z, ratio_y, ratio_x.
 
     Reading, the size is the declared one; the ratios are used if they give that size, since they
@@ -101,7 +101,7 @@ def _scaled(size: tuple[int, ...], ratios: list[float]) -> list[int]:
     return [int(np.floor(s * v)) for s, v in zip(size, ratios, strict=True)]
 
 
-class Nearest(Field):
+class NearestMode(Field):
     """`nearest_mode`, of that method only. SIMPLE is ceil when shrinking, floor when growing.
 
     TF_HALF_PIXEL_FOR_NN with FLOOR, (i + 0.5) * scale rounded down without the half taken off
@@ -117,7 +117,7 @@ class Nearest(Field):
         if a["mode"] == "nearest":
             nearest = r.attr("nearest_mode", enum(NEAREST | {"": "SIMPLE"}), nearest)
             source = r.shape[1:-1]
-            shrinks = all(t <= s for t, s in zip(Target().size(r), source, strict=True))
+            shrinks = all(t <= s for t, s in zip(ResultSize().size(r), source, strict=True))
             a["nearest_mode"] = nearest or ("ceil" if shrinks else "floor")
         if a["coordinate_transformation_mode"] == "tf_half_pixel_for_nn":
             if a.get("nearest_mode") != "floor":
@@ -139,7 +139,7 @@ class BothWays(Field):
     """SIMPLE that shrinks one axis and enlarges the other: the first is resampled separately."""
 
     def lift(self, r: Reading) -> None:
-        a, source, size = r.node.attrs, r.shape, Target().size(r)
+        a, source, size = r.node.attrs, r.shape, ResultSize().size(r)
         smaller = [t < s for t, s in zip(size, source[1:-1], strict=True)]
         simple = str(r.layer.attrs.get("nearest_mode")).upper() == "SIMPLE"
         if a["mode"] != "nearest" or not simple or len(set(smaller)) == 1:
@@ -240,8 +240,8 @@ RULES = [
         Plain(),
         word("mode", "method", METHODS),
         word("coordinate_transformation_mode", "mode", MODES, default="half_pixel"),
-        Nearest(),
-        Target(),
+        NearestMode(),
+        ResultSize(),
         BothWays(),
         Coefficients(),
         given="1,4,8,8 ? =[1,1,2,0.5]",

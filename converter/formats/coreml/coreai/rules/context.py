@@ -22,7 +22,7 @@ from converter.mapping.narrow import narrow_array
 from converter.mapping.node import Layer
 
 if TYPE_CHECKING:
-    from converter.formats.coreml.coreai.collector import CoreLowering
+    from converter.formats.coreml.coreai.collector import CoreAILowering
 
 D = ir.DataType
 INDEX, SIZE = D.INT32, D.UINT32  # the types of positions, and of sizes
@@ -83,7 +83,7 @@ class Reading(context.Reading):
 class Writing(context.Writing):
     """One operator on its way into operations."""
 
-    low: CoreLowering
+    low: CoreAILowering
 
     def emit(
         self,

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.coreml.coreai.collector import CoreLowering
+from converter.formats.coreml.coreai.collector import CoreAILowering
 from converter.formats.coreml.coreai.rules.context import Reading, Writing
 from converter.graph.build import Builder
 from converter.graph.infer import shape_of
@@ -43,7 +43,7 @@ def loop(r: Reading) -> Sequence[ir.Value]:
     return before(r.b, results)[1:]
 
 
-def block_of(w: Writing, graph: Any) -> tuple[CoreLowering, list[ir.Value]]:
+def block_of(w: Writing, graph: Any) -> tuple[CoreAILowering, list[ir.Value]]:
     """The operations of a graph inside an operator, and its results in their types."""
     low = w.low.inner()
     for node in graph:
@@ -52,7 +52,7 @@ def block_of(w: Writing, graph: Any) -> tuple[CoreLowering, list[ir.Value]]:
     return low, list(graph.outputs)
 
 
-def fitted(low: CoreLowering, value: ir.Value, like: ir.Value) -> ir.Value:
+def fitted(low: CoreAILowering, value: ir.Value, like: ir.Value) -> ir.Value:
     """Return a value in the type of another one, whose sizes may be less specific."""
     made = low.value("result", like.dtype, like.shape)
     low.add("cast", [value], [made])
@@ -85,7 +85,7 @@ def write_loop(w: Writing) -> None:
     limit = None if count is None else flag(w, count)
     going = w.const(np.array(True)) if not w.has(1) else flag(w, w.input(1))
     low, (again, *after) = block_of(w, body)
-    collected = [Collected(w, low, v) for v in after[len(states) :]]
+    collected = [GrowingVector(w, low, v) for v in after[len(states) :]]
     formals = [*body.inputs, *(v for c in collected for v in c.before)]
     kept = zip([again, *after[: len(states)]], body.inputs[1:], strict=True)
     following = low.value("next", D.INT64, [])
@@ -126,12 +126,12 @@ def write_loop(w: Writing) -> None:
         c.deliver(made[0], next(lines), next(lines), out)
 
 
-class Collected:
+class GrowingVector:
     """An output that gets one element per iteration: a growing vector of all elements, and the
     sizes of the last one.
     """
 
-    def __init__(self, w: Writing, low: CoreLowering, part: ir.Value) -> None:
+    def __init__(self, w: Writing, low: CoreAILowering, part: ir.Value) -> None:
         if part.shape is None:
             raise MappingError(
                 "a loop that collects results of unknown rank is not supported", "X203"

@@ -64,7 +64,7 @@ class SafeDivision(Field):
         w.layer.inputs = [x, safe]
 
 
-class To(Field):
+class SaturatedType(Field):
     """The type of a Cast, which is that of the result.
 
     Integers saturate in Core AI, and wrap around in ONNX.
@@ -248,6 +248,6 @@ RULES: list[Rule | Custom] = [
     *_both("netconv::FloorDiv=floor_divide", WHOLE, SafeDivision(), given="i32:2,3 i32:2,3"),
     *_both("Mod=modulo", NUMBERS, Only("fmod", 1), SafeDivision(), given="2,3 2,3"),
     *_both("Where=where", given="b:2,3 2,3 2,3"),
-    op("Cast", "cast", To()),
+    op("Cast", "cast", SaturatedType()),
     op("Identity", "cast", lower_only=True),
 ]

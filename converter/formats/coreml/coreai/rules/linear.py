@@ -26,7 +26,7 @@ U32 = np.uint32
 
 
 @record
-class Images(Guard):
+class OfRank(Guard):
     """Operands of a given rank."""
 
     def __init__(self, axes: int) -> None:
@@ -88,7 +88,7 @@ class TransposedWindow(Window, transposed_window.TransposedWindow):
 
 
 def convolution(axes: int) -> list[Rule]:
-    image = Images(axes + 2)
+    image = OfRank(axes + 2)
     group: Any = {"kind": int, "dtype": U32}
     given = "1,4," + ",".join(["5"] * axes) + " =4,2," + ",".join(["2"] * axes)
     no_bias = Guard("the layer has no bias", lambda w: not w.has(2))
@@ -187,7 +187,7 @@ DEMAND_MATRICES = Detail(write=demand_matrices)
 
 
 def pools(axes: int) -> list[Rule]:
-    image, given = Images(axes + 2), "1,4," + ",".join(["6"] * axes)
+    image, given = OfRank(axes + 2), "1,4," + ",".join(["6"] * axes)
     return [
         op(
             "MaxPool",

@@ -138,7 +138,7 @@ def of_table(r: Reading) -> Value:
     return later(r, lambda: looked_up(indices.numpy(), table, axis), table.dtype, shape)
 
 
-class Sparse(ir.Value):
+class SparseValue(ir.Value):
     """Elements under a mask, which only constants have: `mask` and `values`."""
 
     def __init__(self, mask: Array, values: Array) -> None:
@@ -147,12 +147,12 @@ class Sparse(ir.Value):
 
 
 def build_sparse(r: Reading) -> ir.Value:
-    return Sparse(stored(r, 1).numpy() != 0, stored(r, 0).numpy())
+    return SparseValue(stored(r, 1).numpy() != 0, stored(r, 0).numpy())
 
 
-def sparse_of(r: Reading) -> Sparse:
+def sparse_of(r: Reading) -> SparseValue:
     found = r.layer.inputs[0]
-    if not isinstance(found, Sparse):
+    if not isinstance(found, SparseValue):
         raise MappingError("the operand must be sparse", "R105")
     return found
 
@@ -169,7 +169,7 @@ def sparse_table(r: Reading) -> ir.Value:
     wide = found.mask
     if table.shape[-1] > 1:
         wide = np.repeat(wide, table.shape[-1], axis=axis)
-    return Sparse(wide, whole[wide])
+    return SparseValue(wide, whole[wide])
 
 
 # written ------------------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ def blocks(array: Array, order: Sequence[int]) -> Array:
     return np.concatenate([array[i * size : (i + 1) * size] for i in order])
 
 
-class Parts:
+class CellParts:
     """The common parts of the operations, read in ONNX's order."""
 
     def __init__(self, r: Reading, order: Sequence[int]) -> None:
@@ -125,7 +125,7 @@ RECURRENT = ("recurrent_activation", "sigmoid")
 
 
 def lstm(r: Reading) -> Sequence[ir.Value]:
-    p = Parts(r, LSTM)
+    p = CellParts(r, LSTM)
     weights, recurrent = p.stacked("weight_ih"), p.stacked("weight_hh")
     peephole = _peepholes(p) if p.r.has("peephole") else None
     operands = [p.x, weights, recurrent, p.bias(), None]
@@ -141,14 +141,14 @@ def lstm(r: Reading) -> Sequence[ir.Value]:
     return p.sequence(y, last), last, cell
 
 
-def _peepholes(p: Parts) -> Array:
+def _peepholes(p: CellParts) -> Array:
     """Reorder peepholes from the gates i, f, o to i, o, f."""
     names = ["peephole", *(["peephole_back"] if p.both else [])]
     return np.stack([blocks(p.r.array(n), (0, 2, 1)) for n in names]).astype(p.dtype)
 
 
 def gru(r: Reading) -> Sequence[ir.Value]:
-    p = Parts(r, GRU)
+    p = CellParts(r, GRU)
     bias = p.bias()
     if p.r.has("input_bias"):
         own, inner = blocks(p.r.array("input_bias"), GRU), blocks(p.r.array("bias"), GRU)
@@ -170,7 +170,7 @@ def gru(r: Reading) -> Sequence[ir.Value]:
 
 
 def rnn(r: Reading) -> Sequence[ir.Value]:
-    p = Parts(r, RNN)
+    p = CellParts(r, RNN)
     operands = [p.x, p.stacked("weight_ih"), p.stacked("weight_hh"), p.bias(), None]
     more = p.activations(("activation", "tanh"))
     y, h = r.b.RNN(
@@ -310,7 +310,10 @@ def write_lstm(w: Writing) -> None:
 
 def write_gru(w: Writing) -> None:
     """Supports a reset after the product, as ONNX may have it, from iOS18 on."""
-    cell, after = Cell(w, GRU, (RECURRENT, ("activation", "tanh"))), w.attr("linear_before_reset")
+    cell, after = (
+        Cell(w, GRU, (RECURRENT, ("activation", "tanh"))),
+        w.attr("linear_before_reset"),
+    )
     if cell.both:
         raise MappingError("direction=bidirectional is not supported")
     if not after:

@@ -247,7 +247,7 @@ PADDING = {
 }
 
 
-class Padding(Field):
+class ValueOutside(Field):
     """The value outside of an image. In ONNX it is 0, so the value is subtracted before and added
     after.
     """
@@ -351,7 +351,7 @@ RULES: list[Row | Custom] = [
         "x coordinates",
         Guard("only data of rank 4 are supported", lambda w: w.rank() == 4),
         Attr("mode", "sampling_mode", Codec(lambda v: MODE.lift(LOWER.lift(v)), MODE.lower)),
-        Padding(),
+        ValueOutside(),
         Coordinates(),
         given="1,2,4,5 1,3,2,2",
     ),

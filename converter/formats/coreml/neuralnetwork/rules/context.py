@@ -19,7 +19,11 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.coreml.neuralnetwork import operands as blobs
 from converter.formats.coreml.neuralnetwork.collector import CoreLowering, scalar, small
-from converter.formats.coreml.neuralnetwork.weight_encoding import Stored, of_array, stored_form
+from converter.formats.coreml.neuralnetwork.weight_encoding import (
+    LayerWeights,
+    of_array,
+    stored_form,
+)
 from converter.formats.coreml.neuralnetwork.weights import WeightData
 from converter.formats.coreml.proto import NeuralNetwork_pb2
 from converter.graph.demands import axis_of
@@ -75,7 +79,7 @@ class Reading(context.Reading):
     ) -> None:
         message = _messages().get(layer.kind)
         attrs = layer.attrs if message is None else with_defaults(message, layer.attrs)
-        stored = {k: Stored.of(v, f"{layer.name}.{k}") for k, v in layer.blobs.items()}
+        stored = {k: LayerWeights.of(v, f"{layer.name}.{k}") for k, v in layer.blobs.items()}
         layer = replace(layer, attrs=attrs, blobs=stored)
         super().__init__(layer, b, version, spelling, channels_last)
         self.lead: int = layer.extra.lead if layer.extra is not None else 2
@@ -112,12 +116,12 @@ class Reading(context.Reading):
         """Return weights of that shape, compact as in the file; scales of channels are along
         `axis`.
         """
-        stored: Stored = self.layer.blobs[path]
+        stored: LayerWeights = self.layer.blobs[path]
         return stored.lift(self.b, shape, axis)
 
     def numbers(self, path: str, shape: Sequence[int]) -> Array:
         """Small weights as an array."""
-        stored: Stored = self.layer.blobs[path]
+        stored: LayerWeights = self.layer.blobs[path]
         return stored.array(shape)
 
     def plain(self, path: str, shape: Sequence[int]) -> Value:

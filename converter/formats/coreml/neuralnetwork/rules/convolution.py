@@ -41,7 +41,7 @@ def two(r: Reading, key: str, default: int) -> list[int]:
     return values or [default, default]
 
 
-class Planes(window.Window):
+class ImageWindow(window.Window):
     """A window over height and width; padding is `valid` with borders, or `same`."""
 
     keys: tuple[str, ...] = ("kernelSize", "stride", "dilationFactor", "valid", "same")
@@ -84,7 +84,7 @@ AXES = ("Depth", "Height", "Width")
 SIDES = tuple(f"customPadding{s}" for s in ("Front", "Top", "Left", "Back", "Bottom", "Right"))
 
 
-class Volumes(Planes):
+class Volumes(ImageWindow):
     """A window over depth, height and width; `paddingType` is CUSTOM, VALID or SAME."""
 
     keys = (
@@ -162,7 +162,7 @@ class Flat(Field):
 # convolutions ------------------------------------------------------------------------------------
 
 
-class Filter(Field):
+class GroupedFilter(Field):
     """Weights [outputs, inputs of a group, kernel..], of a transpose [inputs, outputs of a group,
     kernel..].
 
@@ -286,10 +286,10 @@ class Transposed(transposed_window.TransposedWindow):
         return [(inner, pad), *([] if not w.has(2) else [(sizes, add)])]
 
 
-class TransposedPlanes(Transposed, Planes):
+class TransposedPlanes(Transposed, ImageWindow):
     """The same over height and width."""
 
-    keys = (*Planes.keys, "outputShape")
+    keys = (*ImageWindow.keys, "outputShape")
 
 
 class TransposedVolumes(Transposed, Volumes):
@@ -315,8 +315,8 @@ RULES = [
         CONVOLVES,
         SMALL,
         AsRank(4),
-        Planes(),
-        Filter("kernelChannels", transposed=False),
+        ImageWindow(),
+        GroupedFilter("kernelChannels", transposed=False),
         BIAS,
         Flat(),
         SHAPELESS,
@@ -328,7 +328,7 @@ RULES = [
         SMALL,
         AsRank(4),
         TransposedPlanes(),
-        Filter("kernelChannels", transposed=True),
+        GroupedFilter("kernelChannels", transposed=True),
         LATE_BIAS,
     ),
     op(
@@ -338,7 +338,7 @@ RULES = [
         LARGE,
         AsRank(5),
         Volumes(),
-        Filter("inputChannels", transposed=False, counts_all=True),
+        GroupedFilter("inputChannels", transposed=False, counts_all=True),
         BIAS,
         SHAPELESS,
     ),
@@ -349,7 +349,7 @@ RULES = [
         LARGE,
         AsRank(5),
         TransposedVolumes(),
-        Filter("inputChannels", transposed=True, counts_all=True),
+        GroupedFilter("inputChannels", transposed=True, counts_all=True),
         LATE_BIAS,
     ),
 ]

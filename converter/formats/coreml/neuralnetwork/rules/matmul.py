@@ -47,7 +47,7 @@ def turned(w: Writing, weights: Value) -> WeightData:
     return data
 
 
-class Dense(Field):
+class InnerProduct(Field):
     """x times a constant [K,N] <-> weights [N,K]; a bias is an Add after it."""
 
     blobs = ("weights", "bias")
@@ -102,7 +102,7 @@ def dynamic(weights: Value | None) -> WeightData | None:
     return dynamic_int8(weights) if own else None
 
 
-class Affine(Dense):
+class Affine(InnerProduct):
     """As Dense, for a Gemm, which uses the weights as they are stored (`transB`), and the bias."""
 
     inputs = (1, 2)
@@ -137,7 +137,7 @@ def as_columns(r: Reading) -> None:
     r.behind(lambda y: blobs.reshape(b, y, shape))
 
 
-class Bias(Dense):
+class AddedBias(InnerProduct):
     """The operator adds a constant vector to such a product, of which it is the single consumer."""
 
     inputs = (0, 1)
@@ -182,13 +182,15 @@ MATRIX = Guard(
 BIASED = "MatMul(2,3;=3,4) =4"
 
 RULES = [
-    op("Add", "innerProduct", Bias(*INNER), given=BIASED, lower_only=True),
-    op("Add", "batchedMatmul", Bias(*STORED), given="MatMul(1,2,2,3;=3,4) =4", lower_only=True),
+    op("Add", "innerProduct", AddedBias(*INNER), given=BIASED, lower_only=True),
+    op(
+        "Add", "batchedMatmul", AddedBias(*STORED), given="MatMul(1,2,2,3;=3,4) =4", lower_only=True
+    ),
     op("Gemm", "innerProduct", MATRIX, *AFFINE, TURNED),
     op("Gemm", "innerProduct", *AFFINE, Only("transB", 0), lower_only=True),
-    op("MatMul", "innerProduct", FEW_AXES, Dense(*INNER), given="2,2,3 =3,4"),
+    op("MatMul", "innerProduct", FEW_AXES, InnerProduct(*INNER), given="2,2,3 =3,4"),
     op("Gemm", "innerProduct", *AFFINE, TURNED, before_lift=as_columns, lift_only=True),
-    op("MatMul", "batchedMatmul", ONE, Dense(*STORED), NO_SWAP, given="1,2,2,3 =3,4"),
+    op("MatMul", "batchedMatmul", ONE, InnerProduct(*STORED), NO_SWAP, given="1,2,2,3 =3,4"),
     op(
         "MatMul",
         "batchedMatmul",

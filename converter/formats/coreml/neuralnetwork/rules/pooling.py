@@ -15,7 +15,7 @@ from converter.formats.coreml.neuralnetwork.rules.convolution import (
     AXES,
     SIDES,
     Flat,
-    Planes,
+    ImageWindow,
     Volumes,
 )
 from converter.formats.coreml.neuralnetwork.rules.fields import (
@@ -32,7 +32,7 @@ from converter.mapping.rules import Rule, op
 Value = ir.Value
 
 
-class PoolPlanes(Planes):
+class PoolPlanes(ImageWindow):
     """A pool over height and width; `includeLastPixel` rounds up."""
 
     keys = ("kernelSize", "stride", "valid", "same", "includeLastPixel")

@@ -70,7 +70,7 @@ def _is_whole(factors: list[float]) -> bool:
     return all(f.is_integer() for f in factors)
 
 
-class Scales(Field):
+class WholeFactors(Field):
     """Whole factors of the last two axes."""
 
     keys = ("scalingFactor", "fractionalScalingFactor")
@@ -84,7 +84,7 @@ class Scales(Field):
         w.set(scalingFactor=[int(f) for f in wanted_factors(w)[0]])
 
 
-class Fractions(Scales):
+class Fractions(WholeFactors):
     """Other factors: to the sizes floor(factor * size), from which the positions follow."""
 
     def lift(self, r: Reading) -> None:
@@ -235,7 +235,7 @@ def by_positions(r: Reading) -> Value:
 # pixels ------------------------------------------------------------------------------------------
 
 
-class Block(Field):
+class BlockSize(Field):
     """The size of a block; a block of a single pixel has no effect."""
 
     names = ("blocksize",)
@@ -283,7 +283,7 @@ NEAREST = (
     Fixed("mode", "NN"),
     Only("mode", "nearest"),
     AsRank(4),
-    Scales(),
+    WholeFactors(),
     ignore("linearUpsampleMode"),
     UNUSED,
 )
@@ -319,7 +319,7 @@ RULES: list[Rule] = [
         before_lift=by_fractions,
         lift_only=True,
     ),
-    op("Resize", "upsample", WHOLE, *LINEAR_MODE, Scales(), Positions(), given=IMAGE),
+    op("Resize", "upsample", WHOLE, *LINEAR_MODE, WholeFactors(), Positions(), given=IMAGE),
     op(
         "Resize", "upsample", *LINEAR_MODE, Fractions(), Positions(), given="1,2,4,4 ? ? =[1,2,6,5]"
     ),
@@ -344,7 +344,7 @@ RULES: list[Rule] = [
         Implied(("extrapolation_value",)),
         given="1,1,2,8,8 3,1,4,1,1",
     ),
-    op("SpaceToDepth", "reorganizeData", Fixed("mode", "SPACE_TO_DEPTH"), AsRank(4), Block()),
+    op("SpaceToDepth", "reorganizeData", Fixed("mode", "SPACE_TO_DEPTH"), AsRank(4), BlockSize()),
     *(
         op(
             "DepthToSpace",
@@ -352,7 +352,7 @@ RULES: list[Rule] = [
             Fixed("mode", mode),
             Only("mode", order),
             AsRank(4),
-            Block(),
+            BlockSize(),
         )
         for mode, order in (("DEPTH_TO_SPACE", "DCR"), ("PIXEL_SHUFFLE", "CRD"))
     ),

@@ -83,7 +83,7 @@ def constant_axes(w: Writing) -> list[int]:
     return [int(a) for a in axes]
 
 
-class Squeezed(SizeOne):
+class RemovedAxes(SizeOne):
     """The axes to remove; the last remaining one is kept."""
 
     keys = ("axes", "squeezeAll")
@@ -118,7 +118,7 @@ class Ones(StaticResult):
 # shapes ------------------------------------------------------------------------------------------
 
 
-class Target(StaticResult):
+class TargetShape(StaticResult):
     """The shape of the result, if known; it may contain -1."""
 
     def lift(self, r: Reading) -> None:
@@ -310,7 +310,7 @@ EQUAL_PARTS = Detail(
 )
 
 
-class Sizes(Field):
+class SplitSizes(Field):
     """Given sizes, or equal parts.
 
     Of equal parts here the first ones are longer by one, in ONNX the last one is shorter.
@@ -598,10 +598,10 @@ SCALAR = Guard("only scalars are supported by this layer", lambda w: w.rank() ==
 CONSTANT = Only("mode", "constant")
 
 RULES: list[Rule | Custom] = [
-    op("Squeeze", "squeeze", ANY, Squeezed()),
+    op("Squeeze", "squeeze", ANY, RemovedAxes()),
     op("Unsqueeze", "expandDims", ANY, SizeOne()),
     op("Unsqueeze", "reshapeStatic", SCALAR, Ones(1), given="f32: =[0,1]", lower_only=True),
-    op("Reshape", "reshapeStatic", ANY, Target(1), Only("allowzero", 0)),
+    op("Reshape", "reshapeStatic", ANY, TargetShape(1), Only("allowzero", 0)),
     op(
         "Reshape",
         "rankPreservingReshape",
@@ -666,7 +666,7 @@ RULES: list[Rule | Custom] = [
     ),
     op("Concat", "stack", OneType(), ignore("axis"), before_lift=stacked, lift_only=True),
     op("Split", "split", ANY, FixedAxis(-3), EQUAL_PARTS, given="1,4,8,8", lift_only=True),
-    op("Split", "splitND", ANY, Axis(), Sizes(), given="4,6 =[2,4]"),
+    op("Split", "splitND", ANY, Axis(), SplitSizes(), given="4,6 =[2,4]"),
     op("Tile", "tile", ANY, REPEATS),
     op(
         "Tile",

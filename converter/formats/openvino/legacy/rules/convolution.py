@@ -30,7 +30,7 @@ WIDEST_STEP = 8  # of kernels of one element in a deconvolution
 
 
 @record
-class Kernel(Field):
+class KernelBlob(Field):
     """Input `index` of the operator, in the order of ONNX <-> the blob `weights`; `group` and
     `output` repeat its shape.
 
@@ -80,7 +80,7 @@ class Kernel(Field):
 
 
 @record
-class Bias(Field):
+class BiasBlob(Field):
     """Constant input 2 <-> the blob `biases`. The engine crashes on biases combined with weights
     that are an input.
     """
@@ -132,7 +132,7 @@ class BiasBehind(Field):
             r.behind(lambda y: y + bias)
 
 
-class Transposed(Window, transposed_window.TransposedWindow):
+class DeconvolutionWindow(Window, transposed_window.TransposedWindow):
     """The begin pads are used as they are; the end pads follow from the shape of the port: cropped,
     or more than the full result (output padding).
     """
@@ -157,7 +157,7 @@ class Transposed(Window, transposed_window.TransposedWindow):
         super().set_attributes(r, window)
 
 
-class Bits(Kernel):
+class Bits(KernelBlob):
     """Constant zeros and ones <-> single bits, the lowest of a byte first."""
 
     keys = ("group", "output", "input")
@@ -186,7 +186,7 @@ def fit_steps(strides: Sequence[int], kernel: Sequence[int]) -> bool:
 
 
 RULES = [
-    op("Conv", "Convolution", Window(), Kernel(free=True), Bias()),
+    op("Conv", "Convolution", Window(), KernelBlob(free=True), BiasBlob()),
     op(
         "ConvTranspose",
         "Deconvolution",
@@ -194,9 +194,9 @@ RULES = [
             f"a kernel of one element with strides above {WIDEST_STEP} is not supported",
             lambda w: fit_steps(w.attr("strides", [1]), w.shape(1)[2:]),
         ),
-        Transposed(),
-        Kernel(transposed=True),
-        Bias(),
+        DeconvolutionWindow(),
+        KernelBlob(transposed=True),
+        BiasBlob(),
     ),
     *(
         op(
@@ -205,7 +205,7 @@ RULES = [
             Guard("a mask is not supported", lambda w: not w.has(3)),
             Only("bilinear_pad", 0),  # a tap's neighbors outside of the image are clamped to it
             Window(weights=2),
-            Kernel(2, shape=False),
+            KernelBlob(2, shape=False),
             groups,
             Deformation(),
             BiasBehind(),

@@ -164,7 +164,7 @@ def write_scale(w: Writing) -> None:
 SCALE = Detail(read=read_scale, write=write_scale, keys=("channel_shared",), blobs=("weights",))
 
 
-class SoftmaxAxis(Axis):
+class SoftmaxAsMatrix(Axis):
     """With more than five axes: reshaped to a matrix of the axes before and after."""
 
     def lower(self, w: Writing) -> None:
@@ -273,7 +273,7 @@ RULES = [
         given="1,4,8,8",
     ),
     op("netconv::GRN", "GRN", Attr("bias", kind=float, default=1e-6)),
-    *ops("Softmax=SoftMax LogSoftmax", SoftmaxAxis(default=1)),
+    *ops("Softmax=SoftMax LogSoftmax", SoftmaxAsMatrix(default=1)),
     *(
         op(
             "netconv::FakeQuantize",

@@ -247,7 +247,7 @@ class Crop(Field):
         w.set(**crop(lengths, short or whole))
 
 
-class Strides(Field):
+class MaskedSlice(Field):
     """begin, end and strides are operands; a mask bit of 1 means that the value of begin or end is
     used.
 
@@ -509,6 +509,6 @@ RULES: list[Rule | Custom] = [
         given="2,3 =[0,1,1,0]",
     ),
     op("Slice", "Crop", Crop(), given="2,6 =[1] =[3] =[1]"),
-    op("Slice", "StridedSlice", Strides(), given="2,6 =[1] =[6] =[1] =[2]"),
+    op("Slice", "StridedSlice", MaskedSlice(), given="2,6 =[1] =[6] =[1] =[2]"),
     custom("Split", "", lower=cuts),
 ]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from converter.graph.build import Builder
 
 
-class Body(Protocol):
+class NetView(Protocol):
     """A net or a body that is being read, as rows see it; `read` are the ports that are read."""
 
     read: Collection[tuple[int, int]]
@@ -59,7 +59,7 @@ class Reading(context.Reading):
     """
 
     @property
-    def context(self) -> tuple[IrLayer, Body]:
+    def context(self) -> tuple[IrLayer, NetView]:
         source, body = self.layer.extra
         return source, body
 

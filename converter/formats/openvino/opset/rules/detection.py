@@ -141,7 +141,7 @@ class PooledSize(Field):
         return [w.attr(name) for name in self.names]
 
 
-class PooledShape(PooledSize):
+class PooledSizeList(PooledSize):
     """The same of an operator that has height and width in one list."""
 
     names = ("pooled_shape",)
@@ -448,7 +448,7 @@ REGIONS = [
     op(
         "MaxRoiPool",
         "ROIPooling",
-        PooledShape(),
+        PooledSizeList(),
         Attr("spatial_scale", kind=float),
         Fixed("method", "max", kind=str),
         lower_only=True,

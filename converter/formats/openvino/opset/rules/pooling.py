@@ -102,7 +102,7 @@ def image_size(r: Reading) -> Array:
     return np.array(r.static()[2:])
 
 
-class CountedPadding(Field):
+class CountWhenRounding(Field):
     """Counting of padding in an average, where rounding up has another meaning in ONNX: corrected
     by a factor after the pool.
 
@@ -169,7 +169,7 @@ def _dtype(x: ir.Value) -> Any:
     return x.dtype.numpy() if x.dtype else np.float32
 
 
-class Indices(Field):
+class MaxIndices(Field):
     """From opset8 on also the index of each maximum, within the axes from `axis` on; ONNX counts
     all elements: axis 0.
     """
@@ -249,7 +249,7 @@ RULES = [
         UNDILATED,
         PoolWindow(),
         Attr("count_include_pad", "exclude-pad", excluded),
-        CountedPadding(),
+        CountWhenRounding(),
         before_lower=without_dilations,
         given="1,4,8,8",
     ),
@@ -258,7 +258,7 @@ RULES = [
         "MaxPool",
         ROUNDED_DOWN,
         PoolWindow(),
-        Indices(),
+        MaxIndices(),
         WidePadding(),
         Only("storage_order", 0),
         given="1,4,8,8",

@@ -29,7 +29,7 @@ DIRECTIONS = words("forward", "reverse", "bidirectional")
 # attributes --------------------------------------------------------------------------------------
 
 
-class Functions(Field):
+class CellFunctions(Field):
     """The direction, the activations with their numbers, and the bound of their operands.
 
     The format lists the activations of one direction, ONNX those of all.
@@ -305,7 +305,7 @@ GIVEN = {
 }
 RULES = [
     *(
-        op(kind, f"{kind}Sequence", *PLAIN, *own, Functions(), Sequence(), given=GIVEN[kind])
+        op(kind, f"{kind}Sequence", *PLAIN, *own, CellFunctions(), Sequence(), given=GIVEN[kind])
         for kind, own in OWN.items()
     ),
     *(
@@ -314,7 +314,7 @@ RULES = [
             f"{kind}Cell",
             *PLAIN,
             *own,
-            Functions(),
+            CellFunctions(),
             ignore("hidden_size"),
             before_lift=one_step,
             lift_only=True,

@@ -150,7 +150,7 @@ def reduce_as_int32(r: Reading) -> None:
 REDUCE_AS_INT32 = Detail(read=reduce_as_int32)
 
 
-class Sorted(Field):
+class SortOrder(Field):
     """Equal elements are in ascending order of index.
 
     `sort=index` orders the selected elements by position.
@@ -189,11 +189,11 @@ def _several(w: Writing) -> bool:
     return not isinstance(size, int) or size > 1
 
 
-class IndexOfBest(Sorted):
+class IndexOfBest(SortOrder):
     """The indices of TopK of one; for the last of equal elements the axis is reversed."""
 
     names = ("axis", "keepdims", "select_last_index")
-    keys = ("axis", *Sorted.keys)
+    keys = ("axis", *SortOrder.keys)
 
     def lower(self, w: Writing) -> None:
         super().lower(w)
@@ -273,7 +273,7 @@ RULES = [
         Attr("axis", kind=int),
         Attr("largest", "mode", words({1: "max", 0: "min"})),
         NumberInput(1, rank=1),
-        Sorted(),
+        SortOrder(),
         OutputType("index_element_type", element_type, (1,), default=T.INT32),
         Outputs((None, T.INT64)),
         given="2,3 =[2]",
