@@ -9,6 +9,9 @@ known.py          shapes and values that are known without running the network
 infer.py          type and shape of one node's outputs
 infer_control.py  the same for If, Loop and Scan
 infer_sizes.py    sizes that onnx's inference leaves unknown although the graph determines them
+size_expressions.py  arithmetic of sizes with named dimensions
+symbolic.py       elements of small tensors as such expressions
+symbolic_dimensions.py  dimensions of results, named by such expressions
 interpolation.py  source coordinates of a resized axis, and the cubic kernel
 windows.py        sliding windows, and padding that is specified by name
 demands.py        checks of attributes before they are used in computations

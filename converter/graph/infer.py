@@ -23,6 +23,7 @@ from converter.graph.channels_last import plain_node, take_types
 from converter.graph.known import (
     KNOWN_LIMIT,
     RANDOM,
+    SIZES,
     Array,
     Arrays,
     InferenceError,
@@ -35,7 +36,6 @@ from converter.graph.known import (
     set_known,
     set_type,
     shape_of,
-    sizes_in,
 )
 from converter.graph.pools import ROUNDED, without_windows_in_padding
 from converter.graph.verify.node import check_attributes, verify_node
@@ -58,14 +58,10 @@ __all__ = [  # known values are part of the result of inference
     "set_known",
     "set_type",
     "shape_of",
-    "sizes_in",
     "type_proto",
 ]
 _OPSETS = [onnx.helper.make_opsetid("", OPSET)]
-_MORE_IS_KNOWN = {
-    *("GatherND", "SequenceAt", "Reshape", "Expand", "ConstantOfShape"),
-    *("Resize", "NonZero", "Unique"),
-}
+_MORE_IS_KNOWN = {"GatherND", "SequenceAt", "Resize", "NonZero", "Unique"}
 _LIKE_INPUT = {"GroupNormalization", "MeanVarianceNormalization"}
 
 
@@ -97,6 +93,10 @@ def infer(node: ir.Node) -> None:
         if node.domain == "" and (reason := check_attributes(node)) is not None:
             raise InferenceError(f"{node.op_type}: {reason}")
         _infer_standard(node)
+        if node.domain == "" and _is_dynamic(node):
+            from converter.graph import symbolic_dimensions
+
+            symbolic_dimensions.infer(node)
         if node.domain == "" and (reason := verify_node(node)) is not None:
             raise InferenceError(f"{node.op_type}: {reason}")
     for out in node.outputs:
@@ -111,6 +111,13 @@ def _infer_extension(node: ir.Node) -> None:
     if reason := entry.contradiction(node):
         raise InferenceError(reason)
     entry.infer(node)
+
+
+def _is_dynamic(node: ir.Node) -> bool:
+    """Return whether dimensions of a result are unknown, or an operand is computed from such."""
+    return any(shape_of(o) is None for o in node.outputs) or any(
+        shape_of(v) is None or SIZES in v.meta for v in node.inputs if v is not None
+    )
 
 
 def demand_few_axes(shape: Sized) -> None:

@@ -8,30 +8,9 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.known import KNOWN_LIMIT, InferenceError, known, shape_of, sizes_in
+from converter.graph.known import KNOWN_LIMIT, InferenceError, known, shape_of
 from converter.graph.value import optional, producer_of
 from converter.graph.verify.shapes_of import attribute
-
-_SIZED = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0}  # the operand that specifies the sizes
-
-
-def _infer_sizes(node: ir.Node) -> None:
-    """Infer individual known sizes of operators for which onnx uses a sizes operand only as a
-    whole.
-    """
-    given, out = node.inputs[_SIZED[node.op_type]], node.outputs[0]
-    if given is None or out.shape is None or known(given) is not None:
-        return
-    sizes = sizes_in(given)
-    # 1 preserves the operand's size; 0 and -1 have other meanings
-    least = 2 if node.op_type == "Expand" else 1
-    if sizes is not None and len(sizes) == len(out.shape):
-        out.shape = ir.Shape(
-            [
-                n if isinstance(d, ir.SymbolicDim) and n is not None and n >= least else d
-                for n, d in zip(sizes, out.shape, strict=True)
-            ]
-        )
 
 
 def sizes_of_parts(split: ir.Node) -> list[int] | None:
@@ -88,29 +67,11 @@ def _infer_scalar(node: ir.Node) -> None:
         node.outputs[0].shape = ir.Shape([])
 
 
-def _infer_sized(node: ir.Node, x: ir.Value | None, sizes: ir.Value) -> None:
-    """Infer a Resize by sizes, of which some may be computed; onnx also leaves the result unknown
-    if a constant one is 0.
-    """
-    found, policy = sizes_in(sizes), attribute(node, "keep_aspect_ratio_policy", "stretch")
-    if found is None or policy != "stretch" or x is None or x.shape is None:
-        return
-    dims, axes = list(x.shape), attribute(node, "axes", range(len(x.shape)))
-    if len(found) != len(axes):
-        return
-    for axis, size in zip(axes, found, strict=True):
-        dims[axis] = ir.SymbolicDim(None) if size is None else size
-    node.outputs[0].shape = ir.Shape(dims)
-
-
 def _infer_resized(node: ir.Node) -> None:
     """Infer a Resize by factors as engines compute it: in float32, where 6 * 0.8333333 is 5,
-    whereas onnx rounds the exact product down to 4. Some sizes may be computed.
+    whereas onnx rounds the exact product down to 4.
     """
     x, factors, sizes = node.inputs[0], known(optional(node, 2)), optional(node, 3)
-    if sizes is not None and (known(sizes) is None or shape_of(node.outputs[0]) is None):
-        _infer_sized(node, x, sizes)
-        return
     if x is None or x.shape is None or factors is None or not factors.size or sizes is not None:
         return
     if not np.isfinite(factors).all():
@@ -151,5 +112,4 @@ MORE: dict[str, Callable[[ir.Node], None]] = {
     "SequenceAt": _infer_part,
     "Resize": _infer_resized,
     **dict.fromkeys(("NonZero", "Unique"), _infer_found),
-    **dict.fromkeys(_SIZED, _infer_sizes),
 }

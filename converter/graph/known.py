@@ -19,6 +19,7 @@ Array = npt.NDArray[Any]
 Arrays = dict[str, Array]  # by name
 KNOWN_LIMIT = 4096  # elements; shape arithmetic is small, weights are not evaluated here
 _KNOWN = "netconv.known"
+SIZES = "netconv.sizes"  # elements that are expressions, see symbolic.py
 # operators of ONNX whose results differ in every run
 RANDOM = frozenset(
     {
@@ -30,9 +31,6 @@ RANDOM = frozenset(
         "Multinomial",
     }
 )
-_CHOICES = {"Gather", "Slice"}
-_SAME_SIZES = {"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze"}  # on data of one axis or none
-_UNKNOWN_SIZE = np.iinfo(np.int64).min
 _NOT_EVALUATED = {"If", "Loop", "Scan", "Dropout", *RANDOM}
 _PACKED = (ir.DataType.INT4, ir.DataType.UINT4)  # compact weights, not shape arithmetic
 
@@ -75,6 +73,7 @@ def set_known(value: ir.Value, array: Array) -> None:
 def forget_known(value: ir.Value) -> None:
     """Drop the cached value, because an operand of the node was replaced."""
     value.meta.pop(_KNOWN, None)
+    value.meta.pop(SIZES, None)
 
 
 def constant(value: ir.Value | None) -> Array | None:
@@ -112,9 +111,6 @@ def evaluate_outputs(node: ir.Node) -> None:
         _evaluate_shape(node)
         return
     values = [known(v) for v in node.inputs]
-    if node.op_type in _CHOICES and values[0] is None:
-        _evaluate_choice(node, values)
-        return
     if any(v is not None and k is None for v, k in zip(node.inputs, values, strict=True)):
         return
     sizes = [
@@ -126,77 +122,18 @@ def evaluate_outputs(node: ir.Node) -> None:
         set_known(out, array)
 
 
-def _evaluate_choice(node: ir.Node, values: list[Array | None]) -> None:
-    """Evaluate a selection of known sizes even if other sizes are unknown."""
-    found, out = _chosen(node, values), node.outputs[0]
-    shape = shape_of(out)
-    if shape is None or found is None or len(found) != math.prod(shape):
-        return
-    if _UNKNOWN_SIZE not in found and out.dtype:
-        set_known(out, np.array(found, out.dtype.numpy()).reshape(shape))
-
-
-def sizes_in(value: ir.Value | None, depth: int = 8) -> list[int | None] | None:
-    """Return the elements of a vector of sizes, None for unknown ones; None if not even their
-    number is known.
-
-    `depth`: how many operators to follow back.
-    """
-    array = known(value)
-    if array is not None:
-        return [int(n) for n in array.reshape(-1)] if array.dtype.kind in "iu" else None
-    shape = shape_of(value)
-    if value is None or shape is None or len(shape) > 1:
-        return None
-    count = shape[0] if shape else 1
-    if count > KNOWN_LIMIT:
-        return None
-    node, found = value.producer(), None
-    if node is not None and not node.domain and depth:
-        found = _sizes_of(node, depth - 1)
-    return found if found is not None and len(found) == count else [None] * count
-
-
-def _sizes_of(node: ir.Node, depth: int) -> list[int | None] | None:
-    """Return the sizes, as `sizes_in` does, for the result of an operator that only moves sizes."""
-    first = node.inputs[0] if node.inputs else None
-    if node.op_type == "Shape" and first is not None and first.shape is not None:
-        dims = list(first.shape)[_int(node, "start", 0) : _int(node, "end", None)]
-        return [d if isinstance(d, int) else None for d in dims]
-    if node.op_type in _SAME_SIZES:
-        return sizes_in(first, depth)
-    if node.op_type == "Concat":
-        parts = [sizes_in(v, depth) for v in node.inputs]
-        return None if None in parts else [n for p in parts if p is not None for n in p]
-    if node.op_type in _CHOICES:
-        values = [known(v) for v in node.inputs]
-        found = _chosen(node, values, depth)
-        return None if found is None else [None if n == _UNKNOWN_SIZE else n for n in found]
-    return None
-
-
-def _chosen(node: ir.Node, values: list[Array | None], depth: int = 8) -> list[int] | None:
-    """Return the sizes that a Gather or Slice selects; some may be unknown (_UNKNOWN_SIZE)."""
-    x = node.inputs[0]
-    if x is None or x.dtype not in (ir.DataType.INT64, ir.DataType.INT32):
-        return None  # these are not sizes, and there may be thousands
-    sizes = sizes_in(x, depth)
-    if sizes is None or rank_of(x) != 1:
-        return None
-    whole = np.array([_UNKNOWN_SIZE if n is None else n for n in sizes], np.int64)
-    given = zip(node.inputs[1:], values[1:], strict=True)
-    if any(v is not None and k is None for v, k in given):
-        return None
-    found = evaluate(node, [whole, *values[1:]])
-    return [int(n) for n in found[0].reshape(-1)] if found else None
-
-
 def _evaluate_shape(node: ir.Node) -> None:
-    shape, sizes, out = shape_of(node.inputs[0]), _sizes_of(node, 0), node.outputs[0]
-    if node.op_type == "Size" and shape is not None:
-        set_known(out, np.array(math.prod(shape), np.int64))
-    elif sizes is not None and None not in sizes:
-        set_known(out, np.array(sizes, np.int64))
+    """Evaluate the sizes of a value, or a part of them, whether or not the others are known."""
+    x, out = node.inputs[0], node.outputs[0]
+    if x is None or x.shape is None:
+        return
+    sizes = [d if isinstance(d, int) else None for d in x.shape]
+    if node.op_type == "Shape":
+        sizes = sizes[_int(node, "start", 0) : _int(node, "end", None)]
+    numbers = [n for n in sizes if n is not None]
+    if len(numbers) == len(sizes):
+        found = math.prod(numbers) if node.op_type == "Size" else numbers
+        set_known(out, np.array(found, np.int64))
 
 
 def _int(node: ir.Node, name: str, default: int | None) -> int | None:

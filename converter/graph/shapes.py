@@ -106,9 +106,11 @@ def deciding_inputs(values: Iterable[ir.Value | None]) -> list[str]:
 def _infer_loop_body(node: ir.Node) -> None:
     """Give each loop state the type of its initial value, and those of its dimensions that the body
     preserves.
+
+    Sizes that a file declares are kept, names of dimensions only if the body preserves them.
     """
     body = next(subgraphs(node))
-    assumed: list[tuple[ir.Value, ir.Value]] = []
+    assumed: list[tuple[ir.Value, ir.Value, bool]] = []
     for formal, actual, after in zip(
         body.inputs[2:], node.inputs[2:], body.outputs[1:], strict=False
     ):
@@ -116,36 +118,38 @@ def _infer_loop_body(node: ir.Node) -> None:
             continue
         if formal.type is None:
             formal.type = actual.type
-        if shape_of(formal) is None and actual.shape is not None:
-            formal.shape = ir.Shape(list(actual.shape))
-            assumed.append((formal, after))
-    declared = {o: o.shape for n in all_nodes(body) for o in n.outputs}
+        declared = shape_of(formal) is not None or actual.shape is None
+        if not declared:
+            formal.shape = ir.Shape(list(actual.shape or ()))
+        if formal.shape is not None and (not declared or formal.shape.has_unknown_dim()):
+            assumed.append((formal, after, declared))
+    shapes = {o: o.shape for n in all_nodes(body) for o in n.outputs}
     infer_graph(body)
     while any(
-        [_give_up(formal, after) for formal, after in assumed]
+        [_give_up(*state) for state in assumed]
     ):  # a list, so that all are evaluated; every round drops a dimension
-        for out, shape in declared.items():
+        for out, shape in shapes.items():
             forget_known(out)
             out.shape = shape
         infer_graph(body)
 
 
-def _give_up(formal: ir.Value, after: ir.Value) -> bool:
-    """Drop the dimensions of `formal` that the body does not preserve; return whether there were
-    any.
+def _give_up(formal: ir.Value, after: ir.Value, declared: bool) -> bool:
+    """Drop the dimensions of `formal` that the body does not preserve, only names if they are
+    `declared`; return whether there were any.
     """
     if formal.shape is None:
         return False
     if after.shape is None or len(after.shape) != len(formal.shape):
         formal.shape = None
         return True
+    dims = list(formal.shape)
     kept = [
-        d if not isinstance(d, int) or d == e else None
-        for d, e in zip(formal.shape, after.shape, strict=True)
+        d if d == e or (declared and isinstance(d, int)) else ir.SymbolicDim(None)
+        for d, e in zip(dims, after.shape, strict=True)
     ]
-    changed = any(k is None and isinstance(d, int) for k, d in zip(kept, formal.shape, strict=True))
     formal.shape = ir.Shape(kept)
-    return changed
+    return kept != dims
 
 
 def forget(graph: ir.Graph) -> None:

@@ -23,6 +23,7 @@ from converter.formats.nnapi.codec import read_table, write_table
 from converter.formats.nnapi.table import Lifetime, Operand, OperandType, Operation, Table
 from converter.formats.tflite.codec import read_flat
 from converter.io.files import Output
+from judged import run_in
 
 TANH = 4
 
@@ -339,3 +340,43 @@ def test_a_plain_sequence_of_a_table_is_an_lstm_and_one_operation_again(
         model = converter.load(file)
         assert "Loop" not in {n.op_type for n in model.ir.graph}
         np.testing.assert_allclose(model.run(named)["y"], y, 1e-5, 1e-5)
+
+
+# masks -------------------------------------------------------------------------------------------
+
+
+def masked_attention(values: bool) -> Any:
+    """Softmax(scores + mask), by values, with zeros for rows that are masked throughout."""
+    weights = "p" if values else "w"
+    nodes = [
+        helper.make_node("Add", ["s", "m"], ["a"]),
+        helper.make_node("Softmax", ["a"], ["w"]),
+        *([helper.make_node("MatMul", ["w", "v"], ["p"])] if values else []),
+        helper.make_node("IsNaN", [weights], ["n"]),
+        helper.make_node("Where", ["n", "zero", weights], ["y"]),
+    ]
+    inputs = {"s": [1, 2, 3, 4], "m": [3, 4]}
+    arrays = {"zero": np.zeros((), F), "v": floats(1, 2, 4, 4)}
+    return model_of(nodes, inputs, arrays, [1, 2, 3, 4])
+
+
+@needs_litert
+@pytest.mark.parametrize("values", [False, True])
+def test_rows_that_are_masked_throughout_are_zeros(values: bool, tmp_path: Path) -> None:
+    """The plain kernels clamp a sum to finite numbers, so that their Softmax is no NaN."""
+    model, mask = masked_attention(values), np.zeros((3, 4), F)
+    mask[1], mask[2, 1:] = -np.inf, -np.inf
+    path, scores = written(model, tmp_path, ".tflite"), floats(1, 2, 3, 4)
+    (found,) = in_litert(path, [scores, mask])
+    assert not found[:, :, 1].any()
+    wanted = converter.load(tmp_path / "m.onnx").run({"s": scores, "m": mask})["y"]
+    np.testing.assert_allclose(found, wanted, 1e-5, 1e-6)
+
+
+@pytest.mark.judges
+@pytest.mark.parametrize("values", [False, True])
+def test_masked_rows_of_a_table_are_zeros(values: bool, tmp_path: Path) -> None:
+    path = written(masked_attention(values), tmp_path, ".nnapi.json")
+    feeds = {"s": floats(1, 2, 3, 4), "m": np.full((3, 4), -np.inf, F)}
+    (found,) = run_in("nnapi-table", path, feeds).values()
+    assert found.shape == (1, 2, 3, 4) and not found.any()

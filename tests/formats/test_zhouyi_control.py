@@ -299,6 +299,26 @@ def test_the_vendors_executor_runs_what_is_written(name: str, tmp_path: Path) ->
         np.testing.assert_allclose(found.reshape(right.shape), right, 1e-4, 1e-5)
 
 
+UNSTARTED = {"x": np.array([200, 1, 1], np.float32), "factor": np.array([3], np.float32)}
+
+
+def test_a_loop_without_iterations_returns_its_initial_states(tmp_path: Path) -> None:
+    """The executor would return zeros, so that a Where after the Loop selects."""
+    model = halving(False)
+    again, document = written(model, tmp_path)
+    (loop,) = [x for x in document.layers if x.type == "Loop"]
+    (selection,) = [x for x in document.layers if x.type == "Where"]
+    assert loop.outputs[0].name in [t.name for t in selection.inputs]
+    same(model, again, UNSTARTED)
+
+
+@pytest.mark.judges
+def test_the_vendors_executor_runs_a_loop_without_iterations(tmp_path: Path) -> None:
+    converter.save(Model(halving(False), "onnx"), tmp_path / "m.txt")
+    (found,) = run_in("zhouyi-vendor", tmp_path / "m.txt", UNSTARTED).values()
+    np.testing.assert_array_equal(found, UNSTARTED["x"])
+
+
 def test_a_loop_of_known_length_is_written_out(tmp_path: Path) -> None:
     model, b = new_model("m")
     x = b.input("x", FLOAT, [2])

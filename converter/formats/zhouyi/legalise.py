@@ -14,13 +14,15 @@ from converter.formats.zhouyi import legalise_windows as windows
 from converter.formats.zhouyi.legalise_windows import attributes, static
 from converter.formats.zhouyi.types import numpy_type
 from converter.graph import EXTENSION_DOMAIN
-from converter.graph.build import Builder
-from converter.graph.infer import constant
+from converter.graph.build import Builder, same_attrs
+from converter.graph.infer import constant, known
+from converter.graph.names import Names
 from converter.graph.sizes import arange
 from converter.graph.value import Value, operand, optional
+from converter.graph.walk import all_graphs, is_needed
 from converter.passes.decompositions.indexing import strides_of
 from converter.passes.equal_shapes import equal_shapes
-from converter.passes.legalise import Rewrites
+from converter.passes.legalise import Rewrites, rewritten
 from converter.passes.split_directions import split_directions
 
 # elementwise --------------------------------------------------------------------------------------
@@ -252,6 +254,41 @@ def vectors_of_turns(node: ir.Node, b: Builder) -> tuple[Value, ...] | None:
         value.shape = ir.Shape([shape[0], math.prod(shape[1:])])
     stacked = zip(results[states:], shapes, strict=True)
     return (*results[:states], *(b.Reshape(v, shape) for v, shape in stacked))
+
+
+def keep_initial_states(model: ir.Model) -> None:
+    """Select the initial states after each Loop that may end before its first iteration, in place.
+
+    The executor takes the states from the last iteration of the body, and without iterations they
+    are zeros.
+    """
+    names = Names(model)
+    for graph in all_graphs(model.graph):
+        for node in list(graph):
+            if node.op_type == "Loop" and not node.domain and not _runs(node):
+                rewritten(node, names, _states_of_loop)
+
+
+def _runs(loop: ir.Node) -> bool:
+    """Whether a Loop is known to have an iteration."""
+    trips, go = (optional(loop, i) for i in range(2))
+    counted, started = known(trips), known(go)
+    return (trips is None or (counted is not None and bool((counted > 0).all()))) and (
+        go is None or (started is not None and bool(started.all()))
+    )
+
+
+def _states_of_loop(node: ir.Node, b: Builder) -> list[Value]:
+    results = list(b.ops("Loop", *node.inputs, outputs=len(node.outputs), **same_attrs(node)))
+    for new, old in zip(results, node.outputs, strict=True):
+        new.shape = old.shape
+    trips, go = optional(node, 0), optional(node, 1)
+    found = [b.Reshape(v, []) for v in (None if trips is None else trips > 0, go) if v is not None]
+    runs = found[0] if len(found) == 1 else b.And(*found)
+    for i, start in enumerate(node.inputs[2:]):
+        if start is not None and is_needed(node.outputs[i]):
+            results[i] = b.Where(runs, results[i], start)
+    return results
 
 
 # rewrites --------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from converter.formats.zhouyi.legalise import REWRITES
+from converter.formats.zhouyi.legalise import REWRITES, keep_initial_states
 from converter.formats.zhouyi.mapping import MAPPING
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.infer import shape_of
@@ -68,6 +68,11 @@ PIPELINE: list[Pass[Context]] = [
     ),
     UNROLL,
     check_static_shapes(),
+    change(
+        "keep-initial-states",
+        "Select the initial states of loops that may have no iteration",
+        keep_initial_states,
+    ),
     legalize(lambda node, _: _refused(node), REWRITES),
     change(
         "unroll-again",

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder
+from converter.graph.build import Builder, attributes
 from converter.graph.infer import shape_of
-from converter.graph.value import Value, operand
+from converter.graph.value import Value, made_of, maker, operand
 from converter.passes.legalise import Rewrite
 
 FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)  # computed as floats
@@ -93,6 +93,37 @@ def asin(node: ir.Node, b: Builder) -> Value | None:
     return signed * -1 + np.pi / 2 if node.op_type == "Acos" else signed
 
 
+def not_a_number(node: ir.Node, b: Builder) -> Value | None:
+    """Find the rows of minus infinities in the operand of a Softmax, as in attention with masked
+    rows: the plain kernels return numbers for them, others return NaN, as ONNX does.
+    """
+    y = operand(node)  # the weights of an attention, or their product with the values
+    softmax = maker(y, "Softmax") or maker(made_of(y, "MatMul"), "Softmax")
+    if softmax is None or y.dtype not in FLOATS:
+        return None
+    axis, masks = attributes(softmax)["axis"], _masks(operand(softmax))
+    if not masks or axis not in (-1, len(y.shape or ()) - 1):
+        return None
+    found = b.Not(b.Equal(y, y))
+    for mask in masks:
+        below = b.Cast(mask < float(np.finfo(np.float32).min), to=ir.DataType.FLOAT)
+        found = b.Or(found, b.ReduceMin(below, [-1], keepdims=1) > 0.5)
+    return found
+
+
+_CLAMPING = ("MatMul", "Mul", "Div")  # their kernels return no infinities
+
+
+def _masks(x: Value) -> list[Value]:
+    """Return the terms of a sum that may be minus infinity, which the kernel of Add clamps."""
+    node = x.producer()
+    if node is None or node.domain or node.op_type not in ("Add", *_CLAMPING):
+        return [x]
+    if node.op_type in _CLAMPING:
+        return []
+    return [mask for i in (0, 1) for mask in _masks(operand(node, i))]
+
+
 FUNCTIONS: dict[str, Rewrite] = {
     "Ceil": ceil,
     "Cos": cos,
@@ -100,4 +131,5 @@ FUNCTIONS: dict[str, Rewrite] = {
     "Atan": atan,
     "Asin": asin,
     "Acos": asin,
+    "IsNaN": not_a_number,
 }

@@ -13,7 +13,7 @@ import onnx_ir as ir
 from converter.graph.build import Builder, attributes, attrs_of, same_attrs
 from converter.graph.infer import constant, known, shape_of
 from converter.graph.value import Value, optional
-from converter.passes.images import image_of, window_over_images
+from converter.passes.images import window_over_images, with_height
 
 
 def two_spatial(node: ir.Node, b: Builder) -> Value | None:
@@ -34,18 +34,23 @@ def resize(node: ir.Node, b: Builder) -> Value | None:
     a = attrs_of(node)
     if a.get("axes") or a.get("coordinate_transformation_mode") == "tf_crop_and_resize":
         return None
-    given = optional(node, 2)
+    given, sizes = optional(node, 2), optional(node, 3)
     by_scales = given is not None and shape_of(given) != (0,)
-    factors = known(given) if by_scales else None
-    found = None if by_scales and factors is None else image_of(node, b)
+    factors, target = known(given) if by_scales else None, shape_of(node.outputs[0])
+    if (by_scales and factors is None) or (target is None and not by_scales and sizes is None):
+        return None
+    found = with_height(node, b)
     if found is None:
         return None
-    image, target = found
-    if factors is None:
-        operands: list[Any] = [None, None, [*target[:2], 1, target[2]]]
+    image, result = found
+    if factors is not None:
+        operands: list[Any] = [None, np.array([*factors[:2], 1, factors[2]], np.float32)]
+    elif target is not None:
+        operands = [None, None, [*target[:2], 1, target[2]]]
     else:
-        operands = [None, np.array([*factors[:2], 1, factors[2]], np.float32)]
-    return b.Reshape(b.Resize(image, *operands, **same_attrs(node)), target)
+        assert sizes is not None
+        operands = [None, None, b.Concat(sizes[:2], [1], sizes[2:], axis=0)]
+    return result(b.Resize(image, *operands, **same_attrs(node)))
 
 
 def dilated_groups(node: ir.Node, b: Builder) -> ir.Value | None:

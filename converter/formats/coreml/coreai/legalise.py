@@ -17,7 +17,8 @@ from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import Builder, Value, attributes, attrs_of, same_attrs
 from converter.graph.catalogue.overlaps import corner_overlap, greedy, plain_corners
 from converter.graph.catalogue.suppression import LOWEST
-from converter.graph.infer import constant, known, rank_of, shape_of, sizes_in
+from converter.graph.infer import constant, known, rank_of, shape_of
+from converter.graph.symbolic import sizes_in
 from converter.graph.value import known_sizes, optional
 from converter.graph.windows import halves, of_all_axes, overhang
 from converter.passes.computed_sizes import flatten, gathered_slice, shape, size

@@ -435,12 +435,25 @@ class Writing(LowerContext):
                 parts.append(self.emit("SLICE", own, place, one, shape=[1]))
         return self.emit("CONCATENATION", *parts, shape=[len(sizes)], axis=0)
 
+    def scaled_shape(self, of: ir.Value, factors: Sequence[int], added: Sequence[int]) -> ir.Value:
+        """Return a vector of sizes: those of another value, each times a factor, plus a number."""
+        shape = [len(factors)]
+        own = self.emit("SHAPE", of, dtype=INT32, shape=shape, out_type=TENSOR_INT32)
+        product = self.emit("MUL", own, self.int32(factors, "factors"), shape=shape)
+        return self.emit("ADD", product, self.int32(added, "added"), shape=shape)
+
     # images --------------------------------------------------------------------------------------
 
     def image(self, value: ir.Value) -> Dims:
         """Return the sizes of an image in channels-last order, None for dynamic sizes."""
         shape = dims_of(value)
         return shape if self.node.last else [shape[0], *shape[2:], shape[1]]
+
+    def image_size(self, factors: Sequence[int], added: Sequence[int]) -> ir.Value:
+        """Return the sizes of the spatial axes of the image, each times a factor, plus a number."""
+        n = len(factors)
+        sizes = self.scaled_shape(self.data, [0, *factors, 0], [0, *added, 0])
+        return self.emit("SLICE", sizes, self.int32([1]), self.int32([n]), shape=[n])
 
     def image_rank(self, rank: int) -> None:
         found = self.rank()

@@ -20,6 +20,8 @@ from converter.mapping.concepts.window import Geometry
 from converter.mapping.fields import Fixed, Guard, Only
 from converter.mapping.rules import op
 
+MANY = 1 << 12  # rows of an image of a dynamic size, whose padding does not depend on it
+
 
 class TransposedWindow(Window, transposed_window.TransposedWindow):
     """The size of the result at input 0 decides where it ends; padding before it is that of the
@@ -64,27 +66,48 @@ class TransposedWindow(Window, transposed_window.TransposedWindow):
         n = len(window.kernel)
         w.image_rank(n + 2)
         self.options(w, window)
-        size, out = w.image(w.data), w.image(w.out)
-        if None in (*size[1:-1], *out[1:-1]):
-            raise MappingError("the sizes of the image must be known", "X203", FIX)
-        before, wanted = window.pads[:n], out[1:-1]
-        more = [max(0, -p) for p in window.pads[n:]]
+        before, more = window.pads[:n], [max(0, -p) for p in window.pads[n:]]
         if any(m >= s for m, s in zip(more, window.strides, strict=True)):
             raise MappingError("output padding must be less than the stride")
-        pairs = zip(wanted, window.strides, size[1:-1], strict=True)
-        fits = all(-(-(t or 0) // s) == m for t, s, m in pairs)
+        # of m rows, the full result has m * stride + beyond, of which m * stride + kept are kept
+        axes = zip(window.kernel, more, window.strides, strict=True)
+        beyond = [k + e - s for k, e, s in axes]
+        ends = zip(beyond, before, window.pads[n:], strict=True)
+        kept = [f - first - max(0, last) for f, first, last in ends]
+        rows = [MANY if m is None else m for m in w.image(w.data)[1:-1]]
+        wanted = [m * s + k for m, s, k in zip(rows, window.strides, kept, strict=True)]
+        pairs = zip(wanted, window.strides, rows, strict=True)
+        fits = all(-(-t // s) == m for t, s, m in pairs)
         same = fits and before == same_pads(wanted, window.kernel, window.strides)[:n]
-        axes = zip(size[1:-1], window.strides, window.kernel, more, strict=True)
-        full: Dims = [((m or 0) - 1) * s + k + e for m, s, k, e in axes]
-        whole = out if same else [out[0], *full, out[-1]]
         w.layer.attrs["padding"] = SAME if same else VALID
-        w.layer.inputs = [w.shape(whole, w.data), w.layer.inputs[1], w.real(w.data)]
-        if whole != out:
+        sizes = self._sizes(w, window.strides, kept if same else beyond)
+        w.layer.inputs = [sizes, w.layer.inputs[1], w.real(w.data)]
+        if not same and beyond != kept:
             result = w.result("whole")
-            result.shape = ir.Shape(whole)
+            result.shape = ir.Shape(self._dims(w, window.strides, beyond))
             begin = np.array([0, *before, 0], np.int32)
-            sizes = np.array([-1, *wanted, -1], np.int32)
-            w.then(lambda: w.put("SLICE", result, begin, sizes))
+            if None in w.image(w.data)[1:-1]:
+                w.then(lambda: w.put("SLICE", result, begin, self._sizes(w, window.strides, kept)))
+            else:
+                ends_ = np.array([-1, *wanted, -1], np.int32)
+                w.then(lambda: w.put("SLICE", result, begin, ends_))
+
+    def _dims(self, w: Writing, strides: list[int], added: list[int]) -> Dims:
+        """Return the dimensions of a result with `stride` elements for each of the image, plus a
+        number.
+        """
+        batch, *rows, _ = w.image(w.data)
+        axes = zip(rows, strides, added, strict=True)
+        return [batch, *(None if m is None else m * s + a for m, s, a in axes), w.image(w.out)[-1]]
+
+    def _sizes(self, w: Writing, strides: list[int], added: list[int]) -> ir.Value:
+        """Return the same dimensions as an operand."""
+        dims = self._dims(w, strides, added)
+        if None not in dims[1:-1]:
+            return w.shape(dims, w.data)
+        if dims[-1] is None:
+            raise MappingError("the number of filters is unknown", "X203", FIX)
+        return w.scaled_shape(w.data, [1, *strides, 0], [0, *added, dims[-1]])
 
     def _wanted(self, r: Reading) -> list[int | None]:
         """Return the requested spatial sizes, as far as they are known."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.tflite.rules.context import Reading, Writing, dims_of
@@ -14,6 +15,7 @@ from converter.formats.tflite.schema import schema
 from converter.graph.infer import Array, known
 from converter.graph.sizes import arange
 from converter.graph.value import Value
+from converter.graph.windows import FIX
 from converter.mapping.concepts import resize
 from converter.mapping.concepts.resize import Rule, Sampling
 from converter.mapping.fields import Field, Guard, Only
@@ -51,13 +53,36 @@ class Resize(resize.Resize):
         w.layer.attrs |= dict(zip(FLAGS, OF_RULES[rule], strict=True))
         if not wanted.dynamic:
             w.place(1, w.int32([int(n or 0) for n in wanted.after], "size"))
-        elif w.optional(3) is None or w.static(3, "the sizes") != (4,) or w.attr("axes", None):
-            raise MappingError("scales need an image of static size", "X203")
+        elif wanted.factors is not None:
+            w.place(1, w.image_size([_whole(f) for f in wanted.factors], [0, 0]))
         else:
-            # sizes are in ONNX's order for any order of the data
-            place, count = w.int32([2]), w.int32([2])
-            w.place(1, w.emit("SLICE", small(w, w.input(3)), place, count, shape=[2]))
+            w.place(1, self.computed_size(w))
         w.one_scale()
+
+    def computed_size(self, w: Writing) -> ir.Value:
+        """Return height and width of sizes in ONNX's order, which they have for any order of the
+        data.
+        """
+        axes = [int(a) for a in w.attr("axes", None) or range(w.rank())]
+        if w.optional(3) is None or w.static(3, "the sizes") != (len(axes),):
+            raise MappingError("the sizes of the result must be known", "X203", FIX)
+        if axes[-2:] != [2, 3]:
+            raise MappingError(f"sizes of the axes {axes}, of which the last must be 2 and 3")
+        sizes = small(w, w.input(3))
+        if len(axes) == 2:
+            return sizes
+        place, count = w.int32([len(axes) - 2]), w.int32([2])
+        return w.emit("SLICE", sizes, place, count, shape=[2])
+
+
+def _whole(factor: float) -> int:
+    """Return a factor by which each size is divisible: the layer computes with the ratio of the
+    sizes.
+    """
+    if not factor.is_integer():
+        message = f"the factor {factor:g} of a dynamic image is not the ratio of the rounded sizes"
+        raise MappingError(message, "X203", FIX)
+    return int(factor)
 
 
 class HalfwayCorners(Field):
