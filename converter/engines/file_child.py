@@ -105,7 +105,15 @@ class OnnxRuntime:
 
     def run(self, feeds: dict[int, Any]) -> list[Any]:
         ports = self.inputs()
-        return list(self.session.run(None, {ports[i]["names"][0]: a for i, a in feeds.items()}))
+        found = self.session.run(None, {ports[i]["names"][0]: a for i, a in feeds.items()})
+        return list(map(without_maps, found))
+
+
+def without_maps(result: Any) -> Any:
+    """Return the numbers of a sequence of maps as columns; other results unchanged."""
+    if isinstance(result, list) and result and all(isinstance(r, dict) for r in result):
+        return np.array([list(r.values()) for r in result], np.float32)
+    return result
 
 
 class OpenVino:

@@ -50,7 +50,8 @@ class Network:
     properties of inputs and outputs beyond tensors (labels, images), by format, for writers that
     can store them. Common to all formats are `defaults`, the values of inputs that may be left out;
     `states`, which maps such inputs to the output with their next value; `shapes`, the default
-    shapes of inputs with dynamic sizes; and `complex`, the names of complex inputs and outputs,
+    shapes of inputs with dynamic sizes; `maps`, the keys of outputs that are sequences of maps,
+    whose numbers are columns in the graph; and `complex`, the names of complex inputs and outputs,
     which the graph represents as pairs along a last axis.
     """
 
@@ -87,6 +88,7 @@ class Network:
         kept: dict[str, Callable[[str, Any], bool]] = {
             "defaults": lambda n, v: n in inputs and _takes(inputs[n], np.shape(v)),
             "states": lambda n, v: n in inputs and v in outputs,
+            "maps": lambda n, _: n in outputs,
             "shapes": lambda n, _: n in inputs,
         }
         for key, keep in kept.items():
@@ -109,7 +111,7 @@ class Network:
         def new(name: Any) -> Any:
             return names.get(name, name) if isinstance(name, str) else name
 
-        for key in ("defaults", "states", "shapes"):
+        for key in ("defaults", "states", "shapes", "maps"):
             if key in self.interface:
                 found = self.interface[key].items()
                 self.interface[key] = {new(k): new(v) for k, v in found}

@@ -69,10 +69,12 @@ def narrow_array(array: Array, dtype: np.dtype, name: str) -> Array:
         changed = (result < 0) != (array < 0)
         lost = ((result.astype(array.dtype) != array) | changed) & ~(_is_nan(array))
     if lost.any():
+        half = np.dtype(dtype) == np.float16
         raise MappingError(
             f"{name} contains {array[lost].reshape(-1)[0]}, which "
             f"{np.dtype(dtype).name} cannot represent",
             "X204",
+            "single precision holds it: name the target without +fp16" if half else "",
         )
     return result
 

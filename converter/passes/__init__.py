@@ -16,6 +16,7 @@ extract_subgraph.py        the part of a graph between given tensors
 states.py                  inputs that receive outputs of the previous run, and initial values
 labels.py                  text that only names classes removed
 fuse_attention.py          attention fused into one operator
+clamp_masks.py             attention masks clamped to the range of half precision
 fuse_constants.py          constants fused into the preceding operator
 round_halves.py            rounding to half precision for targets that compute in floats
 promote_types.py           wider types if a target lacks an operator for the node's own

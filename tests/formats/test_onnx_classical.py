@@ -211,6 +211,88 @@ CASES: dict[str, tuple[np.ndarray, dict[str, Any], list[str]]] = {
         ),
         ["label", "y"],
     ),
+    "TreeEnsembleClassifier#3": (
+        X,
+        votes(
+            [0] * 4 + [1] * 4,
+            [0.25, 0.5, -0.5, 0.25, 0.5, -1.0, 0.5, 0.25],
+            classlabels_int64s=[0, 1],
+            post_transform="SOFTMAX",
+        ),
+        ["label", "y"],
+    ),
+    "TreeEnsembleClassifier#4": (
+        X,
+        votes(
+            [0] * 4 + [1] * 4 + [2] * 4,
+            [0.0, 0.5, 1.0, 0.0, 0.5, -1.0, 0.5, 0.0, 1.0, 1.0, 2.0, 0.5],
+            classlabels_int64s=[4, 2, 1],
+            post_transform="SOFTMAX_ZERO",
+        ),
+        ["label", "y"],
+    ),
+    "TreeEnsembleRegressor#6": (
+        X,
+        forest(
+            "target",
+            [0] * 4 + [1] * 4,
+            [0.25, 0.125, 0.0625, 0.5, 0.0625, 0.125, 0.25, 0.0625],
+            n_targets=2,
+            post_transform="PROBIT",
+        ),
+        ["y"],
+    ),
+    **{
+        f"SVMClassifier#{kind}": (
+            X,
+            {
+                "classlabels_ints": [3, 5, 8],
+                "coefficients": [0.5, -0.7, 0.2, 0.4, 0.1, -0.9],
+                "kernel_type": kind,
+                "kernel_params": [0.05, 0.1, 2.0],
+                "rho": [0.3, -0.1, 0.05],
+                "support_vectors": [*NUMBERS, 0.5, -0.5, 0.25, 0.0],
+                "vectors_per_class": [1, 1, 1],
+            },
+            ["label", "y"],
+        )
+        for kind in ("RBF", "POLY")
+    },
+    "SVMClassifier": (
+        X,
+        {
+            "classlabels_ints": [3, 5],
+            "coefficients": [0.5, -0.7],
+            "kernel_type": "SIGMOID",
+            "kernel_params": [0.05, 0.1, 2.0],
+            "rho": [0.3],
+            "support_vectors": NUMBERS,
+            "vectors_per_class": [1, 1],
+            "post_transform": "LOGISTIC",
+        },
+        ["label", "y"],
+    ),
+    "Imputer#1": (
+        np.array([[1, 2], [3, 4]]),
+        {"imputed_value_int64s": [7, 8], "replaced_value_int64": 3},
+        ["y"],
+    ),
+    "LinearClassifier#2": (
+        X,
+        {
+            "coefficients": NUMBERS[:4],
+            "intercepts": [0.25],
+            "classlabels_ints": [7, 9],
+            "post_transform": "LOGISTIC",
+        },
+        ["label", "y"],
+    ),
+    "LinearClassifier#3": (
+        X,
+        {"coefficients": NUMBERS[:4], "intercepts": [0.25], "classlabels_ints": [7, 9]},
+        ["label", "y"],
+    ),
+    "Normalizer#3": (X[0], {"norm": "L2"}, ["y"]),
     "SVMRegressor": (
         X,
         {**VECTORS, "kernel_type": "RBF", "kernel_params": [0.25, 0.0, 0.0]},
@@ -387,43 +469,45 @@ def test_what_is_not_is_refused_by_name(tmp_path: Path) -> None:
         converter.convert(tmp_path / "in.onnx", tmp_path / "out.xml")
 
 
-def test_a_declared_map_is_refused_by_name(tmp_path: Path) -> None:
-    """As exporters declare it: a sequence of maps."""
-    classes = helper.make_map_type_proto(
-        TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, [])
+ZIP = helper.make_node("ZipMap", ["x"], ["y"], domain="ai.onnx.ml", classlabels_int64s=[0, 1, 2, 3])
+CAST_MAP = helper.make_node("CastMap", ["x"], ["y"], domain="ai.onnx.ml")
+MAP = helper.make_map_type_proto(
+    TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, [])
+)
+
+
+def with_maps(folder: Path, node: onnx.NodeProto, output: onnx.ValueInfoProto) -> Path:
+    info = helper.make_tensor_value_info("x", TensorProto.FLOAT, [5, 4])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 1)]
+    graph = helper.make_graph([node], "g", [info], [output])
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), folder / "in.onnx")
+    return folder / "in.onnx"
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_sequence_of_maps_is_a_tensor_with_columns(declared: bool, tmp_path: Path) -> None:
+    """ONNX has the maps again, as onnxruntime gives them; other formats have the numbers."""
+    output = (
+        helper.make_value_info("y", helper.make_sequence_type_proto(MAP))
+        if declared
+        else onnx.ValueInfoProto(name="y")
     )
-    node = helper.make_node(
-        "ZipMap", ["x"], ["y"], domain="ai.onnx.ml", classlabels_int64s=[0, 1, 2, 3]
+    path = with_maps(tmp_path, ZIP, output)
+    (expected,) = onnxruntime.InferenceSession(path).run(None, {"x": X})
+    converter.convert(path, tmp_path / "out.onnx")
+    onnx.checker.check_model(onnx.load(tmp_path / "out.onnx"), full_check=True)
+    (again,) = onnxruntime.InferenceSession(tmp_path / "out.onnx").run(None, {"x": X})
+    assert again == expected
+    columns = np.array([[row[k] for k in range(4)] for row in expected], np.float32)
+    np.testing.assert_array_equal(converter.load(path).run({"x": X})["y"], columns)
+    notes = converter.convert(path, tmp_path / "out.xml")
+    assert [d.code for d in notes] == ["X207"]
+    np.testing.assert_array_equal(
+        converter.load(tmp_path / "out.xml").run({"x": X}, "openvino")["y"], columns
     )
-    outputs = [helper.make_value_info("y", helper.make_sequence_type_proto(classes))]
-    graph = helper.make_graph(
-        [node], "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [5, 4])], outputs
-    )
-    onnx.save(
-        helper.make_model(
-            graph,
-            opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 1)],
-            ir_version=9,
-        ),
-        tmp_path / "in.onnx",
-    )
-    with pytest.raises(UnsupportedError, match="export the model without ZipMap"):
-        converter.load(tmp_path / "in.onnx")
 
 
 def test_maps_are_refused_by_name(tmp_path: Path) -> None:
-    node = helper.make_node(
-        "ZipMap", ["x"], ["y"], domain="ai.onnx.ml", classlabels_int64s=[0, 1, 2, 3]
-    )
-    info = helper.make_tensor_value_info("x", TensorProto.FLOAT, [5, 4])
-    graph = helper.make_graph([node], "g", [info], [onnx.ValueInfoProto(name="y")])
-    onnx.save(
-        helper.make_model(
-            graph,
-            opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 1)],
-            ir_version=9,
-        ),
-        tmp_path / "in.onnx",
-    )
-    with pytest.raises(UnsupportedError, match="ZipMap is about maps"):
-        converter.load(tmp_path / "in.onnx")
+    path = with_maps(tmp_path, CAST_MAP, onnx.ValueInfoProto(name="y"))
+    with pytest.raises(UnsupportedError, match="CastMap reads maps"):
+        converter.load(path)

@@ -13,6 +13,7 @@ from converter.api import Model
 from converter.graph.invariants import violations
 from converter.graph.text import parse_text, print_text
 from converter.passes.channels_last import to_nchw, to_nhwc
+from converter.passes.clamp_masks import clamp_masks
 from converter.passes.collapse_dims import collapse_dims, join_reshapes
 from converter.passes.common_subexpressions import eliminate_common_subexpressions
 from converter.passes.dead_code import remove_dead_code
@@ -36,6 +37,7 @@ PASSES: dict[str, Callable[..., object]] = {
     "decompose": decompose,
     "fold": fold,
     "join_reshapes": join_reshapes,
+    "clamp_masks": clamp_masks,
     "collapse_dims": lambda model, most: collapse_dims(model, int(most)),
     "fuse_attention": fuse_attention,
     "fuse_constants": fuse_constants,

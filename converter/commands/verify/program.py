@@ -296,11 +296,10 @@ def _fit(array: Array, dtype: Any) -> Array:
     """Convert an array to the form that a session accepts; np.ascontiguousarray would reshape a
     scalar to a vector.
     """
-    return (
-        np.require(array, dtype, "C")
-        if dtype is not None and array.dtype.kind not in "OUS"
-        else array
-    )
+    if dtype is None or array.dtype.kind in "OUS":
+        return array
+    with np.errstate(over="ignore"):  # a number beyond half precision is infinite
+        return np.require(array, dtype, "C")
 
 
 def _proto(

@@ -23,7 +23,7 @@ DOMAIN = "ai.onnx.ml"
 LEAST = 2  # the version whose operators are kept: only LabelEncoder is another one in version 1
 ROWS = Rows()
 _FLOAT = ir.DataType.FLOAT
-_MAPS = ("ZipMap", "CastMap", "DictVectorizer")
+_MAPS = ("CastMap", "DictVectorizer")
 
 
 def lift_classical(op: Op, b: Builder) -> Results:
@@ -32,17 +32,24 @@ def lift_classical(op: Op, b: Builder) -> Results:
     """
     if op.kind in _MAPS:
         raise MappingError(
-            f"{op.kind} computes a map, which netconv does not support (only "
-            "tensors and sequences)",
-            help="export the model without ZipMap",
+            f"{op.kind} takes a map, which netconv does not support (only tensors and sequences)",
+            help="keep only what comes after it: netconv extract --from NAME, or export the "
+            "model without it",
         )
     try:
         schema: Any = onnx.defs.get_schema(op.kind, op.version, DOMAIN)
     except onnx.defs.SchemaError:
         missing(op)
     check(op, schema)
+    if op.kind == "ZipMap":
+        return op.x  # its labels are kept by the network, see `labels_of`
     results = ROWS.apply(op, b)
     return results if results is not None else _kept(op, b)
+
+
+def labels_of(op: Op) -> list[Any]:
+    """Return the keys of the maps that a ZipMap makes, one for each column."""
+    return list(op.attr("classlabels_int64s") or op.attr("classlabels_strings") or ())
 
 
 def kept(graph: ir.Graph) -> bool:
@@ -70,8 +77,19 @@ def _kept(op: Op, b: Builder) -> Sequence[Value]:
     elif op.kind in ("SVMClassifier", "LinearClassifier"):
         set_type(results[0], None, [rows])
         if len(results) > 1 and results[1].shape is None:
-            set_type(results[1], None, [rows, None])
+            set_type(results[1], None, [rows, _scores(op)])
     return results
+
+
+def _scores(op: Op) -> int | None:
+    """Return the number of scores of a classifier for each sample: of two classes both, else one
+    for each class, or one for each pair of classes that a support vector machine compares.
+    """
+    labels = op.attr("classlabels_ints") or op.attr("classlabels_strings") or ()
+    classes, vectors = len(labels), op.attr("vectors_per_class")
+    if op.kind == "LinearClassifier" or classes == 2 or op.attr("prob_a") or not vectors:
+        return max(2, classes) if classes else None
+    return classes * (classes - 1) // 2
 
 
 def _real(b: Builder, x: Value) -> Value:
@@ -115,8 +133,10 @@ def feature_vectorizer(op: Op, b: Builder) -> Results:
 @ROWS.always("OneHotEncoder")
 def one_hot_encoder(op: Op, b: Builder) -> Results:
     categories = op.attr("cats_int64s")
-    if not categories or not op.attr("zeros", 1) or op.x.dtype == ir.DataType.STRING:
+    if not categories or op.x.dtype == ir.DataType.STRING:
         return None
+    if not op.attr("zeros", 1):
+        op.notes.append("OneHotEncoder gives zeros for an unknown category; onnxruntime would stop")
     number = b.Cast(op.x, to=ir.DataType.INT64)
     return b.Cast(b.Equal(b.Unsqueeze(number, [-1]), np.array(categories, np.int64)), to=_FLOAT)
 
@@ -124,10 +144,15 @@ def one_hot_encoder(op: Op, b: Builder) -> Results:
 @ROWS.always("Imputer")
 def imputer(op: Op, b: Builder) -> Results:
     """Replace missing numbers by constants, column by column."""
-    x, values = op.x, _numbers(op, "imputed_value_floats")
-    if x.dtype != ir.DataType.FLOAT or not values.size:
+    x = op.x
+    whole = x.dtype == ir.DataType.INT64
+    if not whole and x.dtype != _FLOAT:
         return None
-    mark = float(op.attr("replaced_value_float", 0.0))
+    given = op.attr("imputed_value_int64s" if whole else "imputed_value_floats")
+    values = np.array(given or [], np.int64 if whole else np.float32)
+    mark = op.attr("replaced_value_int64" if whole else "replaced_value_float", 0)
+    if not values.size:
+        return None
     absent = b.IsNaN(x) if np.isnan(mark) else b.Equal(x, b.like(x, mark))
     return b.Where(absent, values, x)
 

@@ -8,7 +8,7 @@ before protobuf sees the file (wire.py) and `Weights` hands them out as views of
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -221,12 +221,13 @@ def write_onnx(
     *,
     external: bool | None = None,
     defaults: Mapping[str, Any] | None = None,
+    maps: Mapping[str, Sequence[int | str]] | None = None,
 ) -> None:
     """Write atomically and deterministically; `model` loses its initializers on the way.
 
     `external`: weights in NAME.data next to the model; None: when they exceed INLINE_LIMIT.
     `defaults`: values of inputs that need not be fed, by the input's name in the file (initializers
-    of the same name, as ONNX has it).
+    of the same name, as ONNX has it). `maps`: the keys of outputs that are sequences of maps.
     """
     weights: list[tuple[str, ir.TensorProtocol]] = [
         (n, lazy(np.asarray(a))) for n, a in (defaults or {}).items()
@@ -240,6 +241,8 @@ def write_onnx(
         external = sum(t.nbytes for _, t in weights if t.dtype != _STRING) >= INLINE_LIMIT
     model.graph.initializers.clear()
     proto = ir.to_proto(model)
+    for name, labels in (maps or {}).items():
+        zip_maps(proto, name, labels)
     with Output(path) as out:
         if external:
             with out.open(".data") as f:
@@ -249,6 +252,45 @@ def write_onnx(
             weights = []
         with out.open() as f:
             _stream(proto, weights, f)
+
+
+def zip_maps(proto: onnx.ModelProto, name: str, labels: Sequence[int | str]) -> None:
+    """Make the output `name`, whose columns are the scores of classes, a sequence of maps from
+    these labels to scores: what a ZipMap gives.
+    """
+    graph = proto.graph
+    output: Any = next(o for o in graph.output if o.name == name)
+    if name in {v.name for v in (*graph.input, *graph.initializer)}:
+        return
+    taken = {n for node in graph.node for n in (*node.input, *node.output)}
+    scores = f"{name}_scores"
+    while scores in taken:
+        scores += "_"
+    _rename(graph, name, scores)
+    kind, key = (
+        ("strings", onnx.TensorProto.STRING)
+        if isinstance(labels[0], str)
+        else ("int64s", onnx.TensorProto.INT64)
+    )
+    given = {f"classlabels_{kind}": labels}
+    graph.node.append(
+        onnx.helper.make_node("ZipMap", [scores], [name], name, domain="ai.onnx.ml", **given)
+    )
+    number = onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, [])
+    pairs = onnx.helper.make_map_type_proto(key, number)
+    output.type.CopyFrom(onnx.helper.make_sequence_type_proto(pairs))
+    if all(o.domain != "ai.onnx.ml" for o in proto.opset_import):
+        proto.opset_import.add(domain="ai.onnx.ml", version=2)
+
+
+def _rename(graph: onnx.GraphProto, old: str, new: str) -> None:
+    """Rename a value in the nodes of a graph and of the bodies in it."""
+    for node in graph.node:
+        for names in (node.input, node.output):
+            names[:] = [new if n == old else n for n in names]
+        for attribute in node.attribute:
+            for body in (attribute.g, *attribute.graphs):
+                _rename(body, old, new)
 
 
 def _put(f: BinaryIO, name: str, tensor: ir.TensorProtocol, location: str) -> onnx.TensorProto:

@@ -31,7 +31,7 @@ def read(path: Path, weights: Path | None) -> Network:
 
 def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
     from converter.formats.onnx.codec import write_onnx
-    from converter.formats.onnx.lower import default_values, lower
+    from converter.formats.onnx.lower import default_values, lower, map_labels
 
     notes: list[Diagnostic] = []
     lowered = lower(model, flavour, notes)
@@ -40,8 +40,25 @@ def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
         path,
         external=True if "external" in flavour.options else None,
         defaults=default_values(model, lowered),
+        maps=map_labels(model, lowered),
     )
     return notes
+
+
+def untold(model: Network, title: str) -> list[Diagnostic]:
+    """Return warnings for outputs that are sequences of maps in the source."""
+    from converter.errors import Diagnostic, Where
+
+    return [
+        Diagnostic(
+            "X207",
+            f"{name} is a sequence of maps in the source; in {title} it is a tensor with one "
+            f"column for each of {', '.join(map(str, labels[:5]))}{' ...' * (len(labels) > 5)}",
+            "warning",
+            where=Where(layer=name, kind="ZipMap"),
+        )
+        for name, labels in model.interface.get("maps", {}).items()
+    ]
 
 
 def check(path: Path, weights: Path | None) -> list[Diagnostic]:
@@ -83,6 +100,7 @@ FORMAT = Format(
     kinds=kinds,
     passes=passes,
     side_names=side_names,
+    untold=untold,
     states=lambda flavour: "constant",  # as inputs and outputs that the metadata pair
     options=(
         Option(

@@ -89,6 +89,7 @@ class Lifter:
         self.public: set[str] = set()
         self.read: set[ir.Value] = set()
         self.defaults = default_names(proto)
+        self.maps: dict[str, list[Any]] = {}
 
     def refusal(
         self, code: str, message: str, path: str = "", layer: str = "", kind: str = ""
@@ -126,7 +127,11 @@ class Lifter:
             if t.name in self.defaults
         }
         states = state_names(self.proto)
-        interface = {"defaults": values, "states": states} if values or states else {}
+        interface: dict[str, Any] = {}
+        if values or states:
+            interface = {"defaults": values, "states": states}
+        if maps := {o.name: self.maps[o.name] for o in graph.output if o.name in self.maps}:
+            interface["maps"] = maps
         return Network(with_sizes(model), "onnx", self.notes, interface=interface)
 
     def drop_replaced(self, graph: ir.Graph, outputs: list[ir.Value]) -> None:
@@ -192,7 +197,9 @@ class Lifter:
             value = scope.values.get(info.name)
             if value is None:
                 raise self.refusal("R105", f"output {info.name!r} is not defined", scope.path)
-            if not self.is_too_new("output", info, scope.path):
+            if info.name in self.maps:
+                pass  # a map of which the graph has the numbers
+            elif not self.is_too_new("output", info, scope.path):
                 merge_type(value, info.type, Where(self.file, path=f"{scope.path}.output"))
             found.append(value)
         return found
@@ -300,6 +307,8 @@ class Lifter:
             raise self.refusal("R105", message, path, proto.name, proto.op_type)
         op = Op(proto.op_type, domain, version, inputs, attributes, names)
         results = self.standard(op, scope, path)
+        if op.kind == "ZipMap" and op.domain == ai_onnx_ml.DOMAIN:
+            self.maps[proto.output[0]] = ai_onnx_ml.labels_of(op)
         where = Where(self.file, path=path, layer=proto.name, kind=proto.op_type)
         self.notes.extend(Diagnostic("X213", note, "warning", where=where) for note in op.notes)
         return results

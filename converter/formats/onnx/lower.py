@@ -54,6 +54,19 @@ def default_values(model: Network, lowered: ir.Model) -> dict[str, Any]:
     return given
 
 
+def map_labels(model: Network, lowered: ir.Model) -> dict[str, list[Any]]:
+    """Return the labels of outputs that were maps in the source, by their names in the file.
+
+    The labels of onnxruntime's maps are sorted: those of others would be exchanged.
+    """
+    maps = model.interface.get("maps", {})
+    return {
+        str(v.name): labels
+        for v in lowered.graph.outputs
+        if (labels := maps.get(public_name(v))) and labels == sorted(set(labels))
+    }
+
+
 def _version(flavour: Flavour) -> int:
     text = flavour.options.get("opset", str(OPSET))
     if not text.isdecimal() or not OLDEST <= int(text) <= NEWEST:

@@ -21,7 +21,8 @@ from converter.passes.decompositions.activations import x_of
 from converter.passes.decompositions.table import Table
 
 DOMAIN = "ai.onnx.ml"
-_AFTER = {"NONE": "", "LOGISTIC": "Sigmoid", "SOFTMAX": "Softmax"}
+DOUBLE = ir.DataType.DOUBLE
+_AFTER = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT")
 _MODES = {
     "BRANCH_LEQ": "LessOrEqual",
     "BRANCH_LT": "Less",
@@ -32,28 +33,60 @@ _MODES = {
 
 
 def _rows(node: ir.Node, b: Builder) -> Value | None:
-    """Return the input as floats, with one row per sample."""
+    """Return the input as floats, with one row per sample; a vector is one sample."""
     x = x_of(node)
-    if rank_of(x) != 2 or x.dtype not in (FLOAT, INT32, INT64):
+    if rank_of(x) not in (1, 2) or x.dtype not in (FLOAT, DOUBLE, INT32, INT64):
         return None
-    return x if x.dtype == FLOAT else b.Cast(x, to=FLOAT)
+    rows = b.Unsqueeze(x, [0]) if rank_of(x) == 1 else x
+    return rows if x.dtype == FLOAT else b.Cast(rows, to=FLOAT)
 
 
 def _features(node: ir.Node, b: Builder) -> Value | None:
     """Return the input with one row per sample, as floats, or unchanged if it has doubles."""
     x = x_of(node)
-    return x if rank_of(x) == 2 and x.dtype == ir.DataType.DOUBLE else _rows(node, b)
+    return x if rank_of(x) == 2 and x.dtype == DOUBLE else _rows(node, b)
 
 
 def _numbers(attrs: dict[str, Any], name: str) -> np.ndarray:
     return np.array(attrs.get(name) or [], np.float32)
 
 
-def _after(b: Builder, scores: Value, attrs: dict[str, Any]) -> Value:
-    kind = _AFTER[attrs["post_transform"]]
-    if kind == "Softmax":
+def _after(b: Builder, scores: Value, kind: str) -> Value:
+    """Apply `post_transform` to rows of several scores, as onnxruntime computes it."""
+    if kind == "SOFTMAX":
         return b.Softmax(scores, axis=1)
-    return b.operator(kind)(scores) if kind else scores
+    if kind == "LOGISTIC":
+        return b.Sigmoid(scores)
+    if kind == "SOFTMAX_ZERO":
+        return _softmax_zero(b, scores)
+    return _probit(b, scores) if kind == "PROBIT" else scores
+
+
+def _softmax_zero(b: Builder, scores: Value) -> Value:
+    """Return the softmax over the scores that are not 0; the others stay 0."""
+    some = b.Cast(b.Abs(scores) > 1e-7, to=FLOAT)
+    parts = b.Exp(scores - b.ReduceMax(scores, [1])) * some
+    return parts / b.ReduceSum(parts, [1])
+
+
+def _probit(b: Builder, scores: Value) -> Value:
+    """Return the quantiles of the normal distribution, by onnxruntime's approximation of the
+    inverse error function (`ErfInv` in its ml_common.h).
+    """
+    x = scores * 2 - 1
+    log = b.Log((1 - x) * (x + 1))
+    v = log * 0.5 + 2 / (3.14159 * 0.147)
+    root = b.Sqrt(b.Sqrt(v * v - log * (1 / 0.147)) - v)
+    return b.Where(x < 0, -root, root) * 1.41421356
+
+
+def _pair(b: Builder, score: Value, kind: str, complement: bool) -> Value:
+    """Return the scores of two classes from that of the second, as onnxruntime does: any
+    `post_transform` but LOGISTIC is ignored.
+    """
+    if kind == "LOGISTIC":
+        return b.Sigmoid(b.Concat(-score, score, axis=1))
+    return b.Concat(1 - score if complement else -score, score, axis=1)
 
 
 def _labels(attrs: dict[str, Any], *names: str) -> np.ndarray:
@@ -71,22 +104,26 @@ def _named(b: Builder, index: Value, labels: np.ndarray) -> Value:
 
 def linear_classifier(node: ir.Node, b: Builder) -> list[Value] | None:
     """Compute one score per label, each with its own row of coefficients; the largest score
-    wins.
+    wins. A single row belongs to the second of two labels, which wins if its score is positive.
     """
     x, attrs = _rows(node, b), attributes(node)
     labels = _labels(attrs, "classlabels_strings", "classlabels_ints")
     weights, bias = _numbers(attrs, "coefficients"), _numbers(attrs, "intercepts")
+    kind, count = attrs["post_transform"], bias.size or len(labels)
     if (
         x is None
         or len(labels) < 2
-        or weights.size % len(labels)
-        or bias.size not in (0, len(labels))
-        or attrs["post_transform"] not in _AFTER
+        or weights.size % count
+        or count not in ((1, 2) if len(labels) == 2 else (len(labels),))
+        or kind not in _AFTER[: 4 if count == 1 else None]
     ):
         return None
-    scores = x @ np.ascontiguousarray(weights.reshape(len(labels), -1).T)
+    scores = x @ np.ascontiguousarray(weights.reshape(count, -1).T)
     scores = scores + bias if bias.size else scores
-    return [_named(b, b.ArgMax(scores, axis=1, keepdims=0), labels), _after(b, scores, attrs)]
+    if count == 1:
+        second = b.Reshape(b.Cast(scores > 0, to=INT64), [-1])
+        return [_named(b, second, labels), _pair(b, scores, kind, complement=True)]
+    return [_named(b, b.ArgMax(scores, axis=1, keepdims=0), labels), _after(b, scores, kind)]
 
 
 def label_encoder(node: ir.Node, b: Builder) -> Value | None:
@@ -127,7 +164,8 @@ def normalizer(node: ir.Node, b: Builder) -> Value | None:
     if x is None:
         return None
     norm = b.operator({"L1": "ReduceL1", "L2": "ReduceL2", "MAX": "ReduceMax"}[kind])(x, [1])
-    return x / b.Where(b.Equal(norm, 0), 1, norm)
+    y = x / b.Where(b.Equal(norm, 0), 1, norm)
+    return b.Squeeze(y, [0]) if rank_of(x_of(node)) == 1 else y
 
 
 def svm_regressor(node: ir.Node, b: Builder) -> Value | None:
@@ -147,6 +185,58 @@ def svm_regressor(node: ir.Node, b: Builder) -> Value | None:
     if not attrs["one_class"]:
         return y
     return b.Where(y > 0, b.like(y, 1), b.like(y, -1))
+
+
+def svm_classifier(node: ir.Node, b: Builder) -> list[Value] | None:
+    """Compare each pair of classes by the kernels of their support vectors; the class that wins
+    most comparisons is the label, and the scores are those of the pairs.
+
+    Probabilities (`prob_a`) are refused: onnxruntime's iteration stops before it converges.
+    """
+    x, attrs = _rows(node, b), attributes(node)
+    labels, kind = (
+        _labels(attrs, "classlabels_strings", "classlabels_ints"),
+        attrs["post_transform"],
+    )
+    counts = [int(n) for n in attrs.get("vectors_per_class") or ()]
+    weights, rho = _numbers(attrs, "coefficients"), _numbers(attrs, "rho")
+    classes, size = len(labels), sum(counts)
+    pairs = [(i, j) for i in range(classes) for j in range(i + 1, classes)]
+    if (
+        x is None
+        or attrs.get("prob_a")
+        or kind not in _AFTER[:4]
+        or not 2 <= classes == len(counts)
+        or weights.size != size * (classes - 1)
+        or rho.size != len(pairs)
+    ):
+        return None
+    near = _kernel(b, x, _numbers(attrs, "support_vectors").reshape(size, -1), attrs)
+    if near is None:
+        return None
+    scores = near @ _pair_weights(weights.reshape(classes - 1, size), counts, pairs) + rho
+    wins = b.Cast(scores > 0, to=FLOAT)
+    signs = np.zeros((len(pairs), classes), np.float32)
+    for row, (i, j) in enumerate(pairs):
+        signs[row, i], signs[row, j] = 1, -1
+    votes = wins @ signs + np.array([(signs[:, c] < 0).sum() for c in range(classes)], np.float32)
+    label = _named(b, b.ArgMax(votes, axis=1, keepdims=0), labels)
+    if classes == 2:
+        return [label, _pair(b, scores, kind, complement=kind != "NONE")]
+    return [label, _after(b, scores, kind)]
+
+
+def _pair_weights(
+    weights: np.ndarray, counts: Sequence[int], pairs: Sequence[tuple[int, int]]
+) -> np.ndarray:
+    """Return the weight of each support vector in each pair of classes, [vectors, pairs]."""
+    ends = np.cumsum(counts)
+    spans = [slice(end - n, end) for end, n in zip(ends, counts, strict=True)]
+    found = np.zeros((weights.shape[1], len(pairs)), np.float32)
+    for column, (i, j) in enumerate(pairs):
+        found[spans[i], column] = weights[j - 1, spans[i]]
+        found[spans[j], column] = weights[i, spans[j]]
+    return found
 
 
 def _kernel(b: Builder, x: Value, vectors: np.ndarray, attrs: dict[str, Any]) -> Value | None:
@@ -208,12 +298,14 @@ class Forest:
 
 def tree_regressor(node: ir.Node, b: Builder) -> Value | None:
     attrs = attributes(node)
-    kind = attrs["aggregate_function"]
-    # with a single target, onnxruntime ignores post_transform
-    if attrs["post_transform"] != "NONE":
+    kind, after = attrs["aggregate_function"], attrs["post_transform"]
+    count = int(attrs.get("n_targets", 1))
+    # with a single target, onnxruntime ignores the others
+    if after not in _AFTER or (count == 1 and after not in ("NONE", "PROBIT")):
         return None
-    forest = _read_forest(attrs, "target", int(attrs.get("n_targets", 1)))
-    return _scores(node, b, forest, kind, _column(attrs, "base_values"))
+    forest = _read_forest(attrs, "target", count)
+    scores = _scores(node, b, forest, kind, _column(attrs, "base_values"))
+    return None if scores is None else _after(b, scores, after)
 
 
 AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")  # in the order of their enumeration values
@@ -258,20 +350,15 @@ _TOGETHER = {"SUM": "ReduceSum", "AVERAGE": "ReduceMean", "MIN": "ReduceMin", "M
 
 
 def tree_classifier(node: ir.Node, b: Builder) -> list[Value] | None:
-    """Sum the votes of each class. With two classes only the first index may have votes, which
-    belong to the second label.
-
-    Two classes that both have votes are refused, because runtimes disagree about them.
+    """Sum the votes of each class. With two classes, the first index alone may have votes, which
+    belong to the second label, or both have, of which onnxruntime looks at the second.
     """
     attrs = attributes(node)
     labels = _labels(attrs, "classlabels_strings", "classlabels_int64s")
-    base = _column(attrs, "base_values")
+    base, after = _column(attrs, "base_values"), attrs["post_transform"]
     alone = len(labels) == 2 and set(attrs.get("class_ids") or ()) == {0}
-    if (
-        attrs["post_transform"] not in _AFTER
-        or len(labels) < (2 if alone else 3)
-        or base.size not in ((0, 1) if alone else (0, len(labels)))
-    ):
+    bases = (0, 1) if alone else (0,) if len(labels) == 2 else (0, len(labels))
+    if after not in _AFTER or len(labels) < 2 or base.size not in bases:
         return None
     forest = _read_forest(attrs, "class", 1 if alone else len(labels))
     if forest is None or not _all_voted(forest):
@@ -282,9 +369,15 @@ def tree_classifier(node: ir.Node, b: Builder) -> list[Value] | None:
     votes = b.ReduceSum(found, [1], keepdims=0)
     votes = votes + b.const(base.astype(array_type(votes))) if base.size else votes
     votes = b.Cast(votes, to=FLOAT) if votes.dtype != FLOAT else votes
-    if not alone:
-        return [_named(b, b.ArgMax(votes, axis=1, keepdims=0), labels), _after(b, votes, attrs)]
-    return _one_of_two(b, votes, attrs, labels)
+    if alone:
+        return _one_of_two(b, votes, attrs, labels)
+    if len(labels) == 2:
+        if labels.dtype != object and labels.tolist() != [0, 1]:
+            return None  # onnxruntime gives 0 and 1 whatever the labels are
+        best = b.Cast(votes[:, 1] > 0, to=INT64)
+    else:
+        best = b.ArgMax(votes, axis=1, keepdims=0)
+    return [_named(b, best, labels), _after(b, votes, after)]
 
 
 def _all_voted(forest: Forest) -> bool:
@@ -308,15 +401,12 @@ def _one_of_two(
     If all weights are positive, the votes are a probability, and the other class has its
     complement.
     """
-    positive = _column(attrs, "class_weights").min() >= 0
+    positive = bool(_column(attrs, "class_weights").min() >= 0)
     after = attrs["post_transform"]
-    if after == "SOFTMAX":
+    if after in ("SOFTMAX", "SOFTMAX_ZERO", "PROBIT"):  # onnxruntime and ONNX's definition differ
         return None
     second = b.Cast(votes > (0.5 if positive else 0), to=INT64)
-    certain = positive and after == "NONE"
-    both = b.Concat(1 - votes if certain else -votes, votes, axis=1)
-    scores = both if certain else _after(b, both, attrs)
-    return [_named(b, b.Reshape(second, [-1]), labels), scores]
+    return [_named(b, b.Reshape(second, [-1]), labels), _pair(b, votes, after, positive)]
 
 
 def _votes(node: ir.Node, b: Builder, forest: Forest) -> Value | None:
@@ -534,6 +624,7 @@ TABLE: Table = {
     (DOMAIN, "LinearClassifier"): linear_classifier,
     (DOMAIN, "LabelEncoder"): label_encoder,
     (DOMAIN, "Normalizer"): normalizer,
+    (DOMAIN, "SVMClassifier"): svm_classifier,
     (DOMAIN, "SVMRegressor"): svm_regressor,
     (DOMAIN, "TreeEnsemble"): tree_ensemble,
     (DOMAIN, "TreeEnsembleRegressor"): tree_regressor,

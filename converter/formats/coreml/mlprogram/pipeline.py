@@ -14,6 +14,7 @@ from converter.formats.coreml.mlprogram.collector import MOST_AXES, MilLowering
 from converter.formats.coreml.mlprogram.legalise import REWRITES
 from converter.formats.coreml.mlprogram.mapping import MAPPING
 from converter.graph.record import record
+from converter.passes.clamp_masks import clamp_masks_to_halves
 from converter.passes.collapse_dims import join_reshape_chains, lower_ranks, with_fewer_axes
 from converter.passes.constants import decode_weights, holds_numbers, unpack_constants
 from converter.passes.fold import fold_constants
@@ -87,6 +88,7 @@ PREPARE: list[Pass[Spec]] = [
     unroll_loops(),
 ]
 LEGALIZE: list[Pass[Spec]] = [
+    clamp_masks_to_halves(applies=lambda context: context.half),
     decode_weights(applies=lambda context: context.version < COMPRESSED_SINCE),
     keep_stored_halves(),
     lower_ranks(MOST_AXES),
