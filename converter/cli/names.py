@@ -6,28 +6,39 @@ import importlib
 
 import click
 
-# command -> its line in the help; the module converter.cli.commands.NAME is imported when the
-# command is called
-COMMANDS = {
-    "convert": "Convert a model into another format.",
-    "check": "Is a file valid; what in it would not convert?",
-    "inspect": "What is in a model: inputs, outputs, layers, weights.",
-    "run": "Execute a model.",
-    "diff": "Differences of structure between two models.",
-    "verify": "Differences of numbers between two models.",
-    "certify-check": "Check a certificate of verify again.",
-    "view": "Draw a model, or two side by side, as a page.",
-    "reduce": "The smallest part of two models that differs.",
-    "extract": "Cut a part out of a model.",
-    "roundtrip": "Convert there and back and compare.",
-    "batch": "Run many conversions, resumable.",
-    "report": "Render stored results.",
-    "formats": "The formats and their flavours.",
-    "ops": "The layer types of a format.",
-    "explain": "What a diagnostic code means.",
-    "env": "Versions, engines and settings.",
-    "completion": "Completion for a shell.",
+# group of the help -> command -> its line; the module converter.cli.commands.NAME is imported when
+# the command is called
+GROUPS = {
+    "Convert": {
+        "convert": "Convert a model to another format.",
+        "check": "Check that a file is valid and can be converted.",
+        "extract": "Cut a part out of a model.",
+    },
+    "Compare": {
+        "verify": "Compare the outputs of two models.",
+        "diff": "Compare the layers and weights of two models.",
+        "roundtrip": "Convert a model there and back and compare.",
+        "reduce": "Find the smallest part of two models that differs.",
+        "certify-check": "Check a certificate of verify again.",
+    },
+    "Look": {
+        "inspect": "Show inputs, outputs, layers and weights of a model.",
+        "view": "Draw a model, or two side by side, as a page.",
+        "run": "Execute a model.",
+    },
+    "Many models": {
+        "batch": "Run many conversions; resumable.",
+        "report": "Render stored results.",
+    },
+    "About netconv": {
+        "formats": "List the formats and their flavors.",
+        "ops": "List the layer types of a format.",
+        "explain": "Explain a diagnostic code.",
+        "env": "Show versions, engines and settings.",
+        "completion": "Print a completion script for a shell.",
+    },
 }
+COMMANDS = {name: line for group in GROUPS.values() for name, line in group.items()}
 
 
 def command(name: str) -> click.Command:

@@ -141,6 +141,8 @@ def _cut(model: Network, outputs: Sequence[str], starts: Sequence[str], source: 
         else f"the model has no tensors or layers called {', '.join(missing)}"
     )
     help = "" if there else did_you_mean(missing[0], known, "netconv inspect -v lists them")
+    if missing[0].split("+")[0] in formats.FORMATS:
+        help = f"-t {missing[0]} names the format to write"
     raise wrong_call(message, help=help, where=source)
 
 
@@ -185,7 +187,8 @@ def convert(
     """
     flavour = formats.target_for(target, options.target, options.io_layout)
     if with_map:
-        formats.demand_readable(target, flavour, "--map")
+        formats.demand_readable(target, flavour, "--write-map")
+    formats.demand_there(source)
     recover(target)
     inputs = [source] if options.weights is None else [source, Path(options.weights)]
     demand_replaceable([target], inputs, options.force)

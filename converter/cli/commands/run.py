@@ -16,7 +16,7 @@ from converter.commands.options.verify import RunCommand
 from converter.errors import wrong_call
 
 EXAMPLES = """netconv run net.mlmodel
-netconv run net.xml --data in.npz --out out.npz
+netconv run net.xml --data in.npz -o out.npz
 netconv run net.onnx --data image=photo.npy --engine openvino
 netconv run net.onnx --profile"""
 

@@ -44,7 +44,7 @@ def command(console: Console, options: VerifyCommand, reference: Path, candidate
 
     several = options.labels is not None or "," in options.engine
     if options.report and several:
-        why = "--report is about one comparison of tensors, not about labels or several engines"
+        why = "--page is about one comparison of tensors, not about labels or several engines"
         raise wrong_call(why)
     if options.certificate:
         _demand_certifiable(options, (reference, candidate), several)

@@ -85,11 +85,11 @@ class Convert(States, Kept, Conversion):
 @options
 class Output(Options):
     output: str = option(
+        default="",
         flags=("-o", "--output"),
         kind=Kind.PLACE,
         metavar="OUT",
-        required=True,
-        help="The file or URL to write, - for standard output; the suffix tells the format.",
+        help="Another way to give OUT.",
         group=Group.OUTPUT,
     )
 
@@ -115,7 +115,8 @@ class ConversionCommand(Native, Verified, Conversion, Output):
 class ConvertCommand(Convert, ConversionCommand):
     with_map: bool = option(
         default=False,
-        flags=("--map",),
+        flags=("--write-map",),
+        aliases=("--map",),
         kind=Kind.FLAG,
         help="Also write OUT.map.json: which layer comes from which.",
         group=Group.OUTPUT,
@@ -130,7 +131,8 @@ class ExtractCommand(ConversionCommand):
     }
     starts: Sequence[str] = option(
         default=(),
-        flags=("--from",),
+        flags=("--start",),
+        aliases=("--from",),
         metavar="NAME",
         repeatable=True,
         help="This tensor, or the result of this layer, becomes an input; repeatable.",
@@ -138,7 +140,7 @@ class ExtractCommand(ConversionCommand):
     )
     outputs: Sequence[str] = option(
         default=(),
-        flags=("--to",),
+        aliases=("--to",),
         metavar="NAME",
         repeatable=True,
         help="This tensor, or the result of this layer, becomes an output, in this order; "
@@ -161,6 +163,7 @@ class CheckCommand(Layout, Constants, Shapes, Contents, SourceFormat):
     target: str | None = option(
         default=None,
         flags=("-t", "--to"),
+        aliases=("--to-format",),
         kind=Kind.TARGET,
         help="Say what would not convert to this format.",
         group=Group.OUTPUT,
@@ -171,7 +174,8 @@ class CheckCommand(Layout, Constants, Shapes, Contents, SourceFormat):
 class InspectCommand(Reading):
     form: str = option(
         default="table",
-        flags=("--of",),
+        flags=("--as",),
+        aliases=("--of",),
         kind=Kind.CHOICE,
         choices=("table", "json", "text", "dot"),
         help="A table, JSON, ONNX's text syntax, or Graphviz.",
@@ -200,6 +204,8 @@ class RoundtripCommand(Seed):
 class ExplainCommand(Options):
     of: Path | None = option(
         default=None,
+        flags=("--model",),
+        aliases=("--of",),
         kind=Kind.SOURCE,
         metavar="MODEL",
         help="With pipeline FORMAT: say what each pass changes in this model.",

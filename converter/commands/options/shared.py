@@ -23,6 +23,7 @@ class SourceFormat(Options):
         default=None,
         kw_only=False,
         flags=("-f", "--from"),
+        aliases=("--from-format",),
         kind=Kind.FORMAT,
         help="The input's format (otherwise told from its content).",
         python="The input's format, where its content does not tell it.",
@@ -37,6 +38,7 @@ class TargetFormat(Options):
         default=None,
         kw_only=False,
         flags=("-t", "--to"),
+        aliases=("--to-format",),
         kind=Kind.TARGET,
         help="The format to write, with flavours: openvino+ir=7.",
         python='The format to write, with flavours ("openvino+ir=7"); without it the suffix of '
@@ -85,6 +87,7 @@ class FormatsOfTwo(Options):
     ref_format: str | None = option(
         default=None,
         flags=("--from-ref",),
+        aliases=("--from-a",),
         kind=Kind.FORMAT,
         help="REF's format.",
         group=Group.INPUT,
@@ -92,6 +95,7 @@ class FormatsOfTwo(Options):
     cand_format: str | None = option(
         default=None,
         flags=("--from-cand",),
+        aliases=("--from-b",),
         kind=Kind.FORMAT,
         help="CAND's format.",
         group=Group.INPUT,
@@ -103,10 +107,20 @@ class FormatsOfPair(Options):
     """The formats of A and B."""
 
     a_format: str | None = option(
-        default=None, flags=("--from-a",), kind=Kind.FORMAT, help="A's format.", group=Group.INPUT
+        default=None,
+        flags=("--from-a",),
+        aliases=("--from-ref",),
+        kind=Kind.FORMAT,
+        help="A's format.",
+        group=Group.INPUT,
     )
     b_format: str | None = option(
-        default=None, flags=("--from-b",), kind=Kind.FORMAT, help="B's format.", group=Group.INPUT
+        default=None,
+        flags=("--from-b",),
+        aliases=("--from-cand",),
+        kind=Kind.FORMAT,
+        help="B's format.",
+        group=Group.INPUT,
     )
 
 
@@ -189,7 +203,7 @@ class TensorMap(Options):
     map: Mapping[str, str] | None = option(
         default=None,
         kind=Kind.MAP,
-        help="Which tensor is which, as convert --map writes it.",
+        help="Which tensor is which, as convert --write-map writes it.",
         python="Names of the candidate's tensors by those of the reference.",
         group=Group.COMPARISON,
     )
