@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import operator
+import re
+import shlex
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -228,7 +231,34 @@ def _write(model: Network, path: Path, flavour: Flavour, source: Path) -> tuple[
         with model_files.expressible():
             return in_file(formats.write(model, path, flavour), str(source))
     except UnsupportedError as e:
-        raise UnsupportedError(in_file(e.diagnostics, str(source))) from None
+        found = in_file(e.diagnostics, str(source))
+        raise UnsupportedError(_with_inputs(d, model) for d in found) from None
+
+
+# the option in a help, with or without an example of another model
+_EXAMPLE = re.compile(r"--inputs(?: NAME:[\d,]+)?(?= |$|[.,;])")
+_SIZE = 32  # an example of a size that is not a batch
+
+
+def _with_inputs(diagnostic: Diagnostic, model: Network) -> Diagnostic:
+    """Return the diagnostic with the names and ranks of the model's dynamic inputs in its help."""
+    dynamic = [i for i in model.inputs if i.shape and any(not isinstance(d, int) for d in i.shape)]
+    if diagnostic.code not in ("X202", "X203") or not dynamic:
+        return diagnostic
+    options = [
+        f"--inputs {shlex.quote(i.name)}:{','.join(map(str, _example(i.shape or ())))}"
+        for i in dynamic[:_MOST_INPUTS]
+    ]
+    more = ["..."] if len(dynamic) > _MOST_INPUTS else []
+    text = " ".join([*options, *more])
+    return replace(diagnostic, help=_EXAMPLE.sub(lambda _: text, diagnostic.help, count=1))
+
+
+_MOST_INPUTS = 8
+
+
+def _example(shape: Sequence[int | str | None]) -> list[int]:
+    return [d if isinstance(d, int) else _SIZE if axis else 1 for axis, d in enumerate(shape)]
 
 
 @record

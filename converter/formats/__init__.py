@@ -67,7 +67,26 @@ def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
         notes = [*taken, *chosen.write(model, path, flavour)]
     source = get(model.format) if model.format in FORMATS and model.format != chosen.name else None
     untold = source.untold(model, chosen.title) if source is not None else []
+    if source is not None and source.single_precision:
+        notes = _without_doubles(model, notes, source, chosen)
     return [*notes, *untold, *_states_as_inputs(model, flavour, chosen)]
+
+
+def _without_doubles(
+    model: Network, notes: list[Diagnostic], source: Format, target: Format
+) -> list[Diagnostic]:
+    """Replace the warnings about inputs and outputs that are declared in double precision and
+    computed in single precision by one note: nothing is lost.
+    """
+    doubles = {i.name for i in (*model.inputs, *model.outputs) if i.dtype == "float64"}
+    lost = [d for d in notes if d.code == "X205" and d.where.layer in doubles and not d.where.kind]
+    if not lost:
+        return notes
+    message = (
+        f"inputs and outputs that {source.title} declares as float64 are float32 in {target.title};"
+        f" {source.title} computes in float32"
+    )
+    return [*(d for d in notes if d not in lost), Diagnostic("X205", message, "note")]
 
 
 def _without_labels(model: Network) -> tuple[Network, list[Diagnostic]]:

@@ -47,9 +47,10 @@ def write(
     output, place = to.place, Path(to.place)
     if is_url(output) and told(str(file)) == output:
         raise overwrites_input(output)
-    if options.with_verify and output != DASH:
+    if output != DASH:
         flavour = formats.target_for(place, options.target, options.io_layout)
-        formats.demand_readable(place, flavour, "--verify")
+        if options.with_verify:
+            formats.demand_readable(place, flavour, "--verify")
     formats.demand_there(file)
     named = named_output(output, options.target, options.force)
     with destination.made(to.folder), named as target:
