@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from converter.api import Model, convert, inspect, load, run, save, verify
 
 __version__ = "0.1.0"
+SUMMARY = (
+    "Convert and verify neural networks: Core ML (.mlmodel, .mlpackage), Core AI, ONNX, "
+    "TensorFlow Lite, OpenVINO IR, NNAPI and Zhouyi Compass IR"
+)
 __all__ = ["Model", "convert", "errors", "inspect", "load", "run", "save", "verify"]
 
 

@@ -184,6 +184,11 @@ class ConverterError(Exception):
         )
         super().__init__("\n".join(str(d) for d in self.diagnostics))
 
+    @property
+    def message(self) -> str:
+        """The message of the first diagnostic."""
+        return self.diagnostics[0].message if self.diagnostics else ""
+
     def __reduce__(self) -> tuple[type[ConverterError], tuple[tuple[Diagnostic, ...]]]:
         return type(self), (self.diagnostics,)
 
@@ -268,9 +273,9 @@ def _one(code: str, message: str, where: Place, help: str) -> Diagnostic:
     return Diagnostic(code, message, where=place, help=help)
 
 
-def cannot_read(where: Place, error: Exception) -> ReadError:
+def cannot_read(where: Place, error: Exception, help: str = "") -> ReadError:
     """Return R100: the system reports that a file cannot be read."""
-    return unreadable("R100", f"cannot read: {_reason(error)}", where)
+    return unreadable("R100", f"cannot read: {_reason(error)}", where, help)
 
 
 def cannot_write(where: Place, error: Exception, what: str = "", left: str = "") -> WriteError:
@@ -278,7 +283,9 @@ def cannot_write(where: Place, error: Exception, what: str = "", left: str = "")
     message; `left` describes the files that remain if they are not those from before.
     """
     message = f"cannot write{what}: {_reason(error)}" + (f"; {left}" if left else "")
-    return unwritable("W301", message, where)
+    folder = os.path.dirname(where.file if isinstance(where, Where) else os.fspath(where))
+    absent = isinstance(error, FileNotFoundError) and folder and not os.path.isdir(folder)
+    return unwritable("W301", message, where, f"make the folder {folder!r} first" if absent else "")
 
 
 def output_exists(where: Place, what: str = "the output exists") -> WriteError:
@@ -288,7 +295,8 @@ def output_exists(where: Place, what: str = "the output exists") -> WriteError:
 
 def overwrites_input(where: Place) -> UsageError:
     """Return W302: the output has the same path as an input."""
-    return wrong_call("the output would overwrite the input", where=where, code="W302")
+    message, help = "the output would overwrite the input", "give the output another name"
+    return wrong_call(message, help=help, where=where, code="W302")
 
 
 def _reason(error: Exception) -> object:

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 import converter
 from converter.cli import settings
+from converter.cli.app import app
 from converter.cli.names import COMMANDS, command
 from converter.cli.options import subcommand
 from converter.commands.batch import plan
@@ -48,10 +49,12 @@ def test_every_field_is_an_option_of_the_command(name: str) -> None:
     assert [(p.name, p.opts) for p in found.params if isinstance(p, click.Option)] == [
         (d.field.name, list(d.flags)) for d in expected
     ]
-    shown = CliRunner().invoke(found, ["--help"], prog_name="netconv").output
+    own = CliRunner().invoke(found, ["--help"], prog_name="netconv").output
+    every = CliRunner().invoke(app, ["--help"], prog_name="netconv").output
     for d in expected:
-        assert f"\n  {', '.join(d.flags)}" in shown
-        assert f"\n{d.option.group.value}:\n" in shown
+        common = d.option.group is Group.GENERAL and d.name in {g.name for g in declared(General)}
+        assert f"\n  {', '.join(d.flags)}" in (every if common else own)
+        assert f"\n{d.option.group.value}:\n" in own or common
     assert {p.envvar for p in found.params} - {None} == {d.variable for d in expected} - {None}
 
 
@@ -87,9 +90,9 @@ def test_the_settings_are_the_options_that_say_so() -> None:
 
 
 def test_job_files_have_the_keys_that_the_options_say() -> None:
-    job = {d.name for cls in (Convert, JobLimits) for d in declared(cls) if d.option.job}
+    job = {k for cls in (Convert, JobLimits) for d in declared(cls) if d.option.job for k in d.keys}
     assert plan.KEYS.keys() == {"models", "exclude", "to", "action", "verify"} | job
-    assert plan.TOP.keys() == {"out", "job"} | {d.name for d in declared(JobLimits)}
+    assert plan.TOP.keys() == {"out", "job"} | {k for d in declared(JobLimits) for k in d.keys}
     compared = {d.name for d in declared(Verify) if d.option.job}
     assert plan.VERIFY.keys() == compared - plan.KEYS.keys()
     assert {"data", "rtol", "metric", "native"} <= plan.VERIFY.keys()

@@ -14,20 +14,26 @@ import click
 import converter
 from converter.cli import console, stdio, waiting
 from converter.cli.interrupt import leave
-from converter.cli.names import COMMANDS, command
+from converter.cli.names import COMMANDS, GROUPS, command
+from converter.cli.options import general_rows
 from converter.commands import startup
 from converter.errors import (
     ConverterError,
     Diagnostic,
     ExitCode,
     MemoryLimitError,
-    UsageError,
     cannot_write,
-    did_you_mean,
     most_severe,
     wrong_call,
 )
 from converter.io.signals import REQUESTS, loading
+
+EXAMPLES = """Examples:
+  netconv convert net.mlmodel net.tflite --verify
+  netconv verify net.onnx net.xml
+  netconv batch models -t openvino
+
+netconv COMMAND --help explains a command."""
 
 
 class LazyGroup(click.Group):
@@ -42,28 +48,56 @@ class LazyGroup(click.Group):
         return command(cmd_name) if cmd_name in COMMANDS else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl(list(commands.items()), col_max=14)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands first, then the options that every command has."""
+        self.format_commands(ctx, formatter)
+        with formatter.section("Options of every command"):
+            formatter.write_dl(general_rows())
+        rows = [p.get_help_record(ctx) for p in self.params]
+        with formatter.section("Options without a command"):
+            formatter.write_dl([row for row in rows if row is not None])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            help = did_you_mean(args[0], COMMANDS, "netconv --help lists the commands")
-            raise wrong_call(f"command {args[0]!r} does not exist", help=help)
+            from converter.cli.wrong_calls import unknown_command
+
+            raise unknown_command(args)
         return super().resolve_command(ctx, args)
+
+
+def _print_manual(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        from converter.cli.manual import page
+
+        click.echo(page(ctx), nl=False)
+        ctx.exit()
 
 
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Run netconv COMMAND --help for details of a command.",
+    epilog="\b\n" + EXAMPLES,
 )
 @click.version_option(converter.__version__, prog_name="netconv")
+@click.option(
+    "--man",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_manual,
+    help="Print the manual page (netconv --man | man -l -).",
+)
 def app() -> None:
-    """Convert neural networks between Core ML, OpenVINO IR, Zhouyi Compass IR, ONNX and NNAPI, and
-    prove that the result is the same network.
-    """
+    pass
+
+
+app.help = f"{converter.SUMMARY}."
 
 
 def run() -> NoReturn:
@@ -121,7 +155,9 @@ def _call() -> int:
         click.echo(e.format_message(), err=True)
         return ExitCode.USAGE
     except click.UsageError as e:
-        return console.current().refuse(_usage(e))
+        from converter.cli.wrong_calls import explained
+
+        return console.current().refuse(explained(e))
     except click.ClickException as e:
         return console.current().refuse(wrong_call(e.format_message()))
     except (KeyboardInterrupt, click.Abort):
@@ -136,17 +172,3 @@ def _call() -> int:
         from converter.cli.crash import apologise
 
         return apologise(e)
-
-
-def _usage(e: click.UsageError) -> UsageError:
-    """Convert an error of click to our form."""
-    possible = getattr(e, "possibilities", None) or ()
-    message = e.message if isinstance(e, click.NoSuchOption) else e.format_message()
-    help = (
-        f"perhaps you meant {' or '.join(sorted(possible))}"
-        if possible
-        else f"run {e.ctx.command_path} --help"
-        if e.ctx is not None
-        else ""
-    )
-    return wrong_call(message.split(" Did you mean")[0].rstrip("."), help=help)

@@ -22,9 +22,21 @@ class Choice(click.Choice[str]):
             return str(value)
         name = f"{param.opts[0]}: " if param is not None and param.opts[0].startswith("-") else ""
         raise wrong_call(
-            f"{name}use one of {', '.join(known)}, got {value!r}",
-            help=did_you_mean(str(value), known),
+            f"{name}{value!r} is not one of {', '.join(known)}",
+            help=did_you_mean(str(value), known) or _elsewhere(str(value), name),
         )
+
+
+def _elsewhere(value: str, name: str) -> str:
+    """Return the help for a value of --format that another option takes."""
+    from converter.commands.options.batch import FORMS
+    from converter.formats import FORMATS
+
+    if name == "--format: " and value.split("+")[0] in FORMATS:
+        return f"-t {value} names the format to write"
+    if name == "--format: " and value in FORMS:
+        return f"--as {value} of netconv report renders stored results"
+    return ""
 
 
 class FormatName(Parsed):

@@ -50,7 +50,11 @@ class Console:
     def colored(self, stream: Any) -> bool:
         if self.color != "auto":
             return self.color == "always"
-        return "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb" and stream.isatty()
+        if os.environ.get("NO_COLOR"):
+            return False
+        if any(os.environ.get(name, "0") != "0" for name in ("FORCE_COLOR", "CLICOLOR_FORCE")):
+            return True
+        return os.environ.get("TERM") != "dumb" and bool(stream.isatty())
 
     def say(self, *lines: str) -> None:
         """Print lines of the result; each is escaped to one visible line. Prints nothing with -q or

@@ -22,6 +22,7 @@ from converter.cli.common import (
 )
 from converter.cli.shapes import Pair, Shapes, Values
 from converter.commands.options.declare import Declared, Kind, Option
+from converter.errors import UsageError, wrong_call
 
 
 def _number(kind: Callable[[Any, Any], Any], plain: type) -> Callable[[Option], Any]:
@@ -90,6 +91,34 @@ class DeclaredOption(click.Option):
             envvar=found.variable,
             **keywords,
         )
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """Accept the hidden spellings, too; help, completion and messages do not show them."""
+        shown = self.opts
+        self.opts = [*shown, *self.declared.aliases]
+        try:
+            super().add_to_parser(parser, ctx)
+        finally:
+            self.opts = shown
+
+    def process_value(self, ctx: click.Context, value: Any) -> Any:
+        """Parse a value; an error names the setting or the environment variable it comes from."""
+        try:
+            return super().process_value(ctx, value)
+        except (click.UsageError, UsageError) as e:
+            if not (origin := self._origin(ctx)):
+                raise
+            message = e.format_message() if isinstance(e, click.UsageError) else e.message
+            raise wrong_call(message.rstrip("."), help=f"the value comes from {origin}") from None
+
+    def _origin(self, ctx: click.Context) -> str:
+        """Return where the value was set, "" for the command line."""
+        match ctx.get_parameter_source(str(self.name)):
+            case click.core.ParameterSource.ENVIRONMENT:
+                return f"the environment variable {self.declared.variable}"
+            case click.core.ParameterSource.DEFAULT_MAP:
+                return f"the settings in {ctx.obj}"
+        return ""
 
     def collected(self, value: Any) -> Any:
         """Return the value of the field."""

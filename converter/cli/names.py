@@ -6,28 +6,39 @@ import importlib
 
 import click
 
-# command -> its line in the help; the module converter.cli.commands.NAME is imported when the
-# command is called
-COMMANDS = {
-    "convert": "Convert a model to another format.",
-    "check": "Check that a file is valid and can be converted.",
-    "inspect": "Show a model's inputs, outputs, layers and weights.",
-    "run": "Run a model.",
-    "diff": "Compare the structure of two models.",
-    "verify": "Compare the numbers of two models.",
-    "certify-check": "Check a certificate of verify again.",
-    "view": "Draw a model, or two side by side, as a page.",
-    "reduce": "Find the smallest part of two models that differs.",
-    "extract": "Extract a part of a model.",
-    "roundtrip": "Convert there and back and compare.",
-    "batch": "Run many conversions, resumable.",
-    "report": "Render stored results.",
-    "formats": "List the formats and their flavours.",
-    "ops": "List the layer types of a format.",
-    "explain": "Explain a diagnostic code.",
-    "env": "Show versions, engines and settings.",
-    "completion": "Print the completion script of a shell.",
+# group of the help -> command -> its line; the module converter.cli.commands.NAME is imported when
+# the command is called
+GROUPS = {
+    "Convert": {
+        "convert": "Convert a model to another format.",
+        "check": "Check that a file is valid and can be converted.",
+        "extract": "Cut a part out of a model.",
+    },
+    "Compare": {
+        "verify": "Compare the outputs of two models.",
+        "diff": "Compare the layers and weights of two models.",
+        "roundtrip": "Convert a model there and back and compare.",
+        "reduce": "Find the smallest part of two models that differs.",
+        "certify-check": "Check a certificate of verify again.",
+    },
+    "Look": {
+        "inspect": "Show inputs, outputs, layers and weights of a model.",
+        "view": "Draw a model, or two side by side, as a page.",
+        "run": "Execute a model.",
+    },
+    "Many models": {
+        "batch": "Run many conversions; resumable.",
+        "report": "Render stored results.",
+    },
+    "About netconv": {
+        "formats": "List the formats and their flavors.",
+        "ops": "List the layer types of a format.",
+        "explain": "Explain a diagnostic code.",
+        "env": "Show versions, engines and settings.",
+        "completion": "Print a completion script for a shell.",
+    },
 }
+COMMANDS = {name: line for group in GROUPS.values() for name, line in group.items()}
 
 
 def command(name: str) -> click.Command:

@@ -11,7 +11,7 @@ import click
 
 from converter.cli import console, settings
 from converter.cli.console import Console
-from converter.cli.declared import DeclaredOption
+from converter.cli.declared import DeclaredOption, declared_options
 from converter.commands.options.declare import Group, Options, declared
 from converter.commands.options.general import General
 
@@ -19,6 +19,19 @@ P = ParamSpec("P")
 T = TypeVar("T", bound=Options)
 DATA = ("text", "json")
 REPORTS = ("text", "json", "github", "sarif", "junit")
+
+
+# general options that are shown once, by netconv --help
+_EVERYWHERE = [d.name for d in declared(General) if d.name != "format"]
+_NAMED = ", ".join(d.flags[0] for d in declared(General) if d.name != "format")
+
+
+def general_rows() -> list[tuple[str, str]]:
+    """Return the options of every command with their descriptions, for the help."""
+    context = click.Context(click.Command("netconv"))
+    options = [DeclaredOption(d, DATA if d.name == "format" else ()) for d in declared(General)]
+    rows = [row for o in options if (row := o.get_help_record(context)) is not None]
+    return [*rows, ("-h, --help", "Show help and exit.")]
 
 
 class Command(click.Command):
@@ -37,20 +50,25 @@ class Command(click.Command):
         **extra: Any,
     ) -> click.Context:
         console.use(Console(command=str(self.name), format=_early_format(args), color="auto"))
-        extra["default_map"] = settings.load(settings.find(), self)
+        extra["obj"] = settings.find()  # messages name the file
+        extra["default_map"] = settings.load(extra["obj"], self)
         return super().make_context(info_name, args, parent, **extra)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options in groups."""
+        for group, rows in self.grouped_rows(ctx).items():
+            with formatter.section(group.value):
+                formatter.write_dl(rows)
+        formatter.write_paragraph()
+        formatter.write_text(f"netconv --help explains the options of every command: {_NAMED}.")
+
+    def grouped_rows(self, ctx: click.Context) -> dict[Group, list[tuple[str, str]]]:
+        """Return the options and their descriptions, without those that every command has alike."""
         rows: dict[Group, list[tuple[str, str]]] = {g: [] for g in Group}
-        for p in self.get_params(ctx):
-            if isinstance(p, click.Option) and (row := p.get_help_record(ctx)) is not None:
-                own = p.declared.option.group if isinstance(p, DeclaredOption) else Group.GENERAL
-                rows[own].append(row)
-        for group, found in rows.items():
-            if found:
-                with formatter.section(group.value):
-                    formatter.write_dl(found)
+        for p in declared_options(self):
+            if (row := p.get_help_record(ctx)) is not None and p.declared.name not in _EVERYWHERE:
+                rows[p.declared.option.group].append(row)
+        return {group: found for group, found in rows.items() if found}
 
 
 def _early_format(args: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from pathlib import Path
 from typing import Any
@@ -29,17 +30,32 @@ class Shapes(Parsed):
     name = "NAME:SHAPE"
 
     def parse(self, text: str, option: str) -> tuple[str, list[int]]:
-        name, _, sizes = text.rpartition(":")
+        name, sizes = _parted(text)
         try:
             shape = [int(d) for d in sizes.replace("x", ",").split(",")] if sizes else []
         except ValueError:
             shape = [-1]
         if not name or min(shape, default=0) < 0:
+            example = f"NAME:{text}" if _SIZES.fullmatch(text) else "image:1,3,224,224"
             raise wrong_call(
-                f"{option} must be {self.name}, got {text!r}",
-                help="use for example --inputs image:1,3,224,224",
+                f"{option} {text!r} is not {self.name}",
+                help=f"for example --inputs {example}; netconv inspect MODEL lists the names",
             )
         return name, shape
+
+
+_SIZES = re.compile(r"\d+(,\d+)*")
+
+
+def _parted(text: str) -> tuple[str, str]:
+    """Return name and sizes of image:1,3,224,224, or of image=1,3,224,224 and image[1,3,224,224],
+    which other tools have.
+    """
+    for opening, closing in ((":", ""), ("=", ""), ("[", "]")):
+        name, mark, sizes = text.rpartition(opening)
+        if mark and text.endswith(closing):
+            return name, sizes.removesuffix(closing).strip("[]() ")
+    return "", text
 
 
 class Values(Parsed):

@@ -12,6 +12,7 @@ certificate.py   a comparison that anyone can check again (for verify)
 costs.py         multiplications, parameters and memory (for inspect)
 dataset.py       the answers of two models for labeled samples (for verify)
 engine_table.py  one comparison in several engines (for verify)
+labels.py        the names of classes that a model carries (for run)
 profile.py       execution times of layers (for run)
 
 file_diff.py   two files of one format, field by field (for roundtrip)

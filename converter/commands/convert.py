@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import operator
+import re
+import shlex
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +147,8 @@ def _cut(model: Network, outputs: Sequence[str], starts: Sequence[str], source: 
         else f"the model has no tensors or layers named {', '.join(missing)}"
     )
     help = "" if there else did_you_mean(missing[0], known, "netconv inspect -v lists them")
+    if missing[0].split("+")[0] in formats.FORMATS:
+        help = f"-t {missing[0]} names the format to write"
     raise wrong_call(message, help=help, where=source)
 
 
@@ -188,7 +193,8 @@ def convert(
     """
     flavour = formats.target_for(target, options.target, options.io_layout)
     if with_map:
-        formats.demand_readable(target, flavour, "--map")
+        formats.demand_readable(target, flavour, "--write-map")
+    formats.demand_there(source)
     recover(target)
     inputs = [source] if options.weights is None else [source, Path(options.weights)]
     demand_replaceable([target], inputs, options.force)
@@ -228,7 +234,34 @@ def _write(model: Network, path: Path, flavour: Flavour, source: Path) -> tuple[
         with model_files.expressible():
             return in_file(formats.write(model, path, flavour), str(source))
     except UnsupportedError as e:
-        raise UnsupportedError(in_file(e.diagnostics, str(source))) from None
+        found = in_file(e.diagnostics, str(source))
+        raise UnsupportedError(_with_inputs(d, model) for d in found) from None
+
+
+# the option in a help, with or without an example of another model
+_EXAMPLE = re.compile(r"--inputs(?: NAME:[\d,]+)?(?= |$|[.,;])")
+_SIZE = 32  # an example of a size that is not a batch
+
+
+def _with_inputs(diagnostic: Diagnostic, model: Network) -> Diagnostic:
+    """Return the diagnostic with the names and ranks of the model's dynamic inputs in its help."""
+    dynamic = [i for i in model.inputs if i.shape and any(not isinstance(d, int) for d in i.shape)]
+    if diagnostic.code not in ("X202", "X203") or not dynamic:
+        return diagnostic
+    options = [
+        f"--inputs {shlex.quote(i.name)}:{','.join(map(str, _example(i.shape or ())))}"
+        for i in dynamic[:_MOST_INPUTS]
+    ]
+    more = ["..."] if len(dynamic) > _MOST_INPUTS else []
+    text = " ".join([*options, *more])
+    return replace(diagnostic, help=_EXAMPLE.sub(lambda _: text, diagnostic.help, count=1))
+
+
+_MOST_INPUTS = 8
+
+
+def _example(shape: Sequence[int | str | None]) -> list[int]:
+    return [d if isinstance(d, int) else _SIZE if axis else 1 for axis, d in enumerate(shape)]
 
 
 @record

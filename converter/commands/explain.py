@@ -264,8 +264,7 @@ CODES: dict[str, Explanation] = {
     ),
     "B604": Explanation(
         "a job needed too much memory",
-        "The job was ended at its memory limit (memory, --memory), counted beside the "
-        "program itself.",
+        "The job was ended at its memory limit (--max-memory), counted beside the program itself.",
     ),
     "B605": Explanation(
         "a job was not run",

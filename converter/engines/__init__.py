@@ -17,6 +17,7 @@ file_child.py   the process in which that engine runs
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -103,8 +104,20 @@ def refusing(kind: type[ConverterError], what: str) -> Iterator[None]:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an engine's message; the rest is for its developers."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    """Return the first line of an engine's message, without numbers of its own codes and places in
+    its source: these, and further lines, are for its developers.
+    """
+    text = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return _DEVELOPERS.sub("", text).strip() or text
+
+
+# "[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : ...", "Status Message: /onnxruntime_src/core/a.h:45
+# onnxruntime::A::A(const T&, bool) size == n was false."
+_DEVELOPERS = re.compile(
+    r"\[ONNXRuntimeError\] : \d+ : \w+ : (?:Non-zero status code returned while )?"
+    r"|Status Message: (?=/)"
+    r"|/\S+\.(?:cc|cpp|h|hpp|cuh?):\d+ (?:[\w:~<> ,&*]+\([^()]*\)(?: const)?(?: \[[^\]]*\])? )?"
+)
 
 
 def demand_known(name: str) -> None:

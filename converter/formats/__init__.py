@@ -4,6 +4,7 @@ asked for.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import importlib.util
 import os
@@ -17,6 +18,7 @@ from converter.errors import (
     Diagnostic,
     ReadError,
     cannot_read,
+    closest,
     did_you_mean,
     unreadable,
     wrong_call,
@@ -46,8 +48,10 @@ LAYOUTS = ("keep", "native")
 def get(name: str) -> Format:
     """The format called `name`; UsageError with a suggestion for an unknown one."""
     if name not in FORMATS:
-        help = did_you_mean(name, FORMATS, f"use one of {', '.join(FORMATS)}")
-        raise wrong_call(f"unknown format {name!r}", help=help)
+        from converter.formats.other_names import help_for_format
+
+        help = did_you_mean(name, FORMATS, f"known: {', '.join(FORMATS)}")
+        raise wrong_call(f"unknown format {name!r}", help=help_for_format(name) or help)
     found = importlib.import_module(FORMATS[name]).FORMAT
     assert isinstance(found, Format)
     return found
@@ -63,7 +67,26 @@ def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
         notes = [*taken, *chosen.write(model, path, flavour)]
     source = get(model.format) if model.format in FORMATS and model.format != chosen.name else None
     untold = source.untold(model, chosen.title) if source is not None else []
+    if source is not None and source.single_precision:
+        notes = _without_doubles(model, notes, source, chosen)
     return [*notes, *untold, *_states_as_inputs(model, flavour, chosen)]
+
+
+def _without_doubles(
+    model: Network, notes: list[Diagnostic], source: Format, target: Format
+) -> list[Diagnostic]:
+    """Replace the warnings about inputs and outputs that are declared in double precision and
+    computed in single precision by one note: nothing is lost.
+    """
+    doubles = {i.name for i in (*model.inputs, *model.outputs) if i.dtype == "float64"}
+    lost = [d for d in notes if d.code == "X205" and d.where.layer in doubles and not d.where.kind]
+    if not lost:
+        return notes
+    message = (
+        f"inputs and outputs that {source.title} declares as float64 are float32 in {target.title};"
+        f" {source.title} computes in float32"
+    )
+    return [*(d for d in notes if d not in lost), Diagnostic("X205", message, "note")]
 
 
 def _without_labels(model: Network) -> tuple[Network, list[Diagnostic]]:
@@ -136,9 +159,12 @@ def parse_flavour(text: str, io_layout: str = "") -> Flavour:
         key, _, value = part.partition("=")
         option = known.get(key)
         if option is None:
+            from converter.formats.other_names import help_for_flavour
+
+            help = did_you_mean(key, known, f"known: {', '.join(known) or 'none'}")
             raise wrong_call(
                 f"{name} has no flavour {key!r}",
-                help=did_you_mean(key, known, f"use one of {', '.join(known) or 'none'}"),
+                help=help_for_flavour(key, [*known], name) or help,
             )
         if option.values and value not in option.values and "N" not in option.values:
             raise wrong_call(
@@ -173,8 +199,7 @@ def _fitting(path: Path) -> list[Format]:
     """Return the formats that a file or folder fits. Raises ReadError R100 if it cannot be
     opened.
     """
-    if not os.path.lexists(path):
-        recover(path)
+    demand_there(path)
     if path.is_dir():
         return [f for f in map(get, present()) if f.package(path)]
     demand_file(path)
@@ -183,6 +208,30 @@ def _fitting(path: Path) -> list[Format]:
     if len(found) > 1:
         found = [f for f in found if any(path.name.endswith(s) for s in f.suffixes)] or found
     return found
+
+
+def demand_there(path: Path) -> None:
+    """Raise ReadError R100 for an absent file, with the name of a similar one beside it. An
+    interrupted write of the file is completed first.
+    """
+    if os.path.lexists(path):
+        return
+    recover(path)
+    if not os.path.lexists(path):
+        missing = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        raise cannot_read(path, missing, _similar(path))
+
+
+def _similar(path: Path) -> str:
+    """Return a help that names a file which may have been meant."""
+    try:
+        if not path.parent.is_dir():
+            return f"there is no folder {str(path.parent)!r}"
+        names = sorted(os.listdir(path.parent))
+    except (OSError, ValueError):  # a folder that cannot be read, a name that no file can have
+        return ""
+    found = closest(path.name, names, 0.7)
+    return f"did you mean {str(path.parent / found)!r}?" if found else ""
 
 
 def _head(path: Path) -> bytes:

@@ -49,6 +49,7 @@ def load(
     """Load a network as `converter.load` documents, but without the means to run it."""
     p = Path(path)
     recover(p)
+    formats.demand_there(p)
     chosen = formats.get(format.split("+")[0]) if format else formats.detect(p)
     formats.demand_file(p)
     read = chosen.read_numbers if dequantize and chosen.read_numbers is not None else chosen.read
@@ -84,6 +85,7 @@ def check(
     """Return the problems of a model file. Raises ReadError if it cannot be read at all."""
     p = Path(path)
     recover(p)
+    formats.demand_there(p)
     chosen = formats.get(format) if format else formats.detect(p)
     formats.demand_file(p)
     with _boundary_diagnosed(p):

@@ -14,7 +14,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from converter import formats
-from converter.errors import output_exists, overwrites_input, unwritable
+from converter.errors import (
+    ConverterError,
+    output_exists,
+    overwrites_input,
+    unwritable,
+    wrong_call,
+)
 from converter.formats.coreml.package import holds_model
 
 _ELSEWHERE = "give the output another name or folder"
@@ -41,7 +47,7 @@ def demand_replaceable(files: Sequence[Path], inputs: Iterable[Path], force: boo
     sources += [side for p in sources for side in present(p)]
     for file in there:
         if any(_same(file, p) or _holds(file, p) for p in sources):
-            raise overwrites_input(file)
+            raise _shared_side_file(file, files, sources) or overwrites_input(file)
         if owner := next(_others(file, files), None):
             message = f"the output would overwrite a file that {owner.name} uses"
             raise unwritable("W302", message, file, _ELSEWHERE)
@@ -50,6 +56,21 @@ def demand_replaceable(files: Sequence[Path], inputs: Iterable[Path], force: boo
             raise unwritable("W302", message, file, _ELSEWHERE)
         if not force:
             raise output_exists(file)
+
+
+def _shared_side_file(
+    file: Path, files: Sequence[Path], sources: Sequence[Path]
+) -> ConverterError | None:
+    """Return the error if a side file of the result is a side file of an input."""
+    source = next((p for p in sources if any(_same(file, side) for side in present(p))), None)
+    target = next((f for f in files if not _same(f, file)), None)
+    if source is None or target is None:
+        return None
+    suffix = "".join(target.suffixes)
+    other = target.with_name(f"{target.name.removesuffix(suffix)}-{suffix.lstrip('.')}{suffix}")
+    message = f"{target.name} needs {file.name}, which holds the weights of {source.name}"
+    help = f"choose another name or folder, for example {other}"
+    return wrong_call(message, help=help, where=file, code="W302")
 
 
 def _others(file: Path, together: Sequence[Path]) -> Iterator[Path]:

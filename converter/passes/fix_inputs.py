@@ -108,8 +108,14 @@ def _demand_known(option: str, asked: Mapping[str, Any], by_name: Mapping[str, i
     if unknown := [n for n in asked if n not in by_name]:
         raise _refused(
             f"{option} names inputs that the model does not have: {', '.join(unknown)}",
-            help=f"the model has: {', '.join(by_name)}",
+            help=f"it has: {', '.join(f'{n}:{_shape_text(v)}' for n, v in by_name.items())}",
         )
+
+
+def _shape_text(value: ir.Value) -> str:
+    """Return a shape as --inputs has it, with ? for unknown sizes."""
+    sizes = value.shape if value.shape is not None else ()
+    return ",".join(str(d) if isinstance(d, int) else d.value or "?" for d in sizes)
 
 
 def _bind(value: ir.Value, name: str, shape: Sequence[int], given: Mapping[str, set[int]]) -> None:

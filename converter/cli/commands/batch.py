@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +46,8 @@ def command(console: Console, options: BatchCommand, source: str) -> None:
         and sys.stderr.isatty()
     )
     notes: list[Diagnostic] = []
-    with progress.shown(len(jobs.jobs), console.say, bar) as tell:
-        done = run.run(jobs, options, tell, notes.extend)
+    with progress.shown(len(jobs.jobs), console.say, bar) as tell, _counted(jobs, tell) as counted:
+        done = run.run(jobs, options, counted, notes.extend)
     data = result.as_json(done)
     console.verdict(ExitCode.OK if options.exit_zero else result.exit_code(done))
     console.result, console.cases = data, result.cases(data)
@@ -55,6 +56,26 @@ def command(console: Console, options: BatchCommand, source: str) -> None:
     console.say(result.headline(data))
     if options.report is not None:
         _report(console, options.report, data, done)
+
+
+@contextlib.contextmanager
+def _counted(jobs: Any, tell: Callable[[Any], None]) -> Iterator[Callable[[Any], None]]:
+    """Yield a function that counts finished jobs and passes them on. An interruption says how many
+    there are.
+    """
+    count = 0
+
+    def counted(done: Any) -> None:
+        nonlocal count
+        count += 1
+        tell(done)
+
+    try:
+        yield counted
+    except KeyboardInterrupt:
+        message = f"{count} of {len(jobs.jobs)} jobs are done; the same command does the rest"
+        click.echo(message, err=True)
+        raise
 
 
 def _plan(source: str, options: BatchCommand) -> Any:
@@ -67,26 +88,27 @@ def _plan(source: str, options: BatchCommand) -> Any:
         "-t": options.targets,
         "--verify": options.with_verify,
         "--timeout": options.timeout,
-        "--memory": options.memory != "0",
+        "--max-memory": options.memory != "0",
         "--max-output": options.max_output,
     }
     url = is_url(source)
     path = Path(source.removeprefix("file://"))
     if not source.endswith(".toml") if url else path.is_dir():
         if not options.targets:
-            raise wrong_call("a folder needs a target", help="use netconv batch DIR -t FORMAT")
+            help = f"netconv batch {source} -t FORMAT"
+            raise wrong_call("a folder of models needs a target", help=help)
         settings = {
             "verify": options.with_verify,
             "timeout": options.timeout,
-            "memory": options.memory,
+            "max-memory": options.memory,
             **({"max-output": options.max_output} if options.max_output else {}),
         }
         root = source.rstrip("/") if url else str(path.absolute())
         return plan.of_folder(root, options.targets, settings, out)
     if given := [name for name, value in own.items() if value]:
-        raise wrong_call(
-            f"{', '.join(given)} needs a folder; a job file contains these settings itself"
-        )
+        help = "" if source.endswith(".toml") else f"one model: netconv convert {source} OUT"
+        why = f"{', '.join(given)} goes with a folder, and {source} is none"
+        raise wrong_call(why, help=help or "the job file has keys for it")
     with fetched(source) as file:
         return plan.of_file(file, out, os.path.dirname(source) if url else "")
 

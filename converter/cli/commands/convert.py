@@ -7,44 +7,53 @@ from typing import Any
 
 import click
 
-from converter.cli.common import Source
+from converter.cli import destination
+from converter.cli.common import Place, Source
 from converter.cli.console import Console
+from converter.cli.destination import Destination
 from converter.cli.options import REPORTS, subcommand
 from converter.cli.streams import DASH, is_url, named_output, told
 from converter.commands.options.convert import ConversionCommand, Convert, ConvertCommand
 from converter.commands.options.declare import common
 from converter.errors import in_file, overwrites_input
 
-EXAMPLES = """netconv convert net.mlmodel -o net.xml
-netconv convert net.onnx -o net.xml -t openvino+ir=7+fp16 --inputs image:1,3,224,224
-netconv convert net.xml -o net.txt -t zhouyi --verify"""
+EXAMPLES = """netconv convert net.mlmodel net.xml
+netconv convert net.onnx net.xml -t openvino+ir=7+fp16 --inputs image:1,3,224,224
+netconv convert net.xml -o zhouyi/ -t zhouyi --verify"""
 
 
 @subcommand("convert", ConvertCommand, REPORTS, EXAMPLES)
 @click.argument("file", metavar="IN", type=Source())
-def command(console: Console, options: ConvertCommand, file: Path) -> None:
-    """Convert IN to OUT.
+@click.argument("out", metavar="[OUT]", required=False, type=Place())
+def command(console: Console, options: ConvertCommand, file: Path, out: str | None) -> None:
+    """Convert IN to OUT: a file, a URL, - for standard output, or a folder: DIR/.
 
-    The format of IN is told from its content, that of OUT from its suffix. The result is right or
-    refused, with every layer that the target cannot express; nothing is written then.
+    The format of IN is detected from its content, that of OUT from its suffix. The result is right,
+    or refused with every layer that the target cannot express; nothing is written then.
     """
-    write(console, file, options, with_map=options.with_map and options.output != DASH)
+    output = destination.chosen("convert", file, out, options)
+    write(console, file, output, options, with_map=options.with_map and output.place != DASH)
 
 
-def write(console: Console, file: Path, options: ConversionCommand, **more: Any) -> None:
+def write(
+    console: Console, file: Path, to: Destination, options: ConversionCommand, **more: Any
+) -> None:
     """Run one conversion with these options, show its result and compare it; `more` are arguments
     of converter.commands.convert.convert.
     """
     from converter import formats
     from converter.commands import convert
 
-    output, place = options.output, Path(options.output)
+    output, place = to.place, Path(to.place)
     if is_url(output) and told(str(file)) == output:
         raise overwrites_input(output)
-    if options.with_verify and output != DASH:
+    if output != DASH:
         flavour = formats.target_for(place, options.target, options.io_layout)
-        formats.demand_readable(place, flavour, "--verify")
-    with named_output(output, options.target, options.force) as target:
+        if options.with_verify:
+            formats.demand_readable(place, flavour, "--verify")
+    formats.demand_there(file)
+    named = named_output(output, options.target, options.force)
+    with destination.made(to.folder), named as target:
         written = convert.convert(
             file,
             target,

@@ -19,7 +19,7 @@ PIPELINE = "pipeline"
 EXAMPLES = """netconv explain X202
 netconv explain
 netconv explain pipeline nnapi
-netconv explain pipeline openvino+ir=7 --of net.onnx"""
+netconv explain pipeline openvino+ir=7 --model net.onnx"""
 
 
 def _topics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -37,13 +37,13 @@ def command(console: Console, options: ExplainCommand, code: str | None, name: s
     """What a diagnostic CODE means, and what to do; without CODE the list of all.
 
     With pipeline: the passes that a model goes through before it is written in FORMAT, in order;
-    with --of what each of them changes in that model.
+    with --model what each of them changes in that model.
     """
     if code == PIPELINE:
         _pipeline(console, options, name)
         return
     if name is not None or options.of is not None:
-        raise wrong_call("FORMAT and --of go with: netconv explain pipeline")
+        raise wrong_call("FORMAT and --model go with: netconv explain pipeline")
     if code is None:
         console.result = {c: {"title": p.title, "text": p.text} for c, p in CODES.items()}
         for c, page in CODES.items():

@@ -14,7 +14,7 @@ from converter.commands.options.convert import InspectCommand
 EXAMPLES = """netconv inspect net.mlmodel
 netconv inspect -v net.xml
 netconv inspect --layers net.onnx
-netconv inspect net.onnx --of dot | dot -Tsvg > net.svg"""
+netconv inspect net.onnx --as dot | dot -Tsvg > net.svg"""
 
 
 @subcommand("inspect", InspectCommand, examples=EXAMPLES)

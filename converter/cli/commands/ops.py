@@ -33,7 +33,8 @@ def command(console: Console, _: Options, format_name: str, op: str | None) -> N
         lower = {k.lower(): k for k in kinds}
         if op.lower() not in lower:
             raise wrong_call(
-                f"{format_name} has no layer type {op!r}", help=did_you_mean(op, kinds)
+                f"{format_name} has no layer type {op!r}",
+                help=did_you_mean(op, kinds, f"netconv ops {format_name} lists them"),
             )
         kinds = {lower[op.lower()]: kinds[lower[op.lower()]]}
     console.result = kinds

@@ -13,8 +13,8 @@ from converter.cli.streams import uploaded
 from converter.commands.options.batch import ReportCommand
 from converter.errors import ExitCode
 
-EXAMPLES = """netconv report results.json --to html -o report.html
-netconv report verify.json roundtrip.json --to md
+EXAMPLES = """netconv report results.json --as html -o report.html
+netconv report verify.json roundtrip.json --as md
 netconv report new/results.json --baseline old/results.json --exit-zero"""
 
 

@@ -16,7 +16,7 @@ from converter.commands.options.verify import RunCommand
 from converter.errors import wrong_call
 
 EXAMPLES = """netconv run net.mlmodel
-netconv run net.xml --data in.npz --out out.npz
+netconv run net.xml --data in.npz -o out.npz
 netconv run net.onnx --data image=photo.npy --engine openvino
 netconv run net.onnx --profile"""
 
@@ -26,7 +26,7 @@ netconv run net.onnx --profile"""
 def command(console: Console, options: RunCommand, file: Path) -> None:
     """Execute FILE and show its outputs, or write them."""
     from converter.cli.loading import read
-    from converter.commands import run
+    from converter.commands import labels, run
     from converter.commands.verify import feeds
     from converter.commands.verify.sizes import shapes_for
     from converter.io import limits
@@ -43,11 +43,14 @@ def command(console: Console, options: RunCommand, file: Path) -> None:
     if options.out is not None:
         with uploaded(options.out, options.force) as path:
             run.write(results, path, options.force)
+    tables = labels.labels_of(model)
     found: list[dict[str, Any]] = []
     for name, outputs in results:
+        shown = labels.of_outputs(outputs, tables)
         for output, array in outputs.items():
             found.append({"input": name, "output": output, **run.describe(array)})
-            console.say(f"{name:12} {output}  {run.line(array)}")
+            tail = f"  {shown[output]}" if output in shown else ""
+            console.say(f"{name:12} {output}  {run.line(array)}{tail}")
     console.result = found
 
 

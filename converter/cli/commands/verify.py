@@ -44,10 +44,7 @@ def command(console: Console, options: VerifyCommand, reference: Path, candidate
 
     several = options.labels is not None or "," in options.engine
     if options.report and several:
-        why = (
-            "--report needs one comparison of tensors; it does not support "
-            "--labels or several engines"
-        )
+        why = "--page is about one comparison of tensors, not about labels or several engines"
         raise wrong_call(why)
     if options.certificate:
         _demand_certifiable(options, (reference, candidate), several)

@@ -17,7 +17,7 @@ from converter import formats
 from converter.commands.batch.job import ACTIONS, Job
 from converter.commands.options.batch import JobLimits
 from converter.commands.options.convert import Convert
-from converter.commands.options.declare import job_keys
+from converter.commands.options.declare import job_keys, renamed_keys
 from converter.commands.options.verify import Verify
 from converter.errors import UsageError, did_you_mean, wrong_call
 from converter.formats.coreml.package import COMPILED, FOLDERS, is_inside, is_model_folder
@@ -56,6 +56,7 @@ def of_file(path: Path, out: str = "", root: str = "") -> Plan:
     """
     data = toml.read(path, "the jobs")
     _known(data, TOP, "the job file", path)
+    data = renamed_keys(JobLimits, data)
     root = root or str(path.absolute().parent)
     folder = out or _under(root, data.get("out", DEFAULT_OUT))
     jobs: list[Job] = []
@@ -130,11 +131,11 @@ def _remote_models_below(url: str) -> Iterator[str]:
 
 def _plan(root: str, out: str, jobs: Sequence[Job], path: Path) -> Plan:
     if not jobs:
-        raise wrong_call(
-            "no models were found",
-            help="add [[job]] with models and to, or name a folder with models",
-            where=path,
-        )
+        if path.suffix == ".toml":
+            help = "a table [[job]] has the keys models and to"
+            raise wrong_call("the job file has no job", help=help, where=path)
+        known = ", ".join(s for n in formats.present() for s in formats.get(n).suffixes)
+        raise wrong_call("the folder has no models", help=f"netconv reads {known}", where=path)
     unique = list({j.id: j for j in jobs}.values())
     clash: Counter[str] = Counter(_result(j, out, False) for j in unique if j.action == "convert")
     return Plan(
@@ -188,7 +189,7 @@ def _jobs(settings: Mapping[str, Any], root: str, path: Path) -> Iterator[Job]:
         options["verify"] = {} if verify is True else _verify(verify, root, path)
     limits: dict[str, Any] = {
         "timeout": float(settings.get("timeout", 0)),
-        "memory": size(settings.get("memory", 0)),
+        "memory": size(settings.get("max-memory", 0)),
     }
     for model in _models(settings, root, path):
         shown = _shown(model, root)
@@ -268,7 +269,7 @@ def _table(table: Any, path: Path) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise _wrong(path, "[[job]] must be a table")
     _known(table, KEYS, "[[job]]", path)
-    return table
+    return renamed_keys(JobLimits, renamed_keys(Convert, table))
 
 
 def _verify(verify: Any, root: str, path: Path) -> dict[str, Any]:

@@ -11,6 +11,23 @@ from converter.commands.batch.job import Done
 from converter.io.escape import escaped
 
 Say = Callable[[str], None]
+BAR = 16  # columns
+TIMES = len("0:00:00 left 0:00:00")
+SHORTEST = 8  # columns for a name
+
+
+def _room(width: int, total: int) -> int:
+    """Return the columns that a line has for the name of a job."""
+    counts = 2 * len(str(total)) + 1
+    return max(SHORTEST, width - BAR - counts - TIMES - 4)
+
+
+def shortened(text: str, room: int) -> str:
+    """Return text of at most `room` characters: the middle is left out of a longer one."""
+    if len(text) <= room:
+        return text
+    head = (room - 1) // 2
+    return f"{text[:head]}…{text[len(text) - (room - 1 - head) :]}"
 
 
 @contextmanager
@@ -47,19 +64,21 @@ def _bar(total: int) -> Iterator[Callable[[Done], None]]:
         TimeRemainingColumn,
     )
 
+    console = Console(stderr=True)
+    room = _room(console.width, total)
     columns = (
-        BarColumn(),
+        BarColumn(bar_width=BAR),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
         TextColumn("{task.description}", markup=False),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("", total=total)
 
         def tell(done: Done) -> None:
-            progress.update(task, advance=1, description=escaped(done.job.id))
+            progress.update(task, advance=1, description=shortened(escaped(done.job.id), room))
             if done.outcome["exit_code"]:
                 # keep it on one line: a new line could be taken as a command
                 progress.console.print(

@@ -21,6 +21,8 @@ class JobLimits(Options):
     )
     memory: str = option(
         default="0",
+        flags=("--max-memory",),
+        aliases=("--memory",),
         metavar="SIZE",
         help="Set the memory limit of one job, 512M or 4G (with DIR).",
         group=Group.EXECUTION,
@@ -74,6 +76,8 @@ class Batch(Options):
     )
     state: str | Path = option(
         default="",
+        flags=("--journal",),
+        aliases=("--state",),
         kind=Kind.FILE,
         metavar="DIR",
         help="Set the folder of the journal. Default: OUT/.netconv.",
@@ -86,6 +90,7 @@ class BatchCommand(JobLimits, Batch):
     targets: tuple[str, ...] = option(
         default=(),
         flags=("-t", "--to"),
+        aliases=("--to-format",),
         kind=Kind.TARGET,
         repeatable=True,
         help="Convert all models of DIR to this format; repeatable.",
@@ -136,7 +141,8 @@ FORMS = ("text", "junit", "sarif", "github", "md", "html")
 class ReportCommand(Options):
     form: str = option(
         default="text",
-        flags=("--to",),
+        flags=("--as",),
+        aliases=("--to",),
         kind=Kind.CHOICE,
         choices=FORMS,
         help=f"Choose the form: {', '.join(FORMS)}.",

@@ -86,11 +86,11 @@ class Convert(States, Kept, Conversion):
 @options
 class Output(Options):
     output: str = option(
+        default="",
         flags=("-o", "--output"),
         kind=Kind.PLACE,
         metavar="OUT",
-        required=True,
-        help="Write this file or URL, or - for standard output; the suffix determines the format.",
+        help="Another way to give OUT.",
         group=Group.OUTPUT,
     )
 
@@ -116,7 +116,8 @@ class ConversionCommand(Native, Verified, Conversion, Output):
 class ConvertCommand(Convert, ConversionCommand):
     with_map: bool = option(
         default=False,
-        flags=("--map",),
+        flags=("--write-map",),
+        aliases=("--map",),
         kind=Kind.FLAG,
         help="Also write OUT.map.json, which maps layers to their sources.",
         group=Group.OUTPUT,
@@ -131,7 +132,8 @@ class ExtractCommand(ConversionCommand):
     }
     starts: Sequence[str] = option(
         default=(),
-        flags=("--from",),
+        flags=("--start",),
+        aliases=("--from",),
         metavar="NAME",
         repeatable=True,
         help="Make this tensor, or the result of this layer, an input; repeatable.",
@@ -139,7 +141,7 @@ class ExtractCommand(ConversionCommand):
     )
     outputs: Sequence[str] = option(
         default=(),
-        flags=("--to",),
+        aliases=("--to",),
         metavar="NAME",
         repeatable=True,
         help="Make this tensor, or the result of this layer, an output, in this "
@@ -162,6 +164,7 @@ class CheckCommand(Layout, Constants, Shapes, Contents, SourceFormat):
     target: str | None = option(
         default=None,
         flags=("-t", "--to"),
+        aliases=("--to-format",),
         kind=Kind.TARGET,
         help="Also report which layers cannot be converted to this format.",
         group=Group.OUTPUT,
@@ -172,7 +175,8 @@ class CheckCommand(Layout, Constants, Shapes, Contents, SourceFormat):
 class InspectCommand(Reading):
     form: str = option(
         default="table",
-        flags=("--of",),
+        flags=("--as",),
+        aliases=("--of",),
         kind=Kind.CHOICE,
         choices=("table", "json", "text", "dot"),
         help="Print a table, JSON, ONNX's text syntax, or Graphviz.",
@@ -201,6 +205,8 @@ class RoundtripCommand(Seed):
 class ExplainCommand(Options):
     of: Path | None = option(
         default=None,
+        flags=("--model",),
+        aliases=("--of",),
         kind=Kind.SOURCE,
         metavar="MODEL",
         help="With pipeline FORMAT: print what each pass changes in this model.",

@@ -61,17 +61,19 @@ class Kind(Enum):
 class Option:
     """A field as an option of the command line and elsewhere.
 
-    `flags` are its spellings, otherwise the field's name; `metavar` is what the help calls its
-    value. A `repeatable` one collects its values. `least` and `most` bound numbers. A `settable`
-    one may come from a settings file or the environment: not files and names, which belong to one
-    call. `job` is the type that its key in a job file may have; `python` the description for
-    Python, where that of the command line (`help`) does not fit.
+    `flags` are its spellings, otherwise the field's name; `aliases` are further spellings, which
+    are accepted and not shown; `metavar` is what the help calls its value. A `repeatable` one
+    collects its values. `least` and `most` bound numbers. A `settable` one may come from a settings
+    file or the environment: not files and names, which belong to one call. `job` is the type that
+    its key in a job file may have; `python` the description for Python, where that of the command
+    line (`help`) does not fit.
     """
 
     help: str
     group: Group
     kind: Kind = Kind.TEXT
     flags: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
     metavar: str = ""
     choices: tuple[str, ...] = ()
     repeatable: bool = False
@@ -160,6 +162,16 @@ class Declared:
         return max(self.flags, key=_is_long).lstrip("-")
 
     @property
+    def aliases(self) -> tuple[str, ...]:
+        """The hidden spellings."""
+        return tuple(a for a in self.option.aliases if a not in self.flags)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys of a job file: the name first, then hidden spellings."""
+        return self.name, *(a.lstrip("-") for a in self.aliases)
+
+    @property
     def variable(self) -> str | None:
         """The environment variable, where there is one."""
         if not self.option.settable:
@@ -181,7 +193,13 @@ def declared(cls: type[Options]) -> Iterator[Declared]:
 
 def job_keys(cls: type[Options]) -> dict[str, Any]:
     """The keys that a job file may have for a class, with the types of their values."""
-    return {d.name: d.option.job for d in declared(cls) if d.option.job is not None}
+    return {k: d.option.job for d in declared(cls) if d.option.job is not None for k in d.keys}
+
+
+def renamed_keys(cls: type[Options], data: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a job file with today's names for hidden spellings of keys."""
+    names = {k: d.name for d in declared(cls) if d.option.job is not None for k in d.keys}
+    return {names.get(k, k): v for k, v in data.items()}
 
 
 def of_job(cls: type[Own], data: Mapping[str, Any], **more: Any) -> Own:

@@ -23,6 +23,7 @@ class SourceFormat(Options):
         default=None,
         kw_only=False,
         flags=("-f", "--from"),
+        aliases=("--from-format",),
         kind=Kind.FORMAT,
         help="Set the input's format (default: detected from its content).",
         python="The input's format, if its content does not determine it.",
@@ -37,6 +38,7 @@ class TargetFormat(Options):
         default=None,
         kw_only=False,
         flags=("-t", "--to"),
+        aliases=("--to-format",),
         kind=Kind.TARGET,
         help="Set the format to write, with flavours: openvino+ir=7.",
         python='The format to write, with flavours ("openvino+ir=7"); by default the '
@@ -85,6 +87,7 @@ class FormatsOfTwo(Options):
     ref_format: str | None = option(
         default=None,
         flags=("--from-ref",),
+        aliases=("--from-a",),
         kind=Kind.FORMAT,
         help="Set REF's format.",
         group=Group.INPUT,
@@ -92,6 +95,7 @@ class FormatsOfTwo(Options):
     cand_format: str | None = option(
         default=None,
         flags=("--from-cand",),
+        aliases=("--from-b",),
         kind=Kind.FORMAT,
         help="Set CAND's format.",
         group=Group.INPUT,
@@ -105,15 +109,17 @@ class FormatsOfPair(Options):
     a_format: str | None = option(
         default=None,
         flags=("--from-a",),
+        aliases=("--from-ref",),
         kind=Kind.FORMAT,
-        help="Set A's format.",
+        help="A's format.",
         group=Group.INPUT,
     )
     b_format: str | None = option(
         default=None,
         flags=("--from-b",),
+        aliases=("--from-cand",),
         kind=Kind.FORMAT,
-        help="Set B's format.",
+        help="B's format.",
         group=Group.INPUT,
     )
 
@@ -199,7 +205,7 @@ class TensorMap(Options):
     map: Mapping[str, str] | None = option(
         default=None,
         kind=Kind.MAP,
-        help="Read which tensors correspond from a file that convert --map has written.",
+        help="Which tensor is which, as convert --write-map writes it.",
         python="Names of the candidate's tensors by those of the reference.",
         group=Group.COMPARISON,
     )

@@ -171,9 +171,11 @@ class VerifyCommand(FormatsOfTwo, TimeLimit, Verify):
     )
     report: str | None = option(
         default=None,
+        flags=("--page",),
+        aliases=("--report",),
         kind=Kind.PLACE,
-        metavar="PAGE",
-        help="Also write an HTML page: report.html.",
+        metavar="PAGE.html",
+        help="Also write a page to look at.",
         group=Group.OUTPUT,
     )
     certificate: Path | None = option(
@@ -241,6 +243,8 @@ class RunCommand(Reading, TimeLimit, Shapes, Seed, Data):
     )
     out: str | None = option(
         default=None,
+        flags=("-o", "--output"),
+        aliases=("--out",),
         kind=Kind.PLACE,
         metavar="OUT.npz",
         help="Write the outputs to this file, or to a folder for several inputs.",

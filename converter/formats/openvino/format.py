@@ -45,15 +45,18 @@ def engine(path: Path) -> str:
 
 def read(path: Path, weights: Path | None) -> Network:
     from converter.formats.openvino.codec import read_ir
+    from converter.passes.labels import LABELS
 
     net = read_ir(path, weights)
     if net.legacy:
-        from converter.formats.openvino.legacy.lift import lift as lift_legacy
-
-        return lift_legacy(net)
-    from converter.formats.openvino.opset.lift import lift
-
-    return lift(net)
+        from converter.formats.openvino.legacy.lift import lift
+    else:
+        from converter.formats.openvino.opset.lift import lift
+    network = lift(net)
+    labels = None if net.meta_data is None else net.meta_data.find("labels")
+    if labels is not None and (text := labels.attrs.get("value")):
+        network.ir.metadata_props[LABELS] = text
+    return network
 
 
 def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:

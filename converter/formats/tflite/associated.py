@@ -4,6 +4,7 @@ flatbuffer. The `TFLITE_METADATA` entry describes its contents.
 
 from __future__ import annotations
 
+import json
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,6 +43,21 @@ def texts_of(files: Mapping[str, bytes]) -> dict[str, str]:
         except UnicodeDecodeError:
             continue
     return found
+
+
+def label_files(tables: str) -> dict[str, bytes]:
+    """Return files of labels, one label in a line, for tables as converter.passes.labels stores
+    them: labels.txt, labels_2.txt and so on.
+    """
+    try:
+        found = [[str(label) for label in labels] for labels in json.loads(tables).values()]
+    except (ValueError, AttributeError, TypeError):  # metadata of another origin
+        return {}
+    lines = [t for t in found if not any("\n" in label for label in t)]
+    names = ["labels.txt", *(f"labels_{i}.txt" for i in range(2, len(lines) + 1))]
+    return {
+        n: "".join(f"{label}\n" for label in t).encode() for n, t in zip(names, lines, strict=False)
+    }
 
 
 def write_files(file: BinaryIO, files: Mapping[str, bytes]) -> None:

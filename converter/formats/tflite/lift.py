@@ -47,6 +47,7 @@ from converter.mapping.node import Layer
 from converter.passes.channels_last import to_nchw
 from converter.passes.dead_code import remove_dead_code
 from converter.passes.fold import fold
+from converter.passes.labels import LABELS
 
 LARGEST_STATE = 1 << 32  # elements
 
@@ -86,6 +87,8 @@ def read_model(path: Path, key: str = "") -> Network:
     interface = {"defaults": variables.defaults(), "states": states}
     if pairs := lifting.complex_names():
         interface["complex"] = pairs
+    if LABELS in lite.metadata:
+        model.metadata_props[LABELS] = lite.metadata[LABELS].decode("utf-8", "replace")
     if METADATA in lite.metadata:
         files = files_of(path)
         interface["associated"] = (lite.metadata[METADATA], files)

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from converter.errors import Diagnostic, MappingError, Where
 from converter.formats.format import Flavour
-from converter.formats.tflite.associated import METADATA
+from converter.formats.tflite.associated import METADATA, label_files
 from converter.formats.tflite.buffers import separate
 from converter.formats.tflite.codec import (
     BUILTINS,
@@ -72,7 +72,9 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> LiteMode
     lite = file.model(graph.graph, States(model, graph.graph))
     refuse(file.problems)
     if LABELS in model.ir.metadata_props:
-        lite.metadata[LABELS] = model.ir.metadata_props[LABELS].encode()
+        text = model.ir.metadata_props[LABELS]
+        lite.metadata[LABELS] = text.encode()
+        lite.files = label_files(text)
     if "associated" in model.interface:
         lite.metadata[METADATA], lite.files = model.interface["associated"]
     for part in lite.graphs:

@@ -104,6 +104,7 @@ FORMAT = Format(
     written=written,
     passes=passes,
     untold=untold,
+    single_precision=True,
     options=(
         Option(
             "spec", "the highest specificationVersion to write", values=("4", "5", "7"), default="7"

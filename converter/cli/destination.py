@@ -1,0 +1,93 @@
+"""The output that a command line names: OUT, `-o OUT`, or a folder for a file named like IN."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from converter.cli.streams import DASH, is_url, told
+from converter.commands.options.convert import ConversionCommand
+from converter.errors import cannot_write, wrong_call
+
+
+@dataclass(frozen=True)
+class Destination:
+    """A path or URL to write; `folder` is a folder to make for it, if it is absent."""
+
+    place: str
+    folder: Path | None = None
+
+
+def chosen(command: str, source: Path, out: str | None, options: ConversionCommand) -> Destination:
+    """Return what to write. Raises UsageError if the call names none or two, and if it
+    names a folder but no format.
+    """
+    if out and options.output:
+        help = f"netconv {command} {told(str(source))} {out}"
+        raise wrong_call(f"the output is named twice: {out!r} and -o {options.output!r}", help=help)
+    place = out or options.output
+    if not place:
+        suffix = ".tflite" if source.name.endswith(".onnx") else ".onnx"
+        example = f"netconv {command} {told(str(source))} {_stem(source)}{suffix}"
+        raise wrong_call("the call names no output", help=f"name a file: {example}")
+    if not _is_folder(place):
+        return Destination(place if place == DASH else place.rstrip("/"))
+    folder = None if is_url(place) else Path(place.removeprefix("file://"))
+    return Destination(_inside(place, source, options.target), folder)
+
+
+def _is_folder(place: str) -> bool:
+    """Whether an output is a folder to write a file in: it exists, or ends with a slash; but not a
+    package.
+    """
+    from converter import formats
+    from converter.formats.coreml.package import holds_model
+
+    path = Path(place.removeprefix("file://"))
+    if place == DASH or formats.of_suffix(path):
+        return False
+    there = not is_url(place) and path.is_dir()
+    return not holds_model(path) if there else place.endswith("/")
+
+
+def _inside(folder: str, source: Path, target: str | None) -> str:
+    """Return the path of a file in the folder, named like the source."""
+    from converter import formats
+
+    inside = f"{folder.rstrip('/')}/{_stem(source)}"
+    if target is None:
+        help = f"name a file in it, as {inside}.onnx, or the format: -t FORMAT"
+        raise wrong_call(f"{folder!r} is a folder, which has no suffix of a format", help=help)
+    return inside + formats.suffix(formats.parse_flavour(target))
+
+
+def _stem(source: Path) -> str:
+    """Return the name of a model without the suffix of its format."""
+    from converter import formats
+
+    name = os.path.basename(told(str(source)).rstrip("/"))
+    known = [s for n in formats.present() for s in formats.get(n).suffixes if name.endswith(s)]
+    return name.removesuffix(max(known, key=len)) if known else Path(name).stem
+
+
+@contextlib.contextmanager
+def made(folder: Path | None) -> Iterator[None]:
+    """Make a folder, and remove it again if an error occurs."""
+    if folder is None:
+        yield
+        return
+    absent = [p for p in (folder, *folder.parents) if not os.path.lexists(p)]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise cannot_write(folder, e) from None
+    try:
+        yield
+    except BaseException:
+        for path in absent:
+            with contextlib.suppress(OSError):
+                path.rmdir()
+        raise

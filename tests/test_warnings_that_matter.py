@@ -1,0 +1,145 @@
+"""Warnings are about what is lost; messages name the model's own inputs, files and labels."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+import converter
+from converter.api import Model
+from converter.cli import app, console
+from converter.commands import labels
+from converter.engines import first_line
+from converter.errors import UnsupportedError, UsageError
+from converter.graph.build import new_model
+from support import SAMPLES
+
+Call = Callable[..., int]
+CLASSES = ["cat", "dog", "cow"]
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["netconv", *arguments])
+        console.use(console.Console())
+        return app._guarded()
+
+    return run
+
+
+def test_doubles_of_core_ml_are_one_note_and_strict_passes(call: Call, tmp_path: Path) -> None:
+    shutil.copy(SAMPLES / "digits_cnn.mlmodel", tmp_path / "d.mlmodel")
+    assert call("convert", "d.mlmodel", "d.tflite", "--strict") == 0
+    notes = converter.convert(tmp_path / "d.mlmodel", tmp_path / "e.tflite")
+    assert [(d.code, d.level) for d in notes] == [("X205", "note")]
+    assert "float64" in notes[0].message
+
+
+def test_doubles_of_onnx_are_a_warning(tmp_path: Path) -> None:
+    model, b = new_model()
+    b.output(b.op("Exp", b.input("x", ir.DataType.DOUBLE, [2])))
+    notes = converter.save(Model(model, "onnx"), tmp_path / "d.tflite")
+    assert [d.level for d in notes if d.code == "X205"] != [] and notes[0].level == "warning"
+
+
+def test_a_side_file_of_the_source_is_not_overwritten(call: Call, tmp_path: Path) -> None:
+    converter.convert(SAMPLES / "digits_cnn.mlmodel", tmp_path / "icl.xml")
+    with pytest.raises(UsageError) as e:
+        converter.convert(tmp_path / "icl.xml", tmp_path / "icl.txt", target="zhouyi")
+    (found,) = e.value.diagnostics
+    assert found.code == "W302" and found.where.file.endswith("icl.bin")
+    assert found.message == "icl.txt needs icl.bin, which holds the weights of icl.xml"
+    other = tmp_path / "icl-txt.txt"
+    assert str(other) in found.help
+    converter.convert(tmp_path / "icl.xml", other, target="zhouyi")
+
+
+def dynamic(path: Path) -> Path:
+    model, b = new_model()
+    x = b.input("topo map", ir.DataType.FLOAT, [None, 1, 32, 32])
+    y = b.input("psds", ir.DataType.FLOAT, ["n", 1, "w", 100])
+    b.output(b.op("GlobalAveragePool", x, name="a"), b.op("GlobalAveragePool", y, name="b"))
+    converter.save(Model(model, "onnx"), path)
+    return path
+
+
+def test_a_dynamic_model_gets_the_whole_option(tmp_path: Path) -> None:
+    source = dynamic(tmp_path / "d.onnx")
+    with pytest.raises(UnsupportedError) as e:
+        converter.convert(source, tmp_path / "d.txt", target="zhouyi")
+    helps = {d.help for d in e.value.diagnostics if d.code == "X203"}
+    option = "--inputs 'topo map':1,1,32,32 --inputs psds:1,1,32,100"
+    assert helps == {f"fix the inputs with {option}"}
+
+
+def test_engines_speak_without_places_in_their_source() -> None:
+    text = (
+        "[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Non-zero status code returned while running "
+        "Reshape node. Name:'r' Status Message: /onnxruntime_src/onnxruntime/core/providers/cpu/"
+        "tensor/reshape_helper.h:45 onnxruntime::ReshapeHelper::ReshapeHelper(const onnxruntime::"
+        "TensorShape&, onnxruntime::TensorShapeVector&, bool) input_shape_size == size was false."
+    )
+    assert first_line(Exception(text)) == (
+        "running Reshape node. Name:'r' input_shape_size == size was false."
+    )
+
+
+@pytest.fixture
+def classifier(tmp_path: Path) -> Path:
+    """A network of scores and of the name of the largest."""
+    model, b = new_model()
+    x = b.input("x", ir.DataType.FLOAT, [1, 3])
+    scores = b.op("Softmax", x, axis=-1, name="scores")
+    index = b.op("ArgMax", scores, axis=1, keepdims=0)
+    b.output(scores, b.op("Gather", b.const(np.array(CLASSES, object)), index, name="label"))
+    path = tmp_path / "c.onnx"
+    converter.save(Model(model, "onnx"), path)
+    np.savez(tmp_path / "in.npz", x=np.array([[0, 2, 1]], np.float32))
+    return path
+
+
+def test_run_prints_texts(call: Call, classifier: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("run", "c.onnx", "--data", "in.npz") == 0
+    assert "label  string[1]  'dog'" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("target", "format"), [("c.tflite", "tflite"), ("c.xml", "openvino+ir=7")]
+)
+def test_labels_stay_with_a_model_that_has_no_texts(
+    call: Call, classifier: Path, capsys: pytest.CaptureFixture[str], target: str, format: str
+) -> None:
+    converter.convert(classifier, classifier.with_name(target), target=format)
+    assert labels.labels_of(converter.load(classifier.with_name(target)))[0] == CLASSES
+    assert call("run", target, "--data", "in.npz") == 0
+    assert "'dog' (0.6652)" in capsys.readouterr().out
+    if target.endswith(".tflite"):
+        with zipfile.ZipFile(classifier.with_name(target)) as archive:
+            assert archive.read("labels.txt").decode().split() == CLASSES
+
+
+def test_labels_go_on_to_the_next_format(classifier: Path) -> None:
+    lite, back = classifier.with_name("c.tflite"), classifier.with_name("back.onnx")
+    converter.convert(classifier, lite)
+    converter.convert(lite, back)
+    stored = converter.load(back).ir.metadata_props["netconv.labels"]
+    assert json.loads(stored) == {"label": CLASSES}
+
+
+def test_an_odd_table_of_labels_is_no_error(classifier: Path) -> None:
+    model = converter.load(classifier)
+    for text in ("[1]", "no json", '{"a": 3}'):
+        model.ir.metadata_props["netconv.labels"] = text
+        assert labels.labels_of(model) == []
+    assert labels.described(np.array([[np.nan, 1, 2]], np.float32), [CLASSES]) == ""
