@@ -94,7 +94,7 @@ def test_a_dialect_imports_no_other_dialect(folder: Path) -> None:
 def test_every_module_of_a_format_is_in_its_folder() -> None:
     """Modules beside the folders belong to all formats."""
     beside = {p.stem for p in (CONVERTER / "formats").glob("*.py")}
-    assert beside == {"__init__", "format", "model_files", "sidefiles", "foreign"}
+    assert beside == {"__init__", "format", "model_files", "sidefiles", "foreign", "integers"}
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from converter.commands.options.declare import (
     options,
     takes,
 )
+from converter.commands.options.quantize import Quantize, QuantizeCommand
 from converter.commands.options.general import General
 from converter.commands.options.verify import Verify, VerifyCommand
 from converter.errors import UsageError
@@ -38,6 +39,7 @@ from support import run_python
 PYTHON: dict[str, tuple[type[Any], type[Any]]] = {
     "convert": (Convert, ConvertCommand),
     "verify": (Verify, VerifyCommand),
+    "quantize": (Quantize, QuantizeCommand),
 }
 
 

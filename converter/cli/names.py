@@ -10,6 +10,7 @@ import click
 # command is called
 COMMANDS = {
     "convert": "Convert a model into another format.",
+    "quantize": "Make an int8 network of a float one.",
     "check": "Is a file valid; what in it would not convert?",
     "inspect": "What is in a model: inputs, outputs, layers, weights.",
     "run": "Execute a model.",

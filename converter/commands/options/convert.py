@@ -54,7 +54,7 @@ class States(Options):
 
 
 @options
-class Writing(Options):
+class Force(Options):
     force: bool = option(
         default=True,
         kind=Kind.FLAG,
@@ -63,6 +63,10 @@ class Writing(Options):
         group=Group.OUTPUT,
         settable=True,
     )
+
+
+@options
+class Writing(Force):
     max_output: str | int = option(
         default="",
         kind=Kind.MAX_OUTPUT,

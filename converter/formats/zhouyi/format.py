@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from converter.formats.format import Flavour, Format, Option, Written
+from converter.formats.integers import COMMON, Integers, named
 
 if TYPE_CHECKING:
     from converter.errors import Diagnostic
@@ -126,6 +127,16 @@ FORMAT = Format(
             "with int8: nearer to what the vendor's quantiser writes for its hardware, factors of "
             "15 bits and Softmax in integers, at the cost of a step here and there",
         ),
+    ),
+    integers=Integers(
+        COMMON
+        | named(
+            "Clip Div Elu Gelu HardSwish LeakyRelu Max Min PRelu ReduceMax ReduceMean Relu Sigmoid "
+            "Softmax Sub Tanh"
+        ),
+        activations=("int8", "uint8", "int16"),
+        biased=True,
+        option="int8",
     ),
     versions="definition 7.3, as the vendor's open-source tools read and write it",
 )
