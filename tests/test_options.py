@@ -30,8 +30,8 @@ from converter.commands.options.declare import (
     options,
     takes,
 )
-from converter.commands.options.quantize import Quantize, QuantizeCommand
 from converter.commands.options.general import General
+from converter.commands.options.quantize import Quantize, QuantizeCommand
 from converter.commands.options.verify import Verify, VerifyCommand
 from converter.errors import UsageError
 from support import run_python
