@@ -20,14 +20,14 @@ if os.name != "posix":  # files are opened below folders, locked and limited as 
 
 if TYPE_CHECKING:
     from converter import errors as errors
-    from converter.api import Model, convert, inspect, load, run, save, verify
+    from converter.api import Model, convert, inspect, load, quantize, run, save, verify
 
 __version__ = "0.1.0"
 SUMMARY = (
     "Convert and verify neural networks: Core ML (.mlmodel, .mlpackage), Core AI, ONNX, "
     "TensorFlow Lite, OpenVINO IR, NNAPI and Zhouyi Compass IR"
 )
-__all__ = ["Model", "convert", "errors", "inspect", "load", "run", "save", "verify"]
+__all__ = ["Model", "convert", "errors", "inspect", "load", "quantize", "run", "save", "verify"]
 
 
 def __getattr__(name: str) -> Any:

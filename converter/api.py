@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from converter.commands.options.convert import Convert
 from converter.commands.options.declare import takes
+from converter.commands.options.quantize import Quantize
 from converter.commands.options.verify import Verify
 from converter.errors import Diagnostic, UsageError, wrong_call
 from converter.formats import model_files
@@ -17,6 +18,7 @@ from converter.graph.infer import InferenceError
 from converter.graph.network import Network
 
 if TYPE_CHECKING:
+    from converter.commands.quantize.result import Quantized
     from converter.commands.verify import Result
     from converter.graph.infer import Array
 
@@ -152,6 +154,21 @@ def verify(reference: Any, candidate: Any, options: Verify) -> Result:
     from converter.commands.verify import compare
 
     return compare(_network(reference), _network(candidate), options)
+
+
+@takes(Quantize)
+def quantize(src: PathLike, dst: PathLike, options: Quantize) -> list[Quantized]:
+    """Writes an int8 network of a float one, or one with compressed weights, as `netconv quantize`
+    does it; returns what became of each target.
+
+    `dst` is a folder where `targets` has several formats. A result's `quality` says how far the
+    written file is from the float network, `floats` which layers compute in floats, and why,
+    `notes` what there is to warn of. Raises what `convert` raises, UnsupportedError X215 where
+    there is nothing to quantize, and N412 where only the float network keeps `max_drop`.
+    """
+    from converter.commands.quantize.run import quantize
+
+    return list(quantize(Path(src), Path(dst), options))
 
 
 def inspect(path: PathLike) -> dict[str, Any]:

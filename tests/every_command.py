@@ -44,6 +44,8 @@ def calls(first: str, second: str) -> list[Call]:
         Call(("convert", first, "-o", "made.nnapi.json")),
         Call(("convert", first, "-o", "made.xml", "--verify", "--map")),
         Call(("convert", first, "-o", "made.tflite", "--verify")),
+        Call(("quantize", first, "-o", "int8.tflite", "--data", "random")),
+        Call(("quantize", first, "-o", "half.onnx", "--weights", "f16")),
         Call(("check", first)),
         Call(("check", first, "-t", "zhouyi")),
         Call(("inspect", first, "-vv")),

@@ -111,7 +111,15 @@ def test_few_names_of_classes_are_repeated() -> None:
 def test_every_module_of_a_format_is_in_its_folder() -> None:
     """Modules beside the folders belong to all formats."""
     beside = {p.stem for p in (CONVERTER / "formats").glob("*.py")}
-    assert beside == {"__init__", "format", "model_files", "sidefiles", "foreign", "other_names"}
+    assert beside == {
+        "__init__",
+        "format",
+        "model_files",
+        "sidefiles",
+        "foreign",
+        "other_names",
+        "integers",
+    }
 
 
 @pytest.mark.parametrize(

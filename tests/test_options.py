@@ -32,6 +32,7 @@ from converter.commands.options.declare import (
     takes,
 )
 from converter.commands.options.general import General
+from converter.commands.options.quantize import Quantize, QuantizeCommand
 from converter.commands.options.verify import Verify, VerifyCommand
 from converter.errors import UsageError
 from support import run_python
@@ -39,6 +40,7 @@ from support import run_python
 PYTHON: dict[str, tuple[type[Any], type[Any]]] = {
     "convert": (Convert, ConvertCommand),
     "verify": (Verify, VerifyCommand),
+    "quantize": (Quantize, QuantizeCommand),
 }
 
 

@@ -114,9 +114,7 @@ def test_run_prints_texts(call: Call, classifier: Path, capsys: pytest.CaptureFi
     assert "label  string[1]  'dog'" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("target", "format"), [("c.tflite", "tflite"), ("c.xml", "openvino+ir=7")]
-)
+@pytest.mark.parametrize(("target", "format"), [("c.tflite", "tflite"), ("c.xml", "openvino+ir=7")])
 def test_labels_stay_with_a_model_that_has_no_texts(
     call: Call, classifier: Path, capsys: pytest.CaptureFixture[str], target: str, format: str
 ) -> None:

@@ -12,6 +12,7 @@ GROUPS = {
     "Convert": {
         "convert": "Convert a model to another format.",
         "check": "Check that a file is valid and can be converted.",
+        "quantize": "Make an int8 network of a float one.",
         "extract": "Cut a part out of a model.",
     },
     "Compare": {

@@ -120,7 +120,7 @@ def compare(
         theirs = engines.get(engine).prepare(candidate)
     except UnsupportedError as e:
         raise NothingComparedError(e.diagnostics) from None
-    place = _scores(reference, scores)
+    place = scores_in(reference, scores)
     if place >= len(candidate.outputs):
         raise NothingComparedError(Diagnostic("N402", "the candidate has fewer outputs"))
     count, largest, different, right = 0, 0.0, list[Said](), [0, 0]
@@ -128,7 +128,7 @@ def compare(
         for sample in samples:
             count += 1
             a = _answer(mine, reference, sample.arrays, place)
-            b = _answer(theirs, candidate, _for(candidate, reference, sample.arrays), place)
+            b = _answer(theirs, candidate, fed_to(candidate, reference, sample.arrays), place)
             said = Said(sample.name, sample.label, int(a.argmax()), int(b.argmax()))
             largest = max(largest, float(np.abs(a - b).max())) if a.size == b.size else np.inf
             right[0] += said.reference == sample.label
@@ -149,7 +149,7 @@ def compare(
     )
 
 
-def _scores(model: Network, globs: Sequence[str]) -> int:
+def scores_in(model: Network, globs: Sequence[str]) -> int:
     """Return the index of the output that holds the scores: the first with more than one number."""
     for place, info in enumerate(model.outputs):
         chosen = globs in (("outputs",), ("all",)) or any(fnmatchcase(info.name, g) for g in globs)
@@ -164,7 +164,7 @@ def _answer(prepared: Any, model: Network, arrays: Arrays, place: int) -> Array:
     return np.asarray(found, np.float64).ravel()
 
 
-def _for(candidate: Network, reference: Network, arrays: Arrays) -> Arrays:
+def fed_to(candidate: Network, reference: Network, arrays: Arrays) -> Arrays:
     """Assign the arrays to the inputs of the candidate: by name, else by their order."""
     names = [i.name for i in candidate.inputs]
     if arrays.keys() <= {*names}:
@@ -213,21 +213,23 @@ def _of_folder(
     for name, label in labels.items():
         path = folder / name
         if path.suffix.lower() in IMAGES:
-            (info,) = _one(model)
+            (info,) = only_input(model)
             arrays = {info.name: image(path, info, prepared)}
         else:
-            arrays = _arrays(path)
+            arrays = arrays_of(path)
         yield Sample(name, arrays, label)
 
 
-def _one(model: Network) -> tuple[TensorInfo]:
+def only_input(model: Network) -> tuple[TensorInfo]:
+    """Return the only input of a model; images go nowhere else."""
     if len(model.inputs) != 1:
         why = f"the model needs one input for images, but has {len(model.inputs)}"
         raise wrong_call(why, help="use .npz files with all inputs")
     return (model.inputs[0],)
 
 
-def _arrays(path: Path) -> Arrays:
+def arrays_of(path: Path) -> Arrays:
+    """Read the arrays of an .npz file."""
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {n: archive[n] for n in archive.files}
@@ -238,20 +240,30 @@ def _arrays(path: Path) -> Arrays:
 
 
 def _of_archive(model: Network, path: Path, labels: str) -> Iterator[Sample]:
-    arrays = _arrays(path)
-    if labels not in arrays:
-        why = f"the file has no array {labels!r} with labels"
-        help = f"the file has: {', '.join(arrays)}"
-        raise wrong_call(why, help=help, where=path)
+    arrays = arrays_of(path)
+    right = array_in(arrays, labels, path)
     known = {i.name: i for i in model.inputs if i.name in arrays}
-    for number, label in enumerate(arrays[labels].ravel()):
-        given = {
-            n: arrays[n][number]
-            if info.shape is None or arrays[n].ndim > len(info.shape)
-            else arrays[n][number : number + 1]
-            for n, info in known.items()
-        }
+    for number, label in enumerate(right.ravel()):
+        given = part_of(arrays, known, number)
         yield Sample(f"{path.name}[{number}]", given, int(label))
+
+
+def array_in(arrays: Arrays, name: str, path: Path) -> Array:
+    """Return the array of labels of an archive. Raises UsageError if there is none."""
+    if name not in arrays:
+        why = f"the file has no array {name!r} with labels"
+        raise wrong_call(why, help=f"the file has: {', '.join(arrays)}", where=path)
+    return arrays[name]
+
+
+def part_of(arrays: Arrays, known: Mapping[str, TensorInfo], number: int) -> Arrays:
+    """Return one sample of arrays that hold the samples along their first axis."""
+    return {
+        n: arrays[n][number]
+        if info.shape is None or arrays[n].ndim > len(info.shape)
+        else arrays[n][number : number + 1]
+        for n, info in known.items()
+    }
 
 
 def image(path: Path, info: TensorInfo, prepared: Preparation) -> Array:

@@ -155,6 +155,11 @@ CODES: dict[str, Explanation] = {
         "AveragePool and LpPool with such an auto_pad and a kernel that is smaller than the "
         "stride. Give the source explicit pads to get what you mean.",
     ),
+    "X215": Explanation(
+        "there is nothing to quantize",
+        "The network has quantized activations already, no layer has an integer kernel in the "
+        "target, or no weights are large enough to be compressed.",
+    ),
     "W301": Explanation(
         "the output could not be written",
         "The folder does not exist, is read-only, or the disk is full. Nothing was left behind.",
@@ -247,6 +252,19 @@ CODES: dict[str, Explanation] = {
         "A certificate holds for the very bytes of both models and of the inputs that it names, "
         "which lie relative to it. Compare the models again (netconv verify REF CAND "
         "--certificate FILE) to certify the new files.",
+    ),
+    "N411": Explanation(
+        "the data for quantization are doubtful",
+        "Ranges of values are measured on --data. One sample, an input that is the same in all "
+        "samples, numbers that are not finite, or numbers far from those of training (a "
+        "normalization keeps their mean and variance) give ranges that do not hold for later "
+        "inputs. For images, check --mean, --std and --layout.",
+    ),
+    "N412": Explanation(
+        "a quantized network loses more than --max-drop",
+        "The search leaves the layers in floats that lose most, judged by one half of the data; "
+        "the written file is then measured on the other half. Give more samples, another --method, "
+        "or --activations int16.",
     ),
     "B601": Explanation(
         "another run is going on",

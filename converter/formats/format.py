@@ -7,6 +7,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from converter.formats.integers import Integers
 from converter.graph.record import record
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ class Format:
     single_precision: bool = False
     # whether the result at a path, written in a flavour, can be read again
     readable: Callable[[Path, Flavour], bool] = lambda path, flavour: True
+    integers: Integers | None = None  # what integer kernels take
     engine: Callable[[Path], str] = lambda path: (
         ""
     )  # the engine of converter.engines.file that takes such a file, "" for none

@@ -5,6 +5,7 @@ general.py   the options of every command
 shared.py    groups of options that several commands have
 convert.py   convert, extract, check, inspect, roundtrip
 verify.py    verify, reduce, view, diff, run
+quantize.py  quantize
 batch.py     batch, report, env
 
 The command line (converter.cli.options), the functions of `import converter`, settings files and

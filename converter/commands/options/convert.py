@@ -55,7 +55,7 @@ class States(Options):
 
 
 @options
-class Writing(Options):
+class Force(Options):
     force: bool = option(
         default=True,
         kind=Kind.FLAG,
@@ -64,6 +64,10 @@ class Writing(Options):
         group=Group.OUTPUT,
         settable=True,
     )
+
+
+@options
+class Writing(Force):
     max_output: str | int = option(
         default="",
         kind=Kind.MAX_OUTPUT,

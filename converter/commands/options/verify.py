@@ -11,6 +11,7 @@ from converter.commands.options.shared import (
     Data,
     FormatsOfPair,
     FormatsOfTwo,
+    Labeled,
     Native,
     Reading,
     Seed,
@@ -124,36 +125,7 @@ class Verify(
 
 
 @options
-class VerifyCommand(FormatsOfTwo, TimeLimit, Verify):
-    labels: str | None = option(
-        default=None,
-        metavar="LABELS",
-        help="Compare classifications: labels.csv (FILE,LABEL) for a folder of "
-        "images or .npz in --data, or an array of one .npz.",
-        group=Group.LABELS,
-    )
-    mean: tuple[float, ...] = option(
-        default=(),
-        kind=Kind.NUMBERS,
-        metavar="R,G,B",
-        help="Subtract this mean from the pixels of images, 0 to 255.",
-        group=Group.LABELS,
-    )
-    std: tuple[float, ...] = option(
-        default=(),
-        kind=Kind.NUMBERS,
-        metavar="R,G,B",
-        help="Divide by this deviation: (pixel - mean) / std.",
-        group=Group.LABELS,
-    )
-    layout: str = option(
-        default="",
-        kind=Kind.CHOICE,
-        choices=("nchw", "nhwc"),
-        metavar="NAME",
-        help="Set the layout of images, nchw or nhwc. Default: by the input's shape.",
-        group=Group.LABELS,
-    )
+class VerifyCommand(Labeled, FormatsOfTwo, TimeLimit, Verify):
     agreement: float = option(
         default=1.0,
         kind=Kind.NUMBER,

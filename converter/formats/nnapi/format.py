@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from converter.formats.format import Flavour, Format, Option, Written
+from converter.formats.integers import COMMON, Integers, named
 
 if TYPE_CHECKING:
     from converter.errors import Diagnostic
@@ -146,4 +147,10 @@ FORMAT = Format(
         ),
     ),
     versions="feature levels 1 to 7",
+    integers=Integers(
+        COMMON | named("Clip Max Min PRelu ReduceMean Relu Sigmoid Softmax Sub Tanh"),
+        per_channel=named("Conv ConvTranspose"),
+        activations=("uint8", "int8"),
+        biased=True,
+    ),
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from converter.formats.format import Flavour, Format, Option
+from converter.formats.integers import COMMON, Integers
 
 if TYPE_CHECKING:
     from converter.errors import Diagnostic
@@ -118,4 +119,7 @@ FORMAT = Format(
     versions="ai.onnx 1 to the newest that the onnx package supports, com.microsoft and "
     "ai.onnx.ml as exporters write them; writes opset 21 by default",
     engine=lambda path: "onnxruntime",
+    integers=Integers(
+        COMMON | {"LeakyRelu", "Sigmoid", "Softmax"}, activations=("int8", "uint8", "int16")
+    ),
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from converter.formats.format import Flavour, Format, Option, Written
+from converter.formats.integers import COMMON, Integers
 
 if TYPE_CHECKING:
     from converter.errors import Diagnostic
@@ -150,4 +151,5 @@ FORMAT = Format(
     ),
     versions="reads 2 to 7 (legacy layers), 10 and 11 (opset1 to opset17); writes 5 to 7, 10, 11",
     engine=engine,
+    integers=Integers(COMMON | {"PRelu", "ReduceMean"}, ranks=(3, 4, 5), fake=True),
 )

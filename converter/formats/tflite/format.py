@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from converter.formats.format import Flavour, Format, Option, Written
+from converter.formats.integers import COMMON, Integers, named
 
 if TYPE_CHECKING:
     from converter.errors import Diagnostic
@@ -90,4 +91,13 @@ FORMAT = Format(
     versions="schema version 3",
     engine=engine,
     states=lambda flavour: "static",
+    integers=Integers(
+        COMMON
+        | named(
+            "Clip Gelu HardSwish LeakyRelu LogSoftmax Max Min PRelu ReduceMax ReduceMean Relu "
+            "Sigmoid Softmax Sub Tanh"
+        ),
+        activations=("int8", "uint8", "int16"),
+        biased=True,
+    ),
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from converter.formats.format import Flavour, Format, Option, Written
+from converter.formats.integers import COMMON, Integers, named
 
 if TYPE_CHECKING:
     from converter.errors import Diagnostic
@@ -127,6 +128,16 @@ FORMAT = Format(
             "quantizer for its hardware (15-bit factors, integer Softmax); "
             "some results differ by one quantized value",
         ),
+    ),
+    integers=Integers(
+        COMMON
+        | named(
+            "Clip Div Elu Gelu HardSwish LeakyRelu Max Min PRelu ReduceMax ReduceMean Relu Sigmoid "
+            "Softmax Sub Tanh"
+        ),
+        activations=("int8", "uint8", "int16"),
+        biased=True,
+        option="int8",
     ),
     versions="definition 7.3, as the vendor's open-source tools read and write it",
 )

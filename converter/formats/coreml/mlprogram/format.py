@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from converter.formats.format import Flavour, Format, Option, Written
+from converter.formats.integers import COMMON, Integers
 
 if TYPE_CHECKING:
     from converter.errors import Diagnostic
@@ -128,5 +129,6 @@ FORMAT = Format(
     ),
     text=lambda flavour: True,  # of classifiers
     versions="specification 6-10",
+    integers=Integers(COMMON - {"Mul"}),
     states=lambda flavour: "computed",  # its lowering says which are none
 )

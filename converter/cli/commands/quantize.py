@@ -1,0 +1,74 @@
+"""netconv quantize"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import click
+
+from converter.cli.common import Source
+from converter.cli.console import Console
+from converter.cli.options import subcommand
+from converter.commands.options.quantize import QuantizeCommand
+from converter.errors import ExitCode
+
+EXAMPLES = """netconv quantize net.onnx -o net.tflite --data images --mean 127 --std 128
+netconv quantize net.xml -o net.txt -t zhouyi --data calib.npz --labels labels --max-drop 1%
+netconv quantize net.onnx -o int8 -t tflite -t openvino -t nnapi --data calib
+netconv quantize llm.onnx -o llm.mlpackage --weights int4 --block 32"""
+WORST = 5  # layers that are shown
+
+
+@subcommand("quantize", QuantizeCommand, examples=EXAMPLES)
+@click.argument("file", metavar="IN", type=Source())
+def command(console: Console, options: QuantizeCommand, file: Path) -> None:
+    """Make an int8 network of a float one, or compress its weights, and measure what it loses.
+
+    Ranges of values are measured on --data, which should look like later inputs. The result runs in
+    the engine of its format, where that is installed, and is compared with the float network. Exit
+    1: it loses more than --max-drop.
+    """
+    from converter.commands.quantize.run import quantize
+
+    results: list[dict[str, Any]] = []
+    for made in quantize(file, options.output, options):
+        console.report(made.notes)
+        if any(d.code == "N412" for d in made.notes):
+            console.verdict(ExitCode.FINDING)
+        results.append(made.as_json())
+        console.say(*lines(made, console.verbosity))
+    console.result = results
+
+
+def lines(made: Any, verbosity: int) -> list[str]:
+    """Describe a written network."""
+    from converter.io.files import size_text
+
+    names = " + ".join(p.name for p in made.files)
+    share = made.size / max(1, made.before)
+    said = [f"{names} ({made.flavour}): {size_text(made.size)}, {share:.0%} of the float network"]
+    if (q := made.quality) is not None:
+        worst = min(q.sqnr, key=lambda n: q.sqnr[n], default="")
+        said.append(f"  {q.samples} samples in {q.engine}: {q.least:.1f} dB at {worst}")
+        if q.after is not None:
+            said.append(f"  right: {q.after}, in floats {q.before}")
+        if q.agree is not None:
+            said.append(f"  same answer: {q.agree}")
+    if made.layers:
+        shown = list(made.layers.items())[: None if verbosity > 0 else WORST]
+        said.append("  worst layers: " + ", ".join(f"{n} {v:.1f} dB" for n, v in shown))
+    if made.forms:
+        count = Counter(made.forms.values())
+        said.append("  weights: " + ", ".join(f"{n} layers in {form}" for form, n in count.items()))
+    for why, layers in _by_reason(made.floats).items():
+        said.append(f"  in floats: {', '.join(layers)}: {why}")
+    return said
+
+
+def _by_reason(floats: Any) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, why in floats.items():
+        found.setdefault(why, []).append(name)
+    return found

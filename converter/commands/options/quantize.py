@@ -1,0 +1,120 @@
+"""The options of quantize."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from converter.commands.options.convert import Force
+from converter.commands.options.declare import Group, Kind, Options, option, options
+from converter.commands.options.shared import (
+    Data,
+    Labeled,
+    Native,
+    Seed,
+    Shapes,
+    SourceFormat,
+)
+
+METHODS = ("minmax", "entropy", "percentile", "mse")
+TYPES = ("int8", "uint8", "int16")
+WEIGHTS = (
+    *("int8", "int4", "f16", "bf16"),
+    *("palette8", "palette6", "palette4", "palette2", "palette1"),
+)
+
+
+@options
+class Calibration(Options):
+    method: str = option(
+        default="minmax",
+        kind=Kind.CHOICE,
+        metavar="NAME",
+        choices=METHODS,
+        help="How ranges follow from the data: minmax, entropy, percentile, mse.",
+        group=Group.CHANGES,
+        settable=True,
+        job=str,
+    )
+    activations: str = option(
+        default="",
+        kind=Kind.CHOICE,
+        metavar="TYPE",
+        choices=TYPES,
+        help="Type of activations: int8, uint8, int16. Default: the target's.",
+        group=Group.CHANGES,
+        job=str,
+    )
+    weights: str = option(
+        default="",
+        kind=Kind.CHOICE,
+        metavar="FORM",
+        choices=WEIGHTS,
+        help="Compress weights alone, without data: int8, int4, f16, bf16, or a palette of 2^N "
+        "numbers, paletteN with N of 1, 2, 4, 6, 8.",
+        group=Group.CHANGES,
+        job=str,
+    )
+    block: int = option(
+        default=32,
+        kind=Kind.INTEGER,
+        least=1,
+        metavar="N",
+        help="Weights that share a scale of int4. Default: 32.",
+        group=Group.CHANGES,
+        job=int,
+    )
+
+
+@options
+class Kept(Options):
+    keep: Sequence[str] = option(
+        default=(),
+        metavar="GLOB",
+        repeatable=True,
+        help="Leave these layers in floats; repeatable.",
+        group=Group.CHANGES,
+        job=list,
+    )
+    skip: Sequence[str] = option(
+        default=(),
+        metavar="OP",
+        repeatable=True,
+        help="Leave this operator of ONNX in floats; repeatable.",
+        group=Group.CHANGES,
+        job=list,
+    )
+    max_drop: str = option(
+        default="",
+        metavar="LIMIT",
+        help="1% of the right or equal answers, or 30dB: layers that lose more stay in floats.",
+        group=Group.CHANGES,
+        job=str,
+    )
+
+
+@options
+class Quantize(Kept, Calibration, Native, Labeled, Seed, Data, Force, Shapes, SourceFormat):
+    """A quantization of a model; `targets` are the formats of the results."""
+
+    targets: Sequence[str] = option(
+        default=(),
+        flags=("-t", "--to"),
+        kind=Kind.TARGET,
+        repeatable=True,
+        help="The format to write; several with a folder as OUT.",
+        python="The formats to write; without any the suffix of the output decides.",
+        group=Group.OUTPUT,
+    )
+
+
+@options
+class QuantizeCommand(Quantize):
+    output: Path = option(
+        flags=("-o", "--output"),
+        kind=Kind.FILE,
+        metavar="OUT",
+        required=True,
+        help="The file to write, or a folder for several formats.",
+        group=Group.OUTPUT,
+    )

@@ -1,0 +1,184 @@
+"""Write scales into a graph: QuantizeLinear and DequantizeLinear, or FakeQuantize."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.commands.quantize.place import Placement, data_inputs, key
+from converter.commands.quantize.scales import BITS, Range, merged, stored
+from converter.formats.integers import Integers
+from converter.graph.build import Builder
+from converter.graph.infer import Array, constant
+from converter.graph.lazy_tensor import LazyTensor
+from converter.graph.names import Names
+from converter.graph.value import optional
+from converter.graph.walk import replace_outputs
+from converter.passes.dead_code import remove_dead_code
+from converter.passes.fold_batch_norms import channel_axis
+
+D = ir.DataType
+LARGEST_BIAS = (
+    2.0**30
+)  # in units of the scale of data times that of weights; int32 holds twice that
+Scale = tuple[np.float32, int]
+
+
+def insert(
+    model: ir.Model, placed: Placement, ranges: Mapping[str, Range], rules: Integers, dtype: str
+) -> dict[str, Scale]:
+    """Quantize a graph in place; return scale and zero point of each quantized value. Values that
+    have no range are left as they are.
+    """
+    writer = _Insertion(model, placed, ranges, rules, dtype)
+    for node in list(model.graph):
+        if key(node) in placed.nodes:
+            writer.constants(node)
+    for node, index in writer.again:
+        writer.requantize(node, index)
+    for value in writer.values:
+        writer.activation(value)
+    remove_dead_code(model)
+    model.graph.sort()
+    return writer.scales
+
+
+class _Insertion:
+    def __init__(
+        self,
+        model: ir.Model,
+        placed: Placement,
+        ranges: Mapping[str, Range],
+        rules: Integers,
+        dtype: str,
+    ) -> None:
+        self.placed, self.rules, self.dtype = placed, rules, dtype
+        graph = model.graph
+        self.b = Builder(graph, Names(model))
+        everything = [*graph.inputs, *(v for n in graph for v in n.outputs)]
+        self.values = [v for v in everything if v.name in placed.groups]
+        self.again = [
+            (n, i) for n in graph for i in range(len(n.inputs)) if (key(n), i) in placed.again
+        ]
+        members: dict[str, list[str]] = {}
+        for name in placed.groups:
+            members.setdefault(placed.group(name), []).append(name)
+        self.scales: dict[str, Scale] = {}
+        for names in members.values():
+            fixed = [placed.fixed[n] for n in names if n in placed.fixed]
+            found = [ranges[n] for n in names if n in ranges]
+            if fixed:
+                scale = self._fixed(*fixed[0])
+            elif found:
+                scale = merged(found).scale(dtype)
+            else:
+                continue
+            self.scales.update(dict.fromkeys(names, scale))
+
+    def _fixed(self, low: float, high: float) -> Scale:
+        if self.dtype == "int16":
+            return np.float32(2.0 ** np.ceil(np.log2(max(-low, high))) / 32768), 0
+        return Range(low, high).scale(self.dtype)
+
+    def pair(self, value: ir.Value, scale: Scale, dtype: str = "") -> ir.Value:
+        """Return the numbers of a value after quantization."""
+        b, (step, zero), dtype = self.b, scale, dtype or self.dtype
+        name = f"{value.name}.quantized"
+        if self.rules.fake:
+            ends = [np.float32((n - zero) * np.float64(step)) for n in BITS[dtype]]
+            levels = BITS[dtype][1] - BITS[dtype][0] + 1
+            return b.FakeQuantize(value, *ends, *ends, levels=levels, name=name)
+        given = np.asarray(step), np.asarray(zero, dtype)
+        integers = b.QuantizeLinear(value, *given, name=f"{value.name}.integers")
+        return b.DequantizeLinear(integers, *given, name=name)
+
+    def activation(self, value: ir.Value) -> None:
+        if (scale := self.scales.get(str(value.name))) is None:
+            return
+        name, uses = str(value.name), list(value.uses())
+        owned = name in self.placed.owned
+        made = self.pair(value, scale)
+        for use in uses:
+            if owned or key(use.node) in self.placed.nodes:
+                use.node.replace_input_with(use.idx, made)
+        if owned:  # what has the name has the numbers of the file
+            value.name = self.b.names.fresh(f"{name}.real")
+            made.name = name
+            if value.is_graph_output():
+                made.metadata_props.update(value.metadata_props)
+                value.metadata_props.clear()
+                replace_outputs(value, made)
+
+    def requantize(self, node: ir.Node, index: int) -> None:
+        """Give one user of a value with a fixed scale the scale of its result."""
+        value, scale = node.inputs[index], self.scales.get(key(node))
+        if value is not None and scale is not None:
+            node.replace_input_with(index, self.pair(value, scale))
+
+    # constants -----------------------------------------------------------------------------------
+
+    def constants(self, node: ir.Node) -> None:
+        """Quantize weights, for each channel where that is possible, and other constant
+        operands.
+        """
+        weighted = node.op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul")
+        for i in {*data_inputs(node), *((1,) if weighted else ())}:
+            value = optional(node, i)
+            array = constant(value)
+            if value is None or array is None:
+                continue
+            if weighted and i == 1:
+                made = self._weights(node, value, array)
+            else:
+                step, zero = self._scale_of(node, array)
+                made = self._constant(value, array, np.asarray(step), zero, self.dtype)
+            node.replace_input_with(i, made)
+
+    def _scale_of(self, node: ir.Node, array: Array) -> Scale:
+        if node.op_type in self.rules.moves and key(node) in self.scales:
+            return self.scales[key(node)]
+        return Range(float(array.min(initial=0)), float(array.max(initial=0))).scale(self.dtype)
+
+    def _weights(self, node: ir.Node, value: ir.Value, array: Array) -> ir.Value:
+        """Symmetric 8 bits. Scales are so large that the bias fits into 32 bits."""
+        channels = channel_axis(node)
+        single = node.op_type not in self.rules.per_channel or (
+            array.ndim > 2 and node.op_type == "MatMul"
+        )
+        grouped = node.op_type == "ConvTranspose" and node.attributes.get_int("group", 1) != 1
+        axis = None if single or grouped else channels
+        rest = tuple(i for i in range(array.ndim) if i != axis)
+        largest = np.abs(array).max(axis=None if axis is None else rest, initial=0)
+        bias, data = constant(optional(node, 2)), self.scales.get(str(node.inputs[0].name))  # type: ignore[union-attr]
+        if bias is not None and data is not None:
+            size = np.abs(bias).astype(np.float64) / (float(data[0]) * LARGEST_BIAS)
+            largest = np.maximum(largest, 127 * (size.max(initial=0) if axis is None else size))
+        steps = np.asarray(largest / 127, np.float32)
+        steps = np.where(steps < np.finfo(np.float32).tiny, np.float32(1), steps)
+        return self._constant(value, array, steps, 0, "int8", axis)
+
+    def _constant(
+        self,
+        value: ir.Value,
+        array: Array,
+        step: Array,
+        zero: int,
+        dtype: str,
+        axis: int | None = None,
+    ) -> ir.Value:
+        line = [-1 if i == axis else 1 for i in range(array.ndim)]
+        spread = np.asarray(step) if axis is None else step.reshape(line)
+        integers = partial(_integers, array, spread, zero, dtype)
+        tensor = LazyTensor(integers, D.from_numpy(np.dtype(dtype)), array.shape)
+        zeros = np.full(np.shape(step), zero, dtype)
+        return self.b.DequantizeLinear(
+            self.b.const(tensor, str(value.name)), np.asarray(step), zeros, axis=axis
+        )
+
+
+def _integers(array: Array, step: Array, zero: int, dtype: str) -> Array:
+    found = stored(array, step, zero, dtype)
+    return np.asarray(found.astype(dtype))

@@ -1,0 +1,45 @@
+"""What became of a network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from pathlib import Path
+from typing import Any
+
+from converter.commands.quantize.measure import Quality
+from converter.errors import Diagnostic
+from converter.formats.coreml.package import size_of
+from converter.formats.format import Flavour
+from converter.graph.record import record
+
+
+@record
+class Quantized:
+    """A written model. `floats`: layer -> why it computes in floats; `forms`: layer -> the form of
+    its compressed weights; `layers`: decibels of the results of layers, the worst first.
+    """
+
+    flavour: Flavour
+    files: tuple[Path, ...]
+    notes: tuple[Diagnostic, ...]
+    before: int
+    quality: Quality | None = None
+    floats: Mapping[str, str] = field(default_factory=dict)
+    forms: Mapping[str, str] = field(default_factory=dict)
+    layers: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        return sum(map(size_of, self.files))
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "format": str(self.flavour),
+            "files": [str(p) for p in self.files],
+            "bytes": {"before": self.before, "after": self.size},
+            "quality": None if self.quality is None else self.quality.as_json(),
+            "floats": dict(self.floats),
+            "weights": dict(self.forms),
+            "layers": dict(self.layers),
+        }

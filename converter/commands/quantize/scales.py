@@ -1,0 +1,123 @@
+"""Ranges of values, measured on data, and the scales that they give."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from converter.graph.infer import Array
+from converter.graph.record import record
+
+METHODS = ("minmax", "entropy", "percentile", "mse")
+BITS = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-32767, 32767)}
+PERCENTILE = 99.99
+BINS = {"percentile": 2048, "entropy": 512, "mse": 2048}
+_STEPS = 80  # of a range that is tried shorter and shorter
+
+
+@record
+class Range:
+    """The least and the greatest of the numbers that are represented."""
+
+    low: float
+    high: float
+
+    def __or__(self, other: Range) -> Range:
+        return Range(min(self.low, other.low), max(self.high, other.high))
+
+    def scale(self, dtype: str) -> tuple[np.float32, int]:
+        """Return scale and zero point: 0 is represented exactly, and is the zero point of 16
+        bits.
+        """
+        first, last = BITS[dtype]
+        low, high = min(self.low, 0.0), max(self.high, 0.0)
+        if dtype == "int16":
+            low, high = -max(-low, high), max(-low, high)
+        step = np.float32((high - low) / (last - first))
+        if not step >= np.finfo(np.float32).tiny:
+            return np.float32(1.0), min(max(first, 0), last)
+        return step, min(max(round(first - low / float(step)), first), last)
+
+
+@record
+class Seen:
+    """The numbers that a value had on all data: their bounds, and how many were not finite."""
+
+    low: float = np.inf
+    high: float = -np.inf
+    odd: int = 0
+
+    def __or__(self, other: Seen) -> Seen:
+        return Seen(min(self.low, other.low), max(self.high, other.high), self.odd + other.odd)
+
+
+class Observer:
+    """Collects the numbers of values, sample by sample; the memory that it takes does not depend on
+    how many there are.
+
+    Histograms are those of onnxruntime's calibrators, whose entropy and percentiles are used.
+    """
+
+    def __init__(self, method: str) -> None:
+        self.method, self.seen = method, dict[str, Seen]()
+        self.collector: Any = None
+        if method != "minmax":
+            from onnxruntime.quantization.calibrate import HistogramCollector
+
+            kind = "entropy" if method == "entropy" else "percentile"
+            self.collector = HistogramCollector(kind, False, BINS[method], 128, PERCENTILE, "same")
+
+    def add(self, values: Mapping[str, Array]) -> None:
+        for name, array in values.items():
+            finite = np.isfinite(array)
+            odd = array.size - int(np.count_nonzero(finite))
+            array = np.asarray(array[finite] if odd else array, np.float32)
+            ends = (float(array.min()), float(array.max())) if array.size else (np.inf, -np.inf)
+            self.seen[name] = self.seen.get(name, Seen()) | Seen(*ends, odd)
+            if self.collector is not None and array.size:
+                self.collector.collect_value({name: array})
+
+    def ranges(self, dtype: str) -> dict[str, Range]:
+        found = {n: Range(s.low, s.high) for n, s in self.seen.items() if s.low <= s.high}
+        if self.collector is None or not self.collector.histogram_dict:
+            return found
+        if self.method == "mse":
+            histograms = self.collector.histogram_dict.items()
+            return found | {n: _least_error(found[n], h, e, dtype) for n, (h, e, *_) in histograms}
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints what it does
+            ends = self.collector.compute_collection_result()
+        return found | {n: Range(float(low), float(high)) for n, (low, high, *_) in ends.items()}
+
+
+def _least_error(whole: Range, counts: Array, edges: Array, dtype: str) -> Range:
+    """Return the part of a range for which rounding and clipping lose least."""
+    centers = (edges[1:] + edges[:-1]) / 2
+    best, least = whole, np.inf
+    for i in range(_STEPS):
+        part = Range(whole.low * (1 - i / _STEPS), whole.high * (1 - i / _STEPS))
+        lost = float((counts * (rounded(centers, part, dtype) - centers) ** 2).sum())
+        if lost < least:
+            best, least = part, lost
+    return best
+
+
+def rounded(array: Array, found: Range, dtype: str) -> Array:
+    """Return the numbers as they are after quantization."""
+    step, zero = found.scale(dtype)
+    return np.asarray((stored(array, step, zero, dtype) - zero) * np.float64(step))
+
+
+def stored(array: Array, step: Any, zero: int, dtype: str) -> Array:
+    """Return the integers of numbers."""
+    return np.asarray(np.clip(np.rint(array / np.float64(step)) + zero, *BITS[dtype]))
+
+
+def merged(ranges: Iterable[Range]) -> Range:
+    first, *rest = ranges
+    for found in rest:
+        first = first | found
+    return first

@@ -1,0 +1,50 @@
+"""What the integer kernels of a target take: where `netconv quantize` may place scales."""
+
+from __future__ import annotations
+
+from converter.graph.record import record
+
+
+def named(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# operators whose results have the scale of their data
+MOVES = named(
+    """Concat DepthToSpace Expand Flatten Gather GlobalMaxPool Identity MaxPool Pad Reshape Resize
+    Slice SpaceToDepth Split Squeeze Tile Transpose Unsqueeze"""
+)
+# operators of which nearly every target has an integer kernel
+COMMON = named("Add AveragePool Conv ConvTranspose Gemm GlobalAveragePool MatMul Mul")
+# The results of these have one scale in all kernels: 1/256 for probabilities, 1/128 for Tanh, 1/16
+# for their logarithms.
+FIXED = {
+    "Softmax": (0.0, 255 / 256),
+    "Sigmoid": (0.0, 255 / 256),
+    "Tanh": (-1.0, 127 / 128),
+    "LogSoftmax": (-255 / 16, 0.0),
+}
+
+
+@record
+class Integers:
+    """The integer kernels of a target.
+
+    `operators`    those with a kernel, of the shared graph, beside `moves`
+    `per_channel`  those whose constant weights may have a scale for each channel of the results
+    `activations`  types of quantized values, the default first
+    `ranks`        ranks of the data of convolutions
+    `biased`       whether an Add of a vector after MatMul is a part of its kernel
+    `fake`         whether kernels are found around FakeQuantize, instead of QuantizeLinear and
+                   DequantizeLinear
+    `option`       the option of the flavour that writes integers
+    """
+
+    operators: frozenset[str] = COMMON
+    moves: frozenset[str] = MOVES
+    per_channel: frozenset[str] = named("Conv ConvTranspose Gemm MatMul")
+    activations: tuple[str, ...] = ("int8", "uint8")
+    ranks: tuple[int, ...] = (3, 4)
+    biased: bool = False
+    fake: bool = False
+    option: str = ""

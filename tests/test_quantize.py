@@ -1,0 +1,391 @@
+"""Float networks become networks of integers; what is expected comes from onnxruntime's quantizer,
+LiteRT, OpenVINO, or the formula.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import converter
+from converter.commands.quantize.measure import Noise, Share
+from converter.commands.quantize.scales import Observer, Range
+from converter.commands.quantize.search import Limit
+from converter.commands.quantize.weights import block_steps, palette
+from converter.errors import UnsupportedError, UsageError
+
+SAMPLES = 12
+
+
+def network(path: Path) -> Path:
+    """Conv, BatchNormalization, Relu, MaxPool and a second branch, Concat, Gemm, Softmax."""
+    rng = np.random.default_rng(1)
+
+    def weight(name: str, *shape: int) -> onnx.TensorProto:
+        size = 2 * np.sqrt(np.prod(shape[1:]))
+        return numpy_helper.from_array((rng.standard_normal(shape) / size).astype("f4"), name)
+
+    def positive(name: str, size: int) -> onnx.TensorProto:
+        return numpy_helper.from_array(rng.uniform(0.5, 1.5, size).astype(np.float32), name)
+
+    nodes = [
+        helper.make_node("Conv", ["x", "w1", "b1"], ["c1"], "conv1", pads=[1, 1, 1, 1]),
+        helper.make_node("BatchNormalization", ["c1", "s", "b", "m", "v"], ["n1"], "norm"),
+        helper.make_node("Relu", ["n1"], ["r1"], "relu"),
+        helper.make_node("MaxPool", ["r1"], ["p1"], "pool", kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Conv", ["p1", "w2"], ["c2"], "conv2"),
+        helper.make_node("Sigmoid", ["c2"], ["g"], "gate"),
+        helper.make_node("Concat", ["p1", "c2", "g"], ["j"], "join", axis=1),
+        helper.make_node("Flatten", ["j"], ["f"], "flat"),
+        helper.make_node("Gemm", ["f", "w3", "b3"], ["d"], "dense", transB=1),
+        helper.make_node("Softmax", ["d"], ["y"], "scores"),
+    ]
+    weights = [
+        weight("w1", 8, 3, 3, 3),
+        weight("b1", 8),
+        *(positive(n, 8) for n in "sbmv"),
+        weight("w2", 8, 8, 1, 1),
+        weight("w3", 10, 384),
+        weight("b3", 10),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 10])],
+        weights,
+    )
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A network, and its samples in one .npz file."""
+    folder = tmp_path_factory.mktemp("quantize")
+    x = np.random.default_rng(2).standard_normal((SAMPLES, 3, 8, 8)).astype(np.float32)
+    np.savez(folder / "data.npz", x=x, label=np.arange(SAMPLES) % 10)
+    return network(folder / "net.onnx"), folder / "data.npz"
+
+
+def quantize(source: Path, target: Path, **options: Any) -> Any:
+    (found,) = converter.quantize(source, target, **options)
+    return found
+
+
+# scales ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ends", "dtype", "scale", "zero"),
+    [
+        ((0.0, 255.0), "uint8", 1.0, 0),
+        ((-128.0, 127.0), "int8", 1.0, 0),
+        ((0.0, 2.55), "int8", 0.01, -128),
+        ((1.0, 5.1), "uint8", 0.02, 0),  # 0 is always represented
+        ((-0.5, 2.0), "int16", 2.0 / 32767, 0),
+        ((0.0, 0.0), "int8", 1.0, 0),
+    ],
+)
+def test_scale_of_a_range(ends: tuple[float, float], dtype: str, scale: float, zero: int) -> None:
+    found = Range(*ends).scale(dtype)
+    assert found == (pytest.approx(scale), zero)
+
+
+def test_percentile_is_that_of_numpy() -> None:
+    rng = np.random.default_rng(0)
+    observer, numbers = Observer("percentile"), rng.standard_normal((4, 50000)).astype(np.float32)
+    for row in numbers:
+        observer.add({"x": row})
+    found = observer.ranges("int8")["x"]
+    low, high = np.percentile(numbers, [0.005, 99.995])
+    assert (found.low, found.high) == (pytest.approx(low, rel=0.03), pytest.approx(high, rel=0.03))
+
+
+def test_an_outlier_does_not_stretch_the_range() -> None:
+    rng = np.random.default_rng(0)
+    numbers = np.append(rng.standard_normal(20000), 60.0).astype(np.float32)
+    observer = Observer("entropy")
+    observer.add({"x": numbers})
+    assert 1 < observer.ranges("int8")["x"].high < 40
+
+
+def test_mse_loses_least() -> None:
+    numbers = np.random.default_rng(0).standard_normal(100000).astype(np.float32) ** 3
+    observer = Observer("mse")
+    observer.add({"x": numbers})
+
+    def lost(high: float) -> float:
+        step = 2 * high / 255
+        return float(np.square(np.clip(np.rint(numbers / step), -128, 127) * step - numbers).sum())
+
+    found, whole = observer.ranges("int8")["x"], float(np.abs(numbers).max())
+    best = min(lost(whole * i / 40) for i in range(8, 41))
+    assert lost(max(-found.low, found.high)) < 1.1 * best < lost(whole)
+
+
+def test_numbers_that_are_not_finite_are_counted_and_left_out() -> None:
+    observer = Observer("minmax")
+    observer.add({"x": np.array([1.0, np.nan, -np.inf, 2.0], np.float32)})
+    assert observer.seen["x"].odd == 2
+    found = observer.ranges("int8")["x"]
+    assert (found.low, found.high) == (1.0, 2.0)
+
+
+# whole networks ----------------------------------------------------------------------------------
+
+
+def scales_of(model: onnx.ModelProto) -> list[float]:
+    known = {i.name: numpy_helper.to_array(i) for i in model.graph.initializer}
+    nodes = [n for n in model.graph.node if n.op_type == "QuantizeLinear"]
+    return sorted(float(known[n.input[1]]) for n in nodes if known[n.input[1]].size == 1)
+
+
+def test_scales_are_those_of_onnxruntime(made: tuple[Path, Path], tmp_path: Path) -> None:
+    from onnxruntime import quantization as ort
+
+    source, data = made
+    samples = iter([{"x": x[None]} for x in np.load(data)["x"]])
+
+    class Reader(ort.CalibrationDataReader):
+        def get_next(self) -> Any:
+            return next(samples, None)
+
+    # without BatchNormalization, which onnxruntime does not fold here
+    converter.convert(source, tmp_path / "plain.onnx", outputs=["p1", "c2"])
+    model = converter.load(tmp_path / "plain.onnx")
+    from converter.passes.fold_batch_norms import fold_batch_norms
+
+    fold_batch_norms(model.ir)
+    model.save(tmp_path / "plain.onnx")
+    ort.quantize_static(
+        str(tmp_path / "plain.onnx"),
+        str(tmp_path / "theirs.onnx"),
+        Reader(),
+        per_channel=True,
+        activation_type=ort.QuantType.QInt8,
+        weight_type=ort.QuantType.QInt8,
+        op_types_to_quantize=["Conv", "Relu", "MaxPool"],
+    )
+    quantize(tmp_path / "plain.onnx", tmp_path / "mine.onnx", data=data)
+    mine, theirs = (onnx.load(tmp_path / f"{n}.onnx") for n in ("mine", "theirs"))
+    expected = scales_of(theirs)
+    assert len(expected) >= 3
+    for scale in expected:
+        assert min(abs(s / scale - 1) for s in scales_of(mine)) < 1e-5
+
+
+@pytest.mark.parametrize("activations", ["int8", "uint8", "int16"])
+def test_litert_computes_integers(
+    made: tuple[Path, Path], tmp_path: Path, activations: str
+) -> None:
+    interpreter = pytest.importorskip("ai_edge_litert.interpreter")
+    source, data = made
+    found = quantize(source, tmp_path / "q.tflite", data=data, activations=activations)
+    assert found.quality.engine == "litert"
+    assert found.quality.least > (30 if activations != "int16" else 50)
+    assert not found.floats
+    plain = interpreter.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    lite = interpreter.Interpreter(str(tmp_path / "q.tflite"), experimental_op_resolver_type=plain)
+    lite.allocate_tensors()
+    types = {t["index"]: t["dtype"] for t in lite.get_tensor_details()}
+    operators = [(o["op_name"], types[i]) for o in lite._get_ops_details() for i in o["outputs"]]
+    # the axes of the input change before it is quantized, and the result is floats
+    floats = [kind for kind, dtype in operators if dtype == np.float32]
+    assert sorted(floats) == ["DEQUANTIZE", "TRANSPOSE"]
+    stored = np.int16 if activations == "int16" else np.int8  # weights of channels are signed
+    assert {dtype for _, dtype in operators} == {np.float32, stored}
+
+
+@pytest.mark.parametrize(
+    ("target", "suffix"),
+    [
+        ("openvino", ".xml"),
+        ("nnapi", ".nnapi.json"),
+        ("zhouyi", ".txt"),
+        ("mlprogram", ".mlpackage"),
+    ],
+)
+def test_every_target_keeps_the_numbers(
+    made: tuple[Path, Path], tmp_path: Path, target: str, suffix: str
+) -> None:
+    found = quantize(made[0], tmp_path / f"q{suffix}", data=made[1], targets=[target])
+    assert found.quality.least > 30
+    assert found.quality.agree.count >= SAMPLES - 1
+
+
+def test_openvino_computes_convolutions_in_int8(made: tuple[Path, Path], tmp_path: Path) -> None:
+    openvino = pytest.importorskip("openvino")
+    quantize(made[0], tmp_path / "q.xml", data=made[1])
+    compiled = openvino.Core().compile_model(tmp_path / "q.xml", "CPU")
+    kinds = [
+        n.get_rt_info()["runtimePrecision"]
+        for n in compiled.get_runtime_model().get_ops()
+        if n.get_rt_info()["layerType"] == "Convolution"
+    ]
+    assert kinds and {str(k.astype(str)).lower() for k in kinds} <= {"u8", "i8"}
+
+
+def test_the_same_data_give_the_same_bytes(made: tuple[Path, Path], tmp_path: Path) -> None:
+    quantize(made[0], tmp_path / "a.onnx", data=made[1])
+    quantize(made[0], tmp_path / "b.onnx", data=made[1])
+    assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
+
+
+def test_metadata_say_how(made: tuple[Path, Path], tmp_path: Path) -> None:
+    quantize(made[0], tmp_path / "a.onnx", data=made[1], method="percentile")
+    (text,) = (p.value for p in onnx.load(tmp_path / "a.onnx").metadata_props)
+    about = json.loads(text)
+    assert about["method"] == "percentile" and about["samples"] == SAMPLES
+    assert len(about["data"]) == 64 and about["netconv"] == converter.__version__
+
+
+def test_several_targets_share_a_calibration(made: tuple[Path, Path], tmp_path: Path) -> None:
+    found = converter.quantize(
+        made[0], tmp_path / "out", data=made[1], targets=["onnx", "zhouyi+int8"]
+    )
+    assert [str(q.flavour) for q in found] == ["onnx", "zhouyi+int8"]
+    assert all(q.files[0].is_file() for q in found)
+
+
+def test_a_layer_is_kept_in_floats_with_its_reason(made: tuple[Path, Path], tmp_path: Path) -> None:
+    found = quantize(
+        made[0], tmp_path / "q.onnx", data=made[1], keep=["conv2"], skip=["Gemm"], native="off"
+    )
+    assert found.floats["conv2"] == "--keep" and found.floats["dense"] == "--skip Gemm"
+    kinds = {n.op_type: n for n in converter.load(tmp_path / "q.onnx").ir.graph}
+    weights = kinds["Gemm"].inputs[1]
+    assert weights is not None and weights.dtype == ir.DataType.FLOAT and weights.const_value
+
+
+def test_labels_give_accuracy(made: tuple[Path, Path], tmp_path: Path) -> None:
+    found = quantize(made[0], tmp_path / "q.onnx", data=made[1], labels="label")
+    model, arrays = converter.load(made[0]), np.load(made[1])
+    right = sum(
+        int(model.run({"x": x[None]})["y"].argmax()) == n
+        for x, n in zip(arrays["x"][1::2], arrays["label"][1::2], strict=True)
+    )
+    assert (found.quality.before.count, found.quality.before.of) == (right, SAMPLES // 2)
+
+
+def test_dynamic_inputs(tmp_path: Path) -> None:
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"], "product")]
+    w = numpy_helper.from_array(np.random.default_rng(0).standard_normal((4, 5)).astype("f4"), "w")
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 5])
+    graph = helper.make_graph(nodes, "net", [x], [y], [w])
+    onnx.save(helper.make_model(graph), tmp_path / "net.onnx")
+    (tmp_path / "d").mkdir()
+    for n in (1, 3, 7):
+        np.savez(tmp_path / "d" / f"{n}.npz", x=np.random.default_rng(n).standard_normal((n, 4)))
+    found = quantize(tmp_path / "net.onnx", tmp_path / "q.tflite", data=tmp_path / "d")
+    assert found.quality.samples == 3 and found.quality.least > 30
+
+
+# doubts and refusals -----------------------------------------------------------------------------
+
+
+def warnings_of(source: Path, target: Path, data: Any) -> list[str]:
+    found = quantize(source, target, data=data, native="off")
+    return [d.message for d in found.notes if d.code == "N411"]
+
+
+def test_doubtful_data(made: tuple[Path, Path], tmp_path: Path) -> None:
+    one = {"x": np.random.default_rng(0).standard_normal((1, 3, 8, 8)).astype(np.float32)}
+    (message,) = warnings_of(made[0], tmp_path / "a.onnx", [one])
+    assert message.startswith("one sample")
+    found = warnings_of(made[0], tmp_path / "b.onnx", [{"x": np.ones((1, 3, 8, 8))}] * 2)
+    assert "the input 'x' is 1 in all samples" in found
+    found = warnings_of(made[0], tmp_path / "c.onnx", [{"x": one["x"] * 300}] * 2)
+    assert any("unlike those of training" in m for m in found)
+    assert warnings_of(made[0], tmp_path / "d.onnx", made[1]) == []
+
+
+def test_refusals(made: tuple[Path, Path], tmp_path: Path) -> None:
+    source, data = made
+    with pytest.raises(UsageError, match="needs data"):
+        quantize(source, tmp_path / "q.onnx")
+    with pytest.raises(UsageError, match="has no integer kernels"):
+        quantize(source, tmp_path / "q.mlmodel", data=data)
+    with pytest.raises(UsageError, match="no activations of type"):
+        quantize(source, tmp_path / "q.xml", data=data, activations="int16")
+    with pytest.raises(UsageError, match="neither like 1%"):
+        Limit.parse("five")
+    quantize(source, tmp_path / "q.onnx", data=data)
+    with pytest.raises(UnsupportedError, match="already"):
+        quantize(tmp_path / "q.onnx", tmp_path / "r.onnx", data=data)
+
+
+# the search --------------------------------------------------------------------------------------
+
+
+def test_max_drop_leaves_the_worst_layers_in_floats(
+    made: tuple[Path, Path], tmp_path: Path
+) -> None:
+    plain = quantize(made[0], tmp_path / "a.onnx", data=made[1])
+    limit = plain.quality.least + 3
+    found = quantize(made[0], tmp_path / "b.onnx", data=made[1], max_drop=f"{limit:.1f}dB")
+    assert found.quality.least > plain.quality.least
+    reasons = [w for w in found.floats.values() if "--max-drop" in w]
+    assert 0 < len(reasons) < 6
+    assert not list(tmp_path.glob("*.search.json"))
+
+
+def test_only_floats_keep_an_impossible_limit(made: tuple[Path, Path], tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match="only the float network"):
+        quantize(made[0], tmp_path / "b.onnx", data=made[1], max_drop="190dB")
+    journal = json.loads((tmp_path / "b.onnx.search.json").read_text())
+    assert journal["layers"]
+
+
+# measures ----------------------------------------------------------------------------------------
+
+
+def test_decibels() -> None:
+    noise = Noise()
+    noise.add("y", np.array([3.0, 4.0]), np.array([3.0, 4.5]))
+    assert noise.decibels()["y"] == pytest.approx(10 * np.log10(25 / 0.25))
+
+
+def test_interval_of_a_share() -> None:
+    # Wilson, 1927, for 8 of 10
+    assert Share(8, 10).interval == pytest.approx((0.490, 0.943), abs=1e-3)
+    assert Share(10, 10).interval[1] == 1.0
+
+
+# weights alone -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", [".tflite", ".xml", ".onnx", ".mlpackage", ".txt"])
+def test_weights_alone(made: tuple[Path, Path], tmp_path: Path, suffix: str) -> None:
+    found = quantize(made[0], tmp_path / f"w{suffix}", data=made[1], weights="int8")
+    assert found.quality.least > 35 and found.forms["dense"] == "int8"
+
+
+@pytest.mark.parametrize(("form", "least"), [("f16", 60), ("bf16", 40), ("palette6", 25)])
+def test_other_forms_of_weights(
+    made: tuple[Path, Path], tmp_path: Path, form: str, least: float
+) -> None:
+    found = quantize(made[0], tmp_path / "w.mlpackage", data=made[1], weights=form)
+    assert found.quality.least > least
+
+
+def test_int4_blocks_round_as_the_formula_has_it() -> None:
+    array = np.array([[7.0, -7.0, 3.4, 0.0], [0.7, 0.1, -0.3, 0.2]], np.float32)
+    steps = block_steps(array, 1, 4)
+    assert steps.shape == (2, 1)
+    assert steps[0, 0] == pytest.approx(1.0)
+
+
+def test_a_palette_holds_the_centers_of_clusters() -> None:
+    rng = np.random.default_rng(0)
+    array = np.concatenate([rng.normal(c, 0.01, 500) for c in (-2.0, 0.0, 0.5, 3.0)])
+    assert palette(array, 2) == pytest.approx([-2.0, 0.0, 0.5, 3.0], abs=0.01)
