@@ -259,7 +259,8 @@ def zip_maps(proto: onnx.ModelProto, name: str, labels: Sequence[int | str]) -> 
     these labels to scores: what a ZipMap gives.
     """
     graph = proto.graph
-    output: Any = next(o for o in graph.output if o.name == name)
+    outputs: Any = graph.output
+    output = next(o for o in outputs if o.name == name)
     if name in {v.name for v in (*graph.input, *graph.initializer)}:
         return
     taken = {n for node in graph.node for n in (*node.input, *node.output)}
@@ -272,7 +273,7 @@ def zip_maps(proto: onnx.ModelProto, name: str, labels: Sequence[int | str]) -> 
         if isinstance(labels[0], str)
         else ("int64s", onnx.TensorProto.INT64)
     )
-    given = {f"classlabels_{kind}": labels}
+    given: dict[str, Any] = {f"classlabels_{kind}": labels}
     graph.node.append(
         onnx.helper.make_node("ZipMap", [scores], [name], name, domain="ai.onnx.ml", **given)
     )
