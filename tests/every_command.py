@@ -44,6 +44,7 @@ def calls(first: str, second: str) -> list[Call]:
         Call(("convert", first, "-o", "made.nnapi.json")),
         Call(("convert", first, "-o", "made.xml", "--verify", "--map")),
         Call(("convert", first, "-o", "made.tflite", "--verify")),
+        Call(("convert", first, "-o", "carried.onnx", "--allow-custom")),
         Call(("check", first)),
         Call(("check", first, "-t", "zhouyi")),
         Call(("inspect", first, "-vv")),

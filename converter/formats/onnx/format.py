@@ -115,6 +115,7 @@ FORMAT = Format(
             "always are)",
         ),
     ),
+    custom=True,
     text=lambda flavour: True,
     versions="ai.onnx 1 to the newest that the onnx package knows, com.microsoft and "
     "ai.onnx.ml as exporters write them; writes opset 21 unless told otherwise",
