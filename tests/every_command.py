@@ -46,6 +46,7 @@ def calls(first: str, second: str) -> list[Call]:
         Call(("convert", first, "-o", "made.tflite", "--verify")),
         Call(("quantize", first, "-o", "int8.tflite", "--data", "random")),
         Call(("quantize", first, "-o", "half.onnx", "--weights", "f16")),
+        Call(("convert", first, "-o", "carried.onnx", "--allow-custom")),
         Call(("check", first)),
         Call(("check", first, "-t", "zhouyi")),
         Call(("inspect", first, "-vv")),

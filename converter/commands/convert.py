@@ -7,6 +7,7 @@ import re
 import shlex
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 
 from converter import formats
 from converter.commands.options.convert import Convert
+from converter.commands.options.shared import Custom
 from converter.errors import (
     Diagnostic,
     UnsupportedError,
@@ -26,6 +28,7 @@ from converter.formats import model_files, sidefiles
 from converter.formats.coreml.package import size_of
 from converter.formats.format import Flavour
 from converter.formats.sidefiles import demand_replaceable
+from converter.graph.custom import CustomOperators, reading_custom
 from converter.graph.network import Network
 from converter.graph.record import record
 from converter.io.atomic import recover
@@ -198,6 +201,34 @@ def convert(
     recover(target)
     inputs = [source] if options.weights is None else [source, Path(options.weights)]
     demand_replaceable([target], inputs, options.force)
+    with custom_operators(options, flavour.format):
+        return _convert(source, target, flavour, options, starts, names, with_map, announce, limit)
+
+
+def custom_operators(options: Custom, target: str) -> AbstractContextManager[None]:
+    """Read and write unknown operators as the options say: carried if the target has a place for
+    them, else by their definitions.
+    """
+    carry = options.allow_custom and (not target or formats.get(target).custom)
+    if not options.define or carry:
+        return reading_custom(CustomOperators(carry))
+    from converter.formats.onnx.definitions import definitions
+
+    return reading_custom(definitions([Path(p) for p in options.define]))
+
+
+def _convert(
+    source: Path,
+    target: Path,
+    flavour: Flavour,
+    options: Convert,
+    starts: Sequence[str],
+    names: Mapping[str, str] | None,
+    with_map: bool,
+    announce: Announce | None,
+    limit: MaxOutput | None,
+) -> Written:
+    inputs = [source] if options.weights is None else [source, Path(options.weights)]
     model = read(source, options, starts, names)
     warned: list[Diagnostic] = []
     grown = growth(source, options, warned, announce, limit)

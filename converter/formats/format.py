@@ -72,9 +72,10 @@ class Format:
     `passes(flavour)` are the passes that run on a graph before it is written, in order.
     `states(flavour)` is the set of states that are written as states: "" none, "static" those of
     static shape, "constant" those with a constant initial value, "computed" all. `text(flavour)` is
-    whether string outputs are written. `untold(model, title)` are warnings about declarations of
-    the model's inputs and outputs that this format has and the format of that title has not.
-    `single_precision`: inputs and outputs that are declared as float64 are computed in float32.
+    whether string outputs are written, `custom` whether unknown operators are.
+    `untold(model, title)` are warnings about declarations of the model's inputs and outputs that
+    this format has and the format of that title has not. `single_precision`: inputs and outputs
+    that are declared as float64 are computed in float32.
     `side_names` returns the names, relative to the model's folder, of the further files that
     reading the model needs, whether they exist or not; it may raise a ReadError. None: a model of
     this format is a single file. `containers` are suffixes of another format that files of this one
@@ -104,6 +105,7 @@ class Format:
     side_names: Callable[[Path], Sequence[str]] | None = None
     states: Callable[[Flavour], str] = lambda flavour: ""
     text: Callable[[Flavour], bool] = lambda flavour: False
+    custom: bool = False
     untold: Callable[[Network, str], list[Diagnostic]] = lambda model, title: []
     single_precision: bool = False
     # whether the result at a path, written in a flavour, can be read again

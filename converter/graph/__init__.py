@@ -27,6 +27,7 @@ extensions.py     the domain `netconv`: operators defined by a function body of 
 catalogue/        those operators, by theme
 channels_last.py  the domain `netconv.channels_last`: operators on data stored N, spatial..., C
 equal_weights.py  weights of equal bytes, which a file stores once
+custom.py         operators that netconv does not know, carried or with a body of the user
 generators.py     random number generators that engines agree on
 states.py         variables of a file as inputs and outputs
 names.py          unique value names, and the names in the source file

@@ -11,6 +11,7 @@ from dataclasses import field
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, MappingError, UnsupportedError, Where
+from converter.graph import custom
 from converter.graph.build import Builder
 from converter.graph.record import record
 from converter.mapping.codecs import PLAIN, Codec, Kind
@@ -32,6 +33,7 @@ class FormatMapping:
     `channels_last`  the format's layout-sensitive layers are channels-last
     `reading`, `writing`: the contexts of its layers
     `lowering`       collects the layers that are written
+    `custom`         the domain of layers of other kinds, which may be carried; "" for none
     """
 
     table: Table
@@ -41,6 +43,7 @@ class FormatMapping:
     reading: type[Reading] = Reading
     writing: type[Writing] = Writing
     lowering: type[Lowering] = Lowering
+    custom: str = ""
 
     def reason_against(self, node: ir.Node, version: int = 0) -> MappingError | None:
         """Return the reason why no row can lower `node` as it is, or None if one can.
@@ -74,6 +77,7 @@ class Lifting:
     ) -> None:
         self.mapping, self.builder, self.format, self.version = mapping, builder, format, version
         self.problems: list[Diagnostic] = []
+        self.foreign = ""  # the set of operators of the current layer, if it is not the format's
 
     def reading(self, layer: Layer) -> Reading:
         m = self.mapping
@@ -93,7 +97,24 @@ class Lifting:
 
     def lift(self, layer: Layer) -> list[ir.Value]:
         """Return the results of `layer` by the table; raise MappingError if it is refused."""
+        if self.foreign or not self.mapping.table.reads(layer.kind):
+            return self.unknown(layer)
         return self.mapping.table.lift(self.reading(layer))
+
+    def unknown(self, layer: Layer) -> list[ir.Value]:
+        """Return the results of a layer of a kind that the table does not have: of its body, if the
+        user defines one, or carried.
+        """
+        if not self.mapping.custom:
+            return self.mapping.table.lift(self.reading(layer))
+        declared = [(v.dtype, v.shape) for v in layer.outputs]
+        domain = self.foreign or self.mapping.custom
+        found = custom.unknown_operator(
+            self.builder, layer.kind, layer.inputs, layer.attrs, declared, domain
+        )
+        if found is None:
+            raise MappingError(f"{layer.kind} has no counterpart", "X201", custom.HELP)
+        return found
 
     @contextlib.contextmanager
     def noting(self, where: Where) -> Iterator[None]:

@@ -230,6 +230,10 @@ class Table:
         """The layer kinds that can be read."""
         return set(self._kinds)
 
+    def reads(self, kind: str) -> bool:
+        """Return whether there is a row for layers of a kind."""
+        return kind in self._kinds
+
     def operators(self) -> dict[str, str]:
         """Return a map from each readable layer kind to the operators of its rows, or to
         "(special)".

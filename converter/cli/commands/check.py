@@ -30,9 +30,11 @@ def command(console: Console, options: CheckCommand, file: Path) -> None:
         _validate(console, file, options)
         return
     from converter.commands import convert
+    from converter.formats import parse_flavour
 
-    model = convert.read(file, common(Convert, options))
-    found = convert.check(model, options.target, file, options.io_layout)
+    with convert.custom_operators(options, parse_flavour(options.target).format):
+        model = convert.read(file, common(Convert, options))
+        found = convert.check(model, options.target, file, options.io_layout)
     blocked = found.layers - found.converted
     console.verdict(ExitCode.UNSUPPORTED if found.reasons else ExitCode.OK)
     console.report(found.diagnostics, err=False)

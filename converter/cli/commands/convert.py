@@ -69,7 +69,8 @@ def write(
         if more.get("with_map"):
             console.say(f"{convert.map_of(target).name} written")
         if options.with_verify:
-            _verify(console, written, file, options.native)
+            with convert.custom_operators(options, ""):
+                _verify(console, written, file, options.native)
 
 
 def _tell(console: Console, written: Any, shown: Path) -> None:

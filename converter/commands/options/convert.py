@@ -10,6 +10,7 @@ from converter.commands.options.declare import Group, Kind, Options, option, opt
 from converter.commands.options.shared import (
     Constants,
     Contents,
+    Custom,
     Layout,
     Native,
     Reading,
@@ -78,7 +79,7 @@ class Writing(Force):
 
 
 @options
-class Conversion(Writing, Layout, Constants, Shapes, Contents, TargetFormat, SourceFormat):
+class Conversion(Writing, Custom, Layout, Constants, Shapes, Contents, TargetFormat, SourceFormat):
     """What every conversion from file to file has."""
 
 
@@ -164,7 +165,7 @@ class ExtractCommand(ConversionCommand):
 
 
 @options
-class CheckCommand(Layout, Constants, Shapes, Contents, SourceFormat):
+class CheckCommand(Custom, Layout, Constants, Shapes, Contents, SourceFormat):
     target: str | None = option(
         default=None,
         flags=("-t", "--to"),

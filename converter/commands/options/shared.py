@@ -76,6 +76,29 @@ class Contents(Options):
 
 
 @options
+class Custom(Options):
+    """What happens to operators that netconv does not know."""
+
+    allow_custom: bool = option(
+        default=False,
+        kind=Kind.FLAG,
+        help="Carry unknown operators to formats that have custom ones: ONNX, OpenVINO IR, Core "
+        "ML, TensorFlow Lite.",
+        group=Group.CHANGES,
+    )
+    define: Sequence[PathLike] = option(
+        default=(),
+        kind=Kind.SOURCE,
+        repeatable=True,
+        help="An ONNX file whose functions are the bodies of unknown operators of their names; "
+        "repeatable.",
+        python="ONNX files whose functions are the bodies of unknown operators.",
+        group=Group.INPUT,
+        job=list,
+    )
+
+
+@options
 class Reading(Contents, SourceFormat):
     """How a model is read that is not written again."""
 

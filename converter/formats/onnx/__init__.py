@@ -15,6 +15,7 @@ boundary.py             inputs and outputs
 canonical.py            one spelling where ONNX allows several
 canonicalize.py         graphs that a program built, read like a file
 opset_converter/        other opsets than 21
+definitions.py          bodies of unknown operators that a user defines
 ai_onnx_ml.py           classical machine learning
 microsoft.py            com.microsoft: the table of its operators
 microsoft_attention.py, microsoft_cache.py, microsoft_blocks.py  attention, its cache, fused

@@ -258,9 +258,8 @@ def zip_maps(proto: onnx.ModelProto, name: str, labels: Sequence[int | str]) -> 
     """Make the output `name`, whose columns are the scores of classes, a sequence of maps from
     these labels to scores: what a ZipMap gives.
     """
-    graph = proto.graph
-    outputs: Any = graph.output
-    output = next(o for o in outputs if o.name == name)
+    graph: Any = proto.graph
+    output = next(o for o in graph.output if o.name == name)
     if name in {v.name for v in (*graph.input, *graph.initializer)}:
         return
     taken = {n for node in graph.node for n in (*node.input, *node.output)}
@@ -275,7 +274,7 @@ def zip_maps(proto: onnx.ModelProto, name: str, labels: Sequence[int | str]) -> 
     )
     given: dict[str, Any] = {f"classlabels_{kind}": labels}
     graph.node.append(
-        onnx.helper.make_node("ZipMap", [scores], [name], name, domain="ai.onnx.ml", **given)
+        onnx.helper.make_node("ZipMap", [scores], [name], name, None, "ai.onnx.ml", None, **given)
     )
     number = onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, [])
     pairs = onnx.helper.make_map_type_proto(key, number)

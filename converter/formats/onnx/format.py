@@ -115,6 +115,7 @@ FORMAT = Format(
             "write all weights to NAME.data next to the model (from 1 GiB on they always are)",
         ),
     ),
+    custom=True,
     text=lambda flavour: True,
     versions="ai.onnx 1 to the newest that the onnx package supports, com.microsoft and "
     "ai.onnx.ml as exporters write them; writes opset 21 by default",

@@ -50,7 +50,7 @@ from converter.formats.onnx.opset_converter import v22_plus as newer
 from converter.formats.onnx.schema import check, check_declared, function_of, schema_at
 from converter.formats.onnx.scope import Opsets, Scope
 from converter.formats.onnx.types import check_widened, fit_types, merge_type, too_new, weight
-from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN, OPSET
+from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN, OPSET, custom
 from converter.graph.build import AT, Builder, new_model
 from converter.graph.extensions import lookup
 from converter.graph.infer import InferenceError, schema_of
@@ -80,10 +80,12 @@ def lift(proto: onnx.ModelProto, weights: TensorFiles) -> Network:
 class Lifter:
     def __init__(self, proto: onnx.ModelProto, weights: TensorFiles) -> None:
         self.proto, self.weights, self.file = proto, weights, str(weights.model)
-        self.functions = {(f.domain, f.name, f.overload): f for f in proto.functions}
+        defined = (*custom.current().functions, *proto.functions)
+        self.functions = {(f.domain, f.name, f.overload): f for f in defined}
         self.problems: list[Diagnostic] = []
         self.notes: list[Diagnostic] = []
-        nodes = len(proto.graph.node) + sum(len(f.node) for f in proto.functions)
+        nodes = len(proto.graph.node) + sum(len(f.node) for f in defined)
+        self.declared: dict[str, onnx.TypeProto] = {}
         self.made, self.most = 0, FEW_NODES + SHARE * nodes
         self.calls: list[tuple[str, str, str]] = []
         self.public: set[str] = set()
@@ -168,6 +170,7 @@ class Lifter:
             for info, given in zip(proto.input, inputs, strict=True):
                 self.define(scope, info.name, given, path)
         declared = {v.name: v.type for v in proto.value_info}
+        self.declared |= {v.name: v.type for v in proto.output} | declared
         where = Where(self.file, path=f"{path}.value_info")
         for name, value in self.nodes(proto, scope, f"{path}.node"):
             if name in declared and value is not None:
@@ -301,6 +304,8 @@ class Lifter:
             return scope.b.ops(
                 kind, *inputs, domain=domain, outputs=count, names=names, **attributes
             )
+        if self.is_unknown(proto, domain):
+            return self.unknown(proto, inputs, attributes, scope.b, path)
         version = scope.opsets.get(domain)
         if version is None:
             message = f"domain {proto.domain!r} is used but not imported"
@@ -312,6 +317,46 @@ class Lifter:
         where = Where(self.file, path=path, layer=proto.name, kind=proto.op_type)
         self.notes.extend(Diagnostic("X213", note, "warning", where=where) for note in op.notes)
         return results
+
+    def is_unknown(self, proto: onnx.NodeProto, domain: str) -> bool:
+        """Return whether the node is of a domain that netconv does not know, or an operator that a
+        known domain does not have.
+        """
+        kind = proto.op_type
+        if domain == microsoft.DOMAIN:
+            return kind not in microsoft.rows().table
+        known_domain = domain in ("", ai_onnx_ml.DOMAIN, *_OWN)
+        return not known_domain and schema_at(kind, 1, domain) is None
+
+    def unknown(
+        self,
+        proto: onnx.NodeProto,
+        inputs: list[Any],
+        attributes: Attributes,
+        b: Builder,
+        path: str,
+    ) -> Sequence[ir.Value]:
+        """Carry an operator that nothing here knows, if that is allowed."""
+        if not custom.current().carry:
+            message = f"unknown operator {proto.op_type} of the domain {proto.domain}"
+            meant = microsoft.REFUSED.get(proto.op_type) if "microsoft" in proto.domain else None
+            raise MappingError(*(meant or (message, "X201", custom.HELP)))
+        first = next((v for v in inputs if v is not None), None)
+        plain_type = None if first is None else first.dtype
+        declared = [self.declared_type(name, plain_type) for name in proto.output]
+        names = [self.hint(o, path) if o else "" for o in proto.output]
+        return custom.carried(b, proto.op_type, inputs, attributes, declared, proto.domain, names)
+
+    def declared_type(
+        self, name: str, otherwise: ir.DataType | None
+    ) -> tuple[ir.DataType | None, list[Any] | None]:
+        """Return the type and the sizes that the file declares for a tensor."""
+        proto = self.declared.get(name)
+        if proto is None or not proto.tensor_type.elem_type:
+            return otherwise, None
+        shape = ir.serde.deserialize_type_proto_for_shape(proto)
+        sizes = None if shape is None else list(shape)
+        return ir.DataType(proto.tensor_type.elem_type), sizes
 
     def call(
         self,

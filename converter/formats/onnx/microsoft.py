@@ -25,6 +25,14 @@ DOMAIN = "com.microsoft"
 UNDECLARED = frozenset(
     {"SimplifiedLayerNormalization"}
 )  # onnxruntime keeps these in ai.onnx, where no opset has them
+# operators that are refused on purpose: the reason, its code, and what to do
+REFUSED = {
+    "PagedAttention": (
+        "PagedAttention reads a cache that the server of a language model cuts into pages",
+        "X201",
+        "export the model with GroupQueryAttention, whose cache is a tensor",
+    ),
+}
 ROWS = Rows()
 _MODULES = ("attention", "blocks", "cache", "quantised", "recurrent", "weights")
 

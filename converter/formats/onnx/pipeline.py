@@ -17,8 +17,9 @@ from converter.formats.onnx.opset_converter.decompose_newer import REWRITES, byt
 from converter.formats.onnx.opset_converter.downgrade import form, respell
 from converter.formats.onnx.types import NAMED
 from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN, IR_VERSION, OPSET
-from converter.graph.build import AT, Builder
-from converter.graph.extensions import bind, can_expand, expand
+from converter.graph.build import AT, Builder, attrs_of, builder_before
+from converter.graph.custom import attributes_of, carried_note, current
+from converter.graph.extensions import bind, can_expand, expand, replace
 from converter.graph.names import Names, place_of, public_name, set_public_name, tell_nodes_apart
 from converter.graph.record import record
 from converter.graph.walk import all_graphs, all_nodes
@@ -29,6 +30,7 @@ from converter.passes.promote_types import Signature, parameter, parameters, pro
 from converter.passes.share_weights import share_weights
 from converter.passes.stored_halves import store_halves, stored_half
 
+CUSTOM = (EXTENSION_DOMAIN, "CustomLayer")
 OLDEST = 13
 NEWEST = onnx.defs.onnx_opset_version()
 
@@ -182,6 +184,27 @@ def _widen(model: ir.Model, version: int, names: Names) -> None:
                 promote_types(node, [_signature(schema)], names, schema)
 
 
+def _write_custom(model: ir.Model, context: Opset) -> None:
+    """Write carried layers as operators of their own domain."""
+    names = Names(model)
+    for graph in list(all_graphs(model.graph)):
+        for node in list(graph):
+            own = attrs_of(node) if (node.domain, node.op_type) == CUSTOM else {}
+            if not own or not (own.get("domain_name") or current().carry):
+                continue
+            domain = str(own.get("domain_name") or "com.apple.coreml")
+            name = str(own["class_name"])
+            given = attributes_of(own.get("parameters", "{}"))
+            numbers: dict[str, Any] = {
+                k: int(v) if isinstance(v, bool) else v for k, v in given.items()
+            }
+            b = builder_before(node, names)
+            made = b.ops(name, *node.inputs, domain=domain, outputs=len(node.outputs), **numbers)
+            context.notes.append(carried_note(name, place_of(node)))
+            replace(node, made, b)
+            model.graph.opset_imports.setdefault(domain, 1)
+
+
 PIPELINE: list[Pass[Opset]] = [
     change("drop-places", "Remove notes about where nodes come from", _drop_places),
     change(
@@ -219,6 +242,7 @@ PIPELINE: list[Pass[Opset]] = [
     ),
     change("public-names", "Give inputs and outputs the names of the source", _public_names),
     change("name-nodes", "Give each node a unique name", tell_nodes_apart),
+    Pass("write-custom", "Write preserved operators in their own domain", _write_custom),
     Pass(
         "check-definitions",
         "Warn about extension operators without a definition",

@@ -133,6 +133,7 @@ def passes(flavour: Flavour) -> Sequence[Pass[Any]]:
 
 FORMAT = Format(
     name="openvino",
+    custom=True,
     title="OpenVINO IR",
     suffixes=(".xml",),
     sniff=sniff,

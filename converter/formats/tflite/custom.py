@@ -20,6 +20,9 @@ STRUCTURES = {
 }
 
 
+BYTES = "custom_options"  # the name for options that are no map
+
+
 def reason_against(kind: str) -> str:
     """Return why there is no reader of an operator, if a specific reason is known; else ""."""
     if kind.startswith("Flex"):
@@ -57,8 +60,17 @@ def parameters_of(operator: LiteOperator) -> dict[str, Any]:
     return dict(found) if isinstance(found, dict) else {}
 
 
+def carried_parameters(operator: LiteOperator) -> dict[str, Any]:
+    """Return the options by name, or the bytes as one text of hexadecimal digits."""
+    if found := parameters_of(operator):
+        return found
+    return {BYTES: operator.content.hex()} if operator.content else {}
+
+
 def content_of(parameters: dict[str, Any]) -> bytes:
-    """The options by name as a FlexBuffer map."""
+    """The options by name as a FlexBuffer map; bytes of another form as they were."""
+    if parameters.keys() == {BYTES}:
+        return bytes.fromhex(str(parameters[BYTES]))
     from flatbuffers import flexbuffers
 
     return bytes(flexbuffers.Dumps(parameters))

@@ -77,6 +77,7 @@ def passes(flavour: Flavour) -> Sequence[Pass[Any]]:
 
 FORMAT = Format(
     name="tflite",
+    custom=True,
     title="TensorFlow Lite",
     suffixes=(".tflite",),
     sniff=sniff,

@@ -19,7 +19,7 @@ from converter.formats.tflite.codec import (
     LiteTensor,
     read_flat,
 )
-from converter.formats.tflite.custom import parameters_of, reason_against
+from converter.formats.tflite.custom import carried_parameters, parameters_of, reason_against
 from converter.formats.tflite.kernels import LIKE_RESULT, is_unscaled
 from converter.formats.tflite.mapping import MAPPING
 from converter.formats.tflite.rules.context import Reading
@@ -37,6 +37,7 @@ from converter.formats.tflite.tensors import (
     type_of,
     zero_points,
 )
+from converter.graph import custom
 from converter.graph.build import Builder, new_model
 from converter.graph.infer import known, set_type
 from converter.graph.names import public_name, set_public_name
@@ -293,11 +294,24 @@ class GraphLifting(Lifting):
     def lift(self, layer: Layer) -> list[ir.Value]:
         """Return the results of an operator in their storage type."""
         operator: LiteOperator = layer.extra
-        if reason := reason_against(layer.kind):
-            raise MappingError(reason, "X201")
+        options = custom.current()
+        if (reason := reason_against(layer.kind)) and not (options.carry or options.define):
+            raise MappingError(reason, "X201", custom.HELP)
         tensors = [self.tensors[i] for i in (*operator.inputs, *operator.outputs) if i >= 0]
         pairs = layer.kind not in PAIRS and any(t.type in COMPLEX for t in tensors)
         return self.stored(operator, self._by_parts(layer) if pairs else super().lift(layer))
+
+    def unknown(self, layer: Layer) -> list[ir.Value]:
+        """Lift a custom operator that is not known: its tensors declare what it gives."""
+        operator: LiteOperator = layer.extra
+        if operator.builtin != "CUSTOM":
+            return self.mapping.table.lift(self.reading(layer))
+        layer.attrs = carried_parameters(operator)
+        for value, index in zip(layer.outputs, operator.outputs, strict=True):
+            tensor = self.tensors[index]
+            real = ir.DataType.FLOAT if is_quantized(tensor) else type_of(tensor)
+            set_type(value, real, [d if d >= 0 else None for d in tensor.shape])
+        return super().unknown(layer)
 
     def stored(self, operator: LiteOperator, results: Sequence[ir.Value]) -> list[ir.Value]:
         """Results of an operator, of the types and scales of their tensors."""

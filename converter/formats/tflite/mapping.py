@@ -16,4 +16,5 @@ MAPPING = FormatMapping(
     reading=Reading,
     writing=Writing,
     lowering=LiteLowering,
+    custom="org.tensorflow.lite",
 )

@@ -4,6 +4,7 @@ executed.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import onnx_ir as ir
@@ -22,11 +23,16 @@ def CustomLayer(
     description: str = "",
     parameters: str = "{}",
     weights: int = 0,
+    domain_name: str = "",
+    results: str = "",
 ) -> Types:
     """A layer that an application implements in a class; the last `weights` inputs are its weights,
     `parameters` is JSON.
 
-    class_name and description are free text of the application. Types and shapes of the results are
-    unknown. Source: Core ML, CustomLayerParams.
+    class_name and description are free text of the application. `results` is JSON: type and sizes
+    of each result, which are unknown without it; `domain_name` is the set of operators that the
+    layer is from. Source: Core ML, CustomLayerParams.
     """
+    if results:
+        return [(ir.DataType[name], sizes) for name, sizes in json.loads(results)]
     return [(FLOAT, None)] * 64

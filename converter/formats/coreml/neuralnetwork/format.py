@@ -92,6 +92,7 @@ def passes(flavour: Flavour) -> Sequence[Pass[Any]]:
 
 FORMAT = Format(
     name="coreml",
+    custom=True,
     title="Core ML neural network",
     suffixes=(".mlmodel",),
     containers=(".mlpackage",),

@@ -17,6 +17,7 @@ from converter.formats.openvino.legacy.mapping import MAPPING
 from converter.formats.openvino.legacy.types import PRECISIONS
 from converter.formats.openvino.names import output_name
 from converter.graph.build import Builder, new_model
+from converter.graph.custom import parsed
 from converter.graph.infer import Array, constant, set_type, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import public_name, set_public_name
@@ -127,6 +128,8 @@ class BodyLift(BodyReader):
             self.net.where(layer),
             extra=(layer, self),
         )
+        if not self.lifting.mapping.table.reads(kind) and not blobs:
+            far.attrs = {k: parsed(v) for k, v in far.attrs.items()}
         results = self.lifting.layer(far)
         if results is None:
             return []

@@ -14,4 +14,5 @@ MAPPING = FormatMapping(
     spelling=SPELLING,
     reading=Reading,
     writing=Writing,
+    custom="extension",
 )

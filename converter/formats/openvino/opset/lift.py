@@ -30,8 +30,10 @@ from converter.formats.openvino.opset.rules.fields import (
     parse_shape,
 )
 from converter.formats.openvino.opset.widening import narrowed, widened
+from converter.formats.openvino.types import ELEMENT_TYPES as SIZES
 from converter.formats.openvino.xml import shown
 from converter.graph.build import Builder, new_model
+from converter.graph.custom import parsed
 from converter.graph.infer import KNOWN_LIMIT, constant, rank_of, set_type, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import fresh_public_name, set_public_name
@@ -149,6 +151,9 @@ class BodyLift(BodyReader):
             self.net.where(layer),
             extra=(layer, self),
         )
+        self.lifting.foreign = foreign_set(layer.version, layer.type)
+        if self.lifting.foreign or not MAPPING.table.reads(kind):
+            return self._unknown(layer, far)
         self.lifting.version = opset_number(layer.version, layer.type)
         key, last = _DISPUTED.get(kind, ("", 0))
         if self.lifting.version <= last and key not in far.attrs:
@@ -159,6 +164,17 @@ class BodyLift(BodyReader):
             )
         results = self.lifting.layer(far) or []
         return results if own is None else narrowed(self.builder, kind, results, own)
+
+    def _unknown(self, layer: IrLayer, far: Layer) -> Sequence[ir.Value]:
+        """Lift a layer that OpenVINO gets from an extension: its ports declare what it gives."""
+        far.attrs = {k: parsed(v) for k, v in far.attrs.items()}
+        types = {SIZES[n].precision: d for n, d in DATA_TYPES.items() if n in SIZES}
+        for value, port in zip(far.outputs, layer.outputs, strict=False):
+            sizes = [d if d >= 0 else None for d in port.dims]
+            set_type(value, types.get(port.precision.upper(), ir.DataType.FLOAT), sizes)
+        results = self.lifting.layer(far) or []
+        self.lifting.foreign = ""
+        return results
 
     def bind(self, layer: IrLayer, values: Sequence[ir.Value]) -> None:
         for index, (port, value) in enumerate(zip(layer.outputs, values, strict=False)):
@@ -334,13 +350,27 @@ def own_data(layer: IrLayer) -> dict[str, str]:
     return {k: v for k, v in layer.data.items() if not k.startswith("auto_broadcast.")}
 
 
+def foreign_set(version: str, kind: str) -> str:
+    """Return the operation set of a layer that is not one of OpenVINO's; "" if it is."""
+    if version == "extension" and not _is_former(kind):
+        return version
+    return "" if version.startswith(("opset", "experimental", "extension")) else version
+
+
+def _is_former(kind: str) -> bool:
+    """Return whether an operation of opset 6 was experimental before."""
+    return kind in _EXPERIMENTS or kind.startswith("ExperimentalDetectron")
+
+
 def opset_number(version: str, kind: str) -> int:
     """Return the opset number of a layer. Former experimental operations belong to opset 6; others
     with such a version are custom.
     """
     if version in ("experimental", "extension"):
-        if kind not in _EXPERIMENTS and not kind.startswith("ExperimentalDetectron"):
-            raise MappingError(f"{kind} is not an operation of {version}", "X201")
+        if not _is_former(kind):
+            raise MappingError(
+                f"{kind} of the operation set {version} is not one of OpenVINO's", "X201"
+            )
         return 6
     if not (match := re.fullmatch(r"opset([1-9][0-9]?)", version, re.ASCII)):
         raise MappingError(f"{shown(version)} is not an operation set", "R110")

@@ -272,6 +272,8 @@ class NetWriter(BodyWriter):
         own = layer if isinstance(layer, OpsetLayer) else OpsetLayer(layer.kind)
         newest = version_to_write(layer.kind, self.limit)
         version = f"opset{own.revision}" if own.revision else newest
+        if isinstance(layer.extra, str):  # of an extension
+            version = layer.extra
         wanted = (
             self._boundary.layer(layer.outputs)
             if self._boundary is not None and self.net.version < 11

@@ -15,4 +15,5 @@ MAPPING = FormatMapping(
     spelling=SPELLING,
     reading=Reading,
     writing=Writing,
+    custom="extension",
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from converter.formats.tflite.rules import (
     control_flow,
     convolution,
+    custom,
     detection,
     elementwise,
     indexing,
@@ -40,6 +41,7 @@ TABLE = Table(
         *signal.RULES,
         *random.RULES,
         *mediapipe.RULES,
+        *custom.RULES,
         *control_flow.RULES,
         *quantization.RULES,
     ]

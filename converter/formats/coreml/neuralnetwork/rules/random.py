@@ -11,6 +11,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.coreml.neuralnetwork.rules.context import Reading, Writing
 from converter.formats.coreml.neuralnetwork.rules.fields import ANY, ShapeOf, StaticResult, flat
+from converter.graph.custom import carried_layer, current
 from converter.graph.infer import shape_of
 from converter.io.strict_json import note
 from converter.mapping.codecs import unset
@@ -62,9 +63,21 @@ _PARAMETER = {
 }
 
 
+def defined_body(r: Reading, p: dict[str, Any]) -> tuple[Value, ...] | None:
+    """Return the results of the body that the user defines for a class; None without one."""
+    define = current().define
+    if define is None:
+        return None
+    given = {key: next(iter(value.values())) for key, value in p["parameters"].items()}
+    found = define(r.b, p["className"], list(r.layer.inputs), given)
+    return None if found is None else tuple(found)
+
+
 def lift_custom(r: Reading) -> tuple[Value, ...]:
     """Read all parameters of the layer, with weights as further inputs."""
     p, stored = r.layer.attrs, r.layer.blobs
+    if (defined := defined_body(r, p)) is not None:
+        return defined
     paths = sorted(stored, key=lambda path: int(path.split("[")[1][:-1]))
     weights = [r.weights(path, [stored[path].data().count]) for path in paths]
     return r.b.CustomLayer(
@@ -81,7 +94,11 @@ def lift_custom(r: Reading) -> tuple[Value, ...]:
 def lower_custom(w: Writing) -> None:
     split = len(w.node.inputs) - int(w.attr("weights", 0))
     blobs = {f"weights[{i}]": w.stored(v) for i, v in enumerate(w.node.inputs[split:])}
-    parameters = note(w.attr("parameters", "{}"), {str: _PARAMETER})
+    text = w.attr("parameters", "{}")
+    if w.attr("domain_name", ""):
+        carried_layer(w)
+        text = json.dumps({k: _parameter(v) for k, v in json.loads(text).items()})
+    parameters = note(text, {str: _PARAMETER})
     if parameters is None or any(
         len(v) != 1 or not v.keys() <= _PARAMETER.keys() for v in parameters.values()
     ):
@@ -90,6 +107,12 @@ def lower_custom(w: Writing) -> None:
     attrs: dict[str, Any] = {"className": w.attr("class_name"), "parameters": parameters}
     attrs["description"] = w.attr("description", "")
     w.low.add("custom", w.node.inputs[:split], w.node.outputs, attrs, blobs)
+
+
+def _parameter(value: dict[str, Any]) -> dict[str, Any]:
+    """Return a parameter as Core ML has it: a list is text."""
+    given = value.get("list")
+    return value if given is None else {"stringValue": ", ".join(map(str, given))}
 
 
 RULES: list[Rule | Custom] = [

@@ -9,6 +9,7 @@ convolution.py    convolutions and their transposes
 detection.py      priors, proposals, detections, suppression, regions
 elementwise.py    arithmetic, comparisons, logic, activations, types
 fields.py         fields of this dialect alone
+custom.py         layers of extensions
 indexing.py       gather and scatter
 matmul.py         products of matrices
 normalization.py  normalizations and quantization
@@ -25,6 +26,7 @@ from __future__ import annotations
 from converter.formats.openvino.legacy.rules import (
     control_flow,
     convolution,
+    custom,
     detection,
     elementwise,
     indexing,
@@ -52,5 +54,6 @@ FAMILIES = (
     recurrent,
     detection,
     control_flow,
+    custom,
 )
 TABLE = Table(rule for family in FAMILIES for rule in family.RULES)

@@ -18,6 +18,7 @@ quantization.py   FakeQuantize and quantized constants
 random.py         random numbers
 recurrent.py      LSTM, GRU, RNN
 reduction.py      reductions, sorting, counting
+custom.py         layers of extensions
 resize.py         resizing and color conversion of images
 sequence.py       decoding of sequences and their losses, embeddings
 shape.py          reshaping, transposing, slicing, concatenating, padding
@@ -29,6 +30,7 @@ from __future__ import annotations
 from converter.formats.openvino.opset.rules import (
     control_flow,
     convolution,
+    custom,
     detection,
     elementwise,
     indexing,
@@ -64,5 +66,6 @@ FAMILIES = (
     random,
     recurrent,
     control_flow,
+    custom,
 )
 TABLE = Table(rule for family in FAMILIES for rule in family.RULES)

@@ -1,0 +1,16 @@
+"""Layers of extensions, of which only the name is known."""
+
+from __future__ import annotations
+
+from converter.formats.openvino.legacy.rules.context import Writing
+from converter.graph.custom import carried_layer
+from converter.mapping.rules import custom
+
+
+def lower_custom(w: Writing) -> None:
+    name, attributes = carried_layer(w)
+    spelled = {k: w.spell(v, type(v)) for k, v in attributes.items()}
+    w.low.add(name, w.node.inputs, w.node.outputs, spelled)
+
+
+RULES = [custom("netconv::CustomLayer", "", lower=lower_custom)]
