@@ -306,9 +306,9 @@ def target_for(path: Path, target: str | None, io_layout: str = "") -> Flavour:
         return parse_flavour(name, io_layout)
     known = [s for n in present() for s in get(n).suffixes]
     help = did_you_mean("".join(path.suffixes[-2:]), known) or did_you_mean(
-        path.suffix, known, f"known: {', '.join(known)}."
+        path.suffix, known, f"use one of {', '.join(known)}"
     )
     raise wrong_call(
         f"the suffix of {path.name!r} belongs to no format",
-        help=f"{help} Or name the target with -t FORMAT.",
+        help=f"{help}; or name the target with -t FORMAT",
     )

@@ -76,7 +76,8 @@ def headline(result: Result) -> str:
     """Return the result in one sentence."""
     if result.passed:
         return (
-            f"{_count(len(result.outputs), 'output')} agree, largest difference "
+            f"{_count(len(result.outputs), 'output')} "
+            f"{'agrees' if len(result.outputs) == 1 else 'agree'}, largest difference "
             f"{result.max_difference:.3g}"
         )
     if result.unfelt and result.first is not None:
