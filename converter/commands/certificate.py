@@ -25,6 +25,7 @@ from converter.commands.verify.result import Output, Result
 from converter.errors import Diagnostic, Where, unreadable
 from converter.formats import model_files, sidefiles
 from converter.formats.coreml.package import files_of
+from converter.graph.network import Network
 from converter.io.files import npz_files, sha256_of
 from converter.io.strict_json import Json, has_form, read
 
@@ -39,7 +40,7 @@ OPTIONS = (
 )
 _VALUE = (str, int, float, bool, None, [(str, float)], {str: (str, [int])})
 _FILE = {"name": str, "digest": {"sha256": str}}
-_MODEL = {"file": str, "format": str, "weights": (str, None)}
+_MODEL = {"file": str, "format": str, "function": str, "weights": (str, None)}
 _FORM = {
     "_type": STATEMENT,
     "subject": [_FILE],
@@ -67,17 +68,24 @@ _FORM = {
 
 @dataclass(frozen=True)
 class Side:
-    """A model of a comparison: its file, and its format."""
+    """A model of a comparison: its file, its format and, where one was chosen, its function."""
 
     file: Path
     format: str
     weights: Path | None = None
+    function: str = ""
 
     def files(self) -> list[Path]:
         """Return every file that the model consists of, those of a package one by one."""
         beside = [self.weights] if self.weights else sidefiles.present(self.file)
         whole = [self.file, *beside]
         return [p for f in whole for p in (files_of(f) if f.is_dir() else [f])]
+
+
+def side_of(model: Network) -> Side:
+    """Describe a model that was read from a file of its own."""
+    assert model.source is not None
+    return Side(model.source, model.format, function=model.function)
 
 
 @dataclass(frozen=True)
@@ -161,7 +169,12 @@ def check(path: Path) -> Checked:
         return Checked(changed, None, certified)
     sides = [predicate[role] for role in ("reference", "candidate")]
     models = [
-        model_files.load(_under(s["file"], path), s["format"], _optional(s["weights"], path))
+        model_files.load(
+            _under(s["file"], path),
+            s["format"],
+            _optional(s["weights"], path),
+            signature=s["function"],
+        )
         for s in sides
     ]
     given = predicate["inputs"]["data"]
@@ -188,7 +201,12 @@ def _described(path: Path, folder: Path) -> Json:
 
 def _side(side: Side, folder: Path) -> Json:
     weights = None if side.weights is None else _relative(side.weights, folder)
-    return {"file": _relative(side.file, folder), "format": side.format, "weights": weights}
+    return {
+        "file": _relative(side.file, folder),
+        "format": side.format,
+        "function": side.function,
+        "weights": weights,
+    }
 
 
 def _verdict(result: Result) -> Json:

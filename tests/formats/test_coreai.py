@@ -20,6 +20,7 @@ import onnx_ir as ir
 import pytest
 
 import converter
+from converter.cli import app, console
 from converter.engines import file
 from converter.errors import ConverterError, MappingError, ReadError, UnsupportedError, UsageError
 from converter.formats.coreml.bits import packed_tensor
@@ -491,6 +492,28 @@ def test_functions_are_chosen_by_name_and_layers_keep_theirs(tmp_path: Path) -> 
         converter.load(path, signature="third")
     result = converter.verify(other, other, native="on")  # the runtime is asked for it, too
     assert result.passed and {(n.engine, n.status) for n in result.native} == {("coreai", "same")}
+
+
+@needs_runtime
+def test_a_function_is_compared_and_certified_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def main(arguments: list[str]) -> int:
+        monkeypatch.setattr(sys, "argv", ["netconv", *arguments])
+        console.use(console.Console())
+        return app._guarded()
+
+    monkeypatch.chdir(tmp_path)
+    authored(FUNCTIONS, tmp_path / "m.aimodel")
+    converter.convert("m.aimodel", "q.onnx", signature="quotient")
+    call = ["verify", "m.aimodel", "q.onnx", "--function", "quotient", "--native", "on"]
+    assert main([*call, "--certificate", "c.json"]) == 0
+    assert "coreai runs reference m.aimodel" in capsys.readouterr().out
+    assert main(["certify-check", "c.json"]) == 0
+    assert json.loads(Path("c.json").read_text())["predicate"]["reference"]["function"] == call[4]
+    capsys.readouterr()
+    assert main(["verify", "q.onnx", "q.onnx", "--function", "quotient"]) == 2
+    assert "--signature needs a file of several functions" in capsys.readouterr().err
 
 
 @needs_runtime

@@ -9,6 +9,7 @@ import click
 
 from converter.cli.common import Source
 from converter.cli.console import Console
+from converter.cli.loading import read_pair
 from converter.cli.options import subcommand
 from converter.cli.streams import uploaded
 from converter.commands.options.verify import ReduceCommand
@@ -32,11 +33,10 @@ def command(console: Console, options: ReduceCommand, reference: Path, candidate
 
     Exit 0: they do not differ, nothing is written. 1: they differ, DIR holds the case.
     """
-    from converter import api
     from converter.commands import reduce
     from converter.commands.verify.text import lines
 
-    a, b = api.load(reference, options.ref_format), api.load(candidate, options.cand_format)
+    a, b = read_pair((reference, candidate), options)
     console.report([*a.notes, *b.notes])
     found = reduce.reduce(
         a,

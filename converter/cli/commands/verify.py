@@ -7,18 +7,22 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import converter
 from converter.cli.common import Source
 from converter.cli.console import Console
+from converter.cli.loading import read_pair
 from converter.cli.options import REPORTS, subcommand
 from converter.cli.streams import told, uploaded
 from converter.commands.options.verify import VerifyCommand
 from converter.commands.report.cases import Case
 from converter.errors import Diagnostic, ExitCode, wrong_call
+
+if TYPE_CHECKING:
+    from converter.api import Model
 
 EXAMPLES = """netconv verify net.mlmodel net.xml
 netconv verify net.onnx net.txt --tensors all --data image=photo.npy
@@ -39,7 +43,6 @@ def command(console: Console, options: VerifyCommand, reference: Path, candidate
     give what was read from it. Exit 0: same. 1: different. 6: nothing could be compared. 9: no
     output shows it, but layers differ by themselves.
     """
-    from converter import api
     from converter.io import limits
 
     several = options.labels is not None or "," in options.engine
@@ -50,7 +53,7 @@ def command(console: Console, options: VerifyCommand, reference: Path, candidate
         _demand_certifiable(options, (reference, candidate), several)
     began = time.monotonic()
     with limits.time(options.timeout):
-        a, b = api.load(reference, options.ref_format), api.load(candidate, options.cand_format)
+        a, b = read_pair((reference, candidate), options)
         console.report([*a.notes, *b.notes])
         options = replace(options, names=(str(reference), str(candidate)))
         if options.labels is not None:
@@ -69,7 +72,7 @@ def command(console: Console, options: VerifyCommand, reference: Path, candidate
     if options.report:
         _page(console, options.report)
     if options.certificate:
-        _certify(console, options, (reference, a.format), (candidate, b.format), result)
+        _certify(console, options, a, b, result)
 
 
 def _demand_certifiable(options: VerifyCommand, files: Sequence[Path], several: bool) -> None:
@@ -85,8 +88,8 @@ def _demand_certifiable(options: VerifyCommand, files: Sequence[Path], several: 
 def _certify(
     console: Console,
     options: VerifyCommand,
-    reference: tuple[Path, str],
-    candidate: tuple[Path, str],
+    reference: Model,
+    candidate: Model,
     result: Any,
 ) -> None:
     from converter.commands import certificate
@@ -94,7 +97,7 @@ def _certify(
 
     assert options.certificate is not None
     given = {name: getattr(options, name) for name in certificate.OPTIONS}
-    sides = certificate.Side(*reference), certificate.Side(*candidate)
+    sides = certificate.side_of(reference), certificate.side_of(candidate)
     folder, data = options.certificate.parent, None if options.data is None else [*options.data]
     text = certificate.text_of(certificate.statement(*sides, result, given, data, folder))
     with Output(options.certificate) as out, out.open("") as file:

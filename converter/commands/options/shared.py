@@ -105,7 +105,7 @@ class Reading(Contents, SourceFormat):
 
 @options
 class FormatsOfTwo(Options):
-    """The formats of REF and CAND."""
+    """What is read of REF and CAND."""
 
     ref_format: str | None = option(
         default=None,
@@ -121,6 +121,13 @@ class FormatsOfTwo(Options):
         aliases=("--from-b",),
         kind=Kind.FORMAT,
         help="Set CAND's format.",
+        group=Group.INPUT,
+    )
+    signature: str = option(
+        default="",
+        flags=("--signature", "--function"),
+        metavar="KEY",
+        help="Choose this function of files with several.",
         group=Group.INPUT,
     )
 
@@ -216,8 +223,8 @@ class Labeled(Options):
     labels: str | None = option(
         default=None,
         metavar="LABELS",
-        help="Compare classifications: labels.csv (FILE,LABEL) for a folder of "
-        "images or .npz in --data, or an array of one .npz.",
+        help="Compare answers: labels.csv (FILE,LABEL) for a folder in "
+        "--data of images or .npz, or an array of one .npz.",
         group=Group.LABELS,
     )
     mean: tuple[float, ...] = option(
@@ -239,7 +246,7 @@ class Labeled(Options):
         kind=Kind.CHOICE,
         choices=("nchw", "nhwc"),
         metavar="NAME",
-        help="Set the layout of images, nchw or nhwc. Default: by the input's shape.",
+        help="Layout: nchw or nhwc. Default: by the input's shape.",
         group=Group.LABELS,
     )
 
@@ -261,7 +268,7 @@ class TensorMap(Options):
     map: Mapping[str, str] | None = option(
         default=None,
         kind=Kind.MAP,
-        help="Which tensor is which, as convert --write-map writes it.",
+        help="Match tensors by a file of convert --write-map.",
         python="Names of the candidate's tensors by those of the reference.",
         group=Group.COMPARISON,
     )
@@ -273,7 +280,7 @@ class Tolerances(Options):
         default=None,
         metavar="[GLOB:]V",
         repeatable=True,
-        help="Set the relative tolerance, instead of the measured noise.",
+        help="Relative tolerance instead of measured noise.",
         group=Group.COMPARISON,
         settable=True,
         job=str | int | float | list,
@@ -282,7 +289,7 @@ class Tolerances(Options):
         default=None,
         metavar="[GLOB:]V",
         repeatable=True,
-        help="Set the absolute tolerance, instead of the measured noise.",
+        help="Absolute tolerance instead of measured noise.",
         group=Group.COMPARISON,
         settable=True,
         job=str | int | float | list,
@@ -310,6 +317,6 @@ class TimeLimit(Options):
         kind=Kind.NUMBER,
         least=0,
         metavar="SECONDS",
-        help="Set the time limit (exit 7 if exceeded). Default: none.",
+        help="Limit the time (exit 7). Default: none.",
         group=Group.EXECUTION,
     )
