@@ -21,7 +21,7 @@ EXTRAS_browser := browser
 EXTRAS_fuzz := fuzz
 EXTRAS_docs := docs
 
-.PHONY: help demo test quick judges test-browser test-lowest test-wheel requirements docs check lint tables format bench record clean fuzz fuzz-guided
+.PHONY: help demo test quick judges test-browser test-lowest test-wheel requirements docs check lint index tables format bench record clean fuzz fuzz-guided
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -80,6 +80,9 @@ lint: $(VENV)/.installed-dev ## Format, lint, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+index: $(VENV)/.installed-test ## Write the indexes of all rows anew, by which a conversion finds the modules that it needs
+	$(BIN)/python tests/row_index.py
 
 tables: $(VENV)/.installed-test ## How many kinds of layers of each format are rows, and of which fields; which rows have no sample
 	$(BIN)/python tests/tables.py

@@ -113,7 +113,7 @@ def run() -> NoReturn:
     except KeyboardInterrupt:  # a second one while the first is handled, or one after the end
         code = int(ExitCode.INTERRUPTED)
         _ignore_requests()
-    startup.finish()
+    startup.finish(code)
     sys.exit(code)
 
 

@@ -6,19 +6,40 @@ A process that merely imports `converter` keeps its own settings.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib.machinery
 import importlib.util
+import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-# onnx_ir uses sympy for symbolic dimensions, netconv never does; it takes half of the import time
-# of a conversion
-LATER = frozenset({"sympy", "onnx_ir._symbolic_shapes"})
+# Modules that packages import when they are imported, and that a conversion does not use.
+LATER = frozenset(
+    {
+        # symbolic dimensions of onnx_ir
+        *("sympy", "onnx_ir._symbolic_shapes"),
+        # operators and passes of other users of onnx_ir, versions of packages
+        *("onnx_ir.schemas", "onnx_ir.passes", "packaging.version"),
+        # text, composition and versions of onnx's models
+        *("onnx.compose", "onnx.gen_proto", "onnx.parser", "onnx.printer", "onnx.utils"),
+        *("onnx.version_converter", "google.protobuf.json_format", "google.protobuf.text_format"),
+        # what protobuf does where it has no C library
+        "google.protobuf.internal.python_message",
+        # the docstrings of numpy's functions
+        *("numpy._core._add_newdocs", "numpy._core._add_newdocs_scalars"),
+        # click: values that are UUIDs; email, urllib, shutil, importlib: networks and archives
+        *("uuid", "socket", "ipaddress", "bz2", "lzma", "zipfile"),
+    }
+)
 # new objects between two garbage collections; with Python's 700 they repeatedly scan a growing
 # graph of layers
 GC_THRESHOLD = 200_000
+# The threads of numpy's OpenBLAS wait for work in a loop before they sleep: 2 to the power of this
+# many cycles. With its default they use the processor for as long as a small conversion takes.
+IDLE_THREADS = "OPENBLAS_THREAD_TIMEOUT", "4"
+_codes: list[int] = []  # the exit code of this process, once its command has ended
 
 
 class _Later:
@@ -37,14 +58,27 @@ class _Later:
 
 
 def prepare() -> None:
-    """Make start-up and large networks fast; called once per process, before onnx_ir is
-    imported.
-    """
+    """Make start-up and large networks fast; called once per process, before numpy is imported."""
     if _Later not in sys.meta_path:
         sys.meta_path.insert(0, _Later)
     gc.set_threshold(GC_THRESHOLD)
+    os.environ.setdefault(*IDLE_THREADS)
+    atexit.register(_end)
 
 
-def finish() -> None:
-    """Skip the final garbage collection, which would take as long as a small conversion."""
+def finish(code: int) -> None:
+    """Have the process end with this code without the final garbage collection and the release of
+    every single object, which would take as long as a small conversion.
+    """
     gc.freeze()
+    _codes.append(code)
+
+
+def _end() -> None:
+    """End the process after all other exit handlers, which were registered later; as Python does it
+    if the command was called by a script that failed afterwards.
+    """
+    if _codes and not hasattr(sys, "last_type"):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(_codes[-1])

@@ -54,6 +54,7 @@ from converter.graph.walk import (
     replace_uses,
     subgraphs,
 )
+from converter.io.digest import sha256
 from converter.io.limits import MOST_AXES
 
 Spelling = Callable[[ir.Graph, Names], None]
@@ -272,9 +273,7 @@ def function_for(node: ir.Node, spell: Spelling | None = None) -> ir.Function:
     _name_inner_values(b.graph, node.op_type)
     for v in b.graph.all_nodes():
         v.metadata_props.clear()
-    import hashlib  # hashlib loads OpenSSL, which a conversion without such operators does not need
-
-    text = hashlib.sha256()
+    text = sha256()
     for n in all_nodes(b.graph):
         text.update(ir.to_proto(n).SerializeToString(deterministic=True))
     text.update("|".join(str(v.name) for v in [*b.graph.inputs, *b.graph.outputs]).encode())

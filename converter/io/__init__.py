@@ -3,6 +3,7 @@ limits of this process are kept.
 
 mapped_file.py  input files in memory maps, slices with checked bounds
 chunks.py       writing of arrays, a chunk at a time
+digest.py       SHA-256 of short texts
 files.py        outputs that appear complete or not at all, names of side files
 atomic.py       publishing of several files at once
 strict_json.py  JSON of untrusted origin

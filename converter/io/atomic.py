@@ -40,6 +40,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TypeAlias
 
+from converter.io.digest import sha256
 from converter.io.signals import REQUESTS
 
 try:
@@ -442,9 +443,7 @@ def _prefix(target: str) -> str:
     """Return the prefix of a workspace's name. It holds a digest: the target's name may itself have
     the maximum length.
     """
-    import hashlib  # loads OpenSSL, which reading needs only if such folders exist
-
-    return f"{PREFIX}{hashlib.sha256(os.fsencode(target)).hexdigest()[:32]}-"
+    return f"{PREFIX}{sha256(os.fsencode(target)).hexdigest()[:32]}-"
 
 
 @contextlib.contextmanager

@@ -167,29 +167,26 @@ def routes(root: Any, target: Any) -> Route:
     """Return the paths from descriptor `root` to descriptor `target` through singular, repeated and
     recursive message fields.
     """
-    types: dict[str, Any] = {}
+    members: dict[str, dict[int, str]] = {}  # the message types of each type's fields, by number
+    users: dict[str, set[str]] = {root.full_name: set()}
     pending = [root]
     while pending:
         descriptor = pending.pop()
-        if descriptor.full_name not in types:
-            types[descriptor.full_name] = descriptor
-            pending += [f.message_type for f in descriptor.fields if f.message_type is not None]
-    made = {name: Route(name, name == target.full_name, {}) for name in types}
-    leading = {target.full_name}
-    while grown := {
-        n
-        for n, d in types.items()
-        if n not in leading
-        and any(f.message_type and f.message_type.full_name in leading for f in d.fields)
-    }:
+        if descriptor.full_name not in members:
+            inner = {f.number: f.message_type for f in descriptor.fields if f.message_type}
+            members[descriptor.full_name] = {n: m.full_name for n, m in inner.items()}
+            for m in inner.values():
+                users.setdefault(m.full_name, set()).add(descriptor.full_name)
+            pending += inner.values()
+    leading, unseen = {target.full_name}, [target.full_name]
+    while unseen:
+        grown = users.get(unseen.pop(), set()) - leading
         leading |= grown
+        unseen += grown
+    made = {name: Route(name, name == target.full_name, {}) for name in members.keys() | leading}
     for name in leading - {target.full_name}:
         made[name].onward.update(
-            {
-                f.number: made[f.message_type.full_name]
-                for f in types[name].fields
-                if f.message_type and f.message_type.full_name in leading
-            }
+            {number: made[m] for number, m in members[name].items() if m in leading}
         )
     return made[root.full_name]
 

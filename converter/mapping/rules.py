@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib import import_module
 from typing import Any
 
 import onnx_ir as ir
@@ -200,11 +201,10 @@ class Table:
     """
 
     def __init__(self, entries: Iterable[Rule | Custom]) -> None:
-        self.entries = list(entries)
-        self.rules = [e for e in self.entries if isinstance(e, Rule)]
+        self._entries = list(entries)
         self._ops: dict[tuple[str, str], list[Rule | Custom]] = defaultdict(list)
         self._kinds: dict[str, list[Rule | Custom]] = defaultdict(list)
-        for e in self.entries:
+        for e in self._entries:
             self._enter(e)
 
     def _enter(self, e: Rule | Custom) -> None:
@@ -217,6 +217,14 @@ class Table:
             self._kinds[kind].append(e)
         for name in ops:
             self._ops[name].append(e)
+
+    @property
+    def entries(self) -> list[Rule | Custom]:
+        return self._entries
+
+    @property
+    def rules(self) -> list[Rule]:
+        return [e for e in self.entries if isinstance(e, Rule)]
 
     def ops(self) -> set[tuple[str, str]]:
         """The operators that can be written."""
@@ -234,13 +242,17 @@ class Table:
         """Return whether there is a row for layers of a kind."""
         return kind in self._kinds
 
+    def entries_of(self, kind: str) -> Sequence[Rule | Custom]:
+        """Return the rows and converters that may read a layer kind."""
+        return self._kinds.get(kind, ())
+
     def operators(self) -> dict[str, str]:
         """Return a map from each readable layer kind to the operators of its rows, or to
         "(special)".
         """
         found = {}
-        for kind, entries in self._kinds.items():
-            names = dict.fromkeys(e.op for e in entries if isinstance(e, Rule))
+        for kind in sorted(self.kinds()):
+            names = dict.fromkeys(e.op for e in self.entries_of(kind) if isinstance(e, Rule))
             found[kind] = ", ".join(names) or "(special)"
         return found
 
@@ -250,7 +262,7 @@ class Table:
         Raise MappingError: X201 if there is no row, otherwise the reason of the row that fits best.
         """
         kind = r.layer.kind
-        return self._first(self._kinds.get(kind, []), kind, r.version, lambda e: e.lift(r))  # type: ignore[no-any-return]
+        return self._first(self.entries_of(kind), kind, r.version, lambda e: e.lift(r))  # type: ignore[no-any-return]
 
     def lower(self, w: Writing) -> None:
         """Append the layers of an operator, after adding its schema's defaults to its
@@ -266,10 +278,10 @@ class Table:
                 w.undo(mark)
                 raise
 
-        self._first(self._ops.get((node.domain, node.op), []), node.op, w.version, step)
+        self._first(self.entries_for(node.op, node.domain), node.op, w.version, step)
 
     def _first(
-        self, entries: list[Rule | Custom], name: str, version: int, step: Callable[[Any], Any]
+        self, entries: Sequence[Rule | Custom], name: str, version: int, step: Callable[[Any], Any]
     ) -> Any:
         usable = [e for e in entries if not version or e.since <= version <= e.until]
         if not usable:
@@ -284,6 +296,61 @@ class Table:
                 errors.append(error)
         told = [e for e in errors if not e.not_meant] or errors
         raise MappingError("; ".join(_reasons(told)), told[0].code, told[0].help)
+
+
+class FamilyTable(Table):
+    """A table whose rows are in the modules of a package, its families, each with a list `RULES`.
+    A family is imported when one of its operators or layer kinds is first looked up.
+
+    `index` says which these are: lines of a family, `reads` or `writes`, and names, in the order of
+    `families`. It is made of them (`make index`). The first family that has a name comes first.
+    """
+
+    def __init__(self, package: str, families: Sequence[str], index: str) -> None:
+        self._package, self._families = package, tuple(families)
+        self._tables: dict[str, Table] = {}
+        self._readers: dict[str, list[str]] = defaultdict(list)
+        self._writers: dict[tuple[str, str], list[str]] = defaultdict(list)
+        for family, verb, names in index_lines(index):  # in the order of the families
+            for name in names:
+                if verb == "reads":
+                    self._readers[name].append(family)
+                else:
+                    domain, _, op = name.rpartition("::")
+                    self._writers[domain, op].append(family)
+
+    def family(self, name: str) -> Table:
+        """Return the rows of one family."""
+        if name not in self._tables:
+            self._tables[name] = Table(import_module(f"{self._package}.{name}").RULES)
+        return self._tables[name]
+
+    @property
+    def entries(self) -> list[Rule | Custom]:
+        return [e for name in self._families for e in self.family(name).entries]
+
+    def ops(self) -> set[tuple[str, str]]:
+        return set(self._writers)
+
+    def entries_for(self, name: str, domain: str = "") -> Sequence[Rule | Custom]:
+        families = self._writers.get((domain, name), ())
+        return [e for f in families for e in self.family(f).entries_for(name, domain)]
+
+    def kinds(self) -> set[str]:
+        return set(self._readers)
+
+    def reads(self, kind: str) -> bool:
+        return kind in self._readers
+
+    def entries_of(self, kind: str) -> Sequence[Rule | Custom]:
+        return [e for f in self._readers.get(kind, ()) for e in self.family(f).entries_of(kind)]
+
+
+def index_lines(index: str) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield the module, the verb and the names of each line of an index."""
+    for line in filter(None, index.split("\n")):
+        module, verb, *names = line.split(" ")
+        yield module, verb, names
 
 
 def _reasons(errors: Sequence[MappingError]) -> Iterable[str]:

@@ -39,23 +39,17 @@ _LAST = np.iinfo(np.int32).max
 
 
 @cache
-def kinds_of() -> dict[str, list[str]]:
+def kinds_of(op_type: str) -> list[str]:
     """The operations that an operator of ONNX may be written as."""
-    found: dict[str, list[str]] = {}
-    for entry in TABLE.entries:
-        if isinstance(entry, Rule):
-            if not entry.lift_only and not entry.domain:
-                found.setdefault(entry.op, []).append(entry.kind)
-        elif entry.lower_:
-            for domain, name in entry.ops:
-                if not domain:
-                    found.setdefault(name, []).extend(entry.kinds)
+    found: list[str] = []
+    for entry in TABLE.entries_for(op_type):
+        found += [entry.kind] if isinstance(entry, Rule) else entry.kinds
     return found
 
 
 def signature_of(op_type: str) -> Signature:
     """The types of the first operand that its operations compute with."""
-    kinds, schema = kinds_of().get(op_type, []), schema_of(op_type)
+    kinds, schema = kinds_of(op_type), schema_of(op_type)
     if schema is None or not kinds or op_type == "Cast":
         return {}
     index = 1 if op_type == "Where" else 0
@@ -327,5 +321,5 @@ def _in_turn(own: Rewrite | None) -> Rewrite:
 
 REWRITES: Rewrites = {
     **OWN,
-    **{("", op): _in_turn(OWN.get(("", op))) for op in kinds_of()},
+    **{("", op): _in_turn(OWN.get(("", op))) for domain, op in TABLE.ops() if not domain},
 }

@@ -30,7 +30,7 @@ def _read(message: Any, path: str, blobs: dict[str, Any]) -> dict[str, Any]:
     attrs: dict[str, Any] = {}
     for field in message.DESCRIPTOR.fields:
         value, name = getattr(message, field.name), f"{path}{field.name}"
-        if _is_map(field):
+        if isinstance(value, Mapping):
             attrs[field.name] = {
                 k: _read(v, f"{name}.{k}.", blobs) for k, v in sorted(value.items())
             }
@@ -47,10 +47,6 @@ def _read(message: Any, path: str, blobs: dict[str, Any]) -> dict[str, Any]:
         ):
             attrs[field.name] = _enum_name(field, value) if field.type == _ENUM else value
     return attrs
-
-
-def _is_map(field: Any) -> bool:
-    return bool(field.type == _MESSAGE and field.message_type.GetOptions().map_entry)
 
 
 def _enum_name(field: Any, number: int) -> Any:
@@ -81,9 +77,10 @@ def write_params(message: Any, attrs: Mapping[str, Any]) -> None:
     message.SetInParent()
     for key, value in attrs.items():
         field = message.DESCRIPTOR.fields_by_name[key]
-        if _is_map(field):
+        member = getattr(message, key)
+        if isinstance(member, Mapping):
             for k, v in value.items():
-                write_params(getattr(message, key)[k], v)
+                write_params(member[k], v)
         elif field.type == _MESSAGE and field.is_repeated:
             for item in value:
                 write_params(getattr(message, key).add(), item)

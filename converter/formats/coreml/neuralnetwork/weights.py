@@ -9,7 +9,7 @@ with its message; no file can hold the key. Source: NeuralNetwork.proto, message
 
 from __future__ import annotations
 
-import secrets
+import os
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -46,7 +46,7 @@ DTYPES: dict[Kind, np.dtype[Any]] = {
 }
 
 REFERENCE = (1 << 29) - 1
-KEY = secrets.token_bytes(12)
+KEY = os.urandom(12)
 # payload chunks below this size are copied together instead of being kept one by one
 _SMALL_CHUNK = 4096
 

@@ -11,41 +11,26 @@ from collections.abc import Callable
 import onnx_ir as ir
 
 from converter.formats.lite.normalization import scales_a_softmax
-from converter.formats.nnapi.rules import (
-    convolution,
-    detection,
-    elementwise,
-    indexing,
-    matmul,
-    normalization,
-    pooling,
-    quantization,
-    random,
-    recurrent,
-    reduction,
-    resize,
-    shape,
-)
+from converter.formats.nnapi.rules.index import INDEX
 from converter.formats.nnapi.rules.weights import turns_weights
-from converter.mapping.rules import Table
+from converter.mapping.rules import FamilyTable
 
-TABLE = Table(
-    [
-        *elementwise.RULES,
-        *convolution.RULES,
-        *pooling.RULES,
-        *normalization.RULES,
-        *reduction.RULES,
-        *matmul.RULES,
-        *shape.RULES,
-        *indexing.RULES,
-        *resize.RULES,
-        *recurrent.RULES,
-        *detection.RULES,
-        *quantization.RULES,
-        *random.RULES,
-    ]
+FAMILIES = (
+    "elementwise",
+    "convolution",
+    "pooling",
+    "normalization",
+    "reduction",
+    "matmul",
+    "shape",
+    "indexing",
+    "resize",
+    "recurrent",
+    "detection",
+    "quantization",
+    "random",
 )
+TABLE = FamilyTable(__name__, FAMILIES, INDEX)
 ON_DEMAND: dict[tuple[str, str], Callable[[ir.Node], bool]] = {
     ("", "DequantizeLinear"): lambda node: True,
     ("", "Mul"): scales_a_softmax,

@@ -5,6 +5,7 @@ its tools write them.
 
 context        the view of a layer that converters have
 fields         fields of this format alone
+index          which family has the rows of an operator and of a layer
 elementwise    arithmetic, activations, comparisons
 convolution    convolutions
 pooling        windows without weights
@@ -22,36 +23,22 @@ control_flow   branches and loops
 
 from __future__ import annotations
 
-from converter.formats.zhouyi.rules import (
-    control_flow,
-    convolution,
-    detection,
-    elementwise,
-    indexing,
-    matmul,
-    normalization,
-    pooling,
-    quantization,
-    recurrent,
-    reduction,
-    resize,
-    shape,
-)
-from converter.mapping.rules import Table
+from converter.formats.zhouyi.rules.index import INDEX
+from converter.mapping.rules import FamilyTable
 
 FAMILIES = (
-    elementwise,
-    convolution,
-    pooling,
-    normalization,
-    reduction,
-    matmul,
-    shape,
-    indexing,
-    resize,
-    recurrent,
-    detection,
-    quantization,
-    control_flow,
+    "elementwise",
+    "convolution",
+    "pooling",
+    "normalization",
+    "reduction",
+    "matmul",
+    "shape",
+    "indexing",
+    "resize",
+    "recurrent",
+    "detection",
+    "quantization",
+    "control_flow",
 )
-TABLE = Table([rule for family in FAMILIES for rule in family.RULES])
+TABLE = FamilyTable(__name__, FAMILIES, INDEX)

@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from converter.formats.coreml.coreai.rules import (
-    complex,
-    composites,
-    control_flow,
-    elementwise,
-    indexing,
-    linear,
-    quantization,
-    reduction,
-    resize,
-    shape,
-)
-from converter.mapping.rules import Table
+from converter.formats.coreml.coreai.rules.index import INDEX
+from converter.mapping.rules import FamilyTable
 
-TABLE = Table(
-    [
-        *composites.RULES,
-        *complex.RULES,
-        *quantization.RULES,
-        *elementwise.RULES,
-        *linear.RULES,
-        *reduction.RULES,
-        *shape.RULES,
-        *indexing.RULES,
-        *resize.RULES,
-        *control_flow.RULES,
-    ]
+FAMILIES = (
+    "composites",
+    "complex",
+    "quantization",
+    "elementwise",
+    "linear",
+    "reduction",
+    "shape",
+    "indexing",
+    "resize",
+    "control_flow",
 )
+TABLE = FamilyTable(__name__, FAMILIES, INDEX)

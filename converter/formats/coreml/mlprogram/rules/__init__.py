@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-from converter.formats.coreml.mlprogram.rules import (
-    control_flow,
-    convolution,
-    detection,
-    elementwise,
-    indexing,
-    normalization,
-    quantization,
-    random,
-    recurrent,
-    reduction,
-    resize,
-    shape,
-)
-from converter.mapping.rules import Table
+from converter.formats.coreml.mlprogram.rules.index import INDEX
+from converter.mapping.rules import FamilyTable
 
-TABLE = Table(
-    [
-        *convolution.RULES,  # a linear layer takes an Add
-        *elementwise.RULES,
-        *normalization.RULES,
-        *reduction.RULES,
-        *shape.RULES,
-        *indexing.RULES,
-        *resize.RULES,
-        *recurrent.RULES,
-        *detection.RULES,
-        *random.RULES,
-        *control_flow.RULES,
-        *quantization.RULES,
-    ]
+FAMILIES = (
+    "convolution",  # a linear layer takes an Add
+    "elementwise",
+    "normalization",
+    "reduction",
+    "shape",
+    "indexing",
+    "resize",
+    "recurrent",
+    "detection",
+    "random",
+    "control_flow",
+    "quantization",
 )
+TABLE = FamilyTable(__name__, FAMILIES, INDEX)

@@ -6,6 +6,7 @@ tried first.
 
 context        the view of a layer that converters have
 fields         fields of this format alone
+index          which family has the rows of an operator and of a layer
 elementwise    arithmetic, activations, comparisons
 convolution    convolutions
 pooling        windows without weights
@@ -24,38 +25,23 @@ random         random numbers
 
 from __future__ import annotations
 
-from converter.formats.coreml.neuralnetwork.rules import (
-    control_flow,
-    convolution,
-    detection,
-    elementwise,
-    indexing,
-    matmul,
-    normalization,
-    pooling,
-    quantization,
-    random,
-    recurrent,
-    reduction,
-    resize,
-    shape,
-)
-from converter.mapping.rules import Table
+from converter.formats.coreml.neuralnetwork.rules.index import INDEX
+from converter.mapping.rules import FamilyTable
 
 FAMILIES = (
-    matmul,  # before elementwise: a product and the bias after it are one layer
-    elementwise,
-    convolution,
-    pooling,
-    normalization,
-    reduction,
-    shape,
-    indexing,
-    resize,
-    recurrent,
-    detection,
-    quantization,
-    control_flow,
-    random,
+    "matmul",  # before elementwise: a product and the bias after it are one layer
+    "elementwise",
+    "convolution",
+    "pooling",
+    "normalization",
+    "reduction",
+    "shape",
+    "indexing",
+    "resize",
+    "recurrent",
+    "detection",
+    "quantization",
+    "control_flow",
+    "random",
 )
-TABLE = Table([rule for family in FAMILIES for rule in family.RULES])
+TABLE = FamilyTable(__name__, FAMILIES, INDEX)

@@ -10,6 +10,7 @@ detection.py      priors, proposals, detections, suppression, regions
 elementwise.py    arithmetic, comparisons, logic, activations, types
 fields.py         fields of this dialect alone
 custom.py         layers of extensions
+index.py          which family has the rows of an operator and of a layer
 indexing.py       gather and scatter
 matmul.py         products of matrices
 normalization.py  normalizations and quantization
@@ -23,37 +24,23 @@ windows.py        the sliding windows of convolutions and poolings
 
 from __future__ import annotations
 
-from converter.formats.openvino.legacy.rules import (
-    control_flow,
-    convolution,
-    custom,
-    detection,
-    elementwise,
-    indexing,
-    matmul,
-    normalization,
-    pooling,
-    recurrent,
-    reduction,
-    resize,
-    shape,
-)
-from converter.mapping.rules import Table
+from converter.formats.openvino.legacy.rules.index import INDEX
+from converter.mapping.rules import FamilyTable
 
 # the first that applies wins
 FAMILIES = (
-    elementwise,
-    convolution,
-    pooling,
-    normalization,
-    reduction,
-    matmul,
-    shape,
-    indexing,
-    resize,
-    recurrent,
-    detection,
-    control_flow,
-    custom,
+    "elementwise",
+    "convolution",
+    "pooling",
+    "normalization",
+    "reduction",
+    "matmul",
+    "shape",
+    "indexing",
+    "resize",
+    "recurrent",
+    "detection",
+    "control_flow",
+    "custom",
 )
-TABLE = Table(rule for family in FAMILIES for rule in family.RULES)
+TABLE = FamilyTable(__name__, FAMILIES, INDEX)

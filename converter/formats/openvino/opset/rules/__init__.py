@@ -10,6 +10,7 @@ convolution.py    convolutions and their transposes
 detection.py      priors, proposals, detections, suppression, regions
 elementwise.py    arithmetic, comparisons, logic, bits, activations, types
 fields.py         fields of this dialect alone
+index.py          which family has the rows of an operator and of a layer
 indexing.py       gather and scatter
 matmul.py         products of matrices, attention
 normalization.py  normalizations
@@ -27,45 +28,27 @@ signal.py         Fourier transforms
 
 from __future__ import annotations
 
-from converter.formats.openvino.opset.rules import (
-    control_flow,
-    convolution,
-    custom,
-    detection,
-    elementwise,
-    indexing,
-    matmul,
-    normalization,
-    pooling,
-    quantization,
-    random,
-    recurrent,
-    reduction,
-    resize,
-    sequence,
-    shape,
-    signal,
-)
-from converter.mapping.rules import Table
+from converter.formats.openvino.opset.rules.index import INDEX
+from converter.mapping.rules import FamilyTable
 
 # the first that applies wins
 FAMILIES = (
-    quantization,
-    elementwise,
-    convolution,
-    pooling,
-    reduction,
-    shape,
-    indexing,
-    normalization,
-    detection,
-    matmul,
-    sequence,
-    resize,
-    signal,
-    random,
-    recurrent,
-    control_flow,
-    custom,
+    "quantization",
+    "elementwise",
+    "convolution",
+    "pooling",
+    "reduction",
+    "shape",
+    "indexing",
+    "normalization",
+    "detection",
+    "matmul",
+    "sequence",
+    "resize",
+    "signal",
+    "random",
+    "recurrent",
+    "control_flow",
+    "custom",
 )
-TABLE = Table(rule for family in FAMILIES for rule in family.RULES)
+TABLE = FamilyTable(__name__, FAMILIES, INDEX)
