@@ -40,6 +40,7 @@ from converter.mapping.fields import (
     Outputs,
     OutputType,
     ignore,
+    ignore_inputs,
 )
 from converter.mapping.node import Node
 from converter.mapping.rules import Custom, Rule, custom, op
@@ -241,7 +242,7 @@ def read_broadcast_mode(r: Reading) -> None:
         r.set_inputs(place_axes(r, axes, count), target)
     elif mode not in ("numpy", "bidirectional"):
         raise MappingError(f"mode={mode!r} cannot be expressed")
-    del r.node.inputs[2:]  # the first revision has axes in any mode
+    del r.node.inputs[2:]
 
 
 def write_broadcast_mode(w: Writing) -> None:
@@ -595,7 +596,15 @@ SHAPES: list[Rule | Custom] = [
         before_lift=in_equal_parts,
         lift_only=True,
     ),
-    op("Expand", "Broadcast", NO_SCALAR, KNOWN_RANK, IndexInput((1,)), BROADCAST_MODE),
+    op(
+        "Expand",
+        "Broadcast",
+        NO_SCALAR,
+        KNOWN_RANK,
+        IndexInput((1,)),
+        BROADCAST_MODE,
+        ignore_inputs(2),  # axes, which the first revision has in any mode
+    ),
     op(
         "ConstantOfShape",
         "Broadcast",
