@@ -30,7 +30,17 @@ from converter.graph.build import attrs_of, defaults
 from converter.graph.extensions import can_expand
 from converter.graph.infer import RANDOM, InferenceError, constant, rank_of, schema_of, shape_of
 from converter.graph.value import operand
-from converter.mapping.fields import MISSING, Attr, Const, Field, Fixed, Guard, Implied, Nested
+from converter.mapping.fields import (
+    MISSING,
+    Attr,
+    Const,
+    Field,
+    Fixed,
+    Guard,
+    IgnoreInputs,
+    Implied,
+    Nested,
+)
 from converter.mapping.node import Node
 from converter.mapping.rules import Rule
 from laws.adapters import Adapter, CoreMLAdapter, Sample, by_value, normal_layer
@@ -329,6 +339,24 @@ def test_everything_is_owned(rule: Rule, adapter: Adapter) -> None:
     with pytest.raises(MappingError):
         odd = replace(s.node, attrs={**s.node.attrs, "a_surprise": 1})
         adapter.write(rule, rule, odd, s.b, s.version)
+    if not rule.lower_only:
+        check_a_surplus_operand_is_refused(rule, adapter, s)
+
+
+def check_a_surplus_operand_is_refused(rule: Rule, adapter: Adapter, s: Sample) -> None:
+    """A layer with one more operand is refused, or the operator reads it; a field that knows that
+    an operand says nothing declares it.
+    """
+    surplus = adapter.add_operand(s)
+    r = reading(adapter, s)
+    declared = {i for f in rule.fields if isinstance(f, IgnoreInputs) for i in f.positions}
+    if surplus is None or len(r.layer.inputs) - 1 in declared:
+        return
+    try:
+        rule.lift(r)
+    except REFUSALS:
+        return
+    assert surplus.uses(), "the operand is dropped"
 
 
 @pytest.mark.parametrize(("rule", "adapter"), SYMMETRIC)

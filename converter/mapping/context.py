@@ -99,10 +99,10 @@ class Reading:
         channels_last: bool = False,
     ) -> None:
         self.layer, self.b, self.version = layer, b, version
-        layer.inputs = Operands(layer.inputs)
-        layer.attrs, layer.blobs = Parameters(layer.attrs), Parameters(layer.blobs)
         for value in layer.inputs:
             with_operators(value)
+        layer.inputs = Operands(layer.inputs)
+        layer.attrs, layer.blobs = Parameters(layer.attrs), Parameters(layer.blobs)
         self._behind: list[Callable[[Results], Results]] = []
         self.spelling, self.channels_last = spelling, channels_last
 
@@ -271,7 +271,10 @@ class Reading:
         to complete.
         """
         last = self.channels_last and (rule.domain, rule.op) in LAYOUT_SENSITIVE
-        self.node = Node(rule.op, rule.domain, inputs=Operands(self.layer.inputs), last=last)
+        self.layer.inputs = Operands(self.layer.inputs)
+        inputs = Operands(self.layer.inputs, self.layer.inputs.read)
+        self.node = Node(rule.op, rule.domain, inputs=inputs, last=last)
+        self.layer.inputs.read.clear()  # copying them is no reading
         self.outputs, self._behind = max(1, len(self.layer.outputs)), []
         self.ready, self.rule = None, rule
 
@@ -319,6 +322,17 @@ class Reading:
         It is called after the node has been created.
         """
         self.then(lambda results: [step(with_operators(results[0])), *results[1:]])
+
+    def unread(self) -> list[int]:
+        """Return the positions of operands of the layer that nothing has read, and that are no
+        inputs of the operator.
+        """
+        inputs = self.layer.inputs
+        assert isinstance(inputs, Operands)
+        used = set(inputs.read)
+        if self.ready is None:
+            used.update(v for v in self.node.inputs if v is not None)
+        return [i for i, v in enumerate(inputs) if v is not None and v not in used]
 
     def emit(self) -> Results:
         """Create the node and the nodes after it, and return the results of the row."""

@@ -229,6 +229,21 @@ def ignore(*keys: str) -> Ignore:
 
 
 @record
+class IgnoreInputs(Field):
+    """Operands of the layer that say nothing, or repeat what the rest of it says."""
+
+    positions: tuple[int, ...]
+
+    def lift(self, r: Any) -> None:
+        for i in self.positions:
+            r.optional(i)  # an operand that is not read refuses the layer
+
+
+def ignore_inputs(*positions: int) -> IgnoreInputs:
+    return IgnoreInputs(positions)
+
+
+@record
 class Always(Field):
     """A key that is always written with the same value, and ignored when reading."""
 
@@ -556,7 +571,8 @@ class InputType(Field):
     scalar: bool = False
 
     def lift(self, r: Any) -> None:
-        for i in self.positions:
+        changes = self.dtype is not None or self.flat or self.scalar
+        for i in self.positions if changes else ():
             if (value := r.node.input(i)) is not None:
                 if self.dtype is not None and value.dtype not in self.also:
                     value = r.cast(value, self.dtype)

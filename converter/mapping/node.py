@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,13 +13,30 @@ from converter.graph.record import record
 
 
 class Operands(list[ir.Value | None]):
-    """The inputs of a layer that is read; accessing an absent one refuses the layer."""
+    """The inputs of a layer that is read; accessing an absent one refuses the layer.
+
+    `read` are those that were accessed; copies share it.
+    """
+
+    def __init__(
+        self, values: Iterable[ir.Value | None] = (), read: set[ir.Value] | None = None
+    ) -> None:
+        super().__init__(values)
+        self.read: set[ir.Value] = set() if read is None else read
 
     def __getitem__(self, index: Any) -> Any:
         try:
-            return super().__getitem__(index)
+            found = super().__getitem__(index)
         except IndexError:
             raise MappingError(f"input {index} is absent", "R105") from None
+        self.read.update(
+            v for v in (found if isinstance(index, slice) else [found]) if v is not None
+        )
+        return found
+
+    def __iter__(self) -> Iterator[ir.Value | None]:
+        self.read.update(v for v in super().__iter__() if v is not None)
+        return super().__iter__()
 
 
 class Parameters(dict[str, Any]):

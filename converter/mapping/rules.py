@@ -79,7 +79,10 @@ class Rule:
                 step(r)
             self._all_owned(r.layer.attrs, "keys", "attribute")
             self._all_owned(r.layer.blobs, "blobs", "weights")
-            return r.emit()
+            results = r.emit()
+        if unread := r.unread():
+            raise MappingError(f"{self.kind} does not read input {unread[0]} here", "R105")
+        return results
 
     def lower(self, w: Writing) -> None:
         """Append the layers of the operator; raise MappingError if the row does not apply."""

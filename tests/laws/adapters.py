@@ -84,6 +84,14 @@ class Adapter:
     def read_back(self, s: Sample) -> ReadBack:
         return ReadBack(self, s)
 
+    def add_operand(self, s: Sample) -> ir.Value | None:
+        """Give the row's layer one more operand, an input of the graph; None where layers have
+        operands by name, which are parameters that no field owns.
+        """
+        value = s.b.input("surplus", ir.DataType.FLOAT, [2, 3])
+        s.layers[s.own].inputs.append(value)
+        return value
+
     def declared(self, expected: ir.Value, value: ir.Value, b: Builder) -> ir.Value:
         """A result as the boundary of a model would give it."""
         return value

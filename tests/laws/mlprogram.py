@@ -82,6 +82,9 @@ class MLProgramAdapter(Adapter):
         writer.block(block, low.layers, node.outputs)
         return Sample(rule, node, low.layers, b, version, (model, memory, low, inputs))
 
+    def add_operand(self, s: Sample) -> None:
+        return None
+
     def read_back(self, s: Sample) -> ReadBack:
         return BlockReadBack(self, s)
 

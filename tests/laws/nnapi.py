@@ -75,6 +75,9 @@ class NNAPIAdapter(Adapter):
         table.outputs = [writer.operands[v] for v in results_of(node)]
         return Sample(rule, node, [layer_of(o, table) for o in table.operations], b, version, table)
 
+    def add_operand(self, s: Sample) -> None:
+        return None
+
     def read_back(self, s: Sample) -> ReadBack:
         return TableReadBack(self, s)
 

@@ -13,7 +13,14 @@ import onnx_ir as ir
 from converter.api import Model
 from converter.engines import litert
 from converter.errors import Where
-from converter.formats.tflite.codec import LiteGraph, LiteModel, LiteOperator, read_flat, write_flat
+from converter.formats.tflite.codec import (
+    LiteGraph,
+    LiteModel,
+    LiteOperator,
+    LiteTensor,
+    read_flat,
+    write_flat,
+)
 from converter.formats.tflite.collector import LiteLowering
 from converter.formats.tflite.lift import GraphLifting
 from converter.formats.tflite.lower import FileWriter, GraphWriter, States
@@ -50,6 +57,16 @@ class TFLiteAdapter(Adapter):
         lite = read_again(written)
         layers = [layer_of(o, lite.graphs[0]) for o in lite.graphs[0].operators]
         return Sample(rule, node, layers, b, version, (lite, [*before, *b.graph.inputs], written))
+
+    def add_operand(self, s: Sample) -> ir.Value:
+        lite, inputs, _ = s.file
+        graph = lite.graphs[0]
+        value, index = s.b.input("surplus", ir.DataType.FLOAT, [2, 3]), len(graph.tensors)
+        graph.tensors.append(LiteTensor("surplus", 0, [2, 3]))
+        graph.inputs.append(index)
+        inputs.append(value)
+        graph.operators[s.own].inputs.append(index)
+        return value
 
     def read_back(self, s: Sample) -> ReadBack:
         return FileReadBack(self, s)

@@ -55,7 +55,7 @@ class Axis(Field):
         if axis is not None:
             r.node.attrs[self.name] = axis
         if isinstance(self.source, int):
-            del r.node.inputs[self.source :]
+            del r.node.inputs[self.source : self.source + 1]
 
     def read(self, r: Any) -> Any:
         """Return the axis of the layer, or its default."""
@@ -243,7 +243,7 @@ class Permutation(Field):
     def lift(self, r: Any) -> None:
         perm = r.integers(self.source, "perm", [] if self.absent else MISSING)
         if isinstance(self.source, int):
-            del r.node.inputs[self.source :]
+            del r.node.inputs[self.source : self.source + 1]
         if perm or not self.absent:
             known_rank = rank_of(r.data)
             rank = len(perm) if known_rank is None else known_rank

@@ -146,6 +146,7 @@ class Reading(LiftContext):
         """Return input `index` in its storage type: the integers of a quantized tensor."""
         if not self.has(index):
             raise MappingError(f"input {index} is absent", "R105")
+        self.optional(index)  # marks it as read
         return with_operators(self.graph.value(self.operator.inputs[index]))
 
     def real(self, index: int | None) -> Value:

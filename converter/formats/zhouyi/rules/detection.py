@@ -129,7 +129,7 @@ def flatten_scores(r: Reading) -> None:
     """Reshape the scores to [N, boxes], and convert all operands to floats."""
     batch, n = r.static(least=2)[:2]
     scores = r.b.Reshape(r.input(3), [batch, n])
-    r.node.inputs = [_as_float(r, v) for v in (*r.operands[:3], scores)]
+    r.node.inputs = [_as_float(r, v) for v in (*(r.input(i) for i in range(3)), scores)]
 
 
 def _as_float(r: Reading, value: Value) -> Value:

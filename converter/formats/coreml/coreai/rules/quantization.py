@@ -21,7 +21,7 @@ from converter.formats.coreml.coreai.rules.context import Reading, Writing
 from converter.graph.infer import Array
 from converter.graph.lazy_tensor import Converted, LazyTensor
 from converter.graph.value import Value, producer_of
-from converter.mapping.fields import Field
+from converter.mapping.fields import Field, ignore_inputs
 from converter.mapping.rules import Custom, Rule, custom, op
 from converter.passes.constants import evaluate_constant
 
@@ -234,6 +234,7 @@ def write_table(w: Writing) -> None:
     w.put("lut_to_dense", indices, w.const(wide.reshape([*[1] * rank, -1, 1])), axis)
 
 
+AXIS = ignore_inputs(4)  # of several scales only
 RULES: list[Rule | Custom] = [
     custom("DequantizeLinear", "blockwise_shift_scale", blockwise, write_dequantized),
     custom("Cast", "", None, write_stored),
@@ -241,6 +242,6 @@ RULES: list[Rule | Custom] = [
     custom("", "build_sparse_with_bitmask", build_sparse),
     custom("", "sparse_with_bitmask_to_dense", densified),
     custom("", "lut_to_sparse_with_bitmask", sparse_table),
-    op("DequantizeLinear", "dequantize", Scales(), given="u8:2,3 =(1) =u8:(3)"),
-    op("QuantizeLinear", "quantize", Scales(), given="2,3 =(1) =u8:(3)"),
+    op("DequantizeLinear", "dequantize", Scales(), AXIS, given="u8:2,3 =(1) =u8:(3)"),
+    op("QuantizeLinear", "quantize", Scales(), AXIS, given="2,3 =(1) =u8:(3)"),
 ]

@@ -14,7 +14,7 @@ from converter.formats.openvino.legacy.rules.fields import MARK_LAYER, TRUTH
 from converter.graph.demands import axis_of
 from converter.graph.infer import constant, known, set_type
 from converter.mapping.context import Results
-from converter.mapping.fields import Attr, Detail, Field, Guard, Only, ignore
+from converter.mapping.fields import Attr, Detail, Field, Guard, Only, ignore, ignore_inputs
 from converter.mapping.rules import Rule, op
 from converter.passes.indices import NOT_NEGATIVE
 
@@ -341,6 +341,7 @@ def write_weighted_sum(w: Writing) -> None:
 
 
 WEIGHTED_SUM = Detail(read=read_weighted_sum, write=write_weighted_sum, names=("rows",))
+WEIGHTED_SHAPE = ignore_inputs(2)  # the port has it, too
 
 
 SEGMENTS = "4,3 =i64:[0,1,2] =i64:[0,0,1]"
@@ -366,6 +367,7 @@ RULES: list[Rule] = [
         "SparseToDense",
         Only("reduction", "none"),
         Sparse(),
+        ignore_inputs(1),  # the shape is that of the port
         given="=i32:[[7,7],[7,7]] =i64:[[0,1],[1,1]] i32:2",
     ),
     op(
@@ -402,13 +404,21 @@ RULES: list[Rule] = [
         "netconv::SparseFillEmptyRows",
         "SparseFillEmptyRows",
         FILLED_ROWS,
+        ignore_inputs(2),  # the shape of the whole has no part in the results
         given="=i64:[[0,0],[1,1]] 2 =",
     ),
-    op("netconv::SparseWeightedSum", "ExperimentalSparseWeightedSum", WEIGHTED_SUM, given=ENTRIES),
+    op(
+        "netconv::SparseWeightedSum",
+        "ExperimentalSparseWeightedSum",
+        WEIGHTED_SUM,
+        WEIGHTED_SHAPE,
+        given=ENTRIES,
+    ),
     op(
         "netconv::SparseWeightedSum",
         "ExperimentalSparseWeightedReduce",
         WEIGHTED_SUM,
+        WEIGHTED_SHAPE,
         lift_only=True,
         given=ENTRIES,
     ),

@@ -14,7 +14,7 @@ from converter.graph.windows import of_all_axes
 from converter.mapping.codecs import Codec, number_text
 from converter.mapping.concepts.resize import Resize, Sampling
 from converter.mapping.concepts.resize import Rule as Where
-from converter.mapping.fields import Fixed, Guard, Implied, ignore
+from converter.mapping.fields import Fixed, Guard, Implied, ignore, ignore_inputs
 from converter.mapping.rules import Rule, op
 
 
@@ -98,6 +98,7 @@ SAME = Guard("the size must not change", stays)
 UNCHANGED = Guard("the size must not change", lift_if=kept)
 SIZES = "1,2,4,4 ? ? =[1,2,8,8]"
 
+SIZE_INPUT = ignore_inputs(1)  # gives the size that the port has
 RULES: list[Rule] = [
     *(
         op("Identity", kind, UNCHANGED, ignore(*Corners.keys, "type", "antialias"), lift_only=True)
@@ -119,10 +120,17 @@ RULES: list[Rule] = [
         FLOATS,
         Fixed("type", "nearest", True, LAST_WORD),
         Nearest(),
+        SIZE_INPUT,
         given=SIZES,
     ),
     op(
-        "Resize", "Resample", FLOATS, Fixed("type", "linear", kind=LAST_WORD), Linear(), given=SIZES
+        "Resize",
+        "Resample",
+        FLOATS,
+        Fixed("type", "linear", kind=LAST_WORD),
+        Linear(),
+        SIZE_INPUT,
+        given=SIZES,
     ),
-    op("Resize", "Interp", FLOATS, Corners(), given=SIZES),
+    op("Resize", "Interp", FLOATS, Corners(), SIZE_INPUT, given=SIZES),
 ]

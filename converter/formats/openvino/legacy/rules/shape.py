@@ -27,7 +27,17 @@ from converter.graph.record import record
 from converter.graph.sizes import mirrored
 from converter.mapping.concepts.axes import Axis, Permutation
 from converter.mapping.concepts.pads import Pads
-from converter.mapping.fields import Always, Attr, Detail, Field, Fixed, Guard, Only, ignore
+from converter.mapping.fields import (
+    Always,
+    Attr,
+    Detail,
+    Field,
+    Fixed,
+    Guard,
+    Only,
+    ignore,
+    ignore_inputs,
+)
 from converter.mapping.rules import Custom, Rule, custom, op
 
 # the shape alone ---------------------------------------------------------------------------------
@@ -69,15 +79,16 @@ class Was(Field):
 
 
 TO_PORT = (ToPort(), MARK_LAYER)
+GIVEN_BY_PORT = ignore_inputs(1)
 CHANGED = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
 RESHAPES = [
     *(
-        op("Reshape", kind, *TO_PORT, Was(kind), ignore(*keys), given=given)
-        for kind, keys, given in (
-            ("Unsqueeze", ["expand_dim"], "2,3 =[2,1,3]"),
-            ("Squeeze", ["keep_at_least_1d"], "2,1,3 =[2,3]"),
-            ("Flatten", ["axis", "end_axis"], "2,1,3 =[2,3]"),
+        op("Reshape", kind, *TO_PORT, Was(kind), *ignored, given=given)
+        for kind, ignored, given in (
+            ("Unsqueeze", [ignore("expand_dim"), GIVEN_BY_PORT], "2,3 =[2,1,3]"),
+            ("Squeeze", [ignore("keep_at_least_1d"), GIVEN_BY_PORT], "2,1,3 =[2,3]"),
+            ("Flatten", [ignore("axis", "end_axis")], "2,1,3 =[2,3]"),
         )
     ),
     op(
@@ -86,6 +97,7 @@ RESHAPES = [
         *TO_PORT,
         # the port takes precedence over them and the second input
         ignore("dim", "shape", "axis", "num_axes", "end_axis", "special_zero"),
+        GIVEN_BY_PORT,
         given="2,3 =[3,2]",
     ),
     op("Reshape", "Squeeze", NO_AXES, SQUEEZE_ALL, lower_only=True, given="1 =[]"),
@@ -489,10 +501,17 @@ RULES: list[Rule | Custom] = [
     op("Split", "Slice", SEVERAL, Pieces(), MARK_LAYER, given="2,6 =[1,5]"),
     op("Tile", "Reshape", NO_REPEATS, ToPort(), lower_only=True, given="2,3 =[1,1]"),
     op("Tile", "Tile", Tiles()),
-    op("Expand", "Broadcast", Spread(), ignore("mode", "axis", "num_axes")),
+    op("Expand", "Broadcast", Spread(), ignore("mode", "axis", "num_axes"), GIVEN_BY_PORT),
     op("Expand", "Reshape", NOT_SPREAD, ToPort(), lower_only=True, given="3 =[1,3]"),
-    op("Expand", "Expand", Spread(), ignore("mode", "axis", "num_axes"), lift_only=True),
-    op("Expand", "Fill", before_lift=filling, lift_only=True),
+    op(
+        "Expand",
+        "Expand",
+        Spread(),
+        ignore("mode", "axis", "num_axes"),
+        GIVEN_BY_PORT,
+        lift_only=True,
+    ),
+    op("Expand", "Fill", ignore_inputs(0), before_lift=filling, lift_only=True),
     op(
         "Identity",
         "Pad",

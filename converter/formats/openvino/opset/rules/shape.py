@@ -40,6 +40,7 @@ from converter.mapping.fields import (
     Outputs,
     OutputType,
     ignore,
+    ignore_inputs,
 )
 from converter.mapping.node import Node
 from converter.mapping.rules import Custom, Rule, custom, op
@@ -599,7 +600,15 @@ SHAPES: list[Rule | Custom] = [
         before_lift=in_equal_parts,
         lift_only=True,
     ),
-    op("Expand", "Broadcast", NO_SCALAR, KNOWN_RANK, IndexInput((1,)), BROADCAST_MODE),
+    op(
+        "Expand",
+        "Broadcast",
+        NO_SCALAR,
+        KNOWN_RANK,
+        IndexInput((1,)),
+        BROADCAST_MODE,
+        ignore_inputs(2),  # axes, which the first revision has in any mode
+    ),
     op(
         "ConstantOfShape",
         "Broadcast",
