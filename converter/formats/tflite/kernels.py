@@ -163,7 +163,7 @@ PARTLY = {
     "ConvTranspose": "groups, or dilations, of computed weights",
     "DequantizeLinear": "one tensor of stored integers that is read with several scales",
     "Einsum": "sizes that are not known",
-    "Loop": "results that are stacked where the number of turns is not known",
+    "Loop": "stacked results of a size that only the body determines",
     "MaxPool": "the places of the maxima",
     "Pad": "mode edge by computed amounts",
     "Resize": "other axes than height and width, and cubic, of sizes that are not known",
