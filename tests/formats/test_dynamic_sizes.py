@@ -18,10 +18,12 @@ from test_tflite_operators import needs_litert
 import converter
 from converter.api import Model
 from converter.engines import litert
+from converter.errors import ConverterError
 from converter.graph.build import Builder, new_model
 from converter.graph.value import Value
+from judged import run_in
 
-FLOAT, INT64, BOOL = ir.DataType.FLOAT, ir.DataType.INT64, ir.DataType.BOOL
+FLOAT, INT64 = ir.DataType.FLOAT, ir.DataType.INT64
 F = np.float32
 SIZES = (
     {"N": 1, "H": 6, "W": 9, "T": 7},
@@ -140,6 +142,47 @@ def like_features(b: Builder, x: Value) -> Value:
     return x + b.Resize(y, None, None, sizes, mode="linear")
 
 
+RESIZED: dict[str, tuple[Any, dict[str, Any]]] = {
+    "pytorch": (2, {"mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"}),
+    "less": (0.5, {"mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"}),
+    "more": (1.5, {"mode": "linear"}),
+    "corners": (1.7, {"mode": "linear", "coordinate_transformation_mode": "align_corners"}),
+    "floor": (
+        0.6,
+        {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
+    ),
+    "nearest": (1.3, {"nearest_mode": "round_prefer_ceil"}),
+}
+
+
+def by_factor(name: str) -> Write:
+    factor, attributes = RESIZED[name]
+
+    def write(b: Builder, x: Value) -> Value:
+        return b.Resize(x, None, F([1, 1, factor, factor]), **attributes)
+
+    write.__name__ = f"factor-{name}"
+    return write
+
+
+def to_size(name: str) -> Write:
+    """The sizes are computed in floats, as exporters write them."""
+    factor, attributes = RESIZED[name]
+
+    def write(b: Builder, x: Value) -> Value:
+        shape = b.Shape(x)
+        sizes = b.Cast(b.Floor(b.Cast(shape[2:], to=FLOAT) * float(F(factor))), to=INT64)
+        return b.Resize(x, None, None, b.Concat(shape[:2], sizes, axis=0), **attributes)
+
+    write.__name__ = f"size-{name}"
+    return write
+
+
+for _name in RESIZED:
+    network(IMAGE)(by_factor(_name))
+    network(IMAGE)(to_size(_name))
+
+
 # sequences ---------------------------------------------------------------------------------------
 
 
@@ -192,15 +235,57 @@ def feed(name: str, sizes: dict[str, int]) -> Any:
     return np.random.default_rng(3).standard_normal([int(n) for n in shape]).astype(F)
 
 
-@needs_litert
-@pytest.mark.parametrize("name", NETWORKS)
-def test_litert_runs_a_network_at_every_size(name: str, tmp_path: Path) -> None:
+def compare(name: str, run: Callable[[Any], Any]) -> None:
+    """Compare what `run` returns for an input with onnxruntime, at every size."""
     source = Model(built(name), "onnx")
-    path = tmp_path / "m.tflite"
-    converter.save(source, path)
     for sizes in SIZES:
         x = feed(name, sizes)
         wanted = source.run({"x": x}).values()
-        for found, right in zip(litert.invoke(path, [x]), wanted, strict=True):
+        for found, right in zip(run(x), wanted, strict=True):
             assert found.shape == right.shape
             np.testing.assert_allclose(found, right, 1e-4, 1e-5, err_msg=f"{sizes}")
+
+
+def saved(name: str, path: Path) -> Path:
+    converter.save(Model(built(name), "onnx"), path)
+    return path
+
+
+@needs_litert
+@pytest.mark.parametrize("name", NETWORKS)
+def test_litert_runs_a_network_at_every_size(name: str, tmp_path: Path) -> None:
+    path = saved(name, tmp_path / "m.tflite")
+    compare(name, lambda x: litert.invoke(path, [x]))
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_openvino_runs_a_network_at_every_size(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("openvino", reason="openvino is not installed")
+    from openvino_runtime import core
+
+    model = core().compile_model(
+        str(saved(name, tmp_path / "m.xml")), "CPU", {"INFERENCE_PRECISION_HINT": "f32"}
+    )
+
+    def run(x: Any) -> list[Any]:
+        found = model([x])
+        return [np.array(found[o]) for o in model.outputs]
+
+    compare(name, run)
+
+
+@pytest.mark.judges
+@pytest.mark.parametrize(
+    ("judge", "file"), [("mil-validate", "m.mlpackage"), ("coreml-interp", "m.mlmodel")]
+)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_interpreters_of_core_ml_run_a_network_at_every_size(
+    name: str, judge: str, file: str, tmp_path: Path
+) -> None:
+    try:
+        path = saved(name, tmp_path / file)
+    except ConverterError as e:
+        assert judge == "coreml-interp", e
+        pytest.skip(f"refused: {e}")
+    compare(name, lambda x: list(run_in(judge, path, {"x": x}).values()))
