@@ -14,9 +14,11 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.graph.build import Builder
-from converter.graph.infer import Array, constant
+from converter.graph.infer import Array
+from converter.graph.size_expressions import factor_between
 from converter.graph.sizes import arange
-from converter.graph.value import Value, known_sizes, made_of, maker
+from converter.graph.symbolic import dimensions, sizes_of
+from converter.graph.value import Value, known_sizes
 
 # by nearest_mode
 ROUND: dict[str, Callable[[Array], Array]] = {
@@ -90,13 +92,20 @@ def between(b: Builder, x: ir.Value, axis: int, places: Array) -> Value:
 
 
 def rounded_down(x: ir.Value, sizes: ir.Value | None) -> Array | None:
-    """Return the factors in Cast(Floor(Cast(Shape(x)) * factors)), a form in which sizes may be
-    computed.
+    """Return the factors, in float32, of which the products with the sizes of `x`, rounded down,
+    are computed sizes; None if there are none.
     """
-    product = maker(made_of(made_of(sizes, "Cast"), "Floor"), "Mul")
-    if product is None or made_of(made_of(product.inputs[0], "Cast"), "Shape") is not x:
+    own, wanted = dimensions(x), sizes_of(sizes)
+    if own is None or wanted is None or len(own) != len(wanted):
         return None
-    return constant(product.inputs[1])
+    pairs = zip(wanted, own, strict=True)
+    found = [None if size is None else factor_between(size, n) for size, n in pairs]
+    factors = [ratio.factor for ratio in found if ratio is not None]
+    if len(factors) < len(found):
+        return None
+    nearest = np.array(factors, np.float32)  # not below the factor, whose products may be integers
+    below = nearest.astype(np.float64) < factors
+    return np.where(below, np.nextafter(nearest, np.float32(np.inf)), nearest)
 
 
 def cubic_factors(a: float, inner: bool) -> tuple[float, ...]:

@@ -146,6 +146,15 @@ class Size:
             return None
         return self.terms.get((), Fraction(0)) if all(map(_not_negative, self.atoms)) else None
 
+    def may_be(self, number: int) -> bool:
+        """Whether the size may have this value, as far as its coefficients show."""
+        least, rest = self.at_least(), number - self.terms.get((), Fraction(0))
+        if self.number is not None:
+            return rest == 0
+        if not self.is_integral or (least is not None and least > number):
+            return not self.is_integral
+        return int(rest) % math.gcd(*(int(c) for m, c in self.terms.items() if m)) == 0
+
     def ratio(self, other: Size) -> Fraction | None:
         """Return the number c with self == c * other; None if there is none."""
         if not other.terms or self.terms.keys() != other.terms.keys():

@@ -31,9 +31,10 @@ def given(b: Builder, name: str, dtype: D, *sizes: Any) -> ir.Value:
 
 def stacking(b: Builder) -> Any:
     body = b.body("step")
-    turn = body.input("turn", D.INT64, [])
+    body.input("turn", D.INT64, [])
     again = body.input("again", D.BOOL, [])
-    body.output(body.op("Identity", again), body.op("Cast", turn, to=int(D.FLOAT)))
+    places = body.op("NonZero", given(b, "x", D.FLOAT, 8))
+    body.output(body.op("Identity", again), places)
     return b.ops("Loop", given(b, "n", D.INT64), None, body=body.graph, outputs=1)
 
 

@@ -163,7 +163,7 @@ PARTLY = {
     "ConvTranspose": "groups or dilations with computed weights",
     "DequantizeLinear": "quantized data that are read with several scales",
     "Einsum": "dynamic shapes",
-    "Loop": "stacked results of a loop with an unknown iteration count",
+    "Loop": "stacked results of a size that only the body determines",
     "MaxPool": "the indices output",
     "Pad": "mode=edge with computed amounts",
     "Resize": "axes other than height and width, and mode=cubic, with dynamic shapes",

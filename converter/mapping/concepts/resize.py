@@ -15,6 +15,8 @@ from converter.errors import MappingError, not_meant
 from converter.graph.infer import Array, known
 from converter.graph.interpolation import ROUND, aspect_factor, coordinates
 from converter.graph.record import record
+from converter.graph.size_expressions import Size
+from converter.graph.symbolic import dimensions
 from converter.graph.value import known_sizes
 from converter.graph.windows import FIX
 from converter.mapping.concepts.window import spatial
@@ -91,12 +93,25 @@ class Sampling:
         )
 
 
-def half_pixel_rule(rule: str, after: list[int | None]) -> str:
+def half_pixel_rule(rule: str, after: Sequence[Size]) -> str:
     """Return the coordinate rule; pytorch_half_pixel differs from half_pixel only for a single
     element.
     """
-    one = None in after or 1 in after
+    one = any(size.may_be(1) for size in after)
     return "half_pixel" if rule == "pytorch_half_pixel" and not one else rule
+
+
+def spatial_results(w: Any) -> list[Size]:
+    """Return the height and width of the result as expressions."""
+    before, after = dimensions(w.data) or [], dimensions(w.out) or []
+    factors = _factors(w) if w.attr("keep_aspect_ratio_policy", "stretch") == "stretch" else None
+    part = slice(1, -1) if w.node.last else slice(2, None)
+    found = after[part]
+    for i, (size, own) in enumerate(zip(found, before[part], strict=False)):
+        factor = None if factors is None or i >= len(factors) else factors[i]
+        if factor is not None and factor.is_integer() and size.name() is None:
+            found[i] = own * int(factor)
+    return found
 
 
 def sampling_of(w: Any, antialiased: bool = False) -> Sampling:
@@ -112,7 +127,8 @@ def sampling_of(w: Any, antialiased: bool = False) -> Sampling:
         raise MappingError("only height and width of images [N, C, H, W] can be resized")
     if one != other:
         raise MappingError("the sizes of the image must be static", "X203", FIX)
-    mode, rule = a("mode"), half_pixel_rule(a("coordinate_transformation_mode"), after)
+    rule = half_pixel_rule(a("coordinate_transformation_mode"), spatial_results(w))
+    mode = a("mode")
     found = Sampling(
         Rule(mode, rule, a("nearest_mode") if mode == "nearest" else ""),
         before,

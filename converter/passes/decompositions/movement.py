@@ -113,6 +113,8 @@ def pad(node: ir.Node, b: Builder) -> Value | None:
     """Pad with constants by concatenating blocks, with a Slice for negative amounts; other modes
     use lookups along each axis.
     """
+    if (every := _pad_every_axis(node, b)) is not None:
+        return every
     x, shape, amounts = x_of(node), shape_of(x_of(node)), known(node.inputs[1])
     given, mode = optional(node, 3), str(attributes(node)["mode"])
     filled = mode == "constant" and optional(node, 2) is not None
@@ -131,6 +133,18 @@ def pad(node: ir.Node, b: Builder) -> Value | None:
             margins: Any = max(before, 0), max(after, 0)
             x = b.Gather(x, np.pad(rows, margins, mode), axis=axis)  # type: ignore[call-overload]
     return x if x is not node.inputs[0] else b.Identity(x)
+
+
+def _pad_every_axis(node: ir.Node, b: Builder) -> Value | None:
+    """Rewrite a Pad of some axes by computed amounts with amounts for all axes."""
+    x, rank, axes = x_of(node), rank_of(x_of(node)), known(optional(node, 3))
+    if axes is None or rank is None or constant(node.inputs[1]) is not None:
+        return None
+    amounts, zero = x_of(node, 1), b.const(np.zeros(1, np.int64))
+    own, count = [int(a) % rank for a in axes], len(axes)
+    places = [own.index(i) if i in own else None for i in range(rank)]
+    pieces = [zero if j is None else amounts[j + k : j + k + 1] for k in (0, count) for j in places]
+    return b.Pad(x, b.Concat(*pieces, axis=0), node.inputs[2], mode=attributes(node)["mode"])
 
 
 def _between_blocks(

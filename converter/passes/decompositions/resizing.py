@@ -1,4 +1,5 @@
-"""Resize as a linear, separable operator: a matrix product along each axis that changes.
+"""Resize as a linear, separable operator: a matrix product along each axis that changes; with
+dynamic sizes the coordinates are computed.
 
 The weights follow the formulas of the ONNX operator Resize (coordinate_transformation_mode,
 nearest_mode, cubic_coeff_a, antialias).
@@ -6,16 +7,18 @@ nearest_mode, cubic_coeff_a, antialias).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder, Value, attributes
-from converter.graph.infer import Array, constant, known, shape_of
+from converter.graph.infer import Array, constant, known, rank_of, shape_of
 from converter.graph.interpolation import ROUND, aspect_factor, coordinates, cubic
 from converter.graph.sizes import arange
-from converter.graph.value import array_type, optional
+from converter.graph.symbolic import dimensions, sizes_of
+from converter.graph.value import FLOAT, INT64, array_type, optional
 from converter.passes.decompositions.activations import x_of
 from converter.passes.decompositions.table import Table
 
@@ -35,6 +38,11 @@ def resize_by_axes(node: ir.Node, b: Builder) -> Value | None:
     for axis, matrix in matrices.items():
         x = along_axis(b, x, matrix, axis, len(shape_of(x) or ()))
     return b.Identity(x) if x is x_of(node) else x
+
+
+def resized(node: ir.Node, b: Builder) -> Value | None:
+    found = resize_by_axes(node, b)
+    return resize_computed(node, b) if found is None else found
 
 
 def axis_matrices(node: ir.Node) -> dict[int, Array] | None:
@@ -77,6 +85,89 @@ def axis_matrices(node: ir.Node) -> dict[int, Array] | None:
             continue
         found[axis] = weights(attrs, size[axis], result[axis], factor, part)
     return found
+
+
+def resize_computed(node: ir.Node, b: Builder) -> Value | None:
+    """Resize images of dynamic sizes, one axis after the other, at coordinates that are computed
+    when the network runs: linear, or to the nearest element.
+    """
+    x, attrs, axes = x_of(node), attributes(node), _changed_axes(node)
+    plain = not attrs["antialias"] and attrs["keep_aspect_ratio_policy"] == "stretch"
+    rule = attrs["coordinate_transformation_mode"]
+    if not axes or not plain or attrs["mode"] == "cubic" or rule == "tf_crop_and_resize":
+        return None
+    if attrs["mode"] == "linear" and (x.dtype is None or not x.dtype.is_floating_point()):
+        return None
+    shape, given = b.Cast(b.Shape(x), to=INT64), optional(node, 3)
+    for place, axis, factor in axes:
+        size = b.Cast(shape[axis], to=FLOAT)
+        if given is not None:
+            count = b.Cast(given[place], to=INT64)
+            scale = b.Cast(count, to=FLOAT) / size
+        else:
+            scale = b.const(np.float32(factor))
+            count = b.Cast(b.Floor(size * scale), to=INT64)
+        at = _computed_coordinates(b, rule, size, b.Cast(count, to=FLOAT), scale)
+        x = _picked(b, x, axis, at, size, attrs)
+    return x
+
+
+def _changed_axes(node: ir.Node) -> list[tuple[int, int, float]]:
+    """Return the axes whose size changes: the index of each among the sizes or factors, the axis,
+    and the factor, 1 if it follows from the sizes.
+    """
+    own, a = dimensions(x_of(node)), attributes(node)
+    if own is None:
+        return []
+    axes = [int(i) % len(own) for i in a.get("axes") or range(len(own))]
+    factors, wanted = constant(optional(node, 2)), sizes_of(optional(node, 3))
+    if factors is not None and len(factors) == len(axes):
+        pairs = enumerate(zip(axes, factors.tolist(), strict=True))
+        return [(i, axis, factor) for i, (axis, factor) in pairs if factor != 1]
+    if wanted is None or len(wanted) != len(axes):
+        return []
+    return [(i, axis, 1.0) for i, axis in enumerate(axes) if own[axis] != wanted[i]]
+
+
+def _computed_coordinates(b: Builder, rule: str, size: Value, count: Value, scale: Value) -> Value:
+    """Return the source coordinate of each element of an axis, as `coordinates` does."""
+    i = b.Cast(b.Range(0, b.Cast(count, to=INT64), 1), to=FLOAT)
+    if rule == "align_corners":
+        return i * ((size - 1) / b.Max(count - 1, b.const(np.float32(1))))
+    if rule == "asymmetric":
+        return i / scale
+    if rule == "tf_half_pixel_for_nn":
+        return (i + 0.5) / scale
+    at = (i + 0.5) / scale - 0.5
+    if rule == "half_pixel_symmetric":
+        return at + size * 0.5 * (1 - count / (scale * size))
+    return b.Where(count < 1.5, i, at) if rule == "pytorch_half_pixel" else at
+
+
+def _picked(
+    b: Builder, x: Value, axis: int, at: Value, size: Value, attrs: dict[str, Any]
+) -> Value:
+    """Return the elements of an axis at coordinates, which are clamped to the axis."""
+    last, zero = size - 1, b.const(np.float32(0))
+    if attrs["mode"] == "nearest":
+        nearest = b.Min(b.Max(_ROUNDED[attrs["nearest_mode"]](b, at), zero), last)
+        return b.Gather(x, b.Cast(nearest, to=INT64), axis=axis)
+    inside = b.Min(b.Max(at, zero), last)
+    low = b.Floor(inside)
+    high = b.Min(low + 1, last)
+    first, second = (b.Gather(x, b.Cast(v, to=INT64), axis=axis) for v in (low, high))
+    line = [1] * (rank_of(x) or 1)
+    line[axis] = -1
+    share = b.Reshape(inside - low, line)
+    return first + (second - first) * (share if x.dtype == FLOAT else b.Cast(share, to=x.dtype))
+
+
+_ROUNDED: dict[str, Callable[[Builder, Value], Value]] = {
+    "floor": lambda b, at: b.Floor(at),
+    "ceil": lambda b, at: b.Ceil(at),
+    "round_prefer_floor": lambda b, at: b.Ceil(at - 0.5),
+    "round_prefer_ceil": lambda b, at: b.Floor(at + 0.5),
+}
 
 
 def weights(
@@ -158,5 +249,5 @@ def along_axis(b: Builder, x: Value, matrix: Array, axis: int, rank: int) -> Val
 
 
 TABLE: Table = {
-    ("", "Resize"): resize_by_axes,
+    ("", "Resize"): resized,
 }

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder, attributes, same_attrs
@@ -22,9 +23,15 @@ def gather(node: ir.Node, b: Builder) -> Value | Sequence[ir.Value] | None:
         return truth(node, b)
     size = list(x.shape or ())[axis]
     if not isinstance(size, int):
-        if not rank_of(index):  # a scalar, to which [1] would add an axis
+        places = rank_of(index)
+        if places is None:
             return None
-        size = b.Shape(x, start=axis % rank, end=axis % rank + 1)
+        # of a scalar, to which [1] would add an axis, the size is a scalar
+        size = (
+            b.Shape(x, start=axis % rank, end=axis % rank + 1)
+            if places
+            else b.Gather(b.Shape(x), np.array(axis % rank))
+        )
     return b.Gather(x, from_front(b, index, size), axis=axis)
 
 

@@ -156,19 +156,6 @@ def _largest(operands: Sequence[Value], rank: int, b: Builder) -> Value:
     return reduce(b.Max, found)
 
 
-def pad(node: ir.Node, b: Builder) -> Value | None:
-    """Pads of some axes with computed amounts: rewritten with amounts for all axes."""
-    x, rank, given = x_of(node), rank_of(x_of(node)), [*node.inputs, None, None, None]
-    axes = known(given[3])
-    if given[3] is None or axes is None or rank is None or constant(given[1]) is not None:
-        return None
-    amounts, zero = x_of(node, 1), b.const(np.zeros(1, np.int64))
-    own, count = [int(a) % rank for a in axes], len(axes)
-    places = [own.index(i) if i in own else None for i in range(rank)]
-    pieces = [zero if j is None else amounts[j + k : j + k + 1] for k in (0, count) for j in places]
-    return b.Pad(x, b.Concat(*pieces, axis=0), given[2], mode=attrs_of(node).get("mode"))
-
-
 def same_axes(node: ir.Node, b: Builder) -> Value | None:
     """Add or remove several axes of dynamic size: by a reshape to the operand's computed shape."""
     x, rank = x_of(node), rank_of(node.outputs[0])
@@ -292,7 +279,6 @@ OWN: Rewrites = {
     ("", "DequantizeLinear"): blocks_apart,
     ("", "Where"): where,
     ("", "Mod"): remainder,
-    ("", "Pad"): pad,
     ("", "Squeeze"): same_axes,
     ("", "Unsqueeze"): same_axes,
     ("", "Flatten"): flatten,

@@ -11,11 +11,21 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.lite.elementwise import number
-from converter.formats.tflite.rules.context import NARROW, Reading, Writing, dims_of
+from converter.formats.tflite.rules.context import (
+    INT32,
+    NARROW,
+    TENSOR_INT32,
+    Reading,
+    Writing,
+    dims_of,
+)
 from converter.graph.infer import constant, known
 from converter.graph.loops import Body, choice, while_loop
+from converter.graph.record import record
 from converter.graph.states import State
+from converter.graph.symbolic import dimensions
 from converter.graph.walk import captured
+from converter.graph.windows import FIX
 from converter.mapping.node import Layer
 from converter.mapping.rules import custom
 
@@ -88,10 +98,86 @@ def always(value: ir.Value | None, again: ir.Value) -> bool:
     return found is not None and bool(found.all())
 
 
-def empty_of(pile: ir.Value) -> tuple[list[int], Any]:
-    """Return shape and type of a stacked output before the first iteration."""
-    dtype = pile.dtype or ir.DataType.FLOAT
-    return [n or 0 for n in dims_of(pile)], NARROW.get(dtype, dtype).numpy()
+@record
+class Pile:
+    """An output that a Loop stacks, as a state: `begin` before the first iteration, `state` in an
+    iteration, `after` it. The `layers` of the body write one row; `unused` rows come before it.
+    """
+
+    begin: ir.Value
+    state: ir.Value
+    after: ir.Value
+    layers: list[Layer]
+    unused: int = 0
+
+
+def begun(w: Writing, row: ir.Value, count: ir.Value | int, outer: Sequence[ir.Value]) -> ir.Value:
+    """Return zeros for `count` rows; the sizes that are not known are those of values outside of
+    the Loop.
+    """
+    dtype = row.dtype or ir.DataType.FLOAT
+    dtype, sizes = NARROW.get(dtype, dtype), dims_of(row)
+    if None not in sizes and isinstance(count, int):
+        return w.const(np.zeros([count, *(n or 0 for n in sizes)], dtype.numpy()))
+    parts = [count_of(w, count), *(outer_size(w, row, i, outer) for i in range(len(sizes)))]
+    shape = parts[0]
+    if len(parts) > 1:
+        shape = w.emit("CONCATENATION", *parts, shape=[len(parts)], axis=0)
+    zero = w.const(np.zeros((), dtype.numpy()))
+    dims = [count if isinstance(count, int) else None, *sizes]
+    return w.emit("FILL", shape, zero, dtype=dtype, shape=dims)
+
+
+def count_of(w: Writing, count: ir.Value | int) -> ir.Value:
+    """Return a number of iterations as a vector of one element."""
+    if isinstance(count, int):
+        return w.int32([count])
+    return w.emit("RESHAPE", w.indices(count), w.int32([1]), shape=[1])
+
+
+def outer_size(w: Writing, row: ir.Value, axis: int, outer: Sequence[ir.Value]) -> ir.Value:
+    """Return one dimension of a value in the body, as a vector of one element that is computed from
+    a value outside of it.
+    """
+    size = (dimensions(row) or [])[axis]
+    if size.integer is not None:
+        return w.int32([size.integer])
+    for value in outer:
+        found = dimensions(value) or []
+        if size in found:
+            place, rank = found.index(size), len(found)
+            sizes = w.emit("SHAPE", value, dtype=INT32, shape=[rank], out_type=TENSOR_INT32)
+            return w.emit("SLICE", sizes, w.int32([place]), w.int32([1]), shape=[1])
+    raise MappingError("a value that the loop stacks has a dynamic shape", "X203", FIX)
+
+
+def filled(w: Writing, row: ir.Value, turn: ir.Value, begin: ir.Value) -> Pile:
+    """Write one row of a pile of known height."""
+    state, sizes = fresh(w, row, dims_of(begin)), dims_of(row)
+    line = layer_of(w, "EXPAND_DIMS", row, w.int32(0), like=row)
+    line.outputs[0].shape = ir.Shape([1, *sizes])
+    first = w.temporary("turn", ir.DataType.INT64, [1])
+    place = w.temporary("place", ir.DataType.INT64, [1 + len(sizes)])
+    zeros = w.const(np.zeros(len(sizes), np.int64))
+    where = [
+        Layer("RESHAPE", w.low.name, {}, {}, [turn, w.int32([1])], [first]),
+        Layer("CONCATENATION", w.low.name, {"axis": 0}, {}, [first, zeros], [place]),
+    ]
+    update = layer_of(w, "DYNAMIC_UPDATE_SLICE", state, line.outputs[0], place, like=state)
+    return Pile(begin, state, update.outputs[0], [*where, line, update])
+
+
+def grown(w: Writing, row: ir.Value, begin: ir.Value) -> Pile:
+    """Append one row to a pile of unknown height, which begins with an unused row: LiteRT does not
+    run a WHILE with a state of no elements.
+    """
+    sizes = dims_of(row)
+    state = fresh(w, row, [None, *sizes])
+    line = layer_of(w, "EXPAND_DIMS", row, w.int32(0), like=row)
+    line.outputs[0].shape = ir.Shape([1, *sizes])
+    longer = layer_of(w, "CONCATENATION", state, line.outputs[0], like=state)
+    longer.attrs["axis"] = 0
+    return Pile(begin, state, longer.outputs[0], [line, longer], 1)
 
 
 def lower_loop(w: Writing) -> None:
@@ -102,43 +188,31 @@ def lower_loop(w: Writing) -> None:
     turn, again, *states = graph.inputs
     most, start = w.optional(0), w.optional(1)
     goes_on, *results = graph.outputs
-    stacked, turns = results[len(states) :], number(most)
-    if stacked and (turns is None or not always(goes_on, again) or not always(start, again)):
-        raise MappingError(
-            "the loop's iteration count is not known at conversion time, so its "
-            "stacked output has no shape"
-        )
-    piles, more = [], []
-    for value in stacked:
-        sizes = dims_of(value)
-        if None in sizes:
-            raise MappingError("the loop's stacked output has an unknown size", "X203")
-        pile = fresh(w, value, [int(turns or 0), *sizes])
-        row = layer_of(w, "EXPAND_DIMS", value, w.int32(0), like=value)
-        row.outputs[0].shape = ir.Shape([1, *sizes])
-        line = w.temporary("turn", ir.DataType.INT64, [1])
-        place = w.temporary("place", ir.DataType.INT64, [1 + len(sizes)])
-        zeros = w.const(np.zeros(len(sizes), np.int64))
-        where = [
-            Layer("RESHAPE", w.low.name, {}, {}, [turn, w.int32([1])], [line]),
-            Layer("CONCATENATION", w.low.name, {"axis": 0}, {}, [line, zeros], [place]),
-        ]
-        operands = (pile, row.outputs[0], place)
-        piles.append(pile)
-        more += [*where, row, layer_of(w, "DYNAMIC_UPDATE_SLICE", *operands, like=pile)]
+    turns = number(most)
     outer = [v for v in captured(graph) if v is not most]
+    sources = [*(w.input(2 + i) for i in range(len(states))), *outer]
+    piles = []
+    for value in results[len(states) :]:
+        if most is None or not always(goes_on, again) or not always(start, again):
+            piles.append(grown(w, value, begun(w, value, 1, sources)))
+        else:
+            height = most if turns is None else int(turns)
+            piles.append(filled(w, value, turn, begun(w, value, height, sources)))
     if most is not None and most.const_value is None:
         outer.append(most)
     turn.shape, again.shape = ir.Shape([]), ir.Shape([])
     one = layer_of(w, "ADD", turn, w.const(1), like=turn)
-    counts = bool(turn.uses() or stacked or most is not None)
+    counts = bool(turn.uses() or piles or most is not None)
     counter, zero = ([turn], [w.const(0)]) if counts else ([], [])
-    next_piles = [layer.outputs[0] for layer in more[3::4]]
     body = SubgraphBody(
-        [*counter, again, *states, *piles, *outer],
+        [*counter, again, *states, *(p.state for p in piles), *outer],
         list(graph),
-        [*more, *([one] if counts else [])],
-        [*(one.outputs if counts else []), goes_on, *results[: len(states)], *next_piles, *outer],
+        [*(layer for p in piles for layer in p.layers), *([one] if counts else [])],
+        [
+            *(one.outputs if counts else []),
+            *(goes_on, *results[: len(states)], *(p.after for p in piles)),
+            *outer,
+        ],
     )
     carried = [fresh(w, v) for v in body.inputs[: len(body.inputs) - len(outer)]] + outer
     condition, checks = carried[len(counter)], []
@@ -148,12 +222,20 @@ def lower_loop(w: Writing) -> None:
         both = layer_of(w, "LOGICAL_AND", below.outputs[0], condition, like=again)
         checks, condition = [below, both], both.outputs[0]
     first = w.const(np.asarray(True)) if start is None else start
-    before = [*zero, first, *w.node.inputs[2:]]
-    before += [*(w.const(np.zeros(*empty_of(v))) for v in piles), *outer]
-    ends = [*(fresh(w, v) for v in (*counter, again)), *w.node.outputs]
+    before = [*zero, first, *w.node.inputs[2:], *(p.begin for p in piles), *outer]
+    stacked = [
+        (fresh(w, p.after) if p.unused else out, out)
+        for p, out in zip(piles, w.node.outputs[len(states) :], strict=True)
+    ]
+    ends = [*(fresh(w, v) for v in (*counter, again)), *w.node.outputs[: len(states)]]
+    ends += [value for value, _ in stacked]
     layer = w.put("WHILE", *before, outputs=[*ends, *(fresh(w, v) for v in outer)])
     layer.attrs["cond_subgraph_index"] = SubgraphBody(carried, [], checks, [condition])
     layer.attrs["body_subgraph_index"] = body
+    for pile, (value, out) in zip(piles, stacked, strict=True):
+        if pile.unused:
+            places = [pile.unused, *[0] * (len(value.shape or ()) - 1)]
+            w.put("SLICE", value, w.int32(places), w.int32([-1] * len(places)), outputs=[out])
 
 
 def call(r: Reading) -> Sequence[ir.Value]:

@@ -13,6 +13,7 @@ from converter.formats.coreml.coreai.rules.context import INDEX, SIZE, Reading, 
 from converter.formats.coreml.coreai.rules.fields import word
 from converter.graph.infer import Array, shape_of
 from converter.graph.interpolation import coordinates
+from converter.graph.symbolic import dimensions
 from converter.graph.value import Value, known_sizes
 from converter.mapping.concepts.resize import demand_ratios, half_pixel_rule
 from converter.mapping.rules import Custom, Rule, custom
@@ -90,7 +91,7 @@ def write_resize(w: Writing) -> None:
     """Linear, by a rule without a smaller part of the image."""
     a: Any = w.attr
     rule, size, result = a("coordinate_transformation_mode"), known_sizes(w.data), shape_of(w.out)
-    rule = half_pixel_rule(rule, [None] if result is None else list(result[2:]))
+    rule = half_pixel_rule(rule, (dimensions(w.out) or [])[2:])
     dynamic = ("pytorch_half_pixel",) if result is None or size is None or None in size else ()
     if a("mode") != "linear" or a("antialias", 0) or a("exclude_outside", 0) or a("axes", None):
         raise MappingError("only linear interpolation of all axes is supported by this operation")

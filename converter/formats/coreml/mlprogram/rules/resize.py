@@ -5,16 +5,25 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError
+from converter.errors import MappingError, not_meant
 from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
 from converter.formats.coreml.mlprogram.rules.fields import listed, mil
 from converter.graph.demands import above
 from converter.graph.infer import constant, known
 from converter.graph.interpolation import between, rounded_down
+from converter.graph.symbolic import dimensions
+from converter.graph.symbolic import sizes_of as symbolic_sizes
 from converter.graph.value import Value, array_type
 from converter.graph.windows import FIX
 from converter.mapping.codecs import Codec, enum
-from converter.mapping.concepts.resize import Rule, Sampling, choose_rule, sampling_of
+from converter.mapping.concepts.resize import (
+    Rule,
+    Sampling,
+    choose_rule,
+    half_pixel_rule,
+    sampling_of,
+    spatial_results,
+)
 from converter.mapping.fields import Attr, Field, Fixed, Guard, Only
 from converter.mapping.rules import Custom, custom
 from converter.mapping.rules import Rule as Row
@@ -27,6 +36,7 @@ MODES = {
 }
 TARGET = ("target_size_height", "target_size_width")
 IOS16 = 7  # the first version with a value for samples outside of an image
+IOS17 = 8  # the first version with sizes that are computed
 SAMPLING = {
     "STRICT_ALIGN_CORNERS": "strict_align_endpoints",
     "ALIGN_CORNERS": "align_endpoints",
@@ -187,7 +197,7 @@ def write_upsampled(w: Writing) -> None:
         raise MappingError("fractional scales and antialiasing are not supported")
     names = ("scale_factor_height", "scale_factor_width")
     scales = {k: np.float32(f) for k, f in zip(names, factors[2:], strict=True)}
-    rule, mode = w.attr("coordinate_transformation_mode"), w.attr("mode")
+    rule, mode = coordinates_of(w), w.attr("mode")
     nearest = (rule, w.attr("nearest_mode"))
     rounded = [("half_pixel", "round_prefer_floor"), ("half_pixel", "round_prefer_ceil")]
     if mode == "linear" and rule in ("half_pixel", "align_corners"):
@@ -199,6 +209,39 @@ def write_upsampled(w: Writing) -> None:
         raise MappingError(
             f"mode={mode!r} with coordinate_transformation_mode={rule!r} is not supported"
         )
+
+
+def coordinates_of(w: Writing) -> str:
+    return half_pixel_rule(w.attr("coordinate_transformation_mode"), spatial_results(w))
+
+
+def write_computed_size(w: Writing) -> None:
+    """Resize the last two axes to sizes that are computed, from which the coordinates follow."""
+    sizes, axes = w.optional(3), w.attr("axes", None) or list(range(w.rank()))
+    if sizes is None or w.rank() != 4 or len(axes) < 2 or list(axes)[-2:] != [2, 3]:
+        raise not_meant("other than computed sizes of the last two of four axes")
+    own, wanted = dimensions(w.data), symbolic_sizes(sizes)
+    if len(axes) == 4 and (own is None or wanted is None or own[:2] != wanted[:2]):
+        raise MappingError("resizing of other axes than the last two")
+    if w.attr("keep_aspect_ratio_policy") != "stretch" or w.attr("antialias", 0):
+        raise MappingError("an image that keeps its aspect, or antialiasing")
+    rule, mode = coordinates_of(w), w.attr("mode")
+    if mode == "nearest":
+        if (rule, w.attr("nearest_mode")) != HALF_PIXELS[1:]:
+            raise MappingError(f"mode {mode!r} with coordinates {rule!r} of computed sizes")
+        options = {"interpolation_mode": "NEAREST_NEIGHBOR", "sampling_mode": "DEFAULT"}
+    else:
+        sampling = SAMPLINGS.get(Rule(mode, rule))
+        if sampling is None or rule == "align_corners":
+            raise MappingError(f"mode {mode!r} with coordinates {rule!r} of computed sizes")
+        options = {"interpolation_mode": "LINEAR", "sampling_mode": sampling}
+    if w.version < IOS17:
+        raise MappingError("resize needs iOS17", "X206")
+    target = sizes
+    if len(axes) > 2:
+        first = len(axes) - 2
+        target = w.made("slice_by_index", sizes.dtype, [2], x=sizes, begin=[first], end=[len(axes)])
+    w.operation("resize", x=w.data, shape=target, resized_dims=np.array([2], np.uint32), **options)
 
 
 # regions -----------------------------------------------------------------------------------------
@@ -340,9 +383,9 @@ MODE = enum({"linear": "bilinear", "nearest": "nearest"})
 RULES: list[Row | Custom] = [
     custom("Resize", "resize_bilinear", resize_bilinear, write_bilinear),
     custom("Resize", "resize_nearest_neighbor", resize_nearest, write_nearest),
-    custom("", "resize", resize),
     custom("", "upsample_bilinear", upsample_bilinear),
     custom("Resize", "upsample_bilinear upsample_nearest_neighbor", None, write_upsampled),
+    custom("Resize", "resize", resize, write_computed_size),
     custom("", "upsample_nearest_neighbor", upsample_nearest),
     custom("", "crop_resize", crop_resize),
     mil(

@@ -14,7 +14,9 @@ from converter.formats.coreml.neuralnetwork.rules.fields import AsRank, static
 from converter.graph.demands import of_length
 from converter.graph.infer import Array
 from converter.graph.interpolation import between, rounded_down
+from converter.graph.size_expressions import Size
 from converter.graph.sizes import arange
+from converter.graph.symbolic import dimensions
 from converter.mapping.codecs import Codec, Floats, enum, unset
 from converter.mapping.concepts.resize import demand_ratios, half_pixel_rule
 from converter.mapping.fields import Attr, Field, Fixed, Guard, Implied, Only, ignore
@@ -144,6 +146,13 @@ def wanted_factors(w: Writing) -> tuple[list[float], bool, tuple[list[Any], list
     return factors, whole, spatial
 
 
+def last_results(w: Writing) -> list[Size]:
+    """The sizes of the last two axes of the result, as expressions."""
+    factors, whole, _ = wanted_factors(w)
+    before, after = ((dimensions(v) or [])[-2:] for v in (w.data, w.out))
+    return [n * int(f) for n, f in zip(before, factors, strict=True)] if whole else after
+
+
 def _factor(size: int, wanted: int) -> float:
     """A float32 factor for which floor(size * factor) is `wanted` in any rounding."""
     factor = np.float32(wanted / size)
@@ -162,8 +171,7 @@ class Positions(Field):
         r.set(coordinate_transformation_mode=r.attr("linearUpsampleMode", LINEAR))
 
     def lower(self, w: Writing) -> None:
-        result = (w.dims(w.out) or [None, None])[-2:]
-        where = half_pixel_rule(w.attr("coordinate_transformation_mode"), result)
+        where = half_pixel_rule(w.attr("coordinate_transformation_mode"), last_results(w))
         if where not in ("asymmetric", "align_corners", "half_pixel"):
             raise MappingError(
                 f"mode=linear with coordinate_transformation_mode={where} is not supported"

@@ -1,0 +1,291 @@
+"""Networks with dynamic batch, height, width and length, in the engines of the formats.
+
+Every network runs at three sizes; onnxruntime runs the source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from test_tflite_operators import needs_litert
+
+import converter
+from converter.api import Model
+from converter.engines import litert
+from converter.errors import ConverterError
+from converter.graph.build import Builder, new_model
+from converter.graph.value import Value
+from judged import run_in
+
+FLOAT, INT64 = ir.DataType.FLOAT, ir.DataType.INT64
+F = np.float32
+SIZES = (
+    {"N": 1, "H": 6, "W": 9, "T": 7},
+    {"N": 2, "H": 5, "W": 8, "T": 10},
+    {"N": 3, "H": 11, "W": 7, "T": 13},
+)
+Write = Callable[[Builder, Value], Any]
+Shape = list[int | str]
+LINE: Shape = ["N", 4, "T"]
+IMAGE: Shape = ["N", 3, "H", "W"]
+ROWS: Shape = ["T", "N", 4]
+NETWORKS: dict[str, tuple[Write, Shape]] = {}
+
+
+def network(shape: Shape) -> Callable[[Write], Write]:
+    def keep(write: Write) -> Write:
+        NETWORKS[write.__name__] = write, shape
+        return write
+
+    return keep
+
+
+@cache
+def w(*shape: int) -> Any:
+    return (np.random.default_rng(sum(shape)).standard_normal(shape) * 0.3).astype(F)
+
+
+# one spatial axis --------------------------------------------------------------------------------
+
+
+@network(LINE)
+def convolution(b: Builder, x: Value) -> Value:
+    return b.Conv(x, w(6, 4, 3), w(6), strides=[2], pads=[1, 1])
+
+
+@network(LINE)
+def dilated(b: Builder, x: Value) -> Value:
+    return b.Conv(x, w(6, 4, 3), dilations=[2], pads=[4, 0])
+
+
+@network(LINE)
+def depthwise(b: Builder, x: Value) -> Value:
+    return b.Conv(x, w(4, 1, 3), w(4), group=4, pads=[1, 1])
+
+
+@network(LINE)
+def pointwise(b: Builder, x: Value) -> Value:
+    return b.Relu(b.Conv(x, w(6, 4, 1)))
+
+
+@network(LINE)
+def transposed(b: Builder, x: Value) -> Value:
+    return b.ConvTranspose(x, w(4, 5, 4), w(5), strides=[2], pads=[1, 1])
+
+
+@network(LINE)
+def largest(b: Builder, x: Value) -> Value:
+    return b.MaxPool(x, kernel_shape=[3], strides=[2], pads=[1, 1])
+
+
+@network(LINE)
+def mean(b: Builder, x: Value) -> Value:
+    return b.AveragePool(x, kernel_shape=[2], strides=[2])
+
+
+@network(LINE)
+def longer(b: Builder, x: Value) -> Value:
+    return b.Resize(x, None, F([1, 1, 2]), mode="linear")
+
+
+@network(LINE)
+def temporal(b: Builder, x: Value) -> Value:
+    """A block of a TCN: causal convolutions beside the data."""
+    y = b.Relu(b.Conv(b.Pad(x, [0, 0, 2, 0, 0, 0]), w(4, 4, 3)))
+    y = b.Conv(b.Pad(y, [0, 0, 4, 0, 0, 0]), w(4, 4, 3), dilations=[2])
+    return b.Relu(x + y)
+
+
+# images ------------------------------------------------------------------------------------------
+
+
+@network(IMAGE)
+def down_and_up(b: Builder, x: Value) -> Value:
+    y = b.Relu(b.Conv(x, w(5, 3, 3, 3), strides=[2, 2], pads=[1, 1, 1, 1]))
+    return b.ConvTranspose(y, w(5, 3, 2, 2), w(3), strides=[2, 2])
+
+
+@network(IMAGE)
+def cropped(b: Builder, x: Value) -> Value:
+    return b.ConvTranspose(
+        x, w(3, 4, 4, 3), strides=[2, 3], pads=[1, 0, 2, 1], output_padding=[1, 0]
+    )
+
+
+@network(IMAGE)
+def same_size(b: Builder, x: Value) -> Value:
+    return b.ConvTranspose(x, w(3, 4, 3, 3), pads=[1, 1, 1, 1])
+
+
+@network(IMAGE)
+def twice(b: Builder, x: Value) -> Value:
+    return b.Resize(x, None, F([1, 1, 2, 2]), mode="linear")
+
+
+@network(IMAGE)
+def twice_nearest(b: Builder, x: Value) -> Value:
+    attributes = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    return b.Resize(x, None, F([1, 1, 2, 3]), mode="nearest", **attributes)
+
+
+@network(IMAGE)
+def like_features(b: Builder, x: Value) -> Value:
+    """A feature pyramid: the small image in the size of the large one."""
+    y = b.Conv(x, w(3, 3, 3, 3), strides=[2, 2], pads=[1, 1, 1, 1])
+    sizes = b.Concat(b.Shape(y)[:2], b.Shape(x)[2:], axis=0)
+    return x + b.Resize(y, None, None, sizes, mode="linear")
+
+
+RESIZED: dict[str, tuple[Any, dict[str, Any]]] = {
+    "pytorch": (2, {"mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"}),
+    "less": (0.5, {"mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"}),
+    "more": (1.5, {"mode": "linear"}),
+    "corners": (1.7, {"mode": "linear", "coordinate_transformation_mode": "align_corners"}),
+    "floor": (
+        0.6,
+        {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
+    ),
+    "nearest": (1.3, {"nearest_mode": "round_prefer_ceil"}),
+}
+
+
+def by_factor(name: str) -> Write:
+    factor, attributes = RESIZED[name]
+
+    def write(b: Builder, x: Value) -> Value:
+        return b.Resize(x, None, F([1, 1, factor, factor]), **attributes)
+
+    write.__name__ = f"factor-{name}"
+    return write
+
+
+def to_size(name: str) -> Write:
+    """The sizes are computed in floats, as exporters write them."""
+    factor, attributes = RESIZED[name]
+
+    def write(b: Builder, x: Value) -> Value:
+        shape = b.Shape(x)
+        sizes = b.Cast(b.Floor(b.Cast(shape[2:], to=FLOAT) * float(F(factor))), to=INT64)
+        return b.Resize(x, None, None, b.Concat(shape[:2], sizes, axis=0), **attributes)
+
+    write.__name__ = f"size-{name}"
+    return write
+
+
+for _name in RESIZED:
+    network(IMAGE)(by_factor(_name))
+    network(IMAGE)(to_size(_name))
+
+
+# sequences ---------------------------------------------------------------------------------------
+
+
+def recurrent(kind: str, gates: int, direction: str) -> Write:
+    ways = 2 if direction == "bidirectional" else 1
+
+    def write(b: Builder, x: Value) -> Value:
+        operands = w(ways, gates * 5, 4), w(ways, gates * 5, 5), w(ways, 2 * gates * 5)
+        attributes = {"hidden_size": 5, "direction": direction}
+        y, h = b.ops(kind, x, *operands, outputs=2, **attributes)[:2]
+        return [y, h]
+
+    write.__name__ = f"{kind}-{direction}"
+    return write
+
+
+for _kind, _gates in (("LSTM", 4), ("GRU", 3), ("RNN", 1)):
+    for _direction in ("forward", "reverse", "bidirectional"):
+        network(ROWS)(recurrent(_kind, _gates, _direction))
+
+
+def accumulated(b: Builder, x: Value, until: float) -> list[Value]:
+    """Sums of the rows until one is large, or the end: how many, the data tell."""
+    count = b.Gather(b.Shape(x), np.array(0))
+    with b.loop(count, b.const(np.zeros((1, 4), F))) as body:
+        (total,) = body.states
+        row = body.ReduceMean(body.Gather(x, body.iteration, axis=0), [0], keepdims=1)
+        after = total + row
+        going = body.Reshape(body.ReduceMax(body.Abs(after), [0, 1]) < until, [])
+        last, rows = body.end(after, after, going=going)
+    return [last, rows]
+
+
+@network(ROWS)
+def until_large(b: Builder, x: Value) -> list[Value]:
+    return accumulated(b, x, 1.0)
+
+
+def built(name: str) -> ir.Model:
+    write, shape = NETWORKS[name]
+    model, b = new_model()
+    with b:
+        results = write(b, b.input("x", FLOAT, shape))
+    b.output(*(results if isinstance(results, list) else [results]))
+    return model
+
+
+def feed(name: str, sizes: dict[str, int]) -> Any:
+    shape = [sizes.get(str(d), d) for d in NETWORKS[name][1]]
+    return np.random.default_rng(3).standard_normal([int(n) for n in shape]).astype(F)
+
+
+def compare(name: str, run: Callable[[Any], Any]) -> None:
+    """Compare what `run` returns for an input with onnxruntime, at every size."""
+    source = Model(built(name), "onnx")
+    for sizes in SIZES:
+        x = feed(name, sizes)
+        wanted = source.run({"x": x}).values()
+        for found, right in zip(run(x), wanted, strict=True):
+            assert found.shape == right.shape
+            np.testing.assert_allclose(found, right, 1e-4, 1e-5, err_msg=f"{sizes}")
+
+
+def saved(name: str, path: Path) -> Path:
+    converter.save(Model(built(name), "onnx"), path)
+    return path
+
+
+@needs_litert
+@pytest.mark.parametrize("name", NETWORKS)
+def test_litert_runs_a_network_at_every_size(name: str, tmp_path: Path) -> None:
+    path = saved(name, tmp_path / "m.tflite")
+    compare(name, lambda x: litert.invoke(path, [x]))
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_openvino_runs_a_network_at_every_size(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("openvino", reason="openvino is not installed")
+    from openvino_runtime import core
+
+    model = core().compile_model(
+        str(saved(name, tmp_path / "m.xml")), "CPU", {"INFERENCE_PRECISION_HINT": "f32"}
+    )
+
+    def run(x: Any) -> list[Any]:
+        found = model([x])
+        return [np.array(found[o]) for o in model.outputs]
+
+    compare(name, run)
+
+
+@pytest.mark.judges
+@pytest.mark.parametrize(
+    ("judge", "file"), [("mil-validate", "m.mlpackage"), ("coreml-interp", "m.mlmodel")]
+)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_interpreters_of_core_ml_run_a_network_at_every_size(
+    name: str, judge: str, file: str, tmp_path: Path
+) -> None:
+    try:
+        path = saved(name, tmp_path / file)
+    except ConverterError as e:
+        assert judge == "coreml-interp", e
+        pytest.skip(f"refused: {e}")
+    compare(name, lambda x: list(run_in(judge, path, {"x": x}).values()))
