@@ -110,11 +110,11 @@ class Quantize(Kept, Calibration, Native, Labeled, Seed, Data, Force, Shapes, So
 
 @options
 class QuantizeCommand(Quantize):
-    output: Path = option(
+    output: Path | None = option(
+        default=None,
         flags=("-o", "--output"),
         kind=Kind.FILE,
         metavar="OUT",
-        required=True,
-        help="The file to write, or a folder for several formats.",
+        help="Another way to give OUT.",
         group=Group.OUTPUT,
     )
