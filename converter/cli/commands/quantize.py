@@ -17,7 +17,7 @@ from converter.errors import ExitCode, wrong_call
 EXAMPLES = """netconv quantize net.onnx net.tflite --data images --mean 127 --std 128
 netconv quantize net.xml -o net.txt -t zhouyi --data calib.npz --labels labels --max-drop 1%
 netconv quantize net.onnx -o int8 -t tflite -t openvino -t nnapi --data calib
-netconv quantize llm.onnx -o llm.mlpackage --weights int4 --block 32"""
+netconv quantize llm.onnx llm.mlpackage --compress int4 --block 32"""
 WORST = 5  # layers that are shown
 
 

@@ -47,6 +47,8 @@ class Calibration(Options):
     )
     weights: str = option(
         default="",
+        flags=("--compress",),
+        aliases=("--weights",),
         kind=Kind.CHOICE,
         metavar="FORM",
         choices=WEIGHTS,
