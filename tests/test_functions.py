@@ -79,7 +79,7 @@ def test_ways_to_run(net: Path) -> None:
         (lambda: model(X[:, 0]), r"the input is image float32\[1,3,4,4\], .* \[1,4,4\]"),
         (lambda: model(np.zeros((1, 3, 4, 5))), r"\[1,3,4,5\]"),
         (lambda: model(X, X), "2 arrays are given, the model has 1 inputs"),
-        (lambda: model(picture=X), "unknown input 'picture'"),
+        (lambda: model(picture=X), "input 'picture' is not known"),
     ):
         with pytest.raises(ValueError, match=text):
             call()
