@@ -221,6 +221,40 @@ class MemoryLimitError(ConverterError):
     exit_code = ExitCode.MEMORY_LIMIT
 
 
+class UnreadableFileError(ReadError, OSError):
+    """A ReadError for programs, which also catch it as an OSError."""
+
+
+class MissingFileError(UnreadableFileError, FileNotFoundError):
+    """A ReadError for a file that is not there."""
+
+
+class UnwritableFileError(WriteError, OSError):
+    """A WriteError for programs, which also catch it as an OSError."""
+
+
+class WrongCallError(UsageError, ValueError):
+    """A UsageError for programs, which also catch it as a ValueError."""
+
+
+class NetconvWarning(UserWarning):
+    """A warning about a conversion: what the result does not have, or has otherwise."""
+
+
+def python_error(error: ConverterError) -> ConverterError:
+    """Return an error that is also one of Python's own classes, where there is a fitting one.
+
+    Inside netconv only the plain classes are raised: `except OSError` there means the system.
+    """
+    if type(error) is ReadError:
+        files = [d.where.file for d in error.diagnostics if d.code == "R100"]
+        absent = any(f and not os.path.lexists(f) for f in files)
+        return (MissingFileError if absent else UnreadableFileError)(error.diagnostics)
+    if type(error) is WriteError:
+        return UnwritableFileError(error.diagnostics)
+    return WrongCallError(error.diagnostics) if type(error) is UsageError else error
+
+
 def refused_file(error: UnsupportedError) -> ConverterError:
     """Return the error for a file that cannot be read: a ReadError if one of its layers is invalid,
     else `error` itself.

@@ -114,8 +114,9 @@ def test_existing_files_are_overwritten_unless_force_is_false(net: Path, tmp_pat
 
 def test_neither_the_model_nor_its_weights_are_overwritten(net: Path, tmp_path: Path) -> None:
     before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
-    for name in ("net.xml", "net.txt"):  # the second would have weights of its own in net.bin
-        with pytest.raises(UsageError, match="overwrite the input"):
+    # the second would have weights of its own in net.bin
+    for name, why in (("net.xml", "overwrite the input"), ("net.txt", "holds the weights of")):
+        with pytest.raises(UsageError, match=why):
             converter.convert(net, tmp_path / name, inputs=SHAPE, force=True)
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
 

@@ -18,7 +18,7 @@ from converter.cli.commands import batch as batch_command
 from converter.cli.names import COMMANDS, GROUPS, command
 from converter.commands.batch import progress, run
 from converter.commands.batch.job import Done, Job
-from converter.commands.options.declare import declared
+from converter.commands.options.declare import Kind, declared
 from converter.errors import ExitCode
 from support import SAMPLES
 
@@ -113,7 +113,8 @@ def test_a_word_of_the_command_line_has_one_meaning() -> None:
     for name in COMMANDS:
         for d in declared(command(name).options):
             for flag in d.flags:
-                kinds.setdefault(flag, set()).add(d.option.kind)
+                kind = Kind.PLACE if d.option.kind is Kind.FILE else d.option.kind
+                kinds.setdefault(flag, set()).add(kind)
     several = {flag for flag, found in kinds.items() if len(found) > 1}
     assert not several
 

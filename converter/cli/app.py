@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import click
 
-import converter
+from converter import version
 from converter.cli import console, stdio, waiting
 from converter.cli.interrupt import leave
 from converter.cli.names import COMMANDS, GROUPS, command
@@ -84,7 +84,7 @@ def _print_manual(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="\b\n" + EXAMPLES,
 )
-@click.version_option(converter.__version__, prog_name="netconv")
+@click.version_option(version.__version__, prog_name="netconv")
 @click.option(
     "--man",
     is_flag=True,
@@ -97,7 +97,7 @@ def app() -> None:
     pass
 
 
-app.help = f"{converter.SUMMARY}."
+app.help = f"{version.SUMMARY}."
 
 
 def run() -> NoReturn:

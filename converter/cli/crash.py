@@ -9,7 +9,7 @@ import traceback
 
 import click
 
-import converter
+from converter import version
 from converter.errors import ExitCode
 from converter.io.escape import escaped
 
@@ -20,7 +20,7 @@ def apologise(error: BaseException) -> int:
     """
     handle, path = tempfile.mkstemp(prefix="netconv-crash-", suffix=".txt")
     with os.fdopen(handle, "w", encoding="utf-8") as f:
-        f.write(f"netconv {converter.__version__}, Python {sys.version}\n{sys.argv}\n\n")
+        f.write(f"netconv {version.__version__}, Python {sys.version}\n{sys.argv}\n\n")
         f.writelines(traceback.format_exception(error))
     what = escaped(f"{type(error).__name__}: {error}".partition("\n")[0])
     click.echo(

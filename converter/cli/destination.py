@@ -30,8 +30,11 @@ def chosen(command: str, source: Path, out: str | None, options: ConversionComma
         raise wrong_call(f"the output is named twice: {out!r} and -o {options.output!r}", help=help)
     place = out or options.output
     if not place:
-        suffix = ".tflite" if source.name.endswith(".onnx") else ".onnx"
-        example = f"netconv {command} {told(str(source))} {_stem(source)}{suffix}"
+        from converter.commands.convert import output_in
+
+        shown = told(str(source))
+        other = output_in("", shown, "tflite" if shown.endswith(".onnx") else "onnx").lstrip("/")
+        example = f"netconv {command} {shown} {other}"
         raise wrong_call("the call names no output", help=f"name a file: {example}")
     if not _is_folder(place):
         return Destination(place if place == DASH else place.rstrip("/"))
@@ -55,22 +58,13 @@ def _is_folder(place: str) -> bool:
 
 def _inside(folder: str, source: Path, target: str | None) -> str:
     """Return the path of a file in the folder, named like the source."""
-    from converter import formats
+    from converter.commands.convert import output_in
 
-    inside = f"{folder.rstrip('/')}/{_stem(source)}"
     if target is None:
-        help = f"name a file in it, as {inside}.onnx, or the format: -t FORMAT"
+        example = output_in(folder, told(str(source)), "onnx")
+        help = f"name a file in it, as {example}, or the format: -t FORMAT"
         raise wrong_call(f"{folder!r} is a folder, which has no suffix of a format", help=help)
-    return inside + formats.suffix(formats.parse_flavour(target))
-
-
-def _stem(source: Path) -> str:
-    """Return the name of a model without the suffix of its format."""
-    from converter import formats
-
-    name = os.path.basename(told(str(source)).rstrip("/"))
-    known = [s for n in formats.present() for s in formats.get(n).suffixes if name.endswith(s)]
-    return name.removesuffix(max(known, key=len)) if known else Path(name).stem
+    return output_in(folder, told(str(source)), target)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import re
 
 import click
 
-import converter
+from converter import version
 from converter.cli.names import GROUPS, command
 from converter.cli.options import Command, general_rows
 from converter.errors import ExitCode
@@ -15,8 +15,8 @@ from converter.errors import ExitCode
 def page(ctx: click.Context) -> str:
     """Return the manual page in roff, for `man -l`."""
     lines = [
-        f'.TH NETCONV 1 "" "netconv {converter.__version__}" "User Commands"',
-        *(".SH NAME", _text(f"netconv - {converter.SUMMARY[0].lower()}{converter.SUMMARY[1:]}")),
+        f'.TH NETCONV 1 "" "netconv {version.__version__}" "User Commands"',
+        *(".SH NAME", _text(f"netconv - {version.SUMMARY[0].lower()}{version.SUMMARY[1:]}")),
         *(".SH SYNOPSIS", ".B netconv", r"\fICOMMAND\fR [\fIOPTIONS\fR] [\fIARGUMENTS\fR]"),
         ".SH COMMANDS",
     ]

@@ -19,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import converter
+from converter import version
 from converter.commands.verify import verify
 from converter.commands.verify.result import Output, Result
 from converter.errors import Diagnostic, Where, unreadable
@@ -122,7 +122,7 @@ def statement(
         "subject": [_described(p, folder) for p in files],
         "predicateType": PREDICATE,
         "predicate": {
-            "tool": {"name": "netconv", "version": converter.__version__},
+            "tool": {"name": "netconv", "version": version.__version__},
             "environment": dict(_environment()),
             "reference": _side(reference, folder),
             "candidate": _side(candidate, folder),

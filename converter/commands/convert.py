@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 import re
 import shlex
 import tempfile
@@ -42,7 +43,7 @@ Announce = Callable[[Diagnostic], None]
 
 
 def growth(
-    source: Path,
+    source: Path | Network,
     options: Convert,
     warnings: list[Diagnostic],
     announce: Announce | None = None,
@@ -51,10 +52,20 @@ def growth(
     """Return the counter for the sizes of the output files; without `announce`, warnings are
     appended to `warnings`. `limit` overrides the limit of the options.
     """
-    beside = [Path(options.weights)] if options.weights else sidefiles.present(source)
-    size = sum(map(size_of, [source, *beside]))
+    size = _size_in_memory(source) if isinstance(source, Network) else _size(source, options)
     most = parse(options.max_output) if limit is None else limit
     return Growth(size, most, announce or warnings.append)
+
+
+def _size(source: Path, options: Convert) -> int:
+    """Return the size of the files of a model."""
+    beside = [Path(options.weights)] if options.weights else sidefiles.present(source)
+    return sum(map(size_of, [source, *beside]))
+
+
+def _size_in_memory(model: Network) -> int:
+    tensors = (v.const_value for v in model.ir.graph.initializers.values())
+    return sum(t.nbytes for t in tensors if t is not None)
 
 
 @record
@@ -70,23 +81,27 @@ class Written:
 
 
 def read(
-    source: Path,
+    source: Path | Network,
     options: Convert,
     starts: Sequence[str] = (),
     names: Mapping[str, str] | None = None,
 ) -> Network:
-    """Read the source in the form to convert: cut after some outputs, and before `starts`; with
-    inputs fixed; `names` renames the resulting inputs and outputs. Raises UsageError for unknown
-    names.
+    """Read the source (or copy it, if it is in memory) in the form to convert: cut after some
+    outputs, and before `starts`; with inputs fixed; `names` renames the resulting inputs and
+    outputs. Raises UsageError for unknown names.
     """
-    model = model_files.load(
-        source, options.source, options.weights, options.dequantize, options.signature
-    )
+    if isinstance(source, Network):
+        model, place = source.copy(), Path()
+    else:
+        place = source
+        model = model_files.load(
+            source, options.source, options.weights, options.dequantize, options.signature
+        )
     outputs = _as_names(options.outputs)
     if any((outputs, starts, options.inputs, options.freeze, names, options.state)):
         model.source = None  # the network is no longer that of the file
     if outputs or starts:
-        _cut(model, outputs, starts, source)
+        _cut(model, outputs, starts, place)
         model.tidy()
     if options.inputs or options.freeze:
         _fix(model, options.inputs or {}, options.freeze or {})
@@ -152,7 +167,7 @@ def _cut(model: Network, outputs: Sequence[str], starts: Sequence[str], source: 
     help = "" if there else did_you_mean(missing[0], known, "netconv inspect -v lists them")
     if missing[0].split("+")[0] in formats.FORMATS:
         help = f"-t {missing[0]} names the format to write"
-    raise wrong_call(message, help=help, where=source)
+    raise wrong_call(message, help=help, where="" if source == Path() else source)
 
 
 def _array(model: Network, name: str, value: Any) -> Any:
@@ -177,7 +192,7 @@ def _sizes(name: str, shape: Sequence[Any]) -> list[int]:
 
 
 def convert(
-    source: Path,
+    source: Path | Network,
     target: Path,
     options: Convert,
     *,
@@ -197,10 +212,10 @@ def convert(
     flavour = formats.target_for(target, options.target, options.io_layout)
     if with_map:
         formats.demand_readable(target, flavour, "--write-map")
-    formats.demand_there(source)
+    for path in _models(source):
+        formats.demand_there(path)
     recover(target)
-    inputs = [source] if options.weights is None else [source, Path(options.weights)]
-    demand_replaceable([target], inputs, options.force)
+    demand_replaceable([target], _files(source, options), options.force)
     with custom_operators(options, flavour.format):
         return _convert(source, target, flavour, options, starts, names, with_map, announce, limit)
 
@@ -217,8 +232,18 @@ def custom_operators(options: Custom, target: str) -> AbstractContextManager[Non
     return reading_custom(definitions([Path(p) for p in options.define]))
 
 
+def _models(source: Path | Network) -> list[Path]:
+    """Return the file of a source, none for a model in memory."""
+    return [source] if isinstance(source, Path) else []
+
+
+def _files(source: Path | Network, options: Convert) -> list[Path]:
+    """Return the files that a source is read from, as the call names them."""
+    return [*_models(source), *([] if options.weights is None else [Path(options.weights)])]
+
+
 def _convert(
-    source: Path,
+    source: Path | Network,
     target: Path,
     flavour: Flavour,
     options: Convert,
@@ -228,7 +253,7 @@ def _convert(
     announce: Announce | None,
     limit: MaxOutput | None,
 ) -> Written:
-    inputs = [source] if options.weights is None else [source, Path(options.weights)]
+    inputs, shown = _files(source, options), next(map(str, _models(source)), "")
     model = read(source, options, starts, names)
     warned: list[Diagnostic] = []
     grown = growth(source, options, warned, announce, limit)
@@ -236,15 +261,23 @@ def _convert(
         target, check=lambda files: demand_replaceable(files, inputs, options.force)
     ) as out:
         with measured(out.made.parent, grown):
-            notes = _write(model, out.made, flavour, source)
+            notes = _write(model, out.made, flavour, shown)
         if with_map:
             _write_map(model, out, flavour)
     files = sorted((p for p in out.files if p != map_of(target)), key=lambda p: p != target)
     if not grown.warned:
-        beside = inputs[1:] or sidefiles.present(source)
-        warned.extend(model_files.larger(model, files, [source, *beside]))
-    said = in_file(warned, str(source))
+        beside = inputs[1:] or [s for path in _models(source) for s in sidefiles.present(path)]
+        warned.extend(model_files.larger(model, files, [*_models(source), *beside]))
+    said = in_file(warned, shown)
     return Written(model, flavour, tuple(files), (*model.notes, *notes, *said))
+
+
+def output_in(folder: str, source: str, target: str) -> str:
+    """Return the path of a result in a folder: named like the source, with the target's suffix."""
+    name = os.path.basename(source.rstrip("/"))
+    known = [s for n in formats.present() for s in formats.get(n).suffixes if name.endswith(s)]
+    stem = name.removesuffix(max(known, key=len)) if known else Path(name).stem
+    return f"{folder.rstrip('/')}/{stem}{formats.suffix(formats.parse_flavour(target))}"
 
 
 def map_of(target: Path) -> Path:
@@ -259,13 +292,13 @@ def _write_map(model: Network, out: Output, flavour: Flavour) -> None:
         f.write(provenance.text_of(data).encode())
 
 
-def _write(model: Network, path: Path, flavour: Flavour, source: Path) -> tuple[Diagnostic, ...]:
+def _write(model: Network, path: Path, flavour: Flavour, source: str) -> tuple[Diagnostic, ...]:
     """Write the model; refusals and warnings give locations in the source file."""
     try:
         with model_files.expressible():
-            return in_file(formats.write(model, path, flavour), str(source))
+            return in_file(formats.write(model, path, flavour), source)
     except UnsupportedError as e:
-        found = in_file(e.diagnostics, str(source))
+        found = in_file(e.diagnostics, source)
         raise UnsupportedError(_with_inputs(d, model) for d in found) from None
 
 
@@ -323,7 +356,7 @@ class Coverage:
 def check(
     model: Network,
     target: str,
-    source: Path,
+    source: Path | Network,
     io_layout: str = "",
     limit: MaxOutput | None = None,
 ) -> Coverage:
@@ -333,6 +366,7 @@ def check(
     from converter.graph.walk import all_nodes
 
     flavour = formats.parse_flavour(target, io_layout)
+    shown = str(source) if isinstance(source, Path) else ""
     found: list[Diagnostic] = [*model.notes]
     grown = growth(source, Convert(), found, limit=limit)
     with (
@@ -341,7 +375,7 @@ def check(
     ):
         try:
             found.extend(
-                _write(model, Path(folder) / f"model{formats.suffix(flavour)}", flavour, source)
+                _write(model, Path(folder) / f"model{formats.suffix(flavour)}", flavour, shown)
             )
         except UnsupportedError as e:
             found.extend(e.diagnostics)

@@ -14,11 +14,7 @@ SYNONYMS = {
     "zhouyi": ("compass", "aipu", "zhouyi-ir"),
     "nnapi": ("android", "nn-api"),
 }
-QUANTIZE = (
-    "netconv keeps the precision of a model and chooses no scales: quantize the ONNX model first, "
-    "with onnxruntime.quantization.quantize_static(..., quant_format=QuantFormat.QDQ), and convert "
-    "the result"
-)
+QUANTIZE = "netconv quantize IN OUT --data DIR makes an int8 network, and measures what it loses"
 _TENSORFLOW = "netconv reads and writes TensorFlow models as .tflite files: tflite"
 # https://github.com/ENOT-AutoDL/onnx2torch
 _TORCH = (

@@ -64,6 +64,11 @@ class Network:
     source: Path | None = None
     function: str = ""
 
+    def copy(self) -> Network:
+        """Return a copy whose graph, notes and interface can be changed."""
+        notes, interface = [*self.notes], dict(self.interface)
+        return Network(self.ir.clone(), self.format, notes, interface, self.source)
+
     @property
     def variables(self) -> dict[str, str]:
         """The states for targets with variables: inputs that may be left out, with the outputs that

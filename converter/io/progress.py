@@ -5,16 +5,33 @@ here.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _steps: list[tuple[str, float]] = []
+Listener = Callable[[str], None]
+_listeners: list[Listener] = []
+
+
+@contextmanager
+def listening(listener: Listener | None) -> Iterator[None]:
+    """Call `listener` with the name of each step that begins while this runs."""
+    if listener is None:
+        yield
+        return
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
 
 
 @contextmanager
 def step(name: str) -> Iterator[None]:
     """Register `name` (a participle: "reading net.onnx") as the current step while this runs."""
     _steps.append((name, time.monotonic()))
+    for listener in [*_listeners]:
+        listener(name)
     try:
         yield
     finally:

@@ -31,10 +31,10 @@ def command(console: Console, options: EnvCommand) -> None:
     import platform
     from importlib import metadata
 
-    import converter
+    from converter import version
 
     found = {
-        "netconv": converter.__version__,
+        "netconv": version.__version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
     }
@@ -44,8 +44,8 @@ def command(console: Console, options: EnvCommand) -> None:
         except metadata.PackageNotFoundError:
             found[package] = "not installed"
     console.result = found
-    for name, version in found.items():
-        console.say(f"{name:16} {version}")
+    for name, found_version in found.items():
+        console.say(f"{name:16} {found_version}")
 
 
 def _settings(console: Console) -> None:

@@ -28,4 +28,4 @@ def command(console: Console, options: ExtractCommand, file: Path, out: str | No
     more. The part is written as `convert` writes the whole, in any format.
     """
     output = destination.chosen("extract", file, out, options)
-    write(console, file, output, options, starts=options.starts, names=options.names)
+    write(console, file, output, options, starts=options.start, names=options.rename)

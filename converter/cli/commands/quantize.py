@@ -8,23 +8,26 @@ from typing import Any
 
 import click
 
-from converter.cli.common import Source
+from converter.cli.common import FilePath, Source
 from converter.cli.console import Console
 from converter.cli.options import subcommand
 from converter.commands.options.quantize import QuantizeCommand
-from converter.errors import ExitCode
+from converter.errors import ExitCode, wrong_call
 
-EXAMPLES = """netconv quantize net.onnx -o net.tflite --data images --mean 127 --std 128
+EXAMPLES = """netconv quantize net.onnx net.tflite --data images --mean 127 --std 128
 netconv quantize net.xml -o net.txt -t zhouyi --data calib.npz --labels labels --max-drop 1%
 netconv quantize net.onnx -o int8 -t tflite -t openvino -t nnapi --data calib
-netconv quantize llm.onnx -o llm.mlpackage --weights int4 --block 32"""
+netconv quantize llm.onnx llm.mlpackage --compress int4 --block 32"""
 WORST = 5  # layers that are shown
 
 
 @subcommand("quantize", QuantizeCommand, examples=EXAMPLES)
 @click.argument("file", metavar="IN", type=Source())
-def command(console: Console, options: QuantizeCommand, file: Path) -> None:
+@click.argument("out", metavar="[OUT]", required=False, type=FilePath())
+def command(console: Console, options: QuantizeCommand, file: Path, out: Path | None) -> None:
     """Make an int8 network of a float one, or compress its weights, and measure what it loses.
+
+    OUT is the file to write, or a folder for several formats.
 
     Ranges of values are measured on --data, which should look like later inputs. The result runs in
     the engine of its format, where that is installed, and is compared with the float network. Exit
@@ -33,7 +36,11 @@ def command(console: Console, options: QuantizeCommand, file: Path) -> None:
     from converter.commands.quantize.run import quantize
 
     results: list[dict[str, Any]] = []
-    for made in quantize(file, options.output, options):
+    output = out or options.output
+    if output is None or (out and options.output):
+        why = "the output is named twice" if output else "the call names no output"
+        raise wrong_call(why, help="netconv quantize IN OUT --data DIR")
+    for made in quantize(file, output, options):
         console.report(made.notes)
         if any(d.code == "N412" for d in made.notes):
             console.verdict(ExitCode.FINDING)

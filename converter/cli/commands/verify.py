@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-import converter
+from converter import version
 from converter.cli.common import Source
 from converter.cli.console import Console
 from converter.cli.loading import read_pair
@@ -114,7 +114,7 @@ def _page(console: Console, place: str) -> None:
         console.command, int(console.code), console.diagnostics, console.result, console.about
     )
     entries = tuple(facts.of_data(data, "verify"))
-    text = report.render(facts.Report("verify", converter.__version__, entries), "html")
+    text = report.render(facts.Report("verify", version.__version__, entries), "html")
     with uploaded(place, force=True) as path:
         report.write(path, text)
     console.say(f"report: {place}")

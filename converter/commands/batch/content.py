@@ -9,7 +9,7 @@ import json
 import os
 from pathlib import Path
 
-import converter
+from converter import version
 from converter.commands.batch.job import Job
 from converter.errors import ReadError
 from converter.formats import sidefiles
@@ -46,7 +46,7 @@ def fingerprint(model: Path) -> dict[str, str]:
 def key(job: Job, files: dict[str, str]) -> str:
     """Return a key that is equal for jobs that must have the same result."""
     data = [
-        converter.__version__,
+        version.__version__,
         job.action,
         job.target,
         os.path.basename(job.output),

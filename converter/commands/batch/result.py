@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
 
-import converter
+from converter import version
 from converter.commands.batch import staging
 from converter.commands.batch.job import Done, Job
 from converter.commands.report.cases import Case
@@ -27,7 +27,7 @@ def as_json(done: Sequence[Done]) -> Json:
     )
     return {
         "schema": "netconv/batch/1",
-        "version": converter.__version__,
+        "version": version.__version__,
         "exit_code": int(exit_code(ordered)),
         "counts": dict(sorted(Counter(d.status for d in ordered).items())),
         "codes": dict(sorted(codes.items())),

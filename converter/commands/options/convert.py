@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from pathlib import Path
 from typing import ClassVar
 
@@ -85,7 +86,11 @@ class Conversion(Writing, Custom, Layout, Constants, Shapes, Contents, TargetFor
 
 @options
 class Convert(States, Kept, Conversion):
-    """A conversion of a whole model, or of what some outputs need."""
+    """A conversion of a whole model, or of what some outputs need. `progress` is called with the
+    name of each step.
+    """
+
+    progress: Callable[[str], None] | None = field(default=None, kw_only=True)
 
 
 @options
@@ -130,14 +135,11 @@ class ConvertCommand(Convert, ConversionCommand):
 
 
 @options
-class ExtractCommand(ConversionCommand):
-    spelled: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "source": ("-f", "--from-format"),
-        "target": ("-t", "--to-format"),
-    }
-    starts: Sequence[str] = option(
+class Part(Options):
+    """Which part of a model is cut out."""
+
+    start: Sequence[str] = option(
         default=(),
-        flags=("--start",),
         aliases=("--from",),
         metavar="NAME",
         repeatable=True,
@@ -153,15 +155,27 @@ class ExtractCommand(ConversionCommand):
         "order; repeatable. Default: the outputs.",
         group=Group.CHANGES,
     )
-    names: Mapping[str, str] | None = option(
+    rename: Mapping[str, str] | None = option(
         default=None,
-        flags=("--rename",),
         kind=Kind.PAIRS,
         metavar="OLD=NEW",
         repeatable=True,
         help="Rename an input or output of the part; repeatable.",
         group=Group.CHANGES,
     )
+
+
+@options
+class Extract(Part, Conversion):
+    """A part of a model, converted."""
+
+
+@options
+class ExtractCommand(Part, ConversionCommand):
+    spelled: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "source": ("-f", "--from-format"),
+        "target": ("-t", "--to-format"),
+    }
 
 
 @options

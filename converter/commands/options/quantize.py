@@ -47,6 +47,8 @@ class Calibration(Options):
     )
     weights: str = option(
         default="",
+        flags=("--compress",),
+        aliases=("--weights",),
         kind=Kind.CHOICE,
         metavar="FORM",
         choices=WEIGHTS,
@@ -110,11 +112,11 @@ class Quantize(Kept, Calibration, Native, Labeled, Seed, Data, Force, Shapes, So
 
 @options
 class QuantizeCommand(Quantize):
-    output: Path = option(
+    output: Path | None = option(
+        default=None,
         flags=("-o", "--output"),
         kind=Kind.FILE,
         metavar="OUT",
-        required=True,
-        help="The file to write, or a folder for several formats.",
+        help="Another way to give OUT.",
         group=Group.OUTPUT,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 from pathlib import Path
 
@@ -119,9 +119,12 @@ class Verify(
     Shapes,
     Data,
 ):
-    """A comparison of two models; `names` are what the result calls them."""
+    """A comparison of two models; `names` are what the result calls them, `progress` is called with
+    the name of each step.
+    """
 
     names: tuple[str, str] = field(default=("reference", "candidate"), kw_only=True)
+    progress: Callable[[str], None] | None = field(default=None, kw_only=True)
 
 
 @options

@@ -95,7 +95,7 @@ def _of_integers(flavour: Flavour, options: Quantize) -> Flavour:
     if rules is None:
         known = [n for n in formats.present() if formats.get(n).integers is not None]
         why = f"{flavour.format} has no integer kernels"
-        raise wrong_call(why, help=f"known: {', '.join(known)}; or weights alone: --weights int8")
+        raise wrong_call(why, help=f"known: {', '.join(known)}; or weights alone: --compress int8")
     if options.activations and options.activations not in rules.activations:
         raise wrong_call(
             f"{flavour.format} has no activations of type {options.activations}",
@@ -121,7 +121,7 @@ class _Job:
         elif not options.weights:
             raise wrong_call(
                 "quantization of activations needs data like those of later use: --data DIR",
-                help="or weights alone, without data: --weights int8",
+                help="or weights alone, without data: --compress int8",
             )
         # what is measured is not what the ranges are from, where something is decided by it
         apart = (options.labels is not None or options.max_drop) and len(self.samples) > 1

@@ -9,6 +9,7 @@ github.py    annotations
 machine.py   the formats of --format
 html.py      one self-contained page (parts.py, wrong.py, plot.py, table.py)
 assets.py    style sheets and scripts of pages
+page.py      the page of one comparison
 facts.py     stored results, the input of all renderings
 cases.py     passed and failed cases, for JUnit, SARIF, annotations
 """

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,14 @@ def data(value: Any, **attributes: str) -> str:
     told = "".join(f' {k}="{v}"' for k, v in attributes.items())
     inner = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return f'<script type="application/json"{told}>{inner.replace("<", chr(92) + "u003c")}</script>'
+
+
+def frame(content: str, title: str, height: int = 600) -> str:
+    """Return a page as an element of a notebook: its styles and scripts stay inside."""
+    return (
+        f'<iframe title="{escape(title)}" srcdoc="{escape(content)}" '
+        f'style="width: 100%; height: {height}px; border: 0"></iframe>'
+    )
 
 
 def page(title: str, styles: str, body: str) -> str:

@@ -155,14 +155,14 @@ def _trend(before: int | None, now: int) -> str:
 
 
 def _version(paths: Sequence[Path]) -> str:
-    import converter
+    from converter import version
 
     found = {
         str(data["version"])
         for data in (strict_json.read(p, "JSON") for p in paths)
         if isinstance(data, dict) and "version" in data
     }
-    return ", ".join(sorted(found)) or converter.__version__
+    return ", ".join(sorted(found)) or version.__version__
 
 
 def _entries(path: Path) -> list[Entry]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-import converter
+from converter import version
 from converter.commands.explain import CODES
 from converter.commands.report.cases import Case
 from converter.errors import Diagnostic
@@ -20,7 +20,7 @@ def render(diagnostics: Sequence[Diagnostic], cases: Sequence[Case]) -> str:
     rules = sorted({d.code for d in found})
     driver = {
         "name": "netconv",
-        "version": converter.__version__,
+        "version": version.__version__,
         "rules": [_rule(c) for c in rules],
     }
     run = {

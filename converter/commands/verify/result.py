@@ -128,7 +128,7 @@ class Native:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """The result of a comparison. `passed` is the verdict, `max_difference` the largest absolute
     difference of any compared output.
@@ -157,6 +157,15 @@ class Result:
     # converter.commands.verify.evidence
     samples: tuple[Json, ...] = ()
     picture: Json | None = None
+
+    def __repr__(self) -> str:
+        """Return a short description."""
+        verdict = "same" if self.passed else "different"
+        wrong = f", first wrong layer {self.first.layer!r}" if self.first is not None else ""
+        return (
+            f"<Result {verdict}: {' and '.join(self.models)}, {len(self.outputs)} outputs, "
+            f"largest difference {self.max_difference:.3g}{wrong}>"
+        )
 
     @property
     def max_difference(self) -> float:

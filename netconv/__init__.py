@@ -1,0 +1,112 @@
+"""The name for programs of the package `converter` beside this one: `import netconv` gives that
+very package, whatever file called converter.py lies in the working folder.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from converter import (
+        Model,
+        NetconvWarning,
+        batch,
+        check,
+        convert,
+        diff,
+        errors,
+        extract,
+        inspect,
+        load,
+        reduce,
+        report,
+        roundtrip,
+        run,
+        save,
+        testing,
+        verify,
+        view,
+    )
+    from converter import __version__ as __version__
+
+    __all__ = [
+        "Model",
+        "NetconvWarning",
+        "batch",
+        "check",
+        "convert",
+        "diff",
+        "errors",
+        "extract",
+        "inspect",
+        "load",
+        "reduce",
+        "report",
+        "roundtrip",
+        "run",
+        "save",
+        "testing",
+        "verify",
+        "view",
+    ]
+
+_REAL = "converter"
+_FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), _REAL)
+
+
+_MAIN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "__main__.py")
+
+
+class _Alias(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Find netconv.NAME as converter.NAME: the same module, which is loaded once."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        begin, _, rest = name.partition(".")
+        if begin != "netconv" or not rest:
+            return None
+        if rest == "__main__":
+            return importlib.util.spec_from_file_location(name, _MAIN)
+        return importlib.util.spec_from_loader(name, self)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        module = importlib.import_module(_REAL + spec.name.removeprefix("netconv"))
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Restore what the import system has changed in the module."""
+        alias = module.__spec__
+        module.__spec__ = None if alias is None else alias.loader_state
+
+
+def _package() -> ModuleType:
+    """Return the package beside this one. A module of another origin that has its name, such as a
+    user's own converter.py, stays as it is for those who have imported it.
+    """
+    found = sys.modules.get(_REAL)
+    if found is not None and _FOLDER in getattr(found, "__path__", ()):
+        return found
+    place = os.path.join(_FOLDER, "__init__.py")
+    spec = importlib.util.spec_from_file_location(
+        _REAL, place, submodule_search_locations=[_FOLDER]
+    )
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[_REAL] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.__dict__["_replaced"] = found
+    return module
+
+
+if not TYPE_CHECKING:
+    sys.meta_path.insert(0, _Alias())
+    sys.modules[__name__] = _package()
