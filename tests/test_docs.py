@@ -103,8 +103,9 @@ def test_files_that_a_page_names_exist(page: Any) -> None:
     named = re.findall(r"`((?:converter|tests|schemas|docs|samples)/[^`\s<>*]*)`", text)
     links = [m for m in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in m]
     missing = [n for n in named if not (ROOT / n).exists()]
-    made = {name for name, _ in generate.pages()}
-    missing += [n for n in links if not (page.parent / n).exists() and n not in made]
+    made = {ROOT / "docs" / name for name, _ in generate.pages()}
+    linked = [(page.parent / n).resolve() for n in links]
+    missing += [str(p) for p in linked if not p.exists() and p not in made]
     assert missing == []
 
 

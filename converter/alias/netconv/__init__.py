@@ -1,5 +1,5 @@
-"""The name for programs of the package `converter` beside this one: `import netconv` gives that
-very package, whatever file called converter.py lies in the working folder.
+"""The name of the package `converter` for programs: `import netconv` gives that very package, even
+if the working folder has a module of the name `converter`.
 """
 
 from __future__ import annotations
@@ -59,10 +59,16 @@ if TYPE_CHECKING:
     ]
 
 _REAL = "converter"
-_FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), _REAL)
-
-
-_MAIN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "__main__.py")
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_MAIN = os.path.join(_HERE, "__main__.py")
+# installed beside it; in a checkout this is converter/alias/netconv, so that no folder of the
+# package is a folder of modules
+_INSTALLED = os.path.join(os.path.dirname(_HERE), _REAL)
+_FOLDER = (
+    _INSTALLED
+    if os.path.isfile(os.path.join(_INSTALLED, "api.py"))
+    else os.path.dirname(os.path.dirname(_HERE))
+)
 
 
 class _Alias(importlib.abc.MetaPathFinder, importlib.abc.Loader):
