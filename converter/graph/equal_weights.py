@@ -68,10 +68,16 @@ def _equal(first: Array, second: Array) -> bool:
     """
     if first.shape != second.shape:
         first, second = first.reshape(-1), second.reshape(-1)
+    if first.itemsize in (1, 2, 4, 8):  # as integers: a NaN equals itself
+        first, second = (a.view(f"u{a.itemsize}") for a in (first, second))
     if first.ndim == 0 or first.nbytes <= _PART:
-        return first.tobytes() == second.tobytes()
+        return _same_bytes(first, second)
     rows = max(1, _PART * len(first) // first.nbytes)
-    return all(
-        first[i : i + rows].tobytes() == second[i : i + rows].tobytes()
-        for i in range(0, len(first), rows)
-    )
+    parts = range(0, len(first), rows)
+    return all(_same_bytes(first[i : i + rows], second[i : i + rows]) for i in parts)
+
+
+def _same_bytes(first: Array, second: Array) -> bool:
+    if first.dtype.kind == "u":
+        return bool(np.array_equal(first, second))
+    return first.tobytes() == second.tobytes()

@@ -28,6 +28,7 @@ from converter.formats.coreml.mlprogram.rules.quantization import compact_since
 from converter.formats.coreml.proto import Model_pb2
 from converter.formats.format import Flavour
 from converter.graph.network import Network
+from converter.graph.snapshot import Snapshot
 from converter.graph.walk import all_graphs
 from converter.mapping.lifting import refuse
 from converter.passes.pipeline import run_passes
@@ -54,9 +55,11 @@ def lower(network: Network, flavour: Flavour, notes: list[Diagnostic]) -> Writte
     if asked:
         return _lowered(network, clone, classifier, VERSIONS[asked], half, notes)
     least = needed_by_boundary(network, clone, half)
-    version, older = max(least, lowest(clone, half)), SUPPRESSION_UNTIL - 1
+    found, legal = lowest(clone, half)
+    version, older = max(least, found), SUPPRESSION_UNTIL - 1
+    legal = legal if version == found else None
     try:
-        return _lowered(network, clone, classifier, version, half, notes)
+        return _lowered(network, clone, classifier, version, half, notes, legal)
     except UnsupportedError:  # bodies of operators may need operations of newer versions
         if version <= older or least > older:
             raise
@@ -89,9 +92,12 @@ def _lowered(
     version: int,
     half: bool,
     notes: list[Diagnostic],
+    legal: Snapshot | None = None,
 ) -> Written:
-    """The program for one version; `model` is changed."""
-    run_passes(LEGALIZE, model, Spec(network, notes=notes, version=version, half=half))
+    """The program for one version; `model` is changed. `legal`: the graph, if that version is known
+    to support all its operators.
+    """
+    run_passes(LEGALIZE, model, Spec(network, notes=notes, version=version, half=half, legal=legal))
     low = MilLowering(MAPPING, version, half)
     for node in model.graph:
         low.node(node)
@@ -101,17 +107,21 @@ def _lowered(
     return _program(network, model, low, classifier, notes)
 
 
-def lowest(model: ir.Model, half: bool) -> int:
+def lowest(model: ir.Model, half: bool) -> tuple[int, Snapshot | None]:
     """Return the first version that supports as many operators as any later one, without
-    decomposing them or storing their constants with more bits.
+    decomposing them or storing their constants with more bits; and the graph, if that version
+    supports all operators.
     """
     nodes = [n for g in all_graphs(model.graph) for n in g]
-
-    def missing(version: int) -> int:
+    least, found = len(nodes) + 1, min(OPSETS)
+    for version in list(OPSETS)[:-1]:
         refused = refused_by(version, half)
-        return sum(version < compact_since(n) or refused(n) for n in nodes)
-
-    return min(list(OPSETS)[:-1], key=lambda v: (missing(v), v))
+        missing = sum(version < compact_since(n) or refused(n) for n in nodes)
+        if not missing:
+            return version, Snapshot(model)
+        if missing < least:
+            least, found = missing, version
+    return found, None
 
 
 def _program(

@@ -14,6 +14,7 @@ from converter.formats.coreml.mlprogram.collector import MOST_AXES, MilLowering
 from converter.formats.coreml.mlprogram.legalise import REWRITES
 from converter.formats.coreml.mlprogram.mapping import MAPPING
 from converter.graph.record import record
+from converter.graph.snapshot import Snapshot
 from converter.passes.clamp_masks import clamp_masks_to_halves
 from converter.passes.collapse_dims import join_reshape_chains, lower_ranks, with_fewer_axes
 from converter.passes.constants import decode_weights, holds_numbers, unpack_constants
@@ -35,11 +36,14 @@ COMPRESSED_SINCE = 7  # the one that has compressed weights
 
 @record
 class Spec(Context):
-    """A conversion for a version of the specification; `half`: in half precision."""
+    """A conversion for a version of the specification; `half`: in half precision. `legal` is a
+    graph without refused operators.
+    """
 
     version: int = 0
     half: bool = False
     classifier: list[Classifier | None] = field(default_factory=list)  # taken out of the graph
+    legal: Snapshot | None = None
 
     @property
     def attempt(self) -> str:
@@ -69,6 +73,15 @@ def refused_by(version: int, half: bool) -> Callable[[ir.Node], bool]:
     return refused
 
 
+def _legalize(model: ir.Model, context: Spec) -> None:
+    legal = context.legal is not None and context.legal.holds(model)
+    legalise(
+        model,
+        (lambda node: False) if legal else refused_by(context.version, context.half),
+        with_fewer_axes(REWRITES, MOST_AXES),
+    )
+
+
 def _take_out_classifier(model: ir.Model, context: Spec) -> None:
     declared = said_of(context.network, model)[0]
     context.classifier.append(take_out(declared, model))
@@ -96,11 +109,7 @@ LEGALIZE: list[Pass[Spec]] = [
     Pass(
         "legalize",
         "Rewrite operators that the specification version lacks",
-        lambda model, context: legalise(
-            model,
-            refused_by(context.version, context.half),
-            with_fewer_axes(REWRITES, MOST_AXES),
-        ),
+        _legalize,
     ),
     join_reshape_chains(MOST_AXES),
     fold_constants(decodes, limit=4096),
