@@ -17,6 +17,7 @@ EXTRAS_bench := bench
 EXTRAS_demo := openvino,litert
 EXTRAS_test := test
 EXTRAS_dev := dev
+EXTRAS_tools := tools
 EXTRAS_browser := browser
 EXTRAS_fuzz := fuzz
 EXTRAS_docs := docs
@@ -44,8 +45,11 @@ quick: $(VENV)/.installed-test ## The everyday tests: without the slow ones and 
 	$(BIN)/python -m pytest -n 2 -m "not slow and not judges" $(TESTS)
 
 ifdef FORMAT
-check: lint ## Format, lint, types, and the everyday tests; FORMAT=zhouyi: those of one format, without real networks
-	$(BIN)/python -m pytest -n 2 -m "not slow and not judges and not corpus" tests/formats tests/test_mapping_laws.py tests/layers -k $(FORMAT)
+# An environment for everything will do; an empty one gets the tools without the engines. One process: each would collect all tests.
+check: $(if $(wildcard $(VENV)/.installed-dev),,$(VENV)/.installed-tools) ## Format, lint, types, and the everyday tests; FORMAT=zhouyi: those of one format, without types, engines and real networks
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/python -m pytest -n 0 -m "not slow and not judges and not corpus" tests/formats tests/test_mapping_laws.py tests/layers -k $(FORMAT)
 else
 check: lint quick
 endif

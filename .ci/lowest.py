@@ -10,7 +10,7 @@ import re
 import tomllib
 from pathlib import Path
 
-TOOLS = ("test", "dev", "bench", "fuzz", "browser", "docs", "torch")
+TOOLS = ("tools", "test", "dev", "bench", "fuzz", "browser", "docs", "torch")
 
 project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
 wanted = [

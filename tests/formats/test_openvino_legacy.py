@@ -5,6 +5,7 @@ read again.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -618,6 +619,15 @@ def test_windows_of_another_number_of_axes(kind: str) -> None:
         UnsupportedError, match=r"R105.*2 spatial axes enter the layer, but 1 leave it"
     ):
         legacy.lift(legacy.build(case))
+
+
+def test_a_crop_may_have_an_input_of_its_size() -> None:
+    """Caffe's layer has it; the port says the same."""
+    case = cases.read(cases.FOLDER / "legacy" / "Crop.toml")
+    plain = legacy.lift(legacy.build(case))
+    case.inputs.append(replace(case.inputs[0], shape=(2, 2), values=np.zeros((2, 2), np.float32)))
+    found = legacy.lift(legacy.build(case))
+    assert [n.op_type for n in found.ir.graph] == [n.op_type for n in plain.ir.graph]
 
 
 @pytest.mark.parametrize("group, biased", [(4, True), (1, False)])

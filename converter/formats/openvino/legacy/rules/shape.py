@@ -527,7 +527,8 @@ RULES: list[Rule | Custom] = [
         Amounts(),
         given="2,3 =[0,1,1,0]",
     ),
-    op("Slice", "Crop", Crop(), given="2,6 =[1] =[3] =[1]"),
+    # a second input is of the size that the port has
+    op("Slice", "Crop", Crop(), ignore_inputs(1), given="2,6 =[1] =[3] =[1]"),
     op("Slice", "StridedSlice", MaskedSlice(), given="2,6 =[1] =[6] =[1] =[2]"),
     custom("Split", "", lower=cuts),
 ]
