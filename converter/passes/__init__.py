@@ -7,6 +7,7 @@ constants.py               compact weights as plain numbers for layers that need
 constants_into_bodies.py   constants copied into the bodies that use them
 fix_inputs.py              requested shapes and values of inputs
 unroll.py                  loops unrolled, and branches with a known condition inlined
+stack_sequences.py         sequences that loops build as stacked tensors
 both_branches.py           both branches of an If computed, and one result selected
 dead_code.py               unused nodes and initializers removed
 common_subexpressions.py   nodes that compute the same value merged

@@ -198,6 +198,26 @@ def test_a_loop_over_a_list(tmp_path: Path) -> None:
     np.testing.assert_allclose(run(path, x=x), 2 * x[[3, 0]], rtol=1e-6)
 
 
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_list_whose_elements_have_a_symbolic_size(batch: int, tmp_path: Path) -> None:
+    """As coremltools writes a TensorArray with a dynamic batch."""
+    rows = ("float32", [3, batch, 4])
+    made = {"init_length": 3, "elem_shape": ["is0", 4], "dtype": "fp32", "dynamic_length": False}
+    written = {"ls": "$l", "indices": np.array([2, 0, 1]), "value": "$x"}
+    ops = [
+        Op("make_list", made, {"l": rows}),
+        Op("list_scatter", written, {"m": rows}),
+        Op(
+            "list_gather",
+            {"ls": "$m", "indices": np.array([0, 2])},
+            {"y": ("float32", [2, batch, 4])},
+        ),
+    ]
+    path = package(tmp_path / "m.mlpackage", Block({"x": rows}, ops, ["y"]))
+    x = floats(3, batch, 4)
+    np.testing.assert_array_equal(run(path, x=x), x[[1, 0]])
+
+
 def test_a_branch(tmp_path: Path) -> None:
     sides = [
         Block({}, [Op(kind, {"x": "$x"}, {"r": ("float32", [3])})], ["r"])

@@ -36,6 +36,7 @@ from converter.passes.fold_empty import fold_empty_values
 from converter.passes.fuse_constants import merge_biases
 from converter.passes.legalise import legalise, legalize
 from converter.passes.pipeline import Context, Pass, check_static_shapes, check_target
+from converter.passes.stack_sequences import stack_sequences
 from converter.passes.unroll import LARGEST, unroll_loops
 
 _MOVING = frozenset(
@@ -204,6 +205,7 @@ def _channels_last(model: ir.Model, context: Level) -> None:
 
 PREPARE: list[Pass[AllLevels]] = [
     check_target(MAPPING.target),
+    stack_sequences(),
     fold_constants(),
     merge_biases(),
     fold_empty_values(),

@@ -18,6 +18,7 @@ from converter.passes.fold_empty import fold_empty_values
 from converter.passes.fuse_constants import merge_constants
 from converter.passes.legalise import legalise, legalize
 from converter.passes.pipeline import Context, Pass, change, check_static_shapes, check_target
+from converter.passes.stack_sequences import stack_sequences
 from converter.passes.unroll import unroll
 
 
@@ -57,6 +58,7 @@ UNROLL = change(
 )
 PIPELINE: list[Pass[Context]] = [
     check_target(MAPPING.target),
+    stack_sequences(),
     fold_constants(),
     fold_empty_values(storable=False),
     decode_weights(),

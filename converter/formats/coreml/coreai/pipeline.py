@@ -13,6 +13,7 @@ from converter.passes.fuse_attention import fuse_attentions
 from converter.passes.labels import take_out_class_names
 from converter.passes.legalise import legalize
 from converter.passes.pipeline import Context, Pass, check_target
+from converter.passes.stack_sequences import stack_sequences
 from converter.passes.unroll import unroll_loops
 
 D = ir.DataType
@@ -27,6 +28,7 @@ def decodes(node: ir.Node) -> bool:
 
 PREPARE: list[Pass[Context]] = [
     check_target(MAPPING.target),
+    stack_sequences(),
     take_out_class_names(),
     unpack_constants(),
     fold_constants(holds_numbers, LARGEST),

@@ -36,6 +36,7 @@ from converter.passes.fold_empty import fold_empty_values
 from converter.passes.legalise import legalise, legalize
 from converter.passes.pipeline import Context, Pass, change, check_target
 from converter.passes.round_halves import round_to_halves
+from converter.passes.stack_sequences import stack_sequences
 from converter.passes.unroll import unroll_loops
 
 D = ir.DataType
@@ -103,6 +104,7 @@ DECODE = decode_weights(lambda value: lazily(value) is not None)
 FOLD: Pass[Context] = fold_constants(_grows, LARGEST)
 PREPARE: list[Pass[Version]] = [
     check_target(MAPPING.target),
+    stack_sequences(),
     Pass(
         "check-inputs",
         "Refuse inputs of dynamic shape",

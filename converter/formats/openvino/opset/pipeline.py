@@ -26,6 +26,7 @@ from converter.passes.fold import fold
 from converter.passes.fold_empty import fold_empty_values
 from converter.passes.legalise import legalise
 from converter.passes.pipeline import Context, Pass, change, check_target
+from converter.passes.stack_sequences import stack_sequences
 from converter.passes.stored_halves import stored_half
 from converter.passes.unroll import never_runs, unroll_loops
 
@@ -207,6 +208,7 @@ def _unpresentable(model: ir.Model) -> list[Diagnostic]:
 
 PIPELINE: list[Pass[Version]] = [
     check_target(MAPPING.target),
+    stack_sequences(),
     Pass(
         "check-runtime",
         "Refuse inputs of unknown rank and bit operations on 64-bit integers, "

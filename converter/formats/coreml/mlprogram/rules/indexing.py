@@ -16,9 +16,10 @@ from converter.formats.coreml.mlprogram.rules.fields import (
     size_of,
 )
 from converter.formats.coreml.mlprogram.rules.quantization import write_looked_up
+from converter.graph.build import Builder
 from converter.graph.demands import axis_of
 from converter.graph.infer import constant, set_type
-from converter.graph.value import Value
+from converter.graph.value import Value, with_operators
 from converter.mapping.codecs import enum
 from converter.mapping.concepts.axes import Axis
 from converter.mapping.fields import Attr, Detail, Fixed, Guard, InputType, Only, ignore
@@ -123,10 +124,14 @@ def alike(w: Writing) -> bool:
 
 
 def make_list(r: Reading) -> Value:
-    """Create a list of its initial number of elements, zeros."""
+    """Create a list of its initial number of elements, zeros. A size that is the name of a symbol
+    is 1, until an element of another size is written.
+    """
     b = r.b
     count = r.whole("init_length") if r.has("init_length") else numbers(r, [1])
-    sizes = [b.Reshape(r.whole(v), [1]) for v in r.values("elem_shape")]
+    given = r.layer.extra["elem_shape"] if r.has("elem_shape") else []
+    values = [numbers(r, [1]) if isinstance(g, str) else r.block.as_value(g) for g in given]
+    sizes = [b.Reshape(r.whole(with_operators(v)), [1]) for v in values]
     shape = b.Concat(b.Reshape(count, [1]), *sizes, axis=0)
     dtype = DTYPES.get(r.attr("dtype", str, "fp32"), ir.DataType.FLOAT)
     found = b.Expand(b.const(np.zeros((), dtype.numpy())), shape)
@@ -135,10 +140,19 @@ def make_list(r: Reading) -> Value:
     return found
 
 
+def as_large(b: Builder, ls: Value, rows: Value) -> Value:
+    """Return a list with elements of the size of those that are written, where symbols give it."""
+    pairs = zip(list(ls.shape or ())[1:], list(rows.shape or ())[1:], strict=False)
+    if all(n == m or (isinstance(n, int) and n != 1) for n, m in pairs):
+        return ls
+    return b.Expand(ls, b.Concat([1], b.Shape(rows)[1:], axis=0))
+
+
 def list_write(r: Reading) -> Value:
     """Replace one element of a list, or append one."""
     b = r.b
-    ls, value = r.value("ls"), b.Unsqueeze(r.value("value"), [0])
+    value = b.Unsqueeze(r.value("value"), [0])
+    ls = as_large(b, r.value("ls"), value)
     index = b.Reshape(r.whole("index"), [1])
     if ls.shape is not None and isinstance(ls.shape[0], int):
         return b.ScatterND(ls, b.Reshape(index, [1, 1]), value)
@@ -149,8 +163,9 @@ def list_write(r: Reading) -> Value:
     return b.Concat(b.Pad(front, amounts), value, back, axis=0)
 
 
-def unsqueezed(r: Reading) -> None:
-    r.set_input(1, r.b.Unsqueeze(r.node.input(1), [-1]))
+def scattered(r: Reading) -> None:
+    ls, indices, rows = r.operands()
+    r.set_inputs(as_large(r.b, ls, rows), r.b.Unsqueeze(indices, [-1]), rows)
 
 
 def length(r: Reading) -> None:
@@ -258,7 +273,7 @@ RULES: list[Rule | Custom] = [
         "list_scatter",
         "ls indices value",
         InputType((1,)),
-        before_lift=unsqueezed,
+        before_lift=scattered,
         lift_only=True,
     ),
     mil("Gather", "list_length", "ls", FIRST, before_lift=length, lift_only=True),
