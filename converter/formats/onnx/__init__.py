@@ -23,6 +23,7 @@ microsoft_attention.py, microsoft_cache.py, microsoft_blocks.py  attention, its 
                                                                  operators
 microsoft_quantised.py, microsoft_weights.py, microsoft_recurrent.py  quantized operators, weights
                                                                       and LSTM
+microsoft_experts.py, microsoft_linear.py  mixtures of experts and linear attention
 loadable.py             the form that onnxruntime loads
 onnxruntime_kernels.py  the types that its kernels support
 pipeline.py             the passes before lowering, in order
