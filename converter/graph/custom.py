@@ -18,6 +18,7 @@ import onnx_ir as ir
 from converter.errors import Diagnostic, MappingError, Where
 from converter.graph.build import Builder
 from converter.graph.record import record
+from converter.io import strict_json
 
 HELP = (
     "--define FILE.onnx gives it a body (a function of that name in an ONNX model); --allow-custom "
@@ -147,7 +148,7 @@ def _as_json(name: str, key: str, value: Any) -> dict[str, Any]:
 def attributes_of(parameters: str) -> dict[str, Any]:
     """Return the attributes of a carried layer, from its `parameters`."""
     try:
-        given = json.loads(parameters)
+        given = strict_json.parse(parameters)
         return {key: next(iter(value.values())) for key, value in given.items()}
     except (ValueError, AttributeError, StopIteration):
         raise MappingError("the parameters of the custom layer are not valid", "R110") from None
@@ -155,9 +156,9 @@ def attributes_of(parameters: str) -> dict[str, Any]:
 
 def parsed(text: str) -> Any:
     """Return the number, truth value or list of numbers that a text spells, else the text."""
-    for read in (json.loads, lambda t: json.loads(f"[{t}]")):
+    for spelled in (text, f"[{text}]"):
         try:
-            found = read(text)
+            found = strict_json.parse(spelled)
         except ValueError:
             continue
         if type(found) in (bool, int, float):

@@ -113,7 +113,9 @@ class Lifting:
             self.builder, layer.kind, layer.inputs, layer.attrs, declared, domain
         )
         if found is None:
-            raise MappingError(f"{layer.kind} has no counterpart", "X201", custom.HELP)
+            whose = f"{layer.kind} of the operation set {self.foreign}" if self.foreign else ""
+            message = f"{whose} is unknown" if whose else f"{layer.kind} has no counterpart"
+            raise MappingError(message, "X201", custom.HELP)
         return found
 
     @contextlib.contextmanager

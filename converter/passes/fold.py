@@ -53,8 +53,7 @@ def fold(
                 sizes = known(optional(node, 1))
                 if sizes is not None and sizes.all():  # targets may interpret a 0 differently
                     node.attributes.pop("allowzero")
-            if op_type == "Transpose" and rank_of(node.inputs[0]) in (0, 1) and not keep(node):
-                # engines expect two axes; nothing has to be transposed
+            if _changes_nothing(node, op_type) and not keep(node):
                 replace(node, [operand(node)], builder_before(node, names))
                 continue
             if (
@@ -85,6 +84,15 @@ def fold(
 
 def _empty(value: ir.Value | None) -> bool:
     return value is not None and value.shape is not None and 0 in list(value.shape)
+
+
+def _changes_nothing(node: ir.Node, op_type: str) -> bool:
+    """Return whether a node transposes fewer than two axes or inserts none, which engines
+    refuse.
+    """
+    if op_type == "Unsqueeze":
+        return shape_of(node.inputs[1]) == (0,)
+    return op_type == "Transpose" and rank_of(node.inputs[0]) in (0, 1)
 
 
 def _leave_out_empty(node: ir.Node) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime
@@ -83,6 +84,27 @@ def cached(
     )
 
 
+def small(*shape: int) -> np.ndarray:
+    """Scales of quantized weights."""
+    return rng.uniform(0.01, 0.03, shape).astype(np.float32)
+
+
+def eight_bit_cache(kind: str, rotary: bool = False) -> Any:
+    """A case of GroupQueryAttention whose cache is 8-bit integers: 4 heads in 2 groups of 16."""
+    scale = small(1) if kind == "PER_TENSOR" else small(32)
+    turns = [f(16, 8), f(16, 8)] if rotary else [None, None]
+    caches = [i8(2, 2, 3, 16), i8(2, 2, 3, 16)]
+    inputs = [f(2, 1, 64), f(2, 1, 32), f(2, 1, 32), *caches, np.array([3, 3], i32), Z(4, i32)]
+    attributes = {"num_heads": 4, "kv_num_heads": 2, "do_rotary": int(rotary)}
+    attributes |= {"k_quant_type": kind, "v_quant_type": kind, "kv_cache_bit_width": 8}
+    return [*inputs, *turns, None, None, None, scale, scale.copy()], attributes, 3
+
+
+SWIGLU = {"k": 2, "activation_type": "swiglu", "swiglu_fusion": 1}
+GPT_OSS = {**SWIGLU, "activation_alpha": 1.702, "activation_beta": 1.0}
+BITS_8 = {**SWIGLU, "expert_weight_bits": 8}
+EXPERTS_8 = [u8(4, 64, 32), small(4, 64), None, u8(4, 32, 32), small(4, 32)]
+GATED = {"gate_activation": "softplus", "beta_activation": "sigmoid"}
 words = np.array([[1, 2, 3], [4, 5, 0]], i32)
 bits = rng.integers(0, 256, (6, 32)).astype(np.uint8)
 # operator (# what is special, @ for ai.onnx) -> inputs (the first is fed, the others are constant),
@@ -329,6 +351,113 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], Any]] = {
         1,
     ),
     "QuantizeLinear": ([f(2, 3), S(0.01), Z(3, np.uint16)], {}, 1),
+    "GroupQueryAttention#int8": eight_bit_cache("PER_TENSOR"),
+    "GroupQueryAttention#channels": eight_bit_cache("PER_CHANNEL", rotary=True),
+    "MoE": (
+        [f(5, 16), f(5, 4), f(4, 32, 16), f(4, 32), f(4, 16, 32), f(4, 16)],
+        {"k": 2, "activation_type": "silu"},
+        1,
+    ),
+    "MoE#normalized": (
+        [f(1, 5, 16), f(5, 4), f(4, 32, 16), None, f(4, 16, 32)],
+        {"k": 2, "activation_type": "gelu", "normalize_routing_weights": 1},
+        1,
+    ),
+    "MoE#swiglu": (
+        [f(5, 16), f(5, 4), f(4, 64, 16), f(4, 64), f(4, 16, 32), f(4, 16)],
+        {**GPT_OSS, "swiglu_limit": 7.0, "normalize_routing_weights": 1},
+        1,
+    ),
+    "QMoE": (
+        [
+            *(f(5, 32), f(5, 4), u8(4, 64, 16), small(4, 64), f(4, 64), u8(4, 32, 16)),
+            *(small(4, 32), f(4, 32)),
+        ],
+        {**GPT_OSS, "expert_weight_bits": 4},
+        1,
+    ),
+    "QMoE#8": ([f(5, 32), f(5, 4), *EXPERTS_8], {**BITS_8, "normalize_routing_weights": 1}, 1),
+    "QMoE#router": (
+        [f(5, 32), f(5, 4), *EXPERTS_8, *[None] * 7, np.abs(f(5, 4))],
+        BITS_8,
+        1,
+    ),
+    "QMoE#blocks": (
+        [
+            *(f(5, 32), f(5, 4), u8(4, 64, 16), small(4, 64, 2), None, u8(4, 32, 16)),
+            *(small(4, 32, 2), None, None, None, None, u8(4, 64, 1), u8(4, 32, 1)),
+        ],
+        {**SWIGLU, "expert_weight_bits": 4, "block_size": 16},
+        1,
+    ),
+    "MoEGroupRouter": (
+        [f(5, 8), f(8)],
+        {"top_k": 3, "n_group": 4, "topk_group": 2, "group_topk": 2},
+        1,
+    ),
+    "LinearAttention": (
+        [
+            *(f(2, 3, 32), f(2, 3, 32), f(2, 3, 24), f(2, 4, 8, 6)),
+            *(-np.abs(f(2, 3, 4)), np.abs(f(2, 3, 4))),
+        ],
+        {"q_num_heads": 4, "kv_num_heads": 4},
+        2,
+    ),
+    "LinearAttention#gated": (
+        [f(2, 3, 32), f(2, 3, 16), f(2, 3, 12), None, -np.abs(f(2, 3, 16))],
+        {"q_num_heads": 4, "kv_num_heads": 2, "update_rule": "gated"},
+        2,
+    ),
+    "LinearAttention#one": (
+        [f(1, 1, 32), f(1, 1, 32), f(1, 1, 32), f(1, 4, 8, 8)],
+        {"q_num_heads": 4, "kv_num_heads": 4, "update_rule": "linear", "scale": 0.5},
+        2,
+    ),
+    "LinearAttention#delta": (
+        [
+            *(f(1, 4, 16), f(1, 4, 32), f(1, 4, 32), f(1, 4, 8, 8), None),
+            np.abs(f(1, 4, 1)),
+        ],
+        {"q_num_heads": 2, "kv_num_heads": 4, "update_rule": "delta"},
+        2,
+    ),
+    "LinearAttentionGate": ([f(2, 3, 4), f(4), -np.abs(f(4)), f(2, 3, 4)], {}, 2),
+    "GatedDeltaNet": (
+        [
+            *(f(6, 2, 8), f(6, 2, 8), f(6, 4, 5), None),
+            *(-np.abs(f(6, 4)), np.abs(f(6, 4)), f(2, 4, 5, 8)),
+        ],
+        {},
+        2,
+    ),
+    "GatedDeltaNet#softplus": (
+        [
+            *(f(2, 3, 2, 8), f(2, 3, 2, 8), f(2, 3, 4, 5), None, f(2, 3, 4), f(2, 3, 4)),
+            *(f(2, 4, 5, 8), f(4), f(4)),
+        ],
+        {"qk_l2_norm": 1, **GATED},
+        2,
+    ),
+    "GatedDeltaNet#sigmoid": (
+        [
+            *(f(2, 3, 2, 8), f(2, 3, 2, 8), f(2, 3, 4, 5), None, f(2, 3, 4, 8), f(2, 3, 4)),
+            *(f(2, 4, 5, 8), f(4), f(4, 8)),
+        ],
+        {**GATED, "gate_activation": "sigmoid"},
+        2,
+    ),
+    "BranchwiseRMSNorm": ([f(2, 3, 8), f(8)], {}, 1),
+    "BranchwiseRMSNorm#flat": ([f(2, 24), f(24)], {"num_branches": 3, "epsilon": 1e-3}, 1),
+    "MRotaryEmbedding": (
+        [f(2, 3, 64), rng.integers(0, 9, (3, 2, 3)), f(16, 4), f(16, 4)],
+        {"mrope_section": [2, 1, 1], "rotary_embedding_dim": 8, "num_heads": 4},
+        1,
+    ),
+    "MRotaryEmbedding#interleaved": (
+        [f(2, 4, 3, 16), rng.integers(0, 9, (3, 2, 3)), f(16, 8), f(16, 8)],
+        {"mrope_section": [4, 2, 2], "mrope_layout": 1, "interleaved": 1},
+        1,
+    ),
     "GroupQueryAttention#prompt": cached(2, 5, 4, 2, 0, [5, 5]),
     "GroupQueryAttention#rotary": cached(1, 5, 4, 2, 0, [5], rotary=True),
     "GroupQueryAttention#step": cached(1, 1, 4, 2, 6, [7], rotary=True),
@@ -435,6 +564,35 @@ def pairs(x: np.ndarray) -> np.ndarray:
     return np.stack([x.real, x.imag], axis=-1)
 
 
+def nibbles(data: np.ndarray) -> np.ndarray:
+    return np.stack([data & 15, data >> 4], axis=-1).reshape(*data.shape[:-1], -1)
+
+
+def fours(data: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """4-bit weights in blocks of 16, lowest bits first, as they are multiplied."""
+    centred = nibbles(data).astype(np.float32) - 8
+    return (centred * scales[..., None]).reshape(len(data), -1).T
+
+
+def silu(x: np.ndarray) -> np.ndarray:
+    return x / (1 + np.exp(-x))
+
+
+E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+rows32, skip32, norm32 = f(3, 32), f(3, 32), f(32)
+summed = rows32 + skip32
+normal = summed / np.sqrt((summed**2).mean(-1, keepdims=True) + 1e-5) * norm32
+packs = [(u8(8, 2, 8), small(8, 2), f(8)) for _ in range(3)]
+BLOCKS = {"K": 32, "block_size": 16, "bits": 4}
+half_rows = f(3, 32).astype(np.float16)
+fp8 = f(4, 32).astype(ml_dtypes.float8_e4m3fn)
+fp4, fp4_scales = u8(4, 16), small(4, 2).astype(ml_dtypes.float8_e4m3fn)
+fp4_real = np.concatenate([E2M1, -E2M1])[nibbles(fp4)].reshape(4, 2, 16)
+fp4_real = (fp4_real * fp4_scales.astype(np.float32)[..., None] * 0.5).reshape(4, 32)
+fp8_scales = small(4, 2)
+fp8_real = fp8.astype(np.float32) * np.repeat(fp8_scales, 16, axis=1)
+angles, states = f(2, 3, 8), [f(2, 4, 3, 8) for _ in range(4)]
+turn = [np.cos(angles)[:, None], np.sin(angles)[:, None]]
 x, w, c, d = f(2, 6, 7, 4), f(3, 4, 3, 3), f(2, 5, 2), f(2, 5, 2)
 left, right, real, a8, b8 = f(2, 3), f(3, 4), f(4, 8), u8(2, 3), u8(2, 3)
 parts = [v[..., 0] + 1j * v[..., 1] for v in (c, d)]
@@ -445,6 +603,45 @@ FORMULAS: dict[str, Any] = {
     "NhwcFusedConv": (
         ([x, w, f(3) * 0, np.ones((2, 4, 5, 3), np.float32)], {"activation": "Relu"}, 1),
         [np.maximum(conv(x, w) + 1, 0)],
+    ),
+    "SwiGLU": (
+        ([real, real[::-1].copy()], {"activation_alpha": 1.5, "limit": 0.5}, 1),
+        [
+            (g := np.minimum(real, 0.5)) / (1 + np.exp(-1.5 * g)) * real[::-1].clip(-0.5, 0.5),
+        ],
+    ),
+    "SwiGLU#halves": (([real], {}, 1), [silu(real[:, :4]) * real[:, 4:]]),
+    "MatMulNBitsMlp": (
+        (
+            [rows32, skip32, norm32, *packs[0], *packs[1]],
+            {**BLOCKS, "N": 8, "activation": "silu"},
+            2,
+        ),
+        [
+            silu(normal @ fours(*packs[0][:2]) + packs[0][2])
+            * (normal @ fours(*packs[1][:2]) + packs[1][2]),
+            summed,
+        ],
+    ),
+    "MatMulNBitsQkv": (
+        (
+            [rows32, skip32, norm32, *packs[0], *packs[1], *packs[2]],
+            {**BLOCKS, "Nq": 8, "Nkv": 8},
+            4,
+        ),
+        [*(normal @ fours(*p[:2]) + p[2] for p in packs), summed],
+    ),
+    "MatMulBlockQuantizedFp8Weight": (
+        ([half_rows, fp8, fp8_scales], {"block_size": 16}, 1),
+        [(half_rows @ fp8_real.astype(np.float16).T)],
+    ),
+    "MatMulBlockQuantizedFp4Weight": (
+        ([half_rows, fp4, fp4_scales.view(np.uint8), S(0.5)], {}, 1),
+        [(half_rows @ fp4_real.astype(np.float16).T)],
+    ),
+    "GemmaRotaryEmbedding": (
+        ([angles, *states], {}, 2),
+        [states[i] * turn[0] + states[i + 1] * turn[1] for i in (0, 2)],
     ),
     "GemmFastGelu": (([left, right], {}, 1), [gelu(left @ right)]),
     "FusedMatMulActivation": (
@@ -614,6 +811,57 @@ def test_group_norm_by_its_formula() -> None:
     np.testing.assert_allclose(found, y / (1 + np.exp(-y)), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(("new", "past"), [(1, 39), (20, 0)])
+def test_sparse_attention(new: int, past: int) -> None:
+    """onnxruntime's kernel wants past and present in the same memory."""
+    starts = np.array([[0, 1, 3, 5, 8], [0, 1, 3, 6, 9]], i32)
+    columns = np.array([[0, 0, 1, 1, 2, 1, 2, 3, -1], [0, 0, 1, 0, 1, 2, 0, 2, 3]], i32)
+    feeds = {
+        "q": f(1, new, 64), "k": f(1, new, 32), "v": f(1, new, 32),
+        "pk": f(1, 2, 64, 16), "pv": f(1, 2, 64, 16),
+    }  # fmt: skip
+    more = {"rows": starts, "cols": columns, "total": Z(new + past, i32)}
+    more |= {"lengths": np.array([new + past], i32), "cos": f(64, 8), "sin": f(64, 8)}
+    node = helper.make_node(
+        "SparseAttention",
+        [*feeds, *more],
+        ["y", "nk", "nv"],
+        domain="com.microsoft",
+        num_heads=4,
+        kv_num_heads=2,
+        sparse_block_size=16,
+        do_rotary=1,
+    )
+    ports = [helper.make_tensor_value_info(n, 1, x.shape) for n, x in feeds.items()]
+    outputs = [onnx.ValueInfoProto(name=n) for n in ("y", "nk", "nv")]
+    constants = [numpy_helper.from_array(x, n) for n, x in more.items()]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    graph = helper.make_graph([node], "g", ports, outputs, constants)
+    proto = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    binding = session.io_binding()
+    held = {n: onnxruntime.OrtValue.ortvalue_from_numpy(x.copy()) for n, x in feeds.items()}
+    for name, value in held.items():
+        binding.bind_ortvalue_input(name, value)
+    for name, past_name in (("nk", "pk"), ("nv", "pv")):
+        binding.bind_ortvalue_output(name, held[past_name])
+    binding.bind_output("y")
+    session.run_with_iobinding(binding)
+    found = engines.run(lift(proto, Weights(Path("model.onnx"))), feeds)
+    results = {"nk": held["pk"].numpy(), "nv": held["pv"].numpy()}
+    results["y"] = next(v.numpy() for v in binding.get_outputs() if v.shape() == [1, new, 64])
+    for name, value in results.items():
+        rows = slice(None) if name == "y" else (slice(None), slice(None), slice(0, new + past))
+        np.testing.assert_allclose(found[name][rows], value[rows], rtol=1e-4, atol=1e-4)
+
+
+def test_paged_attention_says_what_to_export() -> None:
+    proto, _ = proto_of("PagedAttention", {"PagedAttention": ([f(2, 2)], {}, 1)})
+    with pytest.raises(UnsupportedError) as refused:
+        lift(proto, Weights(Path("model.onnx")))
+    assert "GroupQueryAttention" in refused.value.diagnostics[0].help
+
+
 def test_an_operator_without_a_row_is_refused_by_name() -> None:
     proto, _ = proto_of("BeamSearch", {"BeamSearch": ([f(2, 2)], {}, 1)})
     with pytest.raises(UnsupportedError, match=r"BeamSearch of the domain com\.microsoft"):
@@ -621,7 +869,7 @@ def test_an_operator_without_a_row_is_refused_by_name() -> None:
 
 
 def test_rows_are_tested() -> None:
-    of_their_own = {"DynamicQuantizeLSTM"}  # test_onnx_dynamic_lstm.py
+    of_their_own = {"DynamicQuantizeLSTM", "SparseAttention"}
     without_kernel = {"BiasSplitGelu", "BiasSoftmax", "GroupNorm", "BiasAdd"}
     spellings = {
         "TransposeMatMul",

@@ -5,6 +5,7 @@ detect.py               detection of ONNX files among other protobufs
 wire.py                 large tensors cut out of a file before it is parsed
 codec.py                bytes to and from ModelProto, weights mapped and streamed
 attributes.py, types.py attributes and types as Python values
+narrow_types.py         types of a few bits in wider ones
 schema.py               checks of nodes against onnx's schemas
 op.py                   a node of a file on its way into the graph, and the tables that rewrite it
 order.py                nodes in an order in which every name is written before it is read
@@ -22,6 +23,7 @@ microsoft_attention.py, microsoft_cache.py, microsoft_blocks.py  attention, its 
                                                                  operators
 microsoft_quantised.py, microsoft_weights.py, microsoft_recurrent.py  quantized operators, weights
                                                                       and LSTM
+microsoft_experts.py, microsoft_linear.py  mixtures of experts and linear attention
 loadable.py             the form that onnxruntime loads
 onnxruntime_kernels.py  the types that its kernels support
 pipeline.py             the passes before lowering, in order

@@ -28,6 +28,7 @@ from converter.formats.onnx import (
     ai_onnx_ml,
     canonical,
     microsoft,
+    narrow_types,
     order,
 )
 from converter.formats.onnx.attributes import Attributes, decode, decoded
@@ -49,12 +50,22 @@ from converter.formats.onnx.opset_converter import v1_6 as early
 from converter.formats.onnx.opset_converter import v22_plus as newer
 from converter.formats.onnx.schema import check, check_declared, function_of, schema_at
 from converter.formats.onnx.scope import Opsets, Scope
-from converter.formats.onnx.types import check_widened, fit_types, merge_type, too_new, weight
+from converter.formats.onnx.types import (
+    NOMINAL,
+    check_widened,
+    fit_types,
+    merge_type,
+    nominal_type,
+    presented,
+    too_new,
+    weight,
+)
 from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN, OPSET, custom
 from converter.graph.build import AT, Builder, new_model
 from converter.graph.extensions import lookup
 from converter.graph.infer import InferenceError, schema_of
 from converter.graph.network import Network
+from converter.graph.value import with_operators
 
 NEWEST = onnx.defs.onnx_opset_version()
 # nodes after inlining, and times those of the file: functions that call each other could ask for
@@ -200,7 +211,9 @@ class Lifter:
             value = scope.values.get(info.name)
             if value is None:
                 raise self.refusal("R105", f"output {info.name!r} is not defined", scope.path)
-            if info.name in self.maps:
+            if self.present("output", info, value):
+                value = narrow_types.plain_copy(scope.b, value)
+            elif info.name in self.maps:
                 pass  # a map of which the graph has the numbers
             elif not self.is_too_new("output", info, scope.path):
                 merge_type(value, info.type, Where(self.file, path=f"{scope.path}.output"))
@@ -227,8 +240,27 @@ class Lifter:
         """The name wished for a value: names of the main graph are its own."""
         return name if name not in self.public or _MAIN.fullmatch(path) else f"{name}_inner"
 
+    def present(self, side: str, info: onnx.ValueInfoProto, value: ir.Value) -> bool:
+        """Return whether an input or output has a type that the graph lacks; it is presented in a
+        wider one, with a warning.
+        """
+        wider = presented(info.type)
+        if wider is None:
+            return False
+        name = nominal_type(info.type.tensor_type.elem_type)
+        if side == "input":
+            value.type = ir.TensorType(wider)
+            value.meta[NOMINAL] = name
+        elif narrow_types.narrow(value) != name:
+            return False
+        message = f"the {side} {info.name!r} is {name}, presented as {wider.name}"
+        self.notes.append(Diagnostic("X205", message, "warning", Where(self.file, layer=info.name)))
+        return True
+
     def input(self, b: Builder, info: onnx.ValueInfoProto) -> ir.Value:
         value = declare_input(b, info)
+        if self.present("input", info, value):
+            return value
         if not self.is_too_new("input", info, "graph.input") and value.type is None:
             raise self.refusal("R105", f"input {info.name!r} has no type", "graph.input")
         return value
@@ -304,12 +336,12 @@ class Lifter:
             return scope.b.ops(
                 kind, *inputs, domain=domain, outputs=count, names=names, **attributes
             )
-        if self.is_unknown(proto, domain):
-            return self.unknown(proto, inputs, attributes, scope.b, path)
         version = scope.opsets.get(domain)
         if version is None:
             message = f"domain {proto.domain!r} is used but not imported"
             raise self.refusal("R105", message, path, proto.name, proto.op_type)
+        if self.is_unknown(proto, domain):
+            return self.unknown(proto, inputs, attributes, scope.b, path)
         op = Op(proto.op_type, domain, version, inputs, attributes, names)
         results = self.standard(op, scope, path)
         if op.kind == "ZipMap" and op.domain == ai_onnx_ml.DOMAIN:
@@ -401,6 +433,14 @@ class Lifter:
         return [values.get(o) for o in function.output]
 
     def standard(self, op: Op, scope: Scope, path: str) -> Sequence[ir.Value | None]:
+        if name := narrow_types.begin_move(op, scope.b):
+            made = self.standard(op, scope, path)
+            return narrow_types.marked([with_operators(v) for v in made if v is not None], name)
+        results = narrow_types.lift_narrow(op, scope.b)
+        return self.known(op, scope, path) if results is None else several(results)
+
+    def known(self, op: Op, scope: Scope, path: str) -> Sequence[ir.Value | None]:
+        """Write an operator of which the graph has the types."""
         b = scope.b
         check_widened(op)
         if op.domain == microsoft.DOMAIN or op.kind in microsoft.UNDECLARED:

@@ -19,7 +19,7 @@ from converter.errors import MappingError
 from converter.formats.onnx.canonical import explicit
 from converter.formats.onnx.op import Op, Results, Rows
 from converter.graph.build import Builder
-from converter.graph.value import Value
+from converter.graph.value import Value, known_sizes
 
 DOMAIN = "com.microsoft"
 UNDECLARED = frozenset(
@@ -34,7 +34,9 @@ REFUSED = {
     ),
 }
 ROWS = Rows()
-_MODULES = ("attention", "blocks", "cache", "quantised", "recurrent", "weights")
+_MODULES = (
+    *("attention", "blocks", "cache", "experts", "linear", "quantised", "recurrent", "weights"),
+)
 
 
 @cache
@@ -251,6 +253,25 @@ def group_norm(op: Op, b: Builder) -> Value:
     if op.attr("activation", 0):
         y = y * b.Sigmoid(y)
     return channels_last(b, y, rank) if last else y
+
+
+@ROWS.always("BranchwiseRMSNorm")
+def branchwise_rms_norm(op: Op, b: Builder) -> Value:
+    """Each branch divided by its root mean square, over the last axis of [.., C, H]; of [.., C*H]
+    where `num_branches` is C.
+    """
+    x, branches, scale = op.x, int(op.attr("num_branches", 0)), op.input(1)
+    if branches:
+        sizes = b.Shape(x)
+        x = b.Reshape(x, b.Concat(sizes[:-1], [branches, -1], axis=0))
+    wide = b.Cast(x, to=ir.DataType.FLOAT)
+    y = wide / b.Sqrt(b.ReduceMean(wide * wide, [-1]) + op.number("epsilon", 1e-5))
+    if scale is not None:
+        shape = known_sizes(x) or []
+        per_branch = len(shape) > 1 and (known_sizes(scale) or [])[:1] != shape[-1:]
+        whole = b.Cast(scale, to=ir.DataType.FLOAT)
+        y = y * (b.Reshape(whole, b.Shape(x, start=-2)) if per_branch else whole)
+    return b.Reshape(b.Cast(y, to=op.x.dtype), b.Shape(op.x))
 
 
 # images

@@ -4,6 +4,8 @@ heads, D head size.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx_ir as ir
 
@@ -181,17 +183,62 @@ def rotary_embedding(op: Op, b: Builder) -> Results:
     return b.Reshape(b.Transpose(y, perm=[0, 2, 1, 3]), b.Shape(op.x)) if rank == 3 else y
 
 
+@ROWS.always("MRotaryEmbedding")
+def multimodal_rotary_embedding(op: Op, b: Builder) -> Results:
+    """(x [B,S,H] or [B,N,S,D], positions [3,B,S], cos and sin [max, R/2]): each angle is that of
+    one of three positions.
+    """
+    if op.attr("is_packed_batching", 0) or op.number("scale", 1.0) != 1.0:
+        raise MappingError("MRotaryEmbedding with packed batching or a scale is not supported")
+    x, half, heads = op.x, op.shape(2)[1], int(op.attr("num_heads", 0))
+    sections = [int(n) for n in op.attrs["mrope_section"]]
+    stream = np.repeat(np.arange(3), sections)
+    if op.attr("mrope_layout", 0):
+        stream = np.zeros(half, np.int64)
+        for i in (1, 2):
+            stream[i : 3 * sections[i] : 3] = i
+    if op.rank(0) == 3:
+        shape = [0, 0, heads, -1] if heads else [0, 0, -1, 2 * half]
+        x = b.Transpose(b.Reshape(x, shape), perm=[0, 2, 1, 3])
+    tables = []
+    for i in (2, 3):
+        rows = b.Gather(op.need(i), op.need(1))  # [3,B,S,R/2]
+        index = np.broadcast_to(stream, (1, 1, 1, half)).astype(np.int64)
+        where = b.Expand(b.const(index, "streams"), b.Concat([1], b.Shape(rows, start=1), axis=0))
+        tables.append(b.GatherElements(rows, where, axis=0))
+    factors = [b.Transpose(t, perm=[1, 0, 2, 3]) for t in tables]  # [B,1,S,R/2]
+    y = _by_factors(op, b, x, factors, 2 * half, bool(op.attr("interleaved", 0)))
+    return b.Reshape(b.Transpose(y, perm=[0, 2, 1, 3]), b.Shape(op.x)) if op.rank(0) == 3 else y
+
+
+@ROWS.always("GemmaRotaryEmbedding")
+def gemma_rotary_embedding(op: Op, b: Builder) -> Results:
+    """(angles [B,S,D], q, q with its halves exchanged, k, k with its halves exchanged)"""
+    factors = [
+        b.Unsqueeze(b.Cast(b.op(kind, op.x), to=op.need(1).dtype), [1]) for kind in ("Cos", "Sin")
+    ]
+    pairs = ((op.need(i), op.need(i + 1)) for i in (1, 3))
+    return [x * factors[0] + other * factors[1] for x, other in pairs]
+
+
 def turned(
     op: Op, b: Builder, x: Value, cos: Value, sin: Value, places: Value, interleaved: bool
 ) -> Value:
     """Return x [B,N,S,D] with its first R features rotated by the angles of its positions [B,S];
     cos, sin [max, R/2].
     """
-    size, width = head_size(op, x), head_size(op, cos)
     factors = [b.Unsqueeze(b.Gather(table, places), [1]) for table in (cos, sin)]  # [B,1,S,R/2]
+    return _by_factors(op, b, x, factors, 2 * head_size(op, cos), interleaved)
+
+
+def _by_factors(
+    op: Op, b: Builder, x: Value, factors: Sequence[Value], width: int, interleaved: bool
+) -> Value:
+    """Return x with its first `width` features rotated by the cosines and sines [B,1,S,R/2]."""
+    size = head_size(op, x)
     first, rest = x, None
-    if 2 * width < size:
-        first, rest = b.Split(x, [2 * width, size - 2 * width], outputs=2, axis=3)
+    if width < size:
+        first, rest = b.Split(x, [width, size - width], outputs=2, axis=3)
     y = (_interleaved if interleaved else _halves)(b, first, *factors)
     return y if rest is None else b.Concat(y, rest, axis=-1)
 

@@ -7,6 +7,9 @@ and values, D head size.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
@@ -23,7 +26,7 @@ from converter.formats.onnx.op import Op, Results
 from converter.graph.build import Builder
 from converter.graph.value import Value
 
-_I64 = ir.DataType.INT64
+_I64, _FLOAT = ir.DataType.INT64, ir.DataType.FLOAT
 
 
 @ROWS.always("GroupQueryAttention")
@@ -43,21 +46,96 @@ def group_query_attention(op: Op, b: Builder) -> Results:
         given = b.Cast(op.need(9), to=_I64) if op.input(9) is not None else places
         pairs = bool(op.attr("rotary_interleaved", 0))
         q, k = (turned(op, b, x, op.need(7), op.need(8), given, pairs) for x in (q, k))
+    scales = [_cache_scale(op, b, i, groups, q) for i in (12, 13)]
+    k, v = (_quantized(b, x, s) for x, s in zip((k, v), scales, strict=True))
     if op.input(3) is not None:
         k, v = (_extended(op, b, op.need(i), x, past) for i, x in ((3, k), (4, v)))
-    y = _attend(op, b, q, _spread(b, k, heads // groups), _spread(b, v, heads // groups), places)
+    read = [
+        x if scale is None else b.Cast(x, to=q.dtype or _FLOAT) * scale
+        for x, scale in zip((k, v), scales, strict=True)
+    ]
+    spread = [_spread(b, x, heads // groups) for x in read]
+    y = _attend(op, b, q, spread[0], spread[1], places)
     return joined(b, y), k, v
 
 
+def _cache_scale(op: Op, b: Builder, index: int, groups: int, q: Value) -> Value | None:
+    """Return the scale of a cache of 8-bit integers, for all numbers or for each channel of each
+    head; None for a cache of floats.
+    """
+    kind = op.attr("k_quant_type" if index == 12 else "v_quant_type", "NONE")
+    if op.input(index) is None or kind == "NONE":
+        return None
+    cache = op.input(3)
+    bits = op.attr("kv_cache_bit_width", 0)
+    if bits not in (0, 8) or (cache is not None and cache.dtype != ir.DataType.INT8):
+        raise MappingError(
+            "GroupQueryAttention with a cache of other numbers than floats and 8-bit integers is "
+            "not supported",
+            help="export the model with a cache of int8 or of floats",
+        )
+    scale = op.need(index)
+    scale = scale if scale.dtype == q.dtype else b.Cast(scale, to=q.dtype or _FLOAT)
+    return b.Reshape(scale, [1, 1, 1, 1] if kind == "PER_TENSOR" else [1, groups, 1, -1])
+
+
+def _quantized(b: Builder, x: Value, scale: Value | None) -> Value:
+    """Return new keys or values as the cache stores them."""
+    if scale is None:
+        return x
+    whole = b.Round(x / scale)
+    clipped = b.Clip(whole, b.like(whole, -128), b.like(whole, 127))
+    return b.Cast(clipped, to=ir.DataType.INT8)
+
+
 def _check(op: Op) -> None:
-    if op.input(12) is not None or op.input(13) is not None:
-        raise MappingError("GroupQueryAttention with a quantized cache is not supported")
+    if op.input(16) is not None:
+        raise MappingError("GroupQueryAttention with query_seqlens is not supported")
     if op.attr("qk_output", 0) or op.has_output(3):
         raise MappingError("GroupQueryAttention with a scores output is not supported")
     if op.attr("sliding_window_cache", 0):
         raise MappingError(
             "GroupQueryAttention with a cache as large as its window is not supported"
         )
+
+
+@ROWS.always("SparseAttention")
+def sparse_attention(op: Op, b: Builder) -> Results:
+    """(query, key, value, past key, past value [B,M,T,D], rows and columns of the blocks that are
+    kept, longest length, lengths [B], cos, sin), with as many layouts of blocks as the heads use in
+    turn.
+    """
+    heads, groups = int(op.attrs["num_heads"]), int(op.attrs["kv_num_heads"])
+    lengths = b.Cast(b.Reshape(op.need(8), [-1]), to=_I64)
+    inner = replace(op, inputs=[*op.inputs[:5], None, op.need(7)], attrs=dict(op.attrs))
+    q, k, v = _operands(inner, b, heads, groups)
+    fresh = _scalar(b, b.Shape(q, start=2, end=3))
+    past = b.Max(lengths - fresh, 0)
+    places = b.Unsqueeze(past, [1]) + b.Range(0, fresh, 1)  # [B,S]
+    if op.attr("do_rotary", 0):
+        pairs = bool(op.attr("rotary_interleaved", 0))
+        q, k = (turned(op, b, x, op.need(9), op.need(10), places, pairs) for x in (q, k))
+    k, v = (_extended(inner, b, op.need(i), x, past) for i, x in ((3, k), (4, v)))
+    blocks, size = _block_mask(op), int(op.attrs["sparse_block_size"])
+    kept = np.kron(blocks, np.ones((size, size), bool))[np.arange(heads) % len(blocks)]
+    rows = b.Gather(b.const(kept, "kept"), places, axis=1)  # [N,B,S,T]
+    columns = b.Range(0, _scalar(b, b.Shape(k, start=2, end=3)), 1)
+    rows = b.Gather(b.Transpose(rows, perm=[1, 0, 2, 3]), columns, axis=3)
+    keep = rows & (columns <= b.Unsqueeze(places, [1, 3]))
+    spread = [_spread(b, x, heads // groups) for x in (k, v)]
+    scores = masked(b, keep, scaled_scores(op, b, q, spread[0], head_size(op, q)))
+    return joined(b, b.Softmax(scores, axis=-1) @ spread[1]), k, v
+
+
+def _block_mask(op: Op) -> np.ndarray:
+    """Return which blocks of keys each block of queries reads, [layouts, blocks, blocks]."""
+    starts, columns = op.constant(5), op.constant(6)
+    count = starts.shape[1] - 1
+    kept = np.zeros((len(starts), count, count), bool)
+    for layout, (bounds, where) in enumerate(zip(starts, columns, strict=True)):
+        for row in range(count):
+            kept[layout, row, where[bounds[row] : bounds[row + 1]]] = True
+    return kept
 
 
 def _scalar(b: Builder, x: Value) -> Value:

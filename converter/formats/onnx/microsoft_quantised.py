@@ -130,7 +130,7 @@ def matmul_integer_to_float(op: Op, b: Builder) -> Results:
 
 
 @ROWS.always("MatMulNBits")
-def matmul_n_bits(op: Op, b: Builder) -> Results:
+def matmul_n_bits(op: Op, b: Builder) -> Value:
     """A [.., K] times B [N, blocks, bytes] of 2, 4 or 8 bit, low bits first, one scale and zero
     point for each block of K.
     """
@@ -146,7 +146,7 @@ def matmul_n_bits(op: Op, b: Builder) -> Results:
     dtype = ir.DataType.UINT8 if bits == 8 else ir.DataType.UINT4
     zero = op.input(3)
     if zero is not None and zero.dtype != ir.DataType.UINT8:
-        weights = b.const(_numbers(op.constant(1), bits, [n, blocks, block]), "weight")
+        weights = b.const(numbers(op.constant(1), bits, [n, blocks, block]), "weight")
         centred = b.Cast(weights, to=scales.dtype) - b.Reshape(zero, [n, blocks, 1])
         real = b.Reshape(centred * b.Unsqueeze(scales, [2]), [n, blocks * block])
     else:
@@ -155,7 +155,7 @@ def matmul_n_bits(op: Op, b: Builder) -> Results:
             if zero is None
             else unpack(op.constant(3).reshape(n, -1), bits)[:, :blocks]
         )
-        weights = b.const(_numbers(op.constant(1), bits, [n, blocks * block]), "weight")
+        weights = b.const(numbers(op.constant(1), bits, [n, blocks * block]), "weight")
         real = b.DequantizeLinear(weights, scales, packed(points, dtype), axis=1, block_size=block)
     if blocks * block != k:
         real = real[:, :k]
@@ -170,7 +170,7 @@ def unpack(data: np.ndarray, bits: int) -> np.ndarray:
     return ((data[..., None] >> shifts) & np.uint8((1 << bits) - 1)).reshape(*data.shape[:-1], -1)
 
 
-def _numbers(data: np.ndarray, bits: int, shape: list[int]) -> ir.TensorProtocol:
+def numbers(data: np.ndarray, bits: int, shape: list[int]) -> ir.TensorProtocol:
     """Return the bytes of numbers of `bits` bits, whose rows are padded to full bytes; 4-bit
     numbers stay packed, as in ONNX, 2-bit ones are widened to 4.
     """

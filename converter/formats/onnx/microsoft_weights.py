@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.onnx.microsoft import ROWS, embed_layer_normalization
+from converter.formats.onnx.microsoft import ROWS, embed_layer_normalization, plus, rms
 from converter.formats.onnx.microsoft_attention import attention
-from converter.formats.onnx.microsoft_quantised import columns, packed, unpack
+from converter.formats.onnx.microsoft_quantised import columns, matmul_n_bits, packed, unpack
 from converter.formats.onnx.op import Op, Results
 from converter.graph.build import Builder
 from converter.graph.catalogue.bits import NF4
 from converter.graph.lazy_tensor import LazyTensor
+from converter.graph.value import Value
+
+_FLOAT = ir.DataType.FLOAT
 
 # the 4-bit floats of bitsandbytes: a sign, then 0, 1/192, 2/3, 1, 1/3, 1/2, 1/6, 1/4
 _FP4 = np.array([0, 1 / 192, 2 / 3, 1, 1 / 3, 1 / 2, 1 / 6, 1 / 4], np.float32)
@@ -91,3 +96,91 @@ def matmul_bnb4(op: Op, b: Builder) -> Results:
         table = b.Cast(table, to=scales.dtype)
     real = b.Gather(table, codes) * scales
     return op.x @ b.Transpose(b.Reshape(real, [n, k]), perm=[1, 0])
+
+
+_E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+
+
+@ROWS.always("MatMulBlockQuantizedFp8Weight")
+def matmul_fp8(op: Op, b: Builder) -> Results:
+    """(A [..,K], B [N,K] of 8-bit floats, a scale for each block of K, scale of A, bias)"""
+    block, width = int(op.attr("block_size", 128)), op.shape(1)[1]
+    x = op.x
+    if (scale := op.input(3)) is not None:
+        point = np.zeros((), ml_dtypes.float8_e4m3fn)
+        given = b.Reshape(scale, [])
+        coded = b.QuantizeLinear(b.Cast(x, to=_FLOAT), given, point)
+        x = b.Cast(b.DequantizeLinear(coded, given, point), to=op.x.dtype)
+    real = b.Cast(op.need(1), to=_FLOAT) * _by_block(b, op.need(2), block, width)
+    return plus(x @ b.Transpose(b.Cast(real, to=op.x.dtype), perm=[1, 0]), op.input(4))
+
+
+@ROWS.always("MatMulBlockQuantizedFp4Weight")
+def matmul_fp4(op: Op, b: Builder) -> Results:
+    """(A [..,K], B [N,K/2] of 4-bit floats, low bits first, 8-bit floats as scales of blocks of K,
+    scale of all, -, bias)
+    """
+    rows, width = op.shape(1)[0], 2 * op.shape(1)[1]
+    codes = b.const(LazyTensor(op.constant(1), ir.DataType.UINT4, [rows, width]), "weight")
+    table = b.const(np.concatenate([_E2M1, -_E2M1]), "table")
+    scales = op.constant(2).view(ml_dtypes.float8_e4m3fn).astype(np.float32)
+    unit = b.const(scales, "scales") * b.Cast(b.Reshape(op.need(3), []), to=_FLOAT)
+    block = int(op.attr("block_size", 16))
+    numbers = b.Gather(table, b.Cast(codes, to=ir.DataType.INT32))
+    real = b.Cast(numbers * _by_block(b, unit, block, width), to=op.x.dtype)
+    return plus(op.x @ b.Transpose(real, perm=[1, 0]), op.input(5))
+
+
+def _by_block(b: Builder, scales: Value, block: int, width: int) -> Value:
+    """[N,blocks] -> [N,K]: each scale for the numbers of its block."""
+    wide = b.Gather(scales, b.const(np.arange(width) // block, "blocks"), axis=1)
+    return wide if wide.dtype == _FLOAT else b.Cast(wide, to=_FLOAT)
+
+
+@ROWS.always("MatMulNBitsMlp")
+def gated_products(op: Op, b: Builder) -> Results:
+    """(A, skip, scale of the norm, packed weights, scales and bias of gate, and of up) ->
+    activation(gate) * up, the sum that was normalized
+    """
+    x, total = _normalized(op, b)
+    gate, up = (_product(op, b, x, i, int(op.attrs["N"])) for i in (3, 6))
+    kind = op.attrs["activation"]
+    if kind not in ("silu", "relu", "gelu"):
+        raise MappingError(f"MatMulNBitsMlp with the activation {kind!r} is not supported")
+    opened = gate * b.Sigmoid(gate) if kind == "silu" else b.op(kind.capitalize(), gate)
+    return opened * up, total
+
+
+@ROWS.always("MatMulNBitsQkv")
+def three_products(op: Op, b: Builder) -> Results:
+    """(A, skip, scale of the norm, packed weights, scales and bias of Q, of K and of V)"""
+    x, total = _normalized(op, b)
+    widths = [int(op.attrs[n]) for n in ("Nq", "Nkv", "Nkv")]
+    products = [_product(op, b, x, i, n) for i, n in zip((3, 6, 9), widths, strict=True)]
+    return [*products, total]
+
+
+def _normalized(op: Op, b: Builder) -> tuple[Value, Value | None]:
+    """Return A, plus the skip, normalized by its root mean square if there is a scale for that; and
+    the sum.
+    """
+    total = plus(op.x, op.input(1))
+    scale = op.input(2)
+    x = total if scale is None else rms(b, total, scale, op.number("epsilon", 1e-5))[0]
+    return x, total
+
+
+def _product(op: Op, b: Builder, x: Value, index: int, width: int) -> Value:
+    """One of several MatMulNBits, whose operands begin at `index`."""
+    operands: list[ir.Value | None] = [
+        x,
+        op.input(index),
+        op.input(index + 1),
+        None,
+        None,
+        op.input(index + 2),
+    ]
+    given: dict[str, Any] = {k: v for k, v in op.attrs.items() if k in ("K", "bits", "block_size")}
+    return matmul_n_bits(
+        Op("MatMulNBits", op.domain, op.version, operands, {**given, "N": width}), b
+    )

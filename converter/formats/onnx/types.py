@@ -18,12 +18,18 @@ from converter.graph.infer import schema_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 
 _T = ir.DataType
-_WIDENED = "netconv.widened"
+NOMINAL = "netconv.nominal"  # the type that the file gives a value, if the graph lacks it
 # how schemas spell the types of tensors
 NAMED = {f"tensor({t.name.lower()})": t for t in _T}
 # types of weights that came after opset 21 -> a type of opset 21 that holds every value of theirs
-_HOLDS = {_T.FLOAT4E2M1: ml_dtypes.float8_e4m3fn, _T.FLOAT8E8M0: np.float32}
-_HOLDS |= {getattr(_T, n): t for n, t in (("INT2", np.int8), ("UINT2", np.uint8)) if hasattr(_T, n)}
+_HOLDS: dict[_T, Any] = {
+    _T.FLOAT4E2M1: ml_dtypes.float8_e4m3fn,
+    _T.FLOAT8E8M0: np.float32,
+    _T.INT2: ml_dtypes.int4,
+    _T.UINT2: ml_dtypes.uint4,
+}
+# the same for values that are computed
+_PRESENTED = {_T.INT2: _T.INT8, _T.UINT2: _T.UINT8}
 # types that a newer opset allows for an operator -> what opset 21 computes it in
 _WIDER = {_T.BFLOAT16: _T.FLOAT, _T.FLOAT16: _T.FLOAT}
 
@@ -44,21 +50,32 @@ def weight(b: Builder, tensor: ir.TensorProtocol, name: str) -> ir.Value:
     """
     value = b.const(fit_tensor(tensor), name)
     if tensor.dtype in _HOLDS:
-        value.meta[_WIDENED] = tensor.dtype.name
+        value.meta[NOMINAL] = tensor.dtype.name
     return value
 
 
+def nominal_type(number: int) -> str:
+    """Return the name of a type of a few bits that the graph lacks, by its number; "" for
+    others.
+    """
+    found = next((t for t in _HOLDS if int(t) == number), None)
+    return "" if found is None else found.name
+
+
+def presented(proto: onnx.TypeProto) -> ir.DataType | None:
+    """Return the type that stands for a declared one in the graph, if the graph lacks that."""
+    found = next((t for t in _HOLDS if int(t) == proto.tensor_type.elem_type), None)
+    return None if found is None else _PRESENTED.get(found, _T.FLOAT)
+
+
 def check_widened(op: Op) -> None:
-    """A widened constant gives the same result only where its own type does not show in the
+    """A value in a wider type gives the same result only where its own type does not show in the
     result.
     """
     readers = {"DequantizeLinear": (0, 1, 2), "Cast": (0,), "CastLike": (0,)}.get(op.kind, ())
     for i, value in enumerate(op.inputs):
-        if value is not None and _WIDENED in value.meta and i not in readers:
-            raise MappingError(
-                f"{op.kind} of {value.meta[_WIDENED]} is not supported: opset 21 "
-                "does not have the type"
-            )
+        if value is not None and NOMINAL in value.meta and i not in readers:
+            raise MappingError(f"{op.kind} of {value.meta[NOMINAL]} is not supported")
 
 
 def merge_type(value: ir.Value, proto: onnx.TypeProto, where: Place = "") -> None:
@@ -115,13 +132,8 @@ def has_maps(proto: onnx.TypeProto) -> bool:
 
 
 def too_new(proto: onnx.TypeProto) -> str | None:
-    """The name of a type that the graph does not have: maps, and those of tensors that came after
-    opset 21.
-
-    Weights of such a type are widened, activations cannot be.
-    """
-    found = [t.name for t in _HOLDS if proto.tensor_type.elem_type == t]
-    return found[0] if found else "map" if has_maps(proto) else None
+    """The name of a type that the graph does not have: maps."""
+    return "map" if has_maps(proto) else None
 
 
 def fit_types(op: Op, schema: Any, b: Builder) -> Sequence[ir.Value]:

@@ -4,13 +4,13 @@ executed.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import onnx_ir as ir
 
 from converter.graph.extensions import opaque
 from converter.graph.value import FLOAT
+from converter.io.strict_json import note
 
 Types = list[tuple[ir.DataType, list[Any] | None]]
 
@@ -33,6 +33,7 @@ def CustomLayer(
     of each result, which are unknown without it; `domain_name` is the set of operators that the
     layer is from. Source: Core ML, CustomLayerParams.
     """
-    if results:
-        return [(ir.DataType[name], sizes) for name, sizes in json.loads(results)]
+    declared = note(results, [[(str, [(int, None)], None)]]) or ()
+    if declared and all(len(r) == 2 and r[0] in ir.DataType.__members__ for r in declared):
+        return [(ir.DataType[name], sizes) for name, sizes in declared]
     return [(FLOAT, None)] * 64

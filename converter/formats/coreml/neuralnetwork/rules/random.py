@@ -13,7 +13,7 @@ from converter.formats.coreml.neuralnetwork.rules.context import Reading, Writin
 from converter.formats.coreml.neuralnetwork.rules.fields import ANY, ShapeOf, StaticResult, flat
 from converter.graph.custom import carried_layer, current
 from converter.graph.infer import shape_of
-from converter.io.strict_json import note
+from converter.io.strict_json import note, parse
 from converter.mapping.codecs import unset
 from converter.mapping.fields import Attr, Field, Fixed, Implied
 from converter.mapping.rules import Custom, Rule, custom, op
@@ -97,7 +97,7 @@ def lower_custom(w: Writing) -> None:
     text = w.attr("parameters", "{}")
     if w.attr("domain_name", ""):
         carried_layer(w)
-        text = json.dumps({k: _parameter(v) for k, v in json.loads(text).items()})
+        text = json.dumps({k: _parameter(v) for k, v in parse(text).items()})
     parameters = note(text, {str: _PARAMETER})
     if parameters is None or any(
         len(v) != 1 or not v.keys() <= _PARAMETER.keys() for v in parameters.values()
