@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -288,6 +289,25 @@ def test_dynamic_inputs(tmp_path: Path) -> None:
         np.savez(tmp_path / "d" / f"{n}.npz", x=np.random.default_rng(n).standard_normal((n, 4)))
     found = quantize(tmp_path / "net.onnx", tmp_path / "q.tflite", data=tmp_path / "d")
     assert found.quality.samples == 3 and found.quality.least > 30
+
+
+def test_biases_keep_the_means_of_channels(made: tuple[Path, Path], tmp_path: Path) -> None:
+    source, data = made
+    converter.convert(source, tmp_path / "conv.onnx", outputs=["c1"])
+    quantize(tmp_path / "conv.onnx", tmp_path / "q.onnx", data=data)
+    model = onnx.load(tmp_path / "q.onnx")
+    (conv,) = (n for n in model.graph.node if n.op_type == "Conv")
+    model.graph.output.append(
+        helper.make_tensor_value_info(conv.output[0], TensorProto.FLOAT, None)
+    )
+    options = onnxruntime.SessionOptions()  # as the operators are written, without integer kernels
+    options.add_session_config_entry("session.disable_quant_qdq", "1")
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    floats = onnxruntime.InferenceSession(tmp_path / "conv.onnx")
+    x = np.load(data)["x"]
+    real = np.mean([session.run(None, {"x": v[None]})[1] for v in x], axis=(0, 1, 3, 4))
+    expected = np.mean([floats.run(None, {"x": v[None]})[0] for v in x], axis=(0, 1, 3, 4))
+    assert np.abs(real - expected).max() < 1e-5
 
 
 # doubts and refusals -----------------------------------------------------------------------------

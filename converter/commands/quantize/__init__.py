@@ -6,6 +6,7 @@ data.py     the samples of a data set
 place.py    which values are quantized for a target
 scales.py   ranges, measured on data, and their scales
 insert.py   scales in a graph
+bias.py     biases corrected for rounded weights
 weights.py  weights alone in fewer bits
 measure.py  how far the result is from the float network
 search.py   which layers stay in floats

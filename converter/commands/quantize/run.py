@@ -19,6 +19,7 @@ from converter.commands.dataset import Preparation
 from converter.commands.options.convert import Convert
 from converter.commands.options.declare import common
 from converter.commands.options.quantize import Quantize
+from converter.commands.quantize.bias import correct_biases
 from converter.commands.quantize.data import Sample, digest, samples_of
 from converter.commands.quantize.insert import insert
 from converter.commands.quantize.measure import Reference, by_layer
@@ -49,6 +50,7 @@ from converter.passes.fuse_constants import fuse_constants
 
 NOTE = "netconv.quantization"  # metadata of a written model
 MEASURED = 32  # samples on which results are compared, where none has a label
+CORRECTED = 16  # samples from which biases are corrected
 SHOWN = 8  # samples on which layers are compared
 FAR = 4.0  # deviations of the data from the mean that a normalization expects
 
@@ -131,7 +133,7 @@ class _Job:
         self.shown = rest[:: max(1, -(-len(rest) // many))]
         self.observed: Observer | None = None
         self.reference: Reference | None = None
-        self.digest = ""
+        self.digest, self.feeds = "", list[Arrays]()
 
     def ranges(self, placed: Placement, dtype: str) -> dict[str, Range]:
         """Run the network on the data, once for all targets, and return the ranges of values."""
@@ -146,6 +148,8 @@ class _Job:
                     given = self.model.check_feeds(sample.load())
                     hashes.append(digest([given]))
                     feed = Feed("", given).by_value(self.graph)
+                    if len(self.feeds) < CORRECTED:
+                        self.feeds.append(feed)
                     self.observed.add(dict(zip(names, session.run(feed), strict=True)))
             self.digest = hash_of(hashes)
             self.notes += doubts(self.observed, self.graph, self.used)
@@ -212,7 +216,7 @@ class _Job:
                 target.title,
                 lambda n: kept(n) or floats.get(key(n), ""),
             )
-            return quantized(self.graph, placed, ranges, rules, dtype), placed
+            return quantized(self.graph, placed, ranges, rules, dtype, self.feeds), placed
 
         limit, floats = Limit.parse(self.options.max_drop), dict[str, str]()
         if limit:
@@ -275,10 +279,16 @@ def prepared(model: Network) -> Network:
 
 
 def quantized(
-    model: Network, placed: Placement, ranges: Mapping[str, Range], rules: Integers, dtype: str
+    model: Network,
+    placed: Placement,
+    ranges: Mapping[str, Range],
+    rules: Integers,
+    dtype: str,
+    feeds: Sequence[Arrays],
 ) -> Network:
     made = replace(model, ir=model.ir.clone())
-    insert(made.ir, placed, ranges, rules, dtype)
+    rounded = insert(made.ir, placed, ranges, rules, dtype)
+    correct_biases(made, rounded, feeds)
     return made
 
 
