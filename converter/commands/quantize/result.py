@@ -33,6 +33,13 @@ class Quantized:
     def size(self) -> int:
         return sum(map(size_of, self.files))
 
+    @property
+    def note(self) -> Diagnostic:
+        """What became of it, in a sentence."""
+        share, q = self.size / max(1, self.before), self.quality
+        less = "" if q is None else f", {q.least:.1f} dB in {q.engine}"
+        return Diagnostic("N413", f"{share:.0%} of the float network{less}", "note")
+
     def as_json(self) -> dict[str, Any]:
         return {
             "format": str(self.flavour),
