@@ -17,7 +17,6 @@ from converter import formats
 from converter.commands import convert
 from converter.commands.dataset import Preparation
 from converter.commands.options.convert import Convert
-from converter.commands.options.declare import common
 from converter.commands.options.quantize import Quantize
 from converter.commands.quantize.bias import correct_biases
 from converter.commands.quantize.data import Sample, digest, samples_of
@@ -64,7 +63,7 @@ def quantize(source: Path, output: Path, options: Quantize) -> Iterator[Quantize
     for path, _ in targets:
         recover(path)
     demand_replaceable([p for p, _ in targets], inputs, options.force)
-    model = convert.read(source, common(Convert, options))
+    model = convert.read(source, Convert(source=options.source, inputs=options.inputs))
     if any(n.op_type == "QuantizeLinear" for n in all_nodes(model.ir.graph)):
         why = "the network has quantized activations already"
         raise UnsupportedError(Diagnostic("X215", why, where=Where(str(source))))
