@@ -2,7 +2,6 @@
 
 result.py   what became of a network
 run.py      one model for one or several targets
-data.py     the samples of a data set
 place.py    which values are quantized for a target
 scales.py   ranges, measured on data, and their scales
 insert.py   scales in a graph

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.commands.quantize.place import Placement, data_inputs, key
-from converter.commands.quantize.scales import BITS, Range, merged, stored
+from converter.commands.quantize.scales import BITS, Range, stored
 from converter.formats.integers import Integers
 from converter.graph.build import Builder
 from converter.graph.infer import Array, constant
@@ -17,7 +17,7 @@ from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import Names
 from converter.graph.value import optional
 from converter.graph.walk import replace_outputs
-from converter.passes.fold_batch_norms import channel_axis
+from converter.passes.fuse_constants import channel_axis
 
 D = ir.DataType
 LARGEST_BIAS = (
@@ -72,7 +72,8 @@ class _Insertion:
             if fixed:
                 scale = self._fixed(*fixed[0])
             elif found:
-                scale = merged(found).scale(dtype)
+                whole = Range(min(r.low for r in found), max(r.high for r in found))
+                scale = whole.scale(dtype)
             else:
                 continue
             self.scales.update(dict.fromkeys(names, scale))

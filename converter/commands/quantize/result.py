@@ -17,13 +17,14 @@ from converter.graph.record import record
 @record
 class Quantized:
     """A written model. `floats`: layer -> why it computes in floats; `forms`: layer -> the form of
-    its compressed weights; `layers`: decibels of the results of layers, the worst first.
+    its compressed weights; `layers`: decibels of the results of layers, the worst first; `before`:
+    bytes of the float network.
     """
 
-    flavour: Flavour
-    files: tuple[Path, ...]
-    notes: tuple[Diagnostic, ...]
-    before: int
+    flavour: Flavour = field(default_factory=lambda: Flavour(""))
+    files: tuple[Path, ...] = ()
+    notes: tuple[Diagnostic, ...] = ()
+    before: int = 0
     quality: Quality | None = None
     floats: Mapping[str, str] = field(default_factory=dict)
     forms: Mapping[str, str] = field(default_factory=dict)
