@@ -93,11 +93,13 @@ def test_the_settings_are_the_options_that_say_so() -> None:
 
 def test_job_files_have_the_keys_that_the_options_say() -> None:
     job = {k for cls in (Convert, JobLimits) for d in declared(cls) if d.option.job for k in d.keys}
-    assert plan.KEYS.keys() == {"models", "exclude", "to", "action", "verify"} | job
+    assert plan.KEYS.keys() == {"models", "exclude", "to", "action", "verify", "quantize"} | job
     assert plan.TOP.keys() == {"out", "job"} | {k for d in declared(JobLimits) for k in d.keys}
     compared = {d.name for d in declared(Verify) if d.option.job}
     assert plan.VERIFY.keys() == compared - plan.KEYS.keys()
     assert {"data", "rtol", "metric", "native"} <= plan.VERIFY.keys()
+    quantized = {d.name for d in declared(Quantize) if d.option.job}
+    assert plan.QUANTIZE.keys() == quantized - plan.OF_MODEL.keys()
     made = of_job(Verify, {"metric": ["cos"], "seed": 3}, native="off")
     assert (made.metrics, made.seed, made.native) == (["cos"], 3, "off")
     assert of_job(Convert, {"io_layout": "keep", "from": "onnx"}).source == "onnx"

@@ -5,9 +5,11 @@ how often they are right.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +46,11 @@ class Preparation:
 
 @dataclass(frozen=True)
 class Sample:
+    """One set of inputs, which `load` reads. `label` is the right class, -1 if none is given."""
+
     name: str
-    arrays: Arrays
-    label: int
+    load: Callable[[], Arrays]
+    label: int = -1
 
 
 @dataclass(frozen=True)
@@ -104,7 +108,7 @@ class Agreement:
 def compare(
     reference: Network,
     candidate: Network,
-    samples: Iterator[Sample],
+    samples: Iterable[Sample],
     *,
     names: tuple[str, str] = ("reference", "candidate"),
     scores: Sequence[str] = ("outputs",),
@@ -127,8 +131,9 @@ def compare(
     with progress.step("running on the samples"):
         for sample in samples:
             count += 1
-            a = _answer(mine, reference, sample.arrays, place)
-            b = _answer(theirs, candidate, fed_to(candidate, reference, sample.arrays), place)
+            arrays = sample.load()
+            a = _answer(mine, reference, arrays, place)
+            b = _answer(theirs, candidate, fed_to(candidate, reference, arrays), place)
             said = Said(sample.name, sample.label, int(a.argmax()), int(b.argmax()))
             largest = max(largest, float(np.abs(a - b).max())) if a.size == b.size else np.inf
             right[0] += said.reference == sample.label
@@ -173,16 +178,16 @@ def fed_to(candidate: Network, reference: Network, arrays: Arrays) -> Arrays:
 
 
 def samples_of(
-    model: Network, data: Path, labels: str, prepared: Preparation | None = None
-) -> Iterator[Sample]:
-    """Yield the samples of a folder of images or .npz files, or of one .npz file whose arrays have
+    model: Network, data: Path, labels: str | None, prepared: Preparation | None = None
+) -> list[Sample]:
+    """Return the samples of a folder of images or .npz files, or of one .npz file whose arrays have
     the samples along their first axis. `labels` is a CSV file with the lines FILE,LABEL or, for one
     .npz file, the name of an array in it; labels are class numbers, from 0.
     """
     if data.is_dir():
-        yield from _of_folder(model, data, read_labels(Path(labels)), prepared or Preparation())
-    else:
-        yield from _of_archive(model, data, labels)
+        known = None if labels is None else read_labels(Path(labels))
+        return list(_of_folder(model, data, known, prepared or Preparation()))
+    return list(_of_archive(model, data, labels))
 
 
 def read_labels(path: Path) -> dict[str, int]:
@@ -204,32 +209,36 @@ def read_labels(path: Path) -> dict[str, int]:
 
 
 def _of_folder(
-    model: Network, folder: Path, labels: Mapping[str, int], prepared: Preparation
+    model: Network, folder: Path, labels: Mapping[str, int] | None, prepared: Preparation
 ) -> Iterator[Sample]:
-    missing = [n for n in labels if not (folder / n).is_file()]
+    missing = [n for n in labels or () if not (folder / n).is_file()]
     if missing:
         why = f"{missing[0]!r} has a label, but is not in the folder"
         raise wrong_call(why, where=folder)
-    for name, label in labels.items():
-        path = folder / name
-        if path.suffix.lower() in IMAGES:
-            (info,) = only_input(model)
-            arrays = {info.name: image(path, info, prepared)}
-        else:
-            arrays = arrays_of(path)
-        yield Sample(name, arrays, label)
+    kinds = (*IMAGES, ".npz")
+    files = sorted(p for p in folder.rglob("*") if p.suffix.lower() in kinds)
+    found = {str(p.relative_to(folder)): -1 for p in files} if labels is None else labels
+    if not found and labels is None:
+        raise unreadable("R100", "the folder holds no images and no .npz files", folder)
+    for name, label in found.items():
+        yield Sample(name, partial(_of_file, model, folder / name, prepared), label)
 
 
-def only_input(model: Network) -> tuple[TensorInfo]:
-    """Return the only input of a model; images go nowhere else."""
+def _of_file(model: Network, path: Path, prepared: Preparation) -> Arrays:
+    if path.suffix.lower() not in IMAGES:
+        return _arrays(path)
+    (info,) = _one(model)
+    return {info.name: image(path, info, prepared)}
+
+
+def _one(model: Network) -> tuple[TensorInfo]:
     if len(model.inputs) != 1:
         why = f"the model needs one input for images, but has {len(model.inputs)}"
         raise wrong_call(why, help="use .npz files with all inputs")
     return (model.inputs[0],)
 
 
-def arrays_of(path: Path) -> Arrays:
-    """Read the arrays of an .npz file."""
+def _arrays(path: Path) -> Arrays:
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {n: archive[n] for n in archive.files}
@@ -239,31 +248,41 @@ def arrays_of(path: Path) -> Arrays:
         ) from None
 
 
-def _of_archive(model: Network, path: Path, labels: str) -> Iterator[Sample]:
-    arrays = arrays_of(path)
-    right = array_in(arrays, labels, path)
-    known = {i.name: i for i in model.inputs if i.name in arrays}
-    for number, label in enumerate(right.ravel()):
-        given = part_of(arrays, known, number)
-        yield Sample(f"{path.name}[{number}]", given, int(label))
-
-
-def array_in(arrays: Arrays, name: str, path: Path) -> Array:
-    """Return the array of labels of an archive. Raises UsageError if there is none."""
-    if name not in arrays:
-        why = f"the file has no array {name!r} with labels"
+def _of_archive(model: Network, path: Path, labels: str | None) -> Iterator[Sample]:
+    arrays = _arrays(path)
+    if labels is not None and labels not in arrays:
+        why = f"the file has no array {labels!r} with labels"
         raise wrong_call(why, help=f"the file has: {', '.join(arrays)}", where=path)
-    return arrays[name]
+    known = {i.name: i for i in model.inputs if i.name in arrays}
+    if labels is not None:
+        right = [int(n) for n in arrays[labels].ravel()]
+    else:
+        right = [-1] * min((_count(i, arrays[n]) for n, i in known.items()), default=1)
+    if len(right) == 1 and labels is None:
+        yield Sample(path.name, lambda: {n: arrays[n] for n in known} or arrays)
+        return
+    for number, label in enumerate(right):
+        yield Sample(f"{path.name}[{number}]", partial(_part, arrays, known, number), label)
 
 
-def part_of(arrays: Arrays, known: Mapping[str, TensorInfo], number: int) -> Arrays:
-    """Return one sample of arrays that hold the samples along their first axis."""
+def _part(arrays: Arrays, known: Mapping[str, TensorInfo], number: int) -> Arrays:
+    """Return one sample of arrays that have the samples along their first axis."""
     return {
         n: arrays[n][number]
         if info.shape is None or arrays[n].ndim > len(info.shape)
         else arrays[n][number : number + 1]
         for n, info in known.items()
     }
+
+
+def _count(info: TensorInfo, array: Array) -> int:
+    """Return how many samples an array has along its first axis; 1 where it may be one sample."""
+    sizes = [d for d in info.shape or () if isinstance(d, int)]
+    if info.shape is None or not array.ndim:
+        return 1
+    if len(sizes) < len(info.shape):
+        return len(array) if array.ndim > len(info.shape) else 1
+    return len(array) if array.size == len(array) * math.prod(sizes) else 1
 
 
 def image(path: Path, info: TensorInfo, prepared: Preparation) -> Array:

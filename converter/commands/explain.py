@@ -266,6 +266,11 @@ CODES: dict[str, Explanation] = {
         "the written file is then measured on the other half. Give more samples, another --method, "
         "or --activations int16.",
     ),
+    "N413": Explanation(
+        "what became of a quantized network",
+        "Its size, and the least ratio of signal to noise of its outputs, in decibels, in the "
+        "engine of its format: 40 dB are differences of 1 %, 20 dB of 10 %.",
+    ),
     "B601": Explanation(
         "another run is going on",
         "Two batches may not write to the same folder at the same time; the journal there is "

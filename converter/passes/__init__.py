@@ -19,7 +19,6 @@ labels.py                  text that only names classes removed
 fuse_attention.py          attention fused into one operator
 clamp_masks.py             attention masks clamped to the range of half precision
 fuse_constants.py          constants fused into the preceding operator
-fold_batch_norms.py        factors for each channel folded into the weights before them
 round_halves.py            rounding to half precision for targets that compute in floats
 promote_types.py           wider types if a target lacks an operator for the node's own
 collapse_dims.py           ranks reduced for targets with few axes

@@ -45,6 +45,21 @@ def fuse_biases(model: ir.Model) -> None:
     )
 
 
+def fuse_factors(model: ir.Model) -> None:
+    """Fuse, in place, a constant factor for each channel, and what is added then, into the weights
+    and the bias of the layer before.
+
+    before:  Conv -> Mul(f[1,C,1,1]) -> Add(c[1,C,1,1])     after:  Conv(weights f, bias f + c)
+    """
+    kinds = _SUMS - {"MatMul"}
+    _merge(
+        model,
+        lambda node, b: (
+            _behind(node, b, kinds) if node.op_type in ("Add", "Mul") and not node.domain else None
+        ),
+    )
+
+
 def _merge(model: ir.Model, rewrite: Callable[[ir.Node, Builder], ir.Value | None]) -> None:
     names = Names(model)
     for graph in all_graphs(model.graph):
@@ -65,7 +80,7 @@ def _merged(node: ir.Node, b: Builder) -> ir.Value | None:
     if node.op_type == "InstanceNormalization":
         return _as_layer(node, b)
     if node.op_type in ("Add", "Mul"):
-        return _behind(node, b, _SUMS | _NORMS)
+        return _behind(node, b, _SUMS | _NORMS if node.op_type == "Add" else _NORMS)
     return (_shuffled(node, b) or _unfolded(node, b)) if node.op_type == "Reshape" else None
 
 
@@ -87,6 +102,8 @@ def _behind(node: ir.Node, b: Builder, kinds: set[str]) -> ir.Value | None:
             continue
         if node.op_type == "Add" and before.op_type in _SUMS:
             return _biased(before, c, b)
+        if before.op_type in _SUMS:
+            return _factored(before, c, b)
         if before.op_type in _NORMS and len(before.outputs) == 1:
             return _scaled(before, node.op_type, c, b)
     return None
@@ -132,6 +149,31 @@ def _biased(before: ir.Node, c: Array, b: Builder) -> ir.Value | None:
     return b.op(
         "Gemm" if product else before.op_type, before.inputs[0], before.inputs[1], value, **attrs
     )
+
+
+def _factored(before: ir.Node, c: Array, b: Builder) -> ir.Value | None:
+    """Multiply weights and bias by a number for each channel."""
+    shape, weights, attrs = (
+        shape_of(before.outputs[0]),
+        constant(before.inputs[1]),
+        attrs_of(before),
+    )
+    old, by = constant(optional(before, 2)), along(c, shape or (), 1)
+    if by is None or weights is None or (old is None) != (optional(before, 2) is None):
+        return None
+    if before.op_type == "ConvTranspose" and attrs.get("group", 1) != 1:
+        return None
+    line = [-1 if i == channel_axis(before) else 1 for i in range(weights.ndim)]
+    operands = [weights * by.reshape(line), *([] if old is None else [old * by])]
+    return b.op(before.op_type, before.inputs[0], *operands, **attrs)
+
+
+def channel_axis(node: ir.Node) -> int:
+    """Return the axis of the constant weights of a layer that counts the channels of its result."""
+    if node.op_type == "Gemm":
+        return 0 if attributes(node)["transB"] else 1
+    rank = len(shape_of(node.inputs[1]) or ())
+    return rank - 1 if node.op_type == "MatMul" else int(node.op_type == "ConvTranspose")
 
 
 def _scaled(before: ir.Node, op: str, c: Array, b: Builder) -> ir.Value | None:

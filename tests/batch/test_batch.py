@@ -16,9 +16,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 
+import converter
 from batch.models import endless, opaque, small, wide
 from converter.commands.batch import plan, result, run
 from converter.commands.batch.job import Job
@@ -264,6 +266,25 @@ def test_check_and_roundtrip(tmp_path: Path) -> None:
         data["jobs"][1]["roundtrip"]["structure"]["same"] and data["jobs"][1]["numbers"]["passed"]
     )
     assert list((tmp_path / "converted").rglob("*.onnx")) == []
+
+
+def test_quantize(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "samples" / "digits_cnn.mlmodel", tmp_path)
+    arrays = np.load(ROOT / "samples" / "digits_cnn.npz")
+    job = (
+        '[[job]]\nmodels="*.mlmodel"\nto="onnx"\naction="quantize"\n'
+        'quantize = { data = "calib.npz", labels = "labels", native = "off" }\n'
+    )
+    (tmp_path / "jobs.toml").write_text(job)
+    np.savez(tmp_path / "calib.npz", **{n: arrays[n][:20] for n in arrays.files})
+    code, data, _ = batch(tmp_path, "jobs.toml")
+    (done,) = data["jobs"]
+    assert code == 0 and [d["code"] for d in done["diagnostics"]] == ["N413"]
+    written = converter.load(tmp_path / "converted" / "onnx" / "digits_cnn.onnx")
+    assert any(n.op_type == "QuantizeLinear" for n in written.ir.graph)
+    first = done["files"]
+    np.savez(tmp_path / "calib.npz", **{n: arrays[n][20:40] for n in arrays.files})
+    assert batch(tmp_path, "jobs.toml")[1]["jobs"][0]["files"] != first  # other data, other scales
 
 
 # --- under fire

@@ -51,31 +51,27 @@ def command(console: Console, options: QuantizeCommand, file: Path, out: Path | 
 
 def lines(made: Any, verbosity: int) -> list[str]:
     """Describe a written network."""
+    from converter.commands.quantize.measure import interval
     from converter.io.files import size_text
 
-    names = " + ".join(p.name for p in made.files)
+    files = " + ".join(p.name for p in made.files)
     share = made.size / max(1, made.before)
-    said = [f"{names} ({made.flavour}): {size_text(made.size)}, {share:.0%} of the float network"]
+    said = [f"{files} ({made.flavour}): {size_text(made.size)}, {share:.0%} of the float network"]
     if (q := made.quality) is not None:
         worst = min(q.sqnr, key=lambda n: q.sqnr[n], default="")
         said.append(f"  {q.samples} samples in {q.engine}: {q.least:.1f} dB at {worst}")
-        if q.after is not None:
-            said.append(f"  right: {q.after}, in floats {q.before}")
-        if q.agree is not None:
-            said.append(f"  same answer: {q.agree}")
+        counts = {"same answer": q.agree, "right": q.after, "right in floats": q.before}
+        for what, count in counts.items():
+            if count is not None:
+                low, high = interval(count, q.samples)
+                said.append(f"  {what}: {count / q.samples:.2%} ({low:.1%} to {high:.1%})")
     if made.layers:
         shown = list(made.layers.items())[: None if verbosity > 0 else WORST]
         said.append("  worst layers: " + ", ".join(f"{n} {v:.1f} dB" for n, v in shown))
     if made.forms:
         count = Counter(made.forms.values())
         said.append("  weights: " + ", ".join(f"{n} layers in {form}" for form, n in count.items()))
-    for why, layers in _by_reason(made.floats).items():
-        said.append(f"  in floats: {', '.join(layers)}: {why}")
+    for why in dict.fromkeys(made.floats.values()):
+        names = ", ".join(n for n, w in made.floats.items() if w == why)
+        said.append(f"  in floats: {names}: {why}")
     return said
-
-
-def _by_reason(floats: Any) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for name, why in floats.items():
-        found.setdefault(why, []).append(name)
-    return found

@@ -26,11 +26,12 @@ gs://, file://).
     models = ["nets/**/*.onnx"]          # globs
     exclude = ["nets/old/*"]
     to = ["openvino+ir=7", "zhouyi"]     # targets with flavours
-    action = "convert"                   # or "check" (nothing is written), or "roundtrip"
+    action = "convert"                   # or "check" (nothing is written), "roundtrip", "quantize"
     from = "onnx"                        # default: detected from the content
     inputs = { image = [1, 3, 224, 224] }
     outputs = ["prob"]
     io-layout = "keep"
     verify = true                        # or a table: data, tensors, rtol, atol, metric, mode,
                                          # engine, seed, seeds
+    quantize = { data = "calib" }        # of action = "quantize": the options of netconv quantize
 """

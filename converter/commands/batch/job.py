@@ -10,7 +10,8 @@ from typing import Any
 from converter.errors import ConverterError, Diagnostic, ExitCode
 from converter.io.strict_json import Json, has_form
 
-ACTIONS = ("convert", "check", "roundtrip")
+ACTIONS = ("convert", "check", "roundtrip", "quantize")
+WRITING = ("convert", "quantize")  # actions with a result
 Outcome = dict[
     str, Any
 ]  # exit_code, diagnostics, files; depending on the action: coverage, structure, numbers, roundtrip

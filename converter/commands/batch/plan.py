@@ -14,10 +14,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from converter import formats
-from converter.commands.batch.job import ACTIONS, Job
+from converter.commands.batch.content import digest
+from converter.commands.batch.job import ACTIONS, WRITING, Job
 from converter.commands.options.batch import JobLimits
 from converter.commands.options.convert import Convert
 from converter.commands.options.declare import job_keys, renamed_keys
+from converter.commands.options.quantize import Quantize
 from converter.commands.options.verify import Verify
 from converter.errors import UsageError, did_you_mean, wrong_call
 from converter.formats.coreml.package import COMPILED, FOLDERS, is_inside, is_model_folder
@@ -34,8 +36,9 @@ OF_MODEL = {k: v for k, v in job_keys(Convert).items() if k not in LIMITS}
 KEYS: dict[str, Any] = {
     **{"models": str | list, "exclude": str | list, "to": str | list, "action": str},
     **OF_MODEL,
-    **{"verify": bool | dict, **LIMITS},
+    **{"verify": bool | dict, "quantize": dict, **LIMITS},
 }
+QUANTIZE = {k: v for k, v in job_keys(Quantize).items() if k not in OF_MODEL}
 VERIFY = {k: v for k, v in job_keys(Verify).items() if k not in OF_MODEL}
 
 
@@ -137,13 +140,13 @@ def _plan(root: str, out: str, jobs: Sequence[Job], path: Path) -> Plan:
         known = ", ".join(s for n in formats.present() for s in formats.get(n).suffixes)
         raise wrong_call("the folder has no models", help=f"netconv reads {known}", where=path)
     unique = list({j.id: j for j in jobs}.values())
-    clash: Counter[str] = Counter(_result(j, out, False) for j in unique if j.action == "convert")
+    clash: Counter[str] = Counter(_result(j, out, False) for j in unique if j.action in WRITING)
     return Plan(
         root,
         out,
         tuple(
             replace(j, output=_result(j, out, clash[_result(j, out, False)] > 1), folder=out)
-            if j.action == "convert"
+            if j.action in WRITING
             else j
             for j in unique
         ),
@@ -186,7 +189,16 @@ def _jobs(settings: Mapping[str, Any], root: str, path: Path) -> Iterator[Job]:
     options = {k.replace("-", "_"): settings[k] for k in job_keys(Convert) if k in settings}
     growth.parse(options.get("max_output", ""))
     if verify := settings.get("verify"):
-        options["verify"] = {} if verify is True else _verify(verify, root, path)
+        options["verify"] = (
+            {} if verify is True else _table_of("verify", VERIFY, verify, root, path)
+        )
+    if quantize := settings.get("quantize"):
+        options["quantize"] = _table_of("quantize", QUANTIZE, quantize, root, path)
+        if str(labels := options["quantize"].get("labels", "")).endswith(".csv"):
+            options["quantize"]["labels"] = _under(root, labels)
+        data = map(Path, options["quantize"].get("data", ()))
+        # so that a job runs again when they have changed
+        options["quantize"]["digests"] = [digest(p) for p in data if p.exists()]
     limits: dict[str, Any] = {
         "timeout": float(settings.get("timeout", 0)),
         "memory": size(settings.get("max-memory", 0)),
@@ -272,14 +284,16 @@ def _table(table: Any, path: Path) -> dict[str, Any]:
     return renamed_keys(JobLimits, renamed_keys(Convert, table))
 
 
-def _verify(verify: Any, root: str, path: Path) -> dict[str, Any]:
+def _table_of(
+    name: str, keys: Mapping[str, Any], table: Any, root: str, path: Path
+) -> dict[str, Any]:
     """Resolve paths of data files relative to the job file."""
-    _known(verify, VERIFY, "verify", path)
-    if "data" not in verify:
-        return dict(verify)
-    items = [str(i).rpartition("=") for i in _list(verify["data"])]
+    _known(table, keys, name, path)
+    if "data" not in table:
+        return dict(table)
+    items = [str(i).rpartition("=") for i in _list(table["data"])]
     return {
-        **verify,
+        **table,
         "data": [
             f"{name}{equal}{value if value in ('random', 'edge') else _under(root, value)}"
             for name, equal, value in items

@@ -86,6 +86,12 @@ def again(job: Job, compared: bool) -> tuple[str, ...]:
         given = {"native": "off", **o.get("verify", {})}
         flags = [f for k, v in given.items() for f in _flags(k, v)]
         return "verify", source, output, *flags
+    if job.action == "quantize":
+        from converter.commands.batch.plan import QUANTIZE
+
+        given = {k: v for k, v in {**o, **o.get("quantize", {})}.items() if k in QUANTIZE}
+        flags = [f for k, v in given.items() for f in _flags(k, v)]
+        return "quantize", source, "-o", output, "-t", job.target, *flags
     flags = [f for k in ("from", "io_layout", "max_output") if k in o for f in _flags(k, o[k])]
     flags += _flags("outputs", o.get("outputs", ()))
     sizes = o.get("inputs", {}).items()

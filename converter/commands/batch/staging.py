@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from converter.commands.batch import content, pool, store
-from converter.commands.batch.job import Job, Outcome, refused
+from converter.commands.batch.job import WRITING, Job, Outcome, refused
 from converter.commands.batch.pool import Ran
 from converter.commands.batch.work import Task
 from converter.errors import (
@@ -170,7 +170,7 @@ def present(job: Job, outcome: Outcome) -> bool:
     """
     files = outcome.get("files", {})
     name = os.path.basename(job.output)
-    if job.action != "convert" or outcome.get("exit_code", 0) not in PUBLISHED:
+    if job.action not in WRITING or outcome.get("exit_code", 0) not in PUBLISHED:
         return not files
     if name not in files or not all(belongs(n, name) for n in files):
         return False

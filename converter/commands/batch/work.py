@@ -153,8 +153,20 @@ def _roundtrip(task: Task) -> Outcome:
     return outcome(trip.numbers.code, *trip.notes, numbers=numbers, roundtrip=data)
 
 
+def _quantize(task: Task) -> Outcome:
+    from converter.commands.options.quantize import Quantize
+    from converter.commands.quantize.run import quantize
+
+    given = {**task.options, **task.options.get("quantize", {})}
+    options = of_job(Quantize, given, targets=(task.target,), force=False)
+    (made,) = quantize(Path(task.source), Path(task.output), options)
+    lost = any(d.code == "N412" for d in made.notes)
+    return outcome(ExitCode.FINDING if lost else ExitCode.OK, *made.notes, made.note)
+
+
 _ACTIONS: dict[str, Callable[[Task], Outcome]] = {
     "convert": _convert,
     "check": _check,
     "roundtrip": _roundtrip,
+    "quantize": _quantize,
 }

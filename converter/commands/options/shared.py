@@ -226,6 +226,7 @@ class Labeled(Options):
         help="Compare answers: labels.csv (FILE,LABEL) for a folder in "
         "--data of images or .npz, or an array of one .npz.",
         group=Group.LABELS,
+        job=str,
     )
     mean: tuple[float, ...] = option(
         default=(),
@@ -233,6 +234,7 @@ class Labeled(Options):
         metavar="R,G,B",
         help="Subtract this mean from the pixels of images, 0 to 255.",
         group=Group.LABELS,
+        job=list,
     )
     std: tuple[float, ...] = option(
         default=(),
@@ -240,6 +242,7 @@ class Labeled(Options):
         metavar="R,G,B",
         help="Divide by this deviation: (pixel - mean) / std.",
         group=Group.LABELS,
+        job=list,
     )
     layout: str = option(
         default="",
@@ -248,6 +251,7 @@ class Labeled(Options):
         metavar="NAME",
         help="Layout: nchw or nhwc. Default: by the input's shape.",
         group=Group.LABELS,
+        job=str,
     )
 
 

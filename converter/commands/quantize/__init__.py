@@ -2,10 +2,10 @@
 
 result.py   what became of a network
 run.py      one model for one or several targets
-data.py     the samples of a data set
 place.py    which values are quantized for a target
 scales.py   ranges, measured on data, and their scales
 insert.py   scales in a graph
+bias.py     biases corrected for rounded weights
 weights.py  weights alone in fewer bits
 measure.py  how far the result is from the float network
 search.py   which layers stay in floats

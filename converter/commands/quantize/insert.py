@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.commands.quantize.place import Placement, data_inputs, key
-from converter.commands.quantize.scales import BITS, Range, merged, stored
+from converter.commands.quantize.scales import BITS, Range, stored
 from converter.formats.integers import Integers
 from converter.graph.build import Builder
 from converter.graph.infer import Array, constant
@@ -17,8 +17,7 @@ from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import Names
 from converter.graph.value import optional
 from converter.graph.walk import replace_outputs
-from converter.passes.dead_code import remove_dead_code
-from converter.passes.fold_batch_norms import channel_axis
+from converter.passes.fuse_constants import channel_axis
 
 D = ir.DataType
 LARGEST_BIAS = (
@@ -29,9 +28,9 @@ Scale = tuple[np.float32, int]
 
 def insert(
     model: ir.Model, placed: Placement, ranges: Mapping[str, Range], rules: Integers, dtype: str
-) -> dict[str, Scale]:
-    """Quantize a graph in place; return scale and zero point of each quantized value. Values that
-    have no range are left as they are.
+) -> list[tuple[ir.Node, ir.Value]]:
+    """Quantize a graph in place; return nodes with their weights as they were, which are still in
+    the graph. Values that have no range are left as they are.
     """
     writer = _Insertion(model, placed, ranges, rules, dtype)
     for node in list(model.graph):
@@ -41,9 +40,8 @@ def insert(
         writer.requantize(node, index)
     for value in writer.values:
         writer.activation(value)
-    remove_dead_code(model)
     model.graph.sort()
-    return writer.scales
+    return writer.rounded
 
 
 class _Insertion:
@@ -67,13 +65,15 @@ class _Insertion:
         for name in placed.groups:
             members.setdefault(placed.group(name), []).append(name)
         self.scales: dict[str, Scale] = {}
+        self.rounded: list[tuple[ir.Node, ir.Value]] = []
         for names in members.values():
             fixed = [placed.fixed[n] for n in names if n in placed.fixed]
             found = [ranges[n] for n in names if n in ranges]
             if fixed:
                 scale = self._fixed(*fixed[0])
             elif found:
-                scale = merged(found).scale(dtype)
+                whole = Range(min(r.low for r in found), max(r.high for r in found))
+                scale = whole.scale(dtype)
             else:
                 continue
             self.scales.update(dict.fromkeys(names, scale))
@@ -132,6 +132,7 @@ class _Insertion:
                 continue
             if weighted and i == 1:
                 made = self._weights(node, value, array)
+                self.rounded.append((node, value))
             else:
                 step, zero = self._scale_of(node, array)
                 made = self._constant(value, array, np.asarray(step), zero, self.dtype)

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from converter import engines
-from converter.commands import dataset
-from converter.commands.quantize.data import Sample
+from converter.commands.dataset import Sample, fed_to, scores_in
 from converter.commands.verify.feeds import Feed
 from converter.commands.verify.program import Program
 from converter.engines import file
@@ -26,56 +25,37 @@ EXACT = 200.0  # decibels that stand for no difference at all
 Z = 1.96  # of an interval that holds the true share in 95 of 100 cases
 
 
-@dataclass(frozen=True)
-class Share:
-    """How many of some samples, with the interval in which the share of all samples lies (Wilson's,
-    95 %).
-    """
-
-    count: int
-    of: int
-
-    @property
-    def value(self) -> float:
-        return self.count / self.of
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        n, p = self.of, self.value
-        middle, half = p + Z * Z / (2 * n), Z * math.sqrt(p * (1 - p) / n + Z * Z / (4 * n * n))
-        return tuple(max(0.0, min(1.0, (middle + s * half) / (1 + Z * Z / n))) for s in (-1, 1))  # type: ignore[return-value]
-
-    def __str__(self) -> str:
-        low, high = self.interval
-        return f"{self.value:.2%} ({low:.1%} to {high:.1%})"
+def interval(count: int, of: int) -> tuple[float, float]:
+    """Return the least and the largest share that a count stands for (Wilson's interval, 95 %)."""
+    share = count / of
+    middle, whole = share + Z * Z / (2 * of), 1 + Z * Z / of
+    half = Z * math.sqrt(share * (1 - share) / of + Z * Z / (4 * of * of))
+    return max(0.0, (middle - half) / whole), min(1.0, (middle + half) / whole)
 
 
 @dataclass(frozen=True)
 class Quality:
-    """`sqnr`: signal to quantization noise of each output, in decibels. `agree`, `before` and
-    `after`: the largest score is the same, is right in floats, and is right after quantization.
+    """`sqnr`: signal to quantization noise of each output, in decibels. Numbers of samples whose
+    largest score is the same (`agree`), right in floats (`before`) and quantized (`after`).
     """
 
     samples: int
     engine: str
     sqnr: Mapping[str, float]
-    agree: Share | None = None
-    before: Share | None = None
-    after: Share | None = None
+    agree: int | None = None
+    before: int | None = None
+    after: int | None = None
 
     @property
     def least(self) -> float:
         return min(self.sqnr.values(), default=EXACT)
 
-    def drop(self, decibels: bool) -> float:
-        """Return what is lost: decibels that are missing from 0, or a share of right or equal
-        answers.
-        """
-        if decibels:
-            return -self.least
+    @property
+    def lost(self) -> float:
+        """The share of right answers that are lost, or of answers that are others."""
         if self.before is not None and self.after is not None:
-            return self.before.value - self.after.value
-        return 0.0 if self.agree is None else 1 - self.agree.value
+            return (self.before - self.after) / self.samples
+        return 0.0 if self.agree is None else 1 - self.agree / self.samples
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -91,131 +71,111 @@ class Noise:
         signal = np.asarray(expected, np.float64).ravel()
         noise = np.asarray(actual, np.float64).ravel() - signal
         kept = self.sums.setdefault(name, [0.0, 0.0])
-        kept[0] += float(np.square(signal[np.isfinite(signal)]).sum())
-        kept[1] += float(np.square(noise[np.isfinite(noise)]).sum())
+        for i, part in enumerate((signal, noise)):
+            kept[i] += float(np.square(part[np.isfinite(part)]).sum())
 
     def decibels(self) -> dict[str, float]:
-        return {n: _decibels(*s) for n, s in self.sums.items()}
-
-
-def _decibels(signal: float, noise: float) -> float:
-    if noise == 0:
-        return EXACT
-    return 10 * math.log10(signal / noise) if signal else -EXACT
+        return {
+            n: 10 * math.log10(a / b) if a and b else -EXACT if b else EXACT
+            for n, (a, b) in self.sums.items()
+        }
 
 
 class Reference:
-    """The float network with its answers for some samples, computed once."""
+    """The float network with its results for some samples, computed once."""
 
     def __init__(self, model: Network, samples: Sequence[Sample]) -> None:
         self.model, self.samples = model, samples
-        self.labels = [s.label for s in samples]
         with progress.step("running the float network"):
-            self.results = _run(model, "onnxruntime", (s.load() for s in samples))
+            self.results = _run(model, (s.load() for s in samples))
+        self.labeled = any(s.label >= 0 for s in samples)
         try:
-            place = dataset.scores_in(model, ("outputs",))
-            shape = model.outputs[place].shape or ()
+            self.scores = scores_in(model, ("outputs",))
+            shape = model.outputs[self.scores].shape or ()
         except NothingComparedError:
-            place, shape = -1, ()
-        flat = sum(d != 1 for d in shape[1:]) == 1 or (len(shape) == 1 and shape[0] != 1)
-        self.scores = place if flat or any(n >= 0 for n in self.labels) else -1
+            self.scores, shape = -1, ()
+        if not self.labeled and sum(d != 1 for d in shape[1:] or shape) != 1:
+            self.scores = -1
 
     def quality(self, candidate: Network, *, native: bool = True) -> Quality:
         """Compare a network, in the engine of its file where there is one."""
         engine = file.engine_of(candidate) if native else ""
-        engine = engine if engine and file.available(engine) else ""
 
         def feeds() -> Iterator[Arrays]:
+            shapes = {i.name: i.shape for i in candidate.inputs}
             for sample in self.samples:
-                yield fed(self.model, candidate, self.model.check_feeds(sample.load()))
+                given = fed_to(candidate, self.model, self.model.check_feeds(sample.load()))
+                yield candidate.check_feeds(
+                    {n: as_shaped(a, shapes.get(n)) for n, a in given.items()}
+                )
 
         with progress.step("running the quantized network"):
-            found = _natively(candidate, engine, feeds()) if engine else None
+            known = engine and file.available(engine)
+            found = _natively(candidate, engine, feeds()) if known else None
             if found is None:
-                found, engine = _run(candidate, "onnxruntime", feeds()), "onnxruntime"
-        noise = Noise()
-        for a, b in zip(self.results, found, strict=True):
-            for name, x, y in zip((o.name for o in self.model.outputs), a, b, strict=True):
+                found, engine = _run(candidate, feeds()), "onnxruntime"
+        noise, outputs = Noise(), [o.name for o in self.model.outputs]
+        for mine, theirs in zip(self.results, found, strict=True):
+            for name, x, y in zip(outputs, mine, theirs, strict=True):
                 if np.asarray(x).dtype.kind == "f":
                     noise.add(name, x, as_shaped(np.asarray(y), np.shape(x)))
-        return Quality(len(self.samples), engine, noise.decibels(), **self._answers(found))
+        return Quality(len(self.samples), engine, noise.decibels(), *self._answers(found))
 
-    def _answers(self, found: Sequence[Sequence[Array]]) -> dict[str, Any]:
-        if self.scores < 0 or not found:
-            return {}
-        mine, theirs = (
-            [int(np.argmax(r[self.scores])) for r in rs] for rs in (self.results, found)
-        )
-        count = len(mine)
-        more = {"agree": Share(sum(a == b for a, b in zip(mine, theirs, strict=True)), count)}
-        if any(n >= 0 for n in self.labels):
-            for key, answers in (("before", mine), ("after", theirs)):
-                right = sum(a == n for a, n in zip(answers, self.labels, strict=True))
-                more[key] = Share(right, count)
-        return more
+    def _answers(self, found: Sequence[Sequence[Array]]) -> Iterator[int]:
+        if self.scores >= 0 and found:
+            mine, theirs = (
+                [int(np.argmax(r[self.scores])) for r in results]
+                for results in (self.results, found)
+            )
+            yield sum(a == b for a, b in zip(mine, theirs, strict=True))
+            for answers in (mine, theirs) if self.labeled else ():
+                yield sum(a == s.label for a, s in zip(answers, self.samples, strict=True))
 
 
-def _run(model: Network, engine: str, feeds: Iterable[Arrays]) -> list[list[Array]]:
+def _run(model: Network, feeds: Iterable[Arrays]) -> list[list[Array]]:
     with engines.only_running():
-        prepared = engines.get(engine).prepare(model)
+        prepared = engines.get("onnxruntime").prepare(model)
         return [list(prepared.run(model.check_feeds(f)).values()) for f in feeds]
 
 
-def _natively(model: Network, engine: str, feeds: Iterable[Arrays]) -> list[list[Array]] | None:
+def _natively(model: Network, engine: str, feeds: Iterator[Arrays]) -> list[list[Array]] | None:
     """Run a file in its own engine; None if that cannot give its outputs in our order."""
     names = [public_name(v) for v in model.ir.graph.inputs]
     outputs = [public_name(v) for v in model.ir.graph.outputs]
-    results: list[list[Array]] = []
-    for part in _chunks(map(model.check_feeds, feeds)):
-        assert model.source is not None
-        ran = file.run(engine, model.source, names, [[f[n] for n in names] for f in part])
-        if ran.stage in ("load", "run", "crash"):
-            why = f"{engine} does not run the quantized file: {ran.error}"
-            raise NothingComparedError(Diagnostic("N405", why))
-        order = [next((i for i, own in enumerate(ran.outputs) if n in own), -1) for n in outputs]
-        if -1 in order and len(outputs) == len(ran.outputs):
-            order = [*range(len(outputs))]
-        if ran.stage != "done" or any(i not in r for r in ran.results for i in order):
-            return None
-        results += [[r[i] for i in order] for r in ran.results]
-    return results
-
-
-def _chunks(feeds: Iterable[Arrays]) -> Iterator[list[Arrays]]:
-    part, size = list[Arrays](), 0
+    results, part = list[list[Array]](), list[list[Array]]()
     for feed in feeds:
-        part.append(feed)
-        size += sum(a.nbytes for a in feed.values())
-        if size > CHUNK:
-            yield part
-            part, size = [], 0
+        part.append([feed[n] for n in names])
+        if sum(a.nbytes for f in part for a in f) > CHUNK:
+            results, part = results + _part(model, engine, names, outputs, part), []
     if part:
-        yield part
+        results += _part(model, engine, names, outputs, part)
+    return None if any(not r for r in results) else results
 
 
-def fed(reference: Network, candidate: Network, arrays: Arrays) -> Arrays:
-    """Return inputs of one network as those of another: by name or order, with images
-    transposed.
-    """
-    found = dataset.fed_to(candidate, reference, arrays)
-    shapes = {i.name: i.shape for i in candidate.inputs}
-    return {n: as_shaped(a, shapes.get(n)) for n, a in found.items()}
+def _part(
+    model: Network, engine: str, names: list[str], outputs: list[str], feeds: list[list[Array]]
+) -> list[list[Array]]:
+    assert model.source is not None
+    ran = file.run(engine, model.source, names, feeds)
+    if ran.stage in ("load", "run", "crash"):
+        why = f"{engine} does not run the quantized file: {ran.error}"
+        raise NothingComparedError(Diagnostic("N405", why))
+    order = [next((i for i, own in enumerate(ran.outputs) if n in own), -1) for n in outputs]
+    if -1 in order and len(outputs) == len(ran.outputs):
+        order = [*range(len(outputs))]
+    return [[r[i] for i in order if i in r] for r in ran.results] or [[]]
 
 
 def as_shaped(array: Array, shape: Sequence[Any] | None) -> Array:
     """Return an array in a shape that has the same sizes but for ones, or in another order of the
     axes of images.
     """
-    sizes = [d if isinstance(d, int) else None for d in shape or ()]
-    if shape is None or None in sizes or array.shape == tuple(shape):
+    if shape is None or array.shape == tuple(shape) or not all(isinstance(d, int) for d in shape):
         return array
-    plain = [d for d in array.shape if d != 1], [d for d in sizes if d != 1]
-    if plain[0] == plain[1]:
+    if [d for d in array.shape if d != 1] == [d for d in shape if d != 1]:
         return array.reshape(shape)
-    for perm in ((0, 2, 3, 1), (0, 3, 1, 2)):
-        if array.ndim == 4 and array.transpose(perm).shape == tuple(shape):
-            return array.transpose(perm)
-    return array
+    turned = [array.transpose(p) for p in ((0, 2, 3, 1), (0, 3, 1, 2)) if array.ndim == 4]
+    return next((a for a in turned if a.shape == tuple(shape)), array)
 
 
 def by_layer(

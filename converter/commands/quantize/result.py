@@ -17,13 +17,14 @@ from converter.graph.record import record
 @record
 class Quantized:
     """A written model. `floats`: layer -> why it computes in floats; `forms`: layer -> the form of
-    its compressed weights; `layers`: decibels of the results of layers, the worst first.
+    its compressed weights; `layers`: decibels of the results of layers, the worst first; `before`:
+    bytes of the float network.
     """
 
-    flavour: Flavour
-    files: tuple[Path, ...]
-    notes: tuple[Diagnostic, ...]
-    before: int
+    flavour: Flavour = field(default_factory=lambda: Flavour(""))
+    files: tuple[Path, ...] = ()
+    notes: tuple[Diagnostic, ...] = ()
+    before: int = 0
     quality: Quality | None = None
     floats: Mapping[str, str] = field(default_factory=dict)
     forms: Mapping[str, str] = field(default_factory=dict)
@@ -32,6 +33,13 @@ class Quantized:
     @property
     def size(self) -> int:
         return sum(map(size_of, self.files))
+
+    @property
+    def note(self) -> Diagnostic:
+        """What became of it, in a sentence."""
+        share, q = self.size / max(1, self.before), self.quality
+        less = "" if q is None else f", {q.least:.1f} dB in {q.engine}"
+        return Diagnostic("N413", f"{share:.0%} of the float network{less}", "note")
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,27 +16,26 @@ import onnx_ir as ir
 
 from converter import formats
 from converter.commands import convert
-from converter.commands.dataset import Preparation
+from converter.commands.dataset import Preparation, Sample, samples_of
 from converter.commands.options.convert import Convert
-from converter.commands.options.declare import common
 from converter.commands.options.quantize import Quantize
-from converter.commands.quantize.data import Sample, digest, samples_of
+from converter.commands.quantize.bias import correct_biases
 from converter.commands.quantize.insert import insert
-from converter.commands.quantize.measure import Reference, by_layer
+from converter.commands.quantize.measure import Quality, Reference, by_layer
 from converter.commands.quantize.place import Placement, chosen, key, place
 from converter.commands.quantize.result import Quantized
-from converter.commands.quantize.scales import Observer, Range
+from converter.commands.quantize.scales import Observer
 from converter.commands.quantize.search import Limit, Search
 from converter.commands.quantize.weights import compress
-from converter.commands.verify.feeds import Feed
+from converter.commands.verify.feeds import Feed, feeds_for
 from converter.commands.verify.program import Program
+from converter.commands.verify.sizes import shapes_for
 from converter.errors import Diagnostic, UnsupportedError, Where, wrong_call
 from converter.formats import model_files, sidefiles
 from converter.formats.coreml.package import size_of
 from converter.formats.format import Flavour, Format
-from converter.formats.integers import Integers
 from converter.formats.sidefiles import demand_replaceable
-from converter.graph.infer import Arrays
+from converter.graph.infer import Arrays, constant
 from converter.graph.network import Network
 from converter.graph.walk import all_nodes
 from converter.io import progress
@@ -43,12 +43,14 @@ from converter.io.atomic import recover
 from converter.io.files import Output
 from converter.passes.constants import plain_weights
 from converter.passes.dead_code import remove_dead_code
+from converter.passes.decompositions.arithmetic import TABLE
 from converter.passes.fold import fold
-from converter.passes.fold_batch_norms import affine, fold_batch_norms
-from converter.passes.fuse_constants import fuse_constants
+from converter.passes.fuse_constants import fuse_constants, fuse_factors
+from converter.passes.legalise import legalise
 
 NOTE = "netconv.quantization"  # metadata of a written model
 MEASURED = 32  # samples on which results are compared, where none has a label
+CORRECTED = 16  # samples from which biases are corrected
 SHOWN = 8  # samples on which layers are compared
 FAR = 4.0  # deviations of the data from the mean that a normalization expects
 
@@ -58,17 +60,19 @@ def quantize(source: Path, output: Path, options: Quantize) -> Iterator[Quantize
     reading and writing raise.
     """
     targets = _targets(output, options)
-    inputs = [source]
     for path, _ in targets:
         recover(path)
-    demand_replaceable([p for p, _ in targets], inputs, options.force)
-    model = convert.read(source, common(Convert, options))
+    demand_replaceable([p for p, _ in targets], [source], options.force)
+    model = convert.read(source, Convert(source=options.source, inputs=options.inputs))
     if any(n.op_type == "QuantizeLinear" for n in all_nodes(model.ir.graph)):
-        why = "the network has quantized activations already"
-        raise UnsupportedError(Diagnostic("X215", why, where=Where(str(source))))
+        raise _nothing(source, "the network has quantized activations already")
     job = _Job(source, model, options)
     for path, flavour in targets:
-        yield job.write(path, flavour, inputs)
+        yield job.write(path, flavour)
+
+
+def _nothing(source: Path, why: str) -> UnsupportedError:
+    return UnsupportedError(Diagnostic("X215", why, where=Where(str(source))))
 
 
 def _targets(output: Path, options: Quantize) -> list[tuple[Path, Flavour]]:
@@ -78,29 +82,25 @@ def _targets(output: Path, options: Quantize) -> list[tuple[Path, Flavour]]:
         return [(output, _of_integers(flavour, options))]
     if output.suffix:
         raise wrong_call("several formats need a folder: -o DIR")
-    found = []
-    for text in options.targets:
-        flavour = _of_integers(formats.parse_flavour(text), options)
-        found.append((output / text / f"model{formats.suffix(flavour)}", flavour))
-    return found
+    flavours = [_of_integers(formats.parse_flavour(t), options) for t in options.targets]
+    folders = zip(options.targets, flavours, strict=True)
+    return [(output / t / f"model{formats.suffix(f)}", f) for t, f in folders]
 
 
 def _of_integers(flavour: Flavour, options: Quantize) -> Flavour:
     """Return a flavour with the option by which its format writes integers. Raises UsageError for
     formats without integer kernels.
     """
+    rules, kind = formats.get(flavour.format).integers, options.activations
     if options.weights:
         return flavour
-    rules = formats.get(flavour.format).integers
     if rules is None:
         known = [n for n in formats.present() if formats.get(n).integers is not None]
         why = f"{flavour.format} has no integer kernels"
         raise wrong_call(why, help=f"known: {', '.join(known)}; or weights alone: --compress int8")
-    if options.activations and options.activations not in rules.activations:
-        raise wrong_call(
-            f"{flavour.format} has no activations of type {options.activations}",
-            help=f"it has: {', '.join(rules.activations)}",
-        )
+    if kind and kind not in rules.activations:
+        help = f"it has: {', '.join(rules.activations)}"
+        raise wrong_call(f"{flavour.format} has no activations of type {kind}", help=help)
     more = {rules.option: ""} if rules.option else {}
     return replace(flavour, options={**flavour.options, **more})
 
@@ -110,157 +110,159 @@ class _Job:
 
     def __init__(self, source: Path, model: Network, options: Quantize) -> None:
         self.source, self.model, self.options = source, model, options
+        self.limit = Limit.parse(options.max_drop)
         self.before = sum(map(size_of, [source, *sidefiles.present(source)]))
         self.notes: list[Diagnostic] = [*model.notes]
         self.graph = prepared(model)
-        self.samples: list[Sample] = []
-        if options.data is not None:
-            images = Preparation(tuple(options.mean), tuple(options.std), options.layout)
-            given = options.data, options.labels, images, options.seed, options.inputs
-            self.samples = samples_of(model, *given)
-        elif not options.weights:
-            raise wrong_call(
-                "quantization of activations needs data like those of later use: --data DIR",
-                help="or weights alone, without data: --compress int8",
-            )
+        if options.data is None and not options.weights:
+            why = "quantization of activations needs data like those of later use: --data DIR"
+            raise wrong_call(why, help="or weights alone, without data: --compress int8")
+        found = [] if options.data is None else [*_samples(model, options)]
         # what is measured is not what the ranges are from, where something is decided by it
-        apart = (options.labels is not None or options.max_drop) and len(self.samples) > 1
-        self.used = self.samples[::2] if apart else self.samples
-        rest = self.samples[1::2] if apart else self.samples
-        many = len(rest) if options.labels is not None else MEASURED
-        self.shown = rest[:: max(1, -(-len(rest) // many))]
+        apart = (options.labels is not None or self.limit) and len(found) > 1
+        self.used, rest = (found[::2], found[1::2]) if apart else (found, found)
+        most = len(rest) if options.labels is not None else MEASURED
+        self.shown = rest[:: max(1, -(-len(rest) // max(1, most)))]
         self.observed: Observer | None = None
         self.reference: Reference | None = None
-        self.digest = ""
+        self.digest, self.feeds = hashlib.sha256(), list[Arrays]()
 
-    def ranges(self, placed: Placement, dtype: str) -> dict[str, Range]:
-        """Run the network on the data, once for all targets, and return the ranges of values."""
-        if self.observed is None:
-            self.observed = Observer(self.options.method)
-            self.notes += unexpected(self.model, self.used[:SHOWN])
-            program, hashes = Program(self.graph), []
-            names = [n for n in program.values if program.values[n].dtype == ir.DataType.FLOAT]
-            session = program.compile(program.piece(names, set(program.inputs)))
-            with progress.step("calibrating"):
-                for sample in self.used:
-                    given = self.model.check_feeds(sample.load())
-                    hashes.append(digest([given]))
-                    feed = Feed("", given).by_value(self.graph)
-                    self.observed.add(dict(zip(names, session.run(feed), strict=True)))
-            self.digest = hash_of(hashes)
-            self.notes += doubts(self.observed, self.graph, self.used)
-        found = self.observed.ranges(dtype)
-        return {n: r for n, r in found.items() if n in placed.groups}
+    def calibrate(self) -> Observer:
+        """Run the network on the data, once for all targets, and return what its values were."""
+        if self.observed is not None:
+            return self.observed
+        self.observed = Observer(self.options.method)
+        program = Program(self.graph)
+        names = [n for n, v in program.values.items() if v.dtype == ir.DataType.FLOAT]
+        session = program.compile(program.piece(names, set(program.inputs)))
+        with progress.step("calibrating"):
+            for sample in self.used:
+                given = self.model.check_feeds(sample.load())
+                for name in sorted(given):
+                    self.digest.update(f"{name} {given[name].dtype} {given[name].shape}".encode())
+                    self.digest.update(np.ascontiguousarray(given[name]).tobytes())
+                feed = Feed("", given).by_value(self.graph)
+                self.feeds += [feed] if len(self.feeds) < CORRECTED else []
+                self.observed.add(dict(zip(names, session.run(feed), strict=True)))
+        self.notes += doubts(self.observed, self.model, len(self.used))
+        self.notes += unexpected(self.model, self.feeds[:SHOWN])
+        return self.observed
 
-    def write(self, path: Path, flavour: Flavour, inputs: Sequence[Path]) -> Quantized:
+    def write(self, path: Path, flavour: Flavour) -> Quantized:
         target, options = formats.get(flavour.format), self.options
         graph, made = self._compressed() if options.weights else self._integers(target, path)
-        graph.ir.metadata_props[NOTE] = json.dumps(self._about(made), sort_keys=True)
-        made = replace(made, flavour=flavour)
+        graph.ir.metadata_props[NOTE] = json.dumps(self._about(), sort_keys=True)
         path.parent.mkdir(parents=True, exist_ok=True)
-        check = lambda files: demand_replaceable(files, inputs, options.force)  # noqa: E731
-        with model_files.expressible(), Output(path, check=check) as out:
-            notes = formats.write(graph, out.made, flavour)
+        with (
+            model_files.expressible(),
+            Output(
+                path, check=lambda files: demand_replaceable(files, [self.source], options.force)
+            ) as out,
+        ):
+            self.notes += formats.write(graph, out.made, flavour)
         files = tuple(sorted(out.files, key=lambda p: p != path))
-        if self.samples and target.readable(path, flavour):
-            back = model_files.load(path, flavour.format)
-            quality = self._reference().quality(back, native=options.native != "off")
-            made = replace(made, quality=quality)
-            if made.floats or not options.weights:
-                loaded = [s.load() for s in self.shown[:SHOWN]]
-                layers = by_layer(self.graph, graph, made.layers, loaded)
-                made = replace(made, layers=dict(sorted(layers.items(), key=lambda p: p[1])))
-            notes += Limit.parse(options.max_drop).broken(quality, path)
-        said = (*self.notes, *notes)
-        self.notes = []  # once, whatever the number of targets
-        return replace(made, files=files, notes=said, before=self.before)
+        made = replace(made, flavour=flavour, files=files, before=self.before)
+        if options.weights and made.size > 0.9 * self.before:
+            why = f"{target.title} does not store weights in {options.weights}, as it seems"
+            self.notes.append(Diagnostic("N413", f"{why}: the file is not smaller", "warning"))
+        if self.shown and target.readable(path, flavour):
+            made = self._measured(made, graph, model_files.load(path, flavour.format))
+        notes, self.notes = tuple(self.notes), []  # once, whatever the number of targets
+        return replace(made, notes=notes)
 
-    def _reference(self) -> Reference:
+    def _measured(self, made: Quantized, graph: Network, back: Network) -> Quantized:
         if self.reference is None:
             self.reference = Reference(self.model, self.shown)
-        return self.reference
+        quality = self.reference.quality(back, native=self.options.native != "off")
+        if self.limit is not None and not self.limit.holds(quality):
+            why = "the network loses more on data that the search has not seen"
+            where, help = Where(str(made.files[0])), "give more samples"
+            self.notes.append(Diagnostic("N412", why, where=where, help=help))
+        layers = by_layer(self.graph, graph, made.layers, (s.load() for s in self.shown[:SHOWN]))
+        ordered = dict(sorted(layers.items(), key=lambda p: p[1]))
+        return replace(made, quality=quality, layers=ordered)
+
+    def _kept(self, floats: Collection[str] = ()) -> Callable[[ir.Node], str]:
+        """Return why a node computes in floats although it need not."""
+        by_name, skipped = chosen(*self.options.keep), {*self.options.skip}
+
+        def why(node: ir.Node) -> str:
+            if key(node) in floats:
+                return f"it loses most (--max-drop {self.options.max_drop})"
+            if by_name(node):
+                return "--keep"
+            return f"--skip {node.op_type}" if node.op_type in skipped else ""
+
+        return why
 
     def _compressed(self) -> tuple[Network, Quantized]:
         graph = replace(self.model, ir=self.model.ir.clone(), source=None)
         plain_weights(graph.ir)
-        kept = {n for n in map(_layer_if(self._kept()), all_nodes(graph.ir.graph)) if n}
-        forms = compress(graph.ir, self.options.weights, self.options.block, kept)
+        forms = compress(graph.ir, self.options.weights, self.options.block, self._kept())
         remove_dead_code(graph.ir)
         if not forms:
-            why = "no weights are large enough to be compressed"
-            raise UnsupportedError(Diagnostic("X215", why, where=Where(str(self.source))))
-        return graph, _nothing(forms=forms)
-
-    def _kept(self) -> Callable[[ir.Node], str]:
-        by_name, by_op = chosen(*self.options.keep), {*self.options.skip}
-        return lambda n: (
-            "--keep" if by_name(n) else f"--skip {n.op_type}" if n.op_type in by_op else ""
-        )
+            raise _nothing(self.source, "no weights are large enough to be compressed")
+        return graph, Quantized(forms=forms)
 
     def _integers(self, target: Format, path: Path) -> tuple[Network, Quantized]:
         """Return the quantized graph for a target."""
-        rules, kept = target.integers, self._kept()
+        rules = target.integers
         assert rules is not None
         dtype = self.options.activations or rules.activations[0]
-        whole = place(self.graph.ir.graph, rules, target.title, kept)
-        ranges = self.ranges(whole, dtype)
+        ranges = self.calibrate().ranges(dtype)
 
-        def attempt(floats: Mapping[str, str]) -> tuple[Network, Placement]:
-            placed = place(
-                self.graph.ir.graph,
-                rules,
-                target.title,
-                lambda n: kept(n) or floats.get(key(n), ""),
-            )
-            return quantized(self.graph, placed, ranges, rules, dtype), placed
+        def attempt(floats: Collection[str]) -> tuple[Network, Placement]:
+            placed = place(self.graph.ir.graph, rules, target.title, self._kept(floats))
+            made = replace(self.graph, ir=self.graph.ir.clone())
+            rounded = insert(made.ir, placed, ranges, rules, dtype)
+            correct_biases(made, rounded, self.feeds)
+            return made, placed
 
-        limit, floats = Limit.parse(self.options.max_drop), dict[str, str]()
-        if limit:
-            reference = Reference(self.model, self.used[: max(MEASURED, len(self.shown))])
+        graph, placed = attempt(())
+        if not placed.groups:
+            raise _nothing(self.source, "no layer of the network has an integer kernel")
+        if self.limit is not None:
+            reference = Reference(self.model, self.used[:MEASURED])
+
+            def quality(floats: Collection[str]) -> Quality:
+                return reference.quality(attempt(floats)[0], native=False)
+
+            about = [self.digest.hexdigest(), target.name, dtype, *map(str, self.options.keep)]
             journal = path.with_name(f"{path.name}.search.json")
-            about = [self.digest, target.name, dtype, *map(str, self.options.keep)]
-            floats = Search(reference, limit, attempt, whole, journal, about).floats()
-        graph, placed = attempt(floats)
+            names = sorted(placed.nodes)
+            graph, placed = attempt(Search(self.limit, quality, names, journal, about).floats())
         if rules.fake:
             self.notes += narrow_doubles(graph.ir)
-        if not placed.groups:
-            why = "no layer of the network has an integer kernel"
-            raise UnsupportedError(Diagnostic("X215", why, where=Where(str(self.source))))
-        layers = dict.fromkeys(sorted(placed.owned), 0.0)
-        return graph, _nothing(floats=placed.floats, layers=layers)
+        return graph, Quantized(
+            floats=placed.floats, layers=dict.fromkeys(sorted(placed.owned), 0.0)
+        )
 
-    def _about(self, made: Quantized) -> dict[str, Any]:
+    def _about(self) -> dict[str, Any]:
         import onnxruntime
 
-        kind = self.options.weights
-        how = (
-            {"weights": kind}
-            if kind
-            else {
-                "method": self.options.method,
-                "data": self.digest,
-                "samples": len(self.used),
-                "floats": len(made.floats),
-                "onnxruntime": onnxruntime.__version__,
-            }
-        )
-        return {**how, "netconv": sys.modules["converter"].__version__}  # its API imports this
+        about = {"netconv": sys.modules["converter"].__version__}  # its API imports this
+        if self.options.weights:
+            return {**about, "weights": self.options.weights}
+        data = {"data": self.digest.hexdigest(), "samples": len(self.used)}
+        more = {"method": self.options.method, "onnxruntime": onnxruntime.__version__}
+        return {**about, **data, **more}
 
 
-def _nothing(**more: Any) -> Quantized:
-    return Quantized(Flavour(""), (), (), 0, **more)
-
-
-def _layer_if(kept: Callable[[ir.Node], str]) -> Callable[[ir.Node], str]:
-    from converter.commands.quantize.place import layer
-
-    return lambda n: layer(n) if kept(n) else ""
-
-
-def hash_of(parts: Sequence[str]) -> str:
-    import hashlib
-
-    return hashlib.sha256(" ".join(parts).encode()).hexdigest()
+def _samples(model: Network, options: Quantize) -> Iterator[Sample]:
+    """Yield the samples of --data: those of folders and .npz files, and what verify takes."""
+    data, labels = options.data, options.labels
+    items = [*data] if isinstance(data, list | tuple) else [data]
+    if labels is not None and len(items) != 1:
+        raise wrong_call("--labels goes with one --data: a folder, or an .npz file with samples")
+    images = Preparation(tuple(options.mean), tuple(options.std), options.layout)
+    shapes = shapes_for(model, options.inputs)
+    for item in items:
+        path = Path(item) if isinstance(item, str | Path) else None
+        if path is not None and (path.is_dir() or path.suffix == ".npz") and "=" not in str(item):
+            yield from samples_of(model, path, labels, images)
+            continue
+        for feed in feeds_for(model, item, options.seed, shapes=shapes):
+            yield Sample(feed.name, partial(dict, feed.arrays))
 
 
 def prepared(model: Network) -> Network:
@@ -269,17 +271,10 @@ def prepared(model: Network) -> Network:
     """
     found = replace(model, ir=model.ir.clone(), source=None)
     plain_weights(found.ir)
-    for step in (fold, fold_batch_norms, fuse_constants, fold_batch_norms):
+    legalise(found.ir, lambda n: (n.domain, n.op_type) == ("", "BatchNormalization"), TABLE)
+    for step in (fold, fuse_factors, fuse_constants):
         step(found.ir)
     return found
-
-
-def quantized(
-    model: Network, placed: Placement, ranges: Mapping[str, Range], rules: Integers, dtype: str
-) -> Network:
-    made = replace(model, ir=model.ir.clone())
-    insert(made.ir, placed, ranges, rules, dtype)
-    return made
 
 
 def narrow_doubles(model: ir.Model) -> Iterator[Diagnostic]:
@@ -294,50 +289,41 @@ def narrow_doubles(model: ir.Model) -> Iterator[Diagnostic]:
             yield Diagnostic("X205", f"{value.name} is DOUBLE, written as FLOAT", "warning")
 
 
-# doubts about the data ---------------------------------------------------------------------------
-
-
-def doubts(observed: Observer, model: Network, used: Sequence[Sample]) -> Iterator[Diagnostic]:
+def doubts(observed: Observer, model: Network, samples: int) -> Iterator[Diagnostic]:
     """Yield warnings of data that say little about those of later use."""
-    if len(used) < 2:
+    if samples < 2:
         yield _doubt("one sample says little about ranges", "give some tens of different samples")
     inputs = [str(v.name) for v in model.ir.graph.inputs]
-    for name, seen in observed.seen.items():
-        if seen.odd:
-            why = f"{seen.odd} numbers of {name!r} are NaN or infinite; ranges are without them"
+    for name, (low, high, odd) in observed.seen.items():
+        if odd:
+            why = f"{odd} numbers of {name!r} are NaN or infinite; ranges are without them"
             yield _doubt(why, "netconv run shows for which input")
-        if name in inputs and seen.low == seen.high:
-            yield _doubt(f"the input {name!r} is {seen.low:g} in all samples", "give real inputs")
+        if name in inputs and low == high:
+            yield _doubt(f"the input {name!r} is {low:g} in all samples", "give real inputs")
 
 
 def _doubt(message: str, help: str) -> Diagnostic:
     return Diagnostic("N411", message, "warning", help=help)
 
 
-def unexpected(model: Network, used: Sequence[Sample]) -> Iterator[Diagnostic]:
+def unexpected(model: Network, feeds: Sequence[Arrays]) -> Iterator[Diagnostic]:
     """Yield a warning if the first normalization sees other numbers than in training: its mean and
     variance are those of the training data.
     """
-    norms = (n for n in model.ir.graph if n.op_type == "BatchNormalization" and not n.domain)
-    for node in islice(norms, 1):
-        found, name = affine(node), str(node.inputs[0].name)  # type: ignore[union-attr]
-        mean, variance = (v.const_value for v in node.inputs[3:5] if v is not None)
-        if found is None or mean is None or variance is None:
-            continue
-        program = Program(replace(model, source=None))
-        feeds = [Feed("", model.check_feeds(s.load())).by_value(model) for s in used]
-        values: list[Arrays] = program.tensors([name], feeds)
-        arrays = np.concatenate(
-            [np.moveaxis(v[name], 1, 0).reshape(mean.size, -1) for v in values], 1
+    kinds = (n for n in model.ir.graph if (n.domain, n.op_type) == ("", "BatchNormalization"))
+    norm = next(kinds, None)
+    given = [] if norm is None else [*map(constant, norm.inputs[3:5])]
+    if norm is None or norm.inputs[0] is None or any(a is None for a in given):
+        return
+    name, (mean, variance) = str(norm.inputs[0].name), (np.asarray(a) for a in given)
+    values = Program(replace(model, source=None)).tensors([name], feeds)
+    rows = [np.moveaxis(v[name], 1, 0).reshape(mean.size, -1) for v in values]
+    numbers, spread = np.concatenate(rows, axis=1), np.sqrt(variance + 1e-12)
+    away = float(np.median(np.abs(numbers.mean(axis=1) - mean) / spread))
+    wider = float(np.median(numbers.std(axis=1) / spread))
+    if away > FAR or not 1 / FAR < wider < FAR:
+        why = (
+            f"the data are unlike those of training: at {name!r} the mean is {away:.1f} "
+            f"deviations away, and the deviation {wider:.2g} times that of training"
         )
-        spread = np.sqrt(variance.numpy() + 1e-12)
-        away = float(np.median(np.abs(arrays.mean(axis=1) - mean.numpy()) / spread))
-        wider = float(np.median(arrays.std(axis=1) / spread))
-        if away > FAR or not 1 / FAR < wider < FAR:
-            why = (
-                f"the data are unlike those of training: at {name!r} the mean is {away:.1f} "
-                f"deviations away, and the deviation {wider:.2g} times that of training"
-            )
-            yield _doubt(
-                why, "check --mean, --std and --layout of images, or the scale of the arrays"
-            )
+        yield _doubt(why, "check --mean, --std and --layout of images, or the scale of the arrays")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -26,9 +26,6 @@ class Range:
     low: float
     high: float
 
-    def __or__(self, other: Range) -> Range:
-        return Range(min(self.low, other.low), max(self.high, other.high))
-
     def scale(self, dtype: str) -> tuple[np.float32, int]:
         """Return scale and zero point: 0 is represented exactly, and is the zero point of 16
         bits.
@@ -43,27 +40,15 @@ class Range:
         return step, min(max(round(first - low / float(step)), first), last)
 
 
-@record
-class Seen:
-    """The numbers that a value had on all data: their bounds, and how many were not finite."""
-
-    low: float = np.inf
-    high: float = -np.inf
-    odd: int = 0
-
-    def __or__(self, other: Seen) -> Seen:
-        return Seen(min(self.low, other.low), max(self.high, other.high), self.odd + other.odd)
-
-
 class Observer:
     """Collects the numbers of values, sample by sample; the memory that it takes does not depend on
-    how many there are.
+    how many there are. `seen`: the bounds of a value, and how many numbers were not finite.
 
     Histograms are those of onnxruntime's calibrators, whose entropy and percentiles are used.
     """
 
     def __init__(self, method: str) -> None:
-        self.method, self.seen = method, dict[str, Seen]()
+        self.method, self.seen = method, dict[str, tuple[float, float, int]]()
         self.collector: Any = None
         if method != "minmax":
             from onnxruntime.quantization.calibrate import HistogramCollector
@@ -76,13 +61,15 @@ class Observer:
             finite = np.isfinite(array)
             odd = array.size - int(np.count_nonzero(finite))
             array = np.asarray(array[finite] if odd else array, np.float32)
-            ends = (float(array.min()), float(array.max())) if array.size else (np.inf, -np.inf)
-            self.seen[name] = self.seen.get(name, Seen()) | Seen(*ends, odd)
+            low, high, before = self.seen.get(name, (np.inf, -np.inf, 0))
+            low = min(low, float(array.min(initial=np.inf)))
+            high = max(high, float(array.max(initial=-np.inf)))
+            self.seen[name] = low, high, odd + before
             if self.collector is not None and array.size:
                 self.collector.collect_value({name: array})
 
     def ranges(self, dtype: str) -> dict[str, Range]:
-        found = {n: Range(s.low, s.high) for n, s in self.seen.items() if s.low <= s.high}
+        found = {n: Range(low, high) for n, (low, high, _) in self.seen.items() if low <= high}
         if self.collector is None or not self.collector.histogram_dict:
             return found
         if self.method == "mse":
@@ -114,10 +101,3 @@ def rounded(array: Array, found: Range, dtype: str) -> Array:
 def stored(array: Array, step: Any, zero: int, dtype: str) -> Array:
     """Return the integers of numbers."""
     return np.asarray(np.clip(np.rint(array / np.float64(step)) + zero, *BITS[dtype]))
-
-
-def merged(ranges: Iterable[Range]) -> Range:
-    first, *rest = ranges
-    for found in rest:
-        first = first | found
-    return first

@@ -3,112 +3,88 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from converter.commands.quantize.measure import Quality, Reference
-from converter.commands.quantize.place import Placement
-from converter.errors import Diagnostic, UnsupportedError, Where, wrong_call
-from converter.graph.network import Network
+from converter.commands.quantize.measure import Quality
+from converter.errors import Diagnostic, UnsupportedError, wrong_call
 from converter.graph.record import record
 from converter.io import progress
-
-Attempt = Callable[[Mapping[str, str]], tuple[Network, Placement]]
 
 
 @record
 class Limit:
-    """The most that may be lost: a share of answers, or decibels (negative: at least so many)."""
+    """The most that may be lost: `share` of the answers, or signal to noise below `decibels`."""
 
-    most: float
-    decibels: bool
-    text: str
+    share: float | None = None
+    decibels: float | None = None
 
     @classmethod
-    def parse(cls, text: str) -> Limit:
-        """Parse 1% or 30dB. Raises UsageError for anything else."""
-        for unit, factor in (("%", 0.01), ("dB", -1.0)):
-            number = text.strip().removesuffix(unit)
-            if number != text.strip():
-                try:
-                    return cls(float(number) * factor, unit == "dB", text)
-                except ValueError:
-                    break
+    def parse(cls, text: str) -> Limit | None:
+        """Parse 1% or 30dB, None for "". Raises UsageError for anything else."""
+        number = text.strip().removesuffix("%").removesuffix("dB")
+        try:
+            if text.strip().endswith("%"):
+                return cls(share=float(number) / 100)
+            if text.strip().endswith("dB"):
+                return cls(decibels=float(number))
+        except ValueError:
+            pass
         if text:
             raise wrong_call(f"--max-drop {text!r} is neither like 1% nor like 30dB")
-        return cls(0.0, False, "")
-
-    def __bool__(self) -> bool:
-        return bool(self.text)
+        return None
 
     def holds(self, quality: Quality) -> bool:
-        return quality.drop(self.decibels) <= self.most + 1e-9
-
-    def broken(self, quality: Quality, path: Path) -> list[Diagnostic]:
-        """Return the finding that a written network loses more than the limit."""
-        if not self or self.holds(quality):
-            return []
-        lost = f"{quality.least:.1f} dB" if self.decibels else f"{quality.drop(False):.2%}"
-        why = f"on data that the search has not seen the network has {lost}, not {self.text}"
-        return [Diagnostic("N412", why, where=Where(str(path)), help="give more samples")]
+        if self.share is not None:
+            return quality.lost <= self.share + 1e-9
+        return self.decibels is None or quality.least >= self.decibels
 
 
 @record
 class Search:
-    """Measures how much each layer loses alone, then leaves the fewest of the worst in floats.
+    """Measures how much each of the layers `names` loses alone, then leaves the fewest of the worst
+    in floats. `quality` measures the network with some layers in floats.
 
     `journal` keeps what was measured, for a run that is interrupted; `about` says for which data
     and options.
     """
 
-    reference: Reference
     limit: Limit
-    attempt: Attempt
-    whole: Placement
+    quality: Callable[[Collection[str]], Quality]
+    names: Sequence[str]
     journal: Path
     about: Sequence[str]
 
-    def floats(self) -> dict[str, str]:
-        """Return the layers that stay in floats, by the names of their results, with the reason."""
-        if self.limit.holds(self._quality([])):
-            return {}
+    def floats(self) -> list[str]:
+        """Return the layers that stay in floats."""
+        if self.limit.holds(self.quality([])):
+            return []
         order = self._ranked()
         low, high = 0, len(order)  # with `high` layers in floats it holds
         while high - low > 1:
             middle = (low + high) // 2
-            if self.limit.holds(self._quality(order[:middle])):
+            if self.limit.holds(self.quality(order[:middle])):
                 high = middle
             else:
                 low = middle
         if high == len(order):
-            why = f"only the float network keeps {self.limit.text}"
-            raise UnsupportedError(
-                Diagnostic("N412", why, help="another --method, --activations int16, or more data")
-            )
+            why = "only the float network keeps --max-drop"
+            help = "another --method, --activations int16, or more data"
+            raise UnsupportedError(Diagnostic("N412", why, help=help))
         self.journal.unlink(missing_ok=True)
-        return self._reasons(order[:high])
-
-    def _reasons(self, names: Sequence[str]) -> dict[str, str]:
-        return dict.fromkeys(names, f"it loses most (--max-drop {self.limit.text})")
-
-    def _quality(self, floats: Sequence[str]) -> Quality:
-        return self.reference.quality(self.attempt(self._reasons(floats))[0], native=False)
+        return order[:high]
 
     def _ranked(self) -> list[str]:
-        """Return the results of layers, those first that lose most when they alone are
-        quantized.
-        """
+        """Return the layers, those first that lose most when they alone are quantized."""
         known = self._read()
-        names = sorted(self.whole.nodes)
-        for count, name in enumerate(names, 1):
-            if name in known:
-                continue
-            with progress.step(f"measuring layer {count} of {len(names)}"):
-                known[name] = self._quality([n for n in names if n != name]).least
-            self.journal.parent.mkdir(parents=True, exist_ok=True)
-            self.journal.write_text(json.dumps({"about": [*self.about], "layers": known}))
-        return sorted(names, key=lambda n: (known[n], n))
+        for count, name in enumerate(self.names, 1):
+            if name not in known:
+                with progress.step(f"measuring layer {count} of {len(self.names)}"):
+                    known[name] = self.quality([n for n in self.names if n != name]).least
+                self.journal.parent.mkdir(parents=True, exist_ok=True)
+                self.journal.write_text(json.dumps({"about": [*self.about], "layers": known}))
+        return sorted(self.names, key=lambda n: (known[n], n))
 
     def _read(self) -> dict[str, float]:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
@@ -15,7 +15,7 @@ from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import Names
 from converter.graph.value import optional
 from converter.graph.walk import all_graphs
-from converter.passes.fold_batch_norms import channel_axis
+from converter.passes.fuse_constants import channel_axis
 from converter.passes.stored_halves import HALVES, is_weight, note_halves
 
 D = ir.DataType
@@ -25,16 +25,18 @@ _FACTORS = np.linspace(0.75, 1.0, 6)  # of the largest weight of a block that is
 _ITERATIONS = 20
 
 
-def compress(model: ir.Model, form: str, block: int, kept: set[str]) -> dict[str, str]:
+def compress(
+    model: ir.Model, form: str, block: int, kept: Callable[[ir.Node], str]
+) -> dict[str, str]:
     """Compress the weights of a model in place; return layer -> the form of its weights. `kept`:
-    layers that stay as they are.
+    why a layer stays as it is.
 
     With fewer than 8 bits embeddings and the first and the last layer have 8: most of the loss is
     there.
     """
     if form in HALVES:
         return _halves(model, form)
-    found = [u for u in _uses(model) if layer(u[0]) not in kept]
+    found = [u for u in _uses(model) if not kept(u[0])]
     few = form not in ("int8", "palette8", "palette6")
     ends = {n for n, _ in (*found[:1], *found[-1:])} if few and len(found) > 2 else set()
     names, made, forms = Names(model), dict[tuple[ir.Value, str], ir.Value](), dict[str, str]()

@@ -152,5 +152,5 @@ FORMAT = Format(
     ),
     versions="reads 2 to 7 (legacy layers), 10 and 11 (opset1 to opset17); writes 5 to 7, 10, 11",
     engine=engine,
-    integers=Integers(COMMON | {"PRelu", "ReduceMean"}, ranks=(3, 4, 5), fake=True),
+    integers=Integers(COMMON - {"Mul"} | {"PRelu", "ReduceMean"}, ranks=(3, 4, 5), fake=True),
 )

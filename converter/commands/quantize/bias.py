@@ -1,0 +1,60 @@
+"""Correct biases for what rounding changes in the mean of each channel.
+
+before:  y = Conv(x', w', b)                            with rounded data x' and weights w'
+after:   y = Conv(x', w', b + mean(Conv(x, w) - Conv(x', w')))          over the samples
+
+Source: Nagel et al., Data-Free Quantization (https://arxiv.org/abs/1906.04721), section 4.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.commands.quantize.place import WEIGHTED
+from converter.commands.verify.program import Program
+from converter.graph.build import Builder, attrs_of
+from converter.graph.infer import Arrays, constant, rank_of
+from converter.graph.names import Names
+from converter.graph.network import Network
+from converter.graph.value import optional, producer_of
+from converter.graph.walk import set_inputs
+from converter.passes.dead_code import remove_dead_code
+
+Rounded = Sequence[tuple[ir.Node, ir.Value]]  # nodes with their weights as they were
+
+
+def unrounded(value: ir.Value | None) -> ir.Value | None:
+    """Return the numbers of which a value is the quantized form."""
+    node = producer_of(value)
+    if node is not None and node.op_type == "DequantizeLinear":
+        node = producer_of(node.inputs[0])
+    known = node is not None and node.op_type in ("QuantizeLinear", "FakeQuantize")
+    return node.inputs[0] if node is not None and known else value
+
+
+def correct_biases(model: Network, rounded: Rounded, feeds: Sequence[Arrays]) -> None:
+    """Correct in place; `feeds` are by the names of the graph's inputs."""
+    b = Builder(model.ir.graph, Names(model.ir))
+    lost: dict[str, ir.Node] = {}
+    for node, weights in rounded:
+        if node.op_type in WEIGHTED and rank_of(node.outputs[0]) is not None:
+            attrs = attrs_of(node)
+            made = b.op(node.op_type, unrounded(node.inputs[0]), weights, **attrs)
+            made = b.Sub(made, b.op(node.op_type, *node.inputs[:2], **attrs))
+            axes = [i for i in range(rank_of(made) or 0) if i != 1]
+            lost[str(b.ReduceMean(made, axes, keepdims=0).name)] = node
+    program = Program(replace(model, source=None))
+    if lost and feeds:
+        session = program.compile(program.piece([*lost], set(program.inputs)))
+        means = [session.run(f) for f in feeds]
+        for i, node in enumerate(lost.values()):
+            shift = np.mean([m[i] for m in means], axis=0, dtype=np.float64)
+            bias = constant(optional(node, 2))
+            whole = shift if bias is None else bias + shift
+            set_inputs(node, [*node.inputs[:2], b.const(whole.astype(np.float32), "bias")])
+    remove_dead_code(model.ir)
+    model.ir.graph.sort()
