@@ -44,7 +44,7 @@ quick: $(VENV)/.installed-test ## The everyday tests: without the slow ones and 
 	$(BIN)/python -m pytest -n 2 -m "not slow and not judges" $(TESTS)
 
 ifdef FORMAT
-check: lint ## Format, lint, types, and the everyday tests; FORMAT=zhouyi: those of one format, without real networks
+check: lint ## Format, lint, words, types, and the everyday tests; FORMAT=zhouyi: those of one format, without real networks
 	$(BIN)/python -m pytest -n 2 -m "not slow and not judges and not corpus" tests/formats tests/test_mapping_laws.py tests/layers -k $(FORMAT)
 else
 check: lint quick
@@ -76,9 +76,10 @@ docs: $(VENV)/.installed-docs ## The pages of docs/ as HTML, in out/docs
 	$(BIN)/python -m sphinx -q -W -b html out/docs-source out/docs
 	@echo out/docs/index.html
 
-lint: $(VENV)/.installed-dev ## Format, lint, types
+lint: $(VENV)/.installed-dev ## Format, lint, words, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/python .ci/words.py
 	$(BIN)/mypy
 
 index: $(VENV)/.installed-test ## Write the indexes of all rows anew, by which a conversion finds the modules that it needs
