@@ -25,13 +25,13 @@ WORST = 5  # layers that are shown
 @click.argument("file", metavar="IN", type=Source())
 @click.argument("out", metavar="[OUT]", required=False, type=FilePath())
 def command(console: Console, options: QuantizeCommand, file: Path, out: Path | None) -> None:
-    """Make an int8 network of a float one, or compress its weights, and measure what it loses.
+    """Quantize a network to int8, or compress its weights, and measure the loss.
 
     OUT is the file to write, or a folder for several formats.
 
-    Ranges of values are measured on --data, which should look like later inputs. The result runs in
-    the engine of its format, where that is installed, and is compared with the float network. Exit
-    1: it loses more than --max-drop.
+    Ranges are measured on --data, which should be representative. The result runs in the engine of
+    its format, if that is installed, and is compared with the float network. Exit 1: the loss
+    exceeds --max-drop.
     """
     from converter.commands.quantize.run import quantize
 
@@ -60,9 +60,9 @@ def lines(made: Any, verbosity: int) -> list[str]:
         worst = min(q.sqnr, key=lambda n: q.sqnr[n], default="")
         said.append(f"  {q.samples} samples in {q.engine}: {q.least:.1f} dB at {worst}")
         if q.after is not None:
-            said.append(f"  right: {q.after}, in floats {q.before}")
+            said.append(f"  correct: {q.after}, in floating point {q.before}")
         if q.agree is not None:
-            said.append(f"  same answer: {q.agree}")
+            said.append(f"  same classification: {q.agree}")
     if made.layers:
         shown = list(made.layers.items())[: None if verbosity > 0 else WORST]
         said.append("  worst layers: " + ", ".join(f"{n} {v:.1f} dB" for n, v in shown))
@@ -70,7 +70,7 @@ def lines(made: Any, verbosity: int) -> list[str]:
         count = Counter(made.forms.values())
         said.append("  weights: " + ", ".join(f"{n} layers in {form}" for form, n in count.items()))
     for why, layers in _by_reason(made.floats).items():
-        said.append(f"  in floats: {', '.join(layers)}: {why}")
+        said.append(f"  in floating point: {', '.join(layers)}: {why}")
     return said
 
 

@@ -43,7 +43,7 @@ def samples_of(
     prepared = prepared or Preparation()
     items = [data] if isinstance(data, str | Path) or not isinstance(data, Sequence) else [*data]
     if labels is not None and len(items) != 1:
-        raise wrong_call("--labels goes with one --data: a folder, or an .npz file with samples")
+        raise wrong_call("--labels needs one --data: a folder, or an .npz file with samples")
     shapes = shapes_for(model, inputs)
     return [s for item in items for s in _of(model, item, labels, prepared, (seed, shapes))]
 
@@ -64,7 +64,7 @@ def _of(
             load = partial(_of_file, model, path / name, prepared)
             yield Sample(name, load, -1 if known is None else known[name])
         if not found:
-            raise unreadable("R100", "the folder holds no images and no .npz files", path)
+            raise unreadable("R100", "the folder contains no images and no .npz files", path)
     elif path is not None and path.suffix == ".npz":
         yield from _of_archive(model, path, labels)
     else:

@@ -170,7 +170,7 @@ def _natively(model: Network, engine: str, feeds: Iterable[Arrays]) -> list[list
         assert model.source is not None
         ran = file.run(engine, model.source, names, [[f[n] for n in names] for f in part])
         if ran.stage in ("load", "run", "crash"):
-            why = f"{engine} does not run the quantized file: {ran.error}"
+            why = f"{engine} cannot run the quantized file: {ran.error}"
             raise NothingComparedError(Diagnostic("N405", why))
         order = [next((i for i, own in enumerate(ran.outputs) if n in own), -1) for n in outputs]
         if -1 in order and len(outputs) == len(ran.outputs):

@@ -64,7 +64,7 @@ def quantize(source: Path, output: Path, options: Quantize) -> Iterator[Quantize
     demand_replaceable([p for p, _ in targets], inputs, options.force)
     model = convert.read(source, common(Convert, options))
     if any(n.op_type == "QuantizeLinear" for n in all_nodes(model.ir.graph)):
-        why = "the network has quantized activations already"
+        why = "the network already has quantized activations"
         raise UnsupportedError(Diagnostic("X215", why, where=Where(str(source))))
     job = _Job(source, model, options)
     for path, flavour in targets:
@@ -77,7 +77,7 @@ def _targets(output: Path, options: Quantize) -> list[tuple[Path, Flavour]]:
         flavour = formats.target_for(output, next(iter(options.targets), None))
         return [(output, _of_integers(flavour, options))]
     if output.suffix:
-        raise wrong_call("several formats need a folder: -o DIR")
+        raise wrong_call("several formats need a folder; name it with -o DIR")
     found = []
     for text in options.targets:
         flavour = _of_integers(formats.parse_flavour(text), options)
@@ -95,11 +95,11 @@ def _of_integers(flavour: Flavour, options: Quantize) -> Flavour:
     if rules is None:
         known = [n for n in formats.present() if formats.get(n).integers is not None]
         why = f"{flavour.format} has no integer kernels"
-        raise wrong_call(why, help=f"known: {', '.join(known)}; or weights alone: --compress int8")
+        raise wrong_call(why, help=f"use one of {', '.join(known)}, or --compress int8")
     if options.activations and options.activations not in rules.activations:
         raise wrong_call(
-            f"{flavour.format} has no activations of type {options.activations}",
-            help=f"it has: {', '.join(rules.activations)}",
+            f"{flavour.format} does not support activations of type {options.activations}",
+            help=f"use one of {', '.join(rules.activations)}",
         )
     more = {rules.option: ""} if rules.option else {}
     return replace(flavour, options={**flavour.options, **more})
@@ -120,8 +120,8 @@ class _Job:
             self.samples = samples_of(model, *given)
         elif not options.weights:
             raise wrong_call(
-                "quantization of activations needs data like those of later use: --data DIR",
-                help="or weights alone, without data: --compress int8",
+                "quantization of activations needs representative data",
+                help="name them with --data DIR, or use --compress int8, which needs no data",
             )
         # what is measured is not what the ranges are from, where something is decided by it
         apart = (options.labels is not None or options.max_drop) and len(self.samples) > 1
@@ -187,7 +187,7 @@ class _Job:
         forms = compress(graph.ir, self.options.weights, self.options.block, kept)
         remove_dead_code(graph.ir)
         if not forms:
-            why = "no weights are large enough to be compressed"
+            why = "the network has no weights that are large enough to be compressed"
             raise UnsupportedError(Diagnostic("X215", why, where=Where(str(self.source))))
         return graph, _nothing(forms=forms)
 
@@ -291,7 +291,7 @@ def narrow_doubles(model: ir.Model) -> Iterator[Diagnostic]:
         plain = all(n.op_type == "Cast" and n.outputs[0].dtype == ir.DataType.FLOAT for n in casts)
         if value.dtype == ir.DataType.DOUBLE and casts and plain:
             value.type = ir.TensorType(ir.DataType.FLOAT)
-            yield Diagnostic("X205", f"{value.name} is DOUBLE, written as FLOAT", "warning")
+            yield Diagnostic("X205", f"{value.name} is DOUBLE; it is stored as FLOAT", "warning")
 
 
 # doubts about the data ---------------------------------------------------------------------------
@@ -300,14 +300,16 @@ def narrow_doubles(model: ir.Model) -> Iterator[Diagnostic]:
 def doubts(observed: Observer, model: Network, used: Sequence[Sample]) -> Iterator[Diagnostic]:
     """Yield warnings of data that say little about those of later use."""
     if len(used) < 2:
-        yield _doubt("one sample says little about ranges", "give some tens of different samples")
+        yield _doubt("one sample does not show the ranges", "use at least ten different samples")
     inputs = [str(v.name) for v in model.ir.graph.inputs]
     for name, seen in observed.seen.items():
         if seen.odd:
-            why = f"{seen.odd} numbers of {name!r} are NaN or infinite; ranges are without them"
-            yield _doubt(why, "netconv run shows for which input")
+            why = (
+                f"{seen.odd} values of {name!r} are NaN or infinite and were left out of the ranges"
+            )
+            yield _doubt(why, "run netconv run to find the input")
         if name in inputs and seen.low == seen.high:
-            yield _doubt(f"the input {name!r} is {seen.low:g} in all samples", "give real inputs")
+            yield _doubt(f"input {name!r} is {seen.low:g} in all samples", "use real inputs")
 
 
 def _doubt(message: str, help: str) -> Diagnostic:
@@ -335,8 +337,8 @@ def unexpected(model: Network, used: Sequence[Sample]) -> Iterator[Diagnostic]:
         wider = float(np.median(arrays.std(axis=1) / spread))
         if away > FAR or not 1 / FAR < wider < FAR:
             why = (
-                f"the data are unlike those of training: at {name!r} the mean is {away:.1f} "
-                f"deviations away, and the deviation {wider:.2g} times that of training"
+                f"the data differ from the training data: at {name!r} the mean is {away:.1f} "
+                f"deviations away, and the deviation is {wider:.2g} times as large"
             )
             yield _doubt(
                 why, "check --mean, --std and --layout of images, or the scale of the arrays"

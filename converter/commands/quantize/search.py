@@ -36,7 +36,7 @@ class Limit:
                 except ValueError:
                     break
         if text:
-            raise wrong_call(f"--max-drop {text!r} is neither like 1% nor like 30dB")
+            raise wrong_call(f"--max-drop must be like 1% or 30dB, got {text!r}")
         return cls(0.0, False, "")
 
     def __bool__(self) -> bool:
@@ -50,8 +50,8 @@ class Limit:
         if not self or self.holds(quality):
             return []
         lost = f"{quality.least:.1f} dB" if self.decibels else f"{quality.drop(False):.2%}"
-        why = f"on data that the search has not seen the network has {lost}, not {self.text}"
-        return [Diagnostic("N412", why, where=Where(str(path)), help="give more samples")]
+        why = f"the network has {lost} instead of {self.text} on data that the search has not used"
+        return [Diagnostic("N412", why, where=Where(str(path)), help="use more samples")]
 
 
 @record
@@ -82,15 +82,17 @@ class Search:
             else:
                 low = middle
         if high == len(order):
-            why = f"only the float network keeps {self.limit.text}"
+            why = f"every quantization exceeds {self.limit.text}"
             raise UnsupportedError(
-                Diagnostic("N412", why, help="another --method, --activations int16, or more data")
+                Diagnostic(
+                    "N412", why, help="try another --method, --activations int16, or more data"
+                )
             )
         self.journal.unlink(missing_ok=True)
         return self._reasons(order[:high])
 
     def _reasons(self, names: Sequence[str]) -> dict[str, str]:
-        return dict.fromkeys(names, f"it loses most (--max-drop {self.limit.text})")
+        return dict.fromkeys(names, f"it loses the most (--max-drop {self.limit.text})")
 
     def _quality(self, floats: Sequence[str]) -> Quality:
         return self.reference.quality(self.attempt(self._reasons(floats))[0], native=False)
