@@ -80,9 +80,10 @@ docs: $(VENV)/.installed-docs ## The pages of docs/ as HTML, in out/docs
 	$(BIN)/python -m sphinx -q -W -b html out/docs-source out/docs
 	@echo out/docs/index.html
 
-lint: $(VENV)/.installed-dev ## Format, lint, types
+lint: $(VENV)/.installed-dev ## Format, lint, words, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/python .ci/words.py
 	$(BIN)/mypy
 
 index: $(VENV)/.installed-test ## Write the indexes of all rows anew, by which a conversion finds the modules that it needs

@@ -37,7 +37,8 @@ def main(folder: Path, dist: Path | None = None) -> None:
 
 def follow(python: Path, folder: Path) -> int:
     """Runs the documents' commands with the environment of `python`; the number of documents that
-    say something else."""
+    say something else.
+    """
     sys.path.insert(0, str(ROOT / "tests"))
     import golden
 

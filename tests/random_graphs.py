@@ -922,7 +922,6 @@ def outcome(
 
     With another `engine` what comes back is executed there; "not executed" when that engine cannot.
     """
-
     feeds = feeds_of(model) if feeds is None else feeds
     with processor_time(LIMIT), tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"net{suffix_of(target)}"

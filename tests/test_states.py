@@ -27,7 +27,8 @@ CONFIG = {"INFERENCE_PRECISION_HINT": "f32"}
 
 def cache(kind: str, ids: Any, name: str) -> Any:
     """The past of a cache: begun with zeros of a computed shape, with a constant, with nothing, or
-    an input."""
+    an input.
+    """
     shape = ov.PartialShape([-1, HEADS, -1, WIDTH])
     if kind == "input":
         past = op.parameter(shape, np.float32, name=name)

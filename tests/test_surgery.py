@@ -148,7 +148,7 @@ def test_costs_that_depend_on_an_open_size_are_told_apart(
     assert [c.parameters for c in found.layers] == [9, 0] and len(found.uncounted) == 2
     assert call("inspect", "a.onnx", "--layers") == 0
     out = capsys.readouterr().out
-    assert "without 2 layers of open size" in out and "MatMul float[n,3]" in out
+    assert "without 2 layers of dynamic shape" in out and "MatMul float[n,3]" in out
     assert call("inspect", "a.onnx", "--of", "json") == 0
     assert json.loads(capsys.readouterr().out)["costs"]["layers"][0]["macs"] is None
 

@@ -20,7 +20,7 @@ def unknown_command(args: Sequence[str]) -> UsageError:
     if _is_model(name):
         return wrong_call(f"the call of {name!r} has no command", help=_call_for(args))
     help = command_help(name) or did_you_mean(name, COMMANDS, "netconv --help lists the commands")
-    return wrong_call(f"no such command {name!r}", help=help)
+    return wrong_call(f"command {name!r} does not exist", help=help)
 
 
 def _is_model(text: str) -> bool:
@@ -60,11 +60,11 @@ def explained(e: click.UsageError) -> UsageError:
 
 def _unknown_option(e: click.NoSuchOption) -> UsageError:
     if e.ctx is None:
-        return wrong_call(f"no such option {e.option_name!r}")
+        return wrong_call(f"option {e.option_name!r} does not exist")
     known = [f for p in e.ctx.command.get_params(e.ctx) for f in p.opts if f.startswith("--")]
     help = option_help(e.option_name) or did_you_mean(e.option_name, known, _usage(e.ctx))
     if e.option_name.lstrip("-") in {f.lstrip("-") for f in known}:
-        help = f"did you mean '--{e.option_name.lstrip('-')}'?"
+        help = f"perhaps you meant '--{e.option_name.lstrip('-')}'"
     return wrong_call(f"{e.ctx.command_path} has no option {e.option_name}", help=help)
 
 

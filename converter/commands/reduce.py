@@ -310,11 +310,11 @@ def _readme(found: Reduced, case: Case, names: tuple[str, str]) -> str:
     names = (escaped(names[0]), escaped(names[1]))
     whole = "\n".join(map(escaped, lines(found.result)))
     shown = (
-        "This command shows it:\n\n"
+        "This command shows the difference:\n\n"
         if case.reproduced
-        else "Read from the files of this folder the two do not differ as they did: the difference "
-        "hangs on how the models are stored, or on other inputs than these. The two themselves "
-        f"were compared with this result:\n\n```text\n{whole}\n```\n\n"
+        else "When read from the files of this folder, the two models do not differ as before: the "
+        "difference depends on how the models are stored, or on other inputs than these. The "
+        f"original models were compared with this result:\n\n```text\n{whole}\n```\n\n"
         "This command compares the files of this folder:\n\n"
     )
     text = "\n".join(map(escaped, lines(case.result)))
@@ -324,11 +324,11 @@ def _readme(found: Reduced, case: Case, names: tuple[str, str]) -> str:
         if first
         else []
     )
-    origin = f"What differs is in {' and in '.join(where)}.\n\n" if where else ""
+    origin = f"The difference is at {' and '.join(where)}.\n\n" if where else ""
     return (
         f"# {names[0]} and {names[1]} differ\n\n"
-        f"The smallest part that still differs: {a} and {b} nodes. {shown}"
+        f"The smallest part that still differs has {a} and {b} nodes. {shown}"
         f"```sh\n{escaped(case.command)}\n```\n\n"
         f"```text\n{text}\n```\n\n{origin}"
-        "`expected.npz` and `actual.npz` hold what the two compute from `inputs.npz`.\n"
+        "`expected.npz` and `actual.npz` are the results of the two for `inputs.npz`.\n"
     )

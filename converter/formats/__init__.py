@@ -51,7 +51,7 @@ def get(name: str) -> Format:
         from converter.formats.other_names import help_for_format
 
         help = did_you_mean(name, FORMATS, f"known: {', '.join(FORMATS)}")
-        raise wrong_call(f"unknown format {name!r}", help=help_for_format(name) or help)
+        raise wrong_call(f"format {name!r} is not known", help=help_for_format(name) or help)
     found = importlib.import_module(FORMATS[name]).FORMAT
     assert isinstance(found, Format)
     return found
@@ -144,8 +144,8 @@ def present() -> list[str]:
 
 
 def parse_flavour(text: str, io_layout: str = "") -> Flavour:
-    """ "openvino+ir=7+fp16" -> Flavour("openvino", {"ir": "7", "fp16": ""}); unknown options are
-    UsageErrors.
+    """Parse "openvino+ir=7+fp16" into Flavour("openvino", {"ir": "7", "fp16": ""}); raises
+    UsageError for unknown options.
     """
     if io_layout and io_layout not in LAYOUTS:
         raise wrong_call(
@@ -226,12 +226,12 @@ def _similar(path: Path) -> str:
     """Return a help that names a file which may have been meant."""
     try:
         if not path.parent.is_dir():
-            return f"there is no folder {str(path.parent)!r}"
+            return f"folder {str(path.parent)!r} does not exist"
         names = sorted(os.listdir(path.parent))
     except (OSError, ValueError):  # a folder that cannot be read, a name that no file can have
         return ""
     found = closest(path.name, names, 0.7)
-    return f"did you mean {str(path.parent / found)!r}?" if found else ""
+    return f"perhaps you meant {str(path.parent / found)!r}" if found else ""
 
 
 def _head(path: Path) -> bytes:

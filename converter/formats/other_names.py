@@ -58,7 +58,7 @@ def help_for_format(name: str) -> str:
     asked = name.lower().lstrip(".")
     for known, others in SYNONYMS.items():
         if asked in others:
-            return f"did you mean {known!r}?"
+            return f"perhaps you meant {known!r}"
     return OTHERS.get(asked.replace("-", "").replace("_", ""), "")
 
 
@@ -66,10 +66,10 @@ def help_for_flavour(name: str, known: list[str], format: str) -> str:
     """Return the help for a flavor that other tools have, "" if it is not known."""
     asked = name.lower()
     if asked in _HALF and "fp16" in known:
-        return "did you mean 'fp16'?"
+        return "perhaps you meant 'fp16'"
     if asked in (*_SINGLE, *_HALF, "fp16"):
         return f"{format} is written in the precision of the source"
     if asked.startswith(_QUANTIZED):
         return QUANTIZE
     close = next((k for k in known if asked.startswith(k) and asked[len(k) :].isdigit()), "")
-    return f"did you mean '{close}={asked[len(close) :]}'?" if close else ""
+    return f"perhaps you meant '{close}={asked[len(close) :]}'" if close else ""

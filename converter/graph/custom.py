@@ -141,7 +141,9 @@ def _as_json(name: str, key: str, value: Any) -> dict[str, Any]:
     if isinstance(value, list | tuple) and all(type(v) in _KINDS for v in value):
         return {"list": list(value)}
     if type(value) not in _KINDS:
-        raise MappingError(f"the attribute {key!r} of {name} is no number, text or list of them")
+        raise MappingError(
+            f"attribute {key!r} of {name} must be a number, a string or a list of them"
+        )
     return {_KINDS[type(value)]: value}
 
 

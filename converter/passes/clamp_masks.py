@@ -113,8 +113,8 @@ def _is_flag(value: ir.Value | None) -> bool:
 def _clamp(model: ir.Model, context: Context) -> None:
     for name in clamp_masks(model):
         message = (
-            f"the attention mask {name} holds numbers that half precision does not have; "
-            f"{LOWEST:g} is written for them"
+            f"attention mask {name} contains numbers outside the range of half "
+            f"precision; they are stored as {LOWEST:g}"
         )
         context.notes.append(Diagnostic("X207", message, "warning", where=Where(layer=name)))
 

@@ -1,5 +1,6 @@
 """Small models in bulk, one that is never done, one that takes too much,
-and one that cannot be run."""
+and one that cannot be run.
+"""
 
 from __future__ import annotations
 

@@ -111,7 +111,8 @@ class Large(Network):
 
     def attend(self, q: str, k: str, v: str, size: int, mask: str = "") -> str:
         """q, v: (batch, heads, length, size), k: (batch, heads, size, length); the result is
-        (batch, length, heads * size)."""
+        (batch, length, heads * size).
+        """
         scores = self.node("MatMul", [q, k])
         scores = self.node("Mul", [scores, self.number(size**-0.5)])
         if mask:
@@ -197,7 +198,8 @@ def net_split(net: Large, x: str, heads: int, size: int) -> list[str]:
 
 def llama(path: Path) -> None:
     """TinyLlama's sizes (22 layers, 32 heads, 4 of keys and values) in onnxruntime's operators for
-    decoders; `path` ends in _f32, _f16 or _int4 (blocks of 32, float activations)."""
+    decoders; `path` ends in _f32, _f16 or _int4 (blocks of 32, float activations).
+    """
     kind = path.stem.rpartition("_")[2]
     net = Large(path, np.float16 if kind == "f16" else np.float32)
     width, heads, shared, size, inner, words = 2048, 32, 4, 64, 5632, 32000

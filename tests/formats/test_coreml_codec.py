@@ -519,12 +519,12 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
     ),
     "trees": (
         other_kind("treeEnsembleClassifier"),
-        "error[R106] this Core ML file holds a model of kind treeEnsembleClassifier, not a "
+        "error[R106] this Core ML file contains a model of kind treeEnsembleClassifier, not a "
         "neural network at FILE",
     ),
     "program": (
         other_kind("mlProgram", 7),
-        "error[R106] this Core ML file holds an ML Program (mlProgram), not a neural network "
+        "error[R106] this Core ML file contains an ML Program (mlProgram), not a neural network "
         "at FILE (help: use -f mlprogram to read it)",
     ),
     "newer kind": (

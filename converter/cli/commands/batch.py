@@ -27,12 +27,11 @@ netconv batch jobs.toml --scheduler tcp://10.0.0.1:8786"""
 @subcommand("batch", BatchCommand, REPORTS, EXAMPLES)
 @click.argument("source", metavar="JOBS.toml|DIR", type=Place())
 def command(console: Console, options: BatchCommand, source: str) -> None:
-    """Run many conversions, in parallel, resumable.
+    """Run many conversions in parallel; an interrupted run can be resumed.
 
-    JOBS.toml describes them; DIR means every model below it. Either may be a URL. Jobs that an
-    earlier run finished are kept when their model, options, the version and their results are
-    unchanged. The exit code is the most severe of the jobs': 70, 130, 5, 2, 4,
-    3, 7, 8, 6, 1, 9, 0.
+    JOBS.toml describes the jobs; DIR stands for every model below it. Either may be a URL. Results
+    of an earlier run are kept if their model, options, version and files are unchanged. The exit
+    code is the most severe of the jobs': 70, 130, 5, 2, 4, 3, 7, 8, 6, 1, 9, 0.
     """
     from converter.commands.batch import progress, result, run, staging
 
@@ -73,7 +72,9 @@ def _counted(jobs: Any, tell: Callable[[Any], None]) -> Iterator[Callable[[Any],
     try:
         yield counted
     except KeyboardInterrupt:
-        message = f"{count} of {len(jobs.jobs)} jobs are done; the same command does the rest"
+        message = (
+            f"{count} of {len(jobs.jobs)} jobs are done; run the same command again to do the rest"
+        )
         click.echo(message, err=True)
         raise
 
@@ -95,7 +96,7 @@ def _plan(source: str, options: BatchCommand) -> Any:
     path = Path(source.removeprefix("file://"))
     if not source.endswith(".toml") if url else path.is_dir():
         if not options.targets:
-            help = f"netconv batch {source} -t FORMAT"
+            help = f"use netconv batch {source} -t FORMAT"
             raise wrong_call("a folder of models needs a target", help=help)
         settings = {
             "verify": options.with_verify,
@@ -106,9 +107,9 @@ def _plan(source: str, options: BatchCommand) -> Any:
         root = source.rstrip("/") if url else str(path.absolute())
         return plan.of_folder(root, options.targets, settings, out)
     if given := [name for name, value in own.items() if value]:
-        help = "" if source.endswith(".toml") else f"one model: netconv convert {source} OUT"
-        why = f"{', '.join(given)} goes with a folder, and {source} is none"
-        raise wrong_call(why, help=help or "the job file has keys for it")
+        help = "" if source.endswith(".toml") else f"use netconv convert {source} OUT for one model"
+        why = f"{', '.join(given)} needs a folder, but {source} is not one"
+        raise wrong_call(why, help=help or "use the keys of the job file instead")
     with fetched(source) as file:
         return plan.of_file(file, out, os.path.dirname(source) if url else "")
 

@@ -21,8 +21,8 @@ netconv certify-check net.certificate.json"""
 def command(console: Console, options: Options, file: Path) -> None:
     """Check a certificate of verify again.
 
-    The files that it names, relative to its folder, must have the hashes that it states, and the
-    comparison, run again, must have the same verdict. Exit 0: it holds. 1: it does not.
+    The files that it names, relative to its folder, must have the stated hashes, and the comparison
+    must have the same verdict when it is repeated. Exit 0: the certificate holds. 1: it does not.
     """
     from converter.cli.commands.verify import show
     from converter.commands import certificate

@@ -21,10 +21,10 @@ netconv check net.onnx -t coreml --format sarif > findings.sarif"""
 @subcommand("check", CheckCommand, REPORTS, EXAMPLES)
 @click.argument("file", type=Source())
 def command(console: Console, options: CheckCommand, file: Path) -> None:
-    """Is FILE valid? With -t: everything in it that would not convert, all at once. Writes nothing.
+    """Check that FILE is valid and, with -t, that it can be converted; write nothing.
 
-    Exit 0: valid, or convertible as a whole. 3: some layers would not convert. 4: the file is not
-    valid.
+    All layers that cannot be converted are listed. Exit 0: valid, and all layers can be converted.
+    3: some layers cannot be converted. 4: the file is not valid.
     """
     if options.target is None:
         _validate(console, file, options)

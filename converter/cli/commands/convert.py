@@ -29,7 +29,7 @@ def command(console: Console, options: ConvertCommand, file: Path, out: str | No
     """Convert IN to OUT: a file, a URL, - for standard output, or a folder: DIR/.
 
     The format of IN is detected from its content, that of OUT from its suffix. The result is right,
-    or refused with every layer that the target cannot express; nothing is written then.
+    or refused with every layer that the target does not support; then nothing is written.
     """
     output = destination.chosen("convert", file, out, options)
     write(console, file, output, options, with_map=options.with_map and output.place != DASH)

@@ -20,7 +20,7 @@ netconv diff net.mlmodel net.xml"""
 @click.argument("a", type=Source())
 @click.argument("b", type=Source())
 def command(console: Console, options: DiffCommand, a: Path, b: Path) -> None:
-    """Differences of structure: operators, attributes, weights. Exit 0: none. 1: some."""
+    """Compare the operators, attributes and weights of two models. Exit 0: equal. 1: different."""
     from converter import api
     from converter.commands import diff
 

@@ -24,7 +24,7 @@ PACKAGES = (
 
 @subcommand("env", EnvCommand, examples="netconv env\nnetconv env --settings")
 def command(console: Console, options: EnvCommand) -> None:
-    """Versions and engines, for a report of a problem; or the settings in force."""
+    """Show versions and engines, for a bug report; or, with --settings, all settings."""
     if options.with_settings:
         _settings(console)
         return

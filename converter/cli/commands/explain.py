@@ -34,16 +34,16 @@ def _topics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list
 @click.argument("code", metavar="[CODE|pipeline]", required=False, shell_complete=_topics)
 @click.argument("name", metavar="[FORMAT]", required=False, type=FormatName(flavours=True))
 def command(console: Console, options: ExplainCommand, code: str | None, name: str | None) -> None:
-    """What a diagnostic CODE means, and what to do; without CODE the list of all.
+    """Explain a diagnostic CODE and what to do; without CODE, list all codes.
 
-    With pipeline: the passes that a model goes through before it is written in FORMAT, in order;
-    with --model what each of them changes in that model.
+    With pipeline, list the passes that a model goes through before it is written in FORMAT, in
+    order; with --model, show what each of them changes in that model.
     """
     if code == PIPELINE:
         _pipeline(console, options, name)
         return
     if name is not None or options.of is not None:
-        raise wrong_call("FORMAT and --model go with: netconv explain pipeline")
+        raise wrong_call("FORMAT and --model need netconv explain pipeline")
     if code is None:
         console.result = {c: {"title": p.title, "text": p.text} for c, p in CODES.items()}
         for c, page in CODES.items():
@@ -51,8 +51,8 @@ def command(console: Console, options: ExplainCommand, code: str | None, name: s
         return
     page_ = CODES.get(code.upper())
     if page_ is None:
-        help = did_you_mean(code, [*CODES, PIPELINE], "netconv explain lists all")
-        raise wrong_call(f"unknown code {code!r}", help=help)
+        help = did_you_mean(code, [*CODES, PIPELINE], "run netconv explain to list all codes")
+        raise wrong_call(f"code {code!r} is not known", help=help)
     console.result = {code.upper(): {"title": page_.title, "text": page_.text}}
     console.say(f"{code.upper()}: {page_.title}")
     console.say(*textwrap.wrap(page_.text, 100, initial_indent="  ", subsequent_indent="  "))
@@ -63,7 +63,7 @@ def _pipeline(console: Console, options: ExplainCommand, name: str | None) -> No
     from converter.commands import pipeline
 
     if name is None:
-        help = f"known: {', '.join(formats.present())}"
+        help = f"use one of {', '.join(formats.present())}"
         raise wrong_call("netconv explain pipeline needs a FORMAT", help=help)
     if options.of is not None:
         _trace(console, options.of, name)

@@ -22,10 +22,10 @@ netconv extract net.mlmodel renamed.mlmodel --rename image=x"""
 @click.argument("file", metavar="IN", type=Source())
 @click.argument("out", metavar="[OUT]", required=False, type=Place())
 def command(console: Console, options: ExtractCommand, file: Path, out: str | None) -> None:
-    """Cut a part out of IN: between tensors, with fixed sizes and inputs, under other names.
+    """Extract a part of IN: between tensors, with fixed sizes and inputs, or renamed.
 
-    Layers before --start and after --outputs are left out, and inputs that no layer needs any
-    more. The part is written as `convert` writes the whole, in any format.
+    Layers before --start and after --outputs are removed, and so are unused inputs. The part can be
+    written in any format.
     """
     output = destination.chosen("extract", file, out, options)
     write(console, file, output, options, starts=options.start, names=options.rename)

@@ -20,7 +20,7 @@ netconv inspect net.onnx --as dot | dot -Tsvg > net.svg"""
 @subcommand("inspect", InspectCommand, examples=EXAMPLES)
 @click.argument("file", type=Source())
 def command(console: Console, options: InspectCommand, file: Path) -> None:
-    """What is in FILE: inputs, outputs, layers, weights, what it costs. With -v also every node."""
+    """Show the inputs, outputs, layers, weights and costs of FILE; with -v also every node."""
     import json
 
     from converter.cli.loading import read

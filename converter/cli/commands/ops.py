@@ -20,8 +20,8 @@ INDENT: dict[str, Any] = {"initial_indent": "  ", "subsequent_indent": "  "}
 @click.argument("format_name", metavar="FORMAT", type=FormatName())
 @click.argument("op", metavar="[OP]", required=False)
 def command(console: Console, _: Options, format_name: str, op: str | None) -> None:
-    """The layer types of FORMAT, with the operators of the shared graph that they become, the types
-    that engines take, and the operators that are not written.
+    """List the layer types of FORMAT with the operators that they become, the types that its
+    engines support, and the operators that cannot be written.
     """
     from converter import formats
 

@@ -25,13 +25,13 @@ WORST = 5  # layers that are shown
 @click.argument("file", metavar="IN", type=Source())
 @click.argument("out", metavar="[OUT]", required=False, type=FilePath())
 def command(console: Console, options: QuantizeCommand, file: Path, out: Path | None) -> None:
-    """Make an int8 network of a float one, or compress its weights, and measure what it loses.
+    """Quantize a network to int8, or compress its weights, and measure the loss.
 
     OUT is the file to write, or a folder for several formats.
 
-    Ranges of values are measured on --data, which should look like later inputs. The result runs in
-    the engine of its format, where that is installed, and is compared with the float network. Exit
-    1: it loses more than --max-drop.
+    Ranges are measured on --data, which should be representative. The result runs in the engine of
+    its format, if that is installed, and is compared with the float network. Exit 1: the loss
+    exceeds --max-drop.
     """
     from converter.commands.quantize.run import quantize
 

@@ -29,9 +29,10 @@ _NOT_REPRODUCED = (
 @click.argument("reference", metavar="REF", type=Source())
 @click.argument("candidate", metavar="CAND", type=Source())
 def command(console: Console, options: ReduceCommand, reference: Path, candidate: Path) -> None:
-    """Write the smallest part of two models that still differs, as a folder that reproduces it.
+    """Write the smallest part of two models that still differs to a folder that reproduces it.
 
-    Exit 0: they do not differ, nothing is written. 1: they differ, DIR holds the case.
+    Exit 0: the models do not differ, and nothing is written. 1: they differ, and DIR contains the
+    case.
     """
     from converter.commands import reduce
     from converter.commands.verify.text import lines

@@ -23,7 +23,7 @@ netconv report new/results.json --baseline old/results.json --exit-zero"""
 def command(console: Console, options: ReportCommand, files: tuple[Path, ...]) -> None:
     """Render stored results: of any command with --format json, or results.json of a batch.
 
-    Exit code: the most severe of the results': 70, 130, 5, 2, 4, 3, 7, 8, 6, 1, 9, 0.
+    The exit code is the most severe of the results': 70, 130, 5, 2, 4, 3, 7, 8, 6, 1, 9, 0.
     """
     from converter.commands import report
     from converter.commands.report import facts

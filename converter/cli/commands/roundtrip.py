@@ -20,11 +20,10 @@ netconv roundtrip *.onnx --via coreml --format junit > report.xml"""
 @subcommand("roundtrip", RoundtripCommand, REPORTS, EXAMPLES)
 @click.argument("files", metavar="IN...", nargs=-1, required=True, type=Source())
 def command(console: Console, options: RoundtripCommand, files: tuple[Path, ...]) -> None:
-    """Convert IN to each FORMAT and back, and say whether bytes, structure and numbers are the
-    same.
+    """Convert IN to each FORMAT and back, and compare bytes, structure and numbers.
 
-    Exit 0: all numbers are the same. 1: some differ. 3: a format cannot express a model. 9: no
-    output differs, but layers do by themselves.
+    Exit 0: all numbers are equal. 1: some differ. 3: a format does not support a model. 9: hidden
+    difference (outputs are equal, but layers differ).
     """
     from converter.commands import roundtrip
 

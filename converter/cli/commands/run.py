@@ -24,7 +24,7 @@ netconv run net.onnx --profile"""
 @subcommand("run", RunCommand, examples=EXAMPLES)
 @click.argument("file", type=Source())
 def command(console: Console, options: RunCommand, file: Path) -> None:
-    """Execute FILE and show its outputs, or write them."""
+    """Run FILE and show its outputs, or write them."""
     from converter.cli.loading import read
     from converter.commands import labels, run
     from converter.commands.verify import feeds

@@ -37,17 +37,19 @@ netconv verify a.onnx b.onnx --rtol 1e-3 --atol 'prob*:1e-6' --metric cos=0.9999
 def command(console: Console, options: VerifyCommand, reference: Path, candidate: Path) -> None:
     """Run both models on the same inputs and compare the numbers.
 
-    A difference is judged against the rounding noise of REF itself, measured; when the outputs
-    differ, the first layer that is wrong by itself is named, with what differs in it. The files
-    also run themselves, each in the engine it is written for (--native): it must take the file and
-    give what was read from it. Exit 0: same. 1: different. 6: nothing could be compared. 9: no
-    output shows it, but layers differ by themselves.
+    A difference is judged against the measured rounding noise of REF. If the outputs differ, the
+    first wrong layer is named, with the cause. Each file also runs in its own engine (--native),
+    which must load it and agree with netconv. Exit 0: same. 1: different. 6: could not compare.
+    9: hidden difference (outputs are equal, but layers differ).
     """
     from converter.io import limits
 
     several = options.labels is not None or "," in options.engine
     if options.report and several:
-        why = "--page is about one comparison of tensors, not about labels or several engines"
+        why = (
+            "--page needs one comparison of tensors; it does not support --labels "
+            "or several engines"
+        )
         raise wrong_call(why)
     if options.certificate:
         _demand_certifiable(options, (reference, candidate), several)
@@ -82,7 +84,7 @@ def _demand_certifiable(options: VerifyCommand, files: Sequence[Path], several: 
     data = [item.rpartition("=")[2] for item in options.data or () if isinstance(item, str)]
     if any(told(str(f)) != str(f) for f in (*files, *data)):
         why = "--certificate needs files on this machine, but one of the inputs is not"
-        raise wrong_call(why, help="download the models and data first")
+        raise wrong_call(why, help="first download the models and data first")
 
 
 def _certify(

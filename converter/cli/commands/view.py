@@ -22,12 +22,11 @@ netconv view net.onnx net.tflite --verify --data image=photo.npy -o both.html"""
 @click.argument("a", type=Source())
 @click.argument("b", type=Source(), required=False)
 def command(console: Console, options: ViewCommand, a: Path, b: Path | None) -> None:
-    """Draw the layers of a model of any format, or of two side by side, in one page that needs no
-    network.
+    """Draw the layers of a model, or of two side by side, in one page that works offline.
 
-    Layers are folded by their names; attributes, shapes and histograms of weights are shown on a
-    click. Of two models the same layers are found as verify finds them: what differs in structure
-    is marked. Exit 0: the page is written, whatever it shows.
+    Layers are folded by their names; a click shows attributes, shapes and histograms of weights.
+    Of two models, corresponding layers are matched as by verify, and structural differences are
+    marked. Exit 0: the page was written.
     """
     from converter import api
     from converter.commands import report

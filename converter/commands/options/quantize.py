@@ -31,7 +31,7 @@ class Calibration(Options):
         kind=Kind.CHOICE,
         metavar="NAME",
         choices=METHODS,
-        help="How ranges follow from the data: minmax, entropy, percentile, mse.",
+        help="Compute ranges from the data by minmax, entropy, percentile or mse.",
         group=Group.CHANGES,
         settable=True,
         job=str,
@@ -41,7 +41,7 @@ class Calibration(Options):
         kind=Kind.CHOICE,
         metavar="TYPE",
         choices=TYPES,
-        help="Type of activations: int8, uint8, int16. Default: the target's.",
+        help="Set the type of activations: int8, uint8, int16. Default: the target's.",
         group=Group.CHANGES,
         job=str,
     )
@@ -62,7 +62,7 @@ class Calibration(Options):
         kind=Kind.INTEGER,
         least=1,
         metavar="N",
-        help="Weights that share a scale of int4. Default: 32.",
+        help="Set how many weights share a scale of int4. Default: 32.",
         group=Group.CHANGES,
         job=int,
     )
@@ -74,7 +74,7 @@ class Kept(Options):
         default=(),
         metavar="GLOB",
         repeatable=True,
-        help="Leave these layers in floats; repeatable.",
+        help="Keep these layers in floating point; repeatable.",
         group=Group.CHANGES,
         job=list,
     )
@@ -82,14 +82,14 @@ class Kept(Options):
         default=(),
         metavar="OP",
         repeatable=True,
-        help="Leave this operator of ONNX in floats; repeatable.",
+        help="Keep this ONNX operator in floating point; repeatable.",
         group=Group.CHANGES,
         job=list,
     )
     max_drop: str = option(
         default="",
         metavar="LIMIT",
-        help="1% of the right or equal answers, or 30dB: layers that lose more stay in floats.",
+        help="Keep layers in floating point until the loss is at most 1% (of accuracy) or 30dB.",
         group=Group.CHANGES,
         job=str,
     )
@@ -104,7 +104,7 @@ class Quantize(Kept, Calibration, Native, Labeled, Seed, Data, Force, Shapes, So
         flags=("-t", "--to"),
         kind=Kind.TARGET,
         repeatable=True,
-        help="The format to write; several with a folder as OUT.",
+        help="Set the format to write; repeatable with a folder as OUT.",
         python="The formats to write; without any the suffix of the output decides.",
         group=Group.OUTPUT,
     )

@@ -141,7 +141,7 @@ class FormatsOfPair(Options):
         flags=("--from-a",),
         aliases=("--from-ref",),
         kind=Kind.FORMAT,
-        help="A's format.",
+        help="Set A's format.",
         group=Group.INPUT,
     )
     b_format: str | None = option(
@@ -149,7 +149,7 @@ class FormatsOfPair(Options):
         flags=("--from-b",),
         aliases=("--from-cand",),
         kind=Kind.FORMAT,
-        help="B's format.",
+        help="Set B's format.",
         group=Group.INPUT,
     )
 
@@ -272,7 +272,7 @@ class TensorMap(Options):
     map: Mapping[str, str] | None = option(
         default=None,
         kind=Kind.MAP,
-        help="Match tensors by a file of convert --write-map.",
+        help="Use the names that convert --write-map wrote.",
         python="Names of the candidate's tensors by those of the reference.",
         group=Group.COMPARISON,
     )
@@ -284,7 +284,7 @@ class Tolerances(Options):
         default=None,
         metavar="[GLOB:]V",
         repeatable=True,
-        help="Relative tolerance instead of measured noise.",
+        help="Set the relative tolerance (default: noise).",
         group=Group.COMPARISON,
         settable=True,
         job=str | int | float | list,
@@ -293,7 +293,7 @@ class Tolerances(Options):
         default=None,
         metavar="[GLOB:]V",
         repeatable=True,
-        help="Absolute tolerance instead of measured noise.",
+        help="Set the absolute tolerance (default: noise).",
         group=Group.COMPARISON,
         settable=True,
         job=str | int | float | list,

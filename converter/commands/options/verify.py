@@ -44,7 +44,7 @@ class Metrics(Options):
         flags=("--metric",),
         metavar="NAME[=LIMIT]",
         repeatable=True,
-        help="Limit elem, max, cos, l2, psnr or ulp, as well.",
+        help="Also limit elem, max, cos, l2, psnr or ulp.",
         python='Limits that must hold as well ("cos=0.999"): elem, max, cos, l2, psnr, ulp.',
         group=Group.COMPARISON,
         settable=True,
@@ -54,7 +54,7 @@ class Metrics(Options):
         default="isolated",
         kind=Kind.CHOICE,
         choices=("isolated", "chain"),
-        help="chain: compare layers on their own inputs.",
+        help="Use chain to compare layers on own inputs only.",
         group=Group.COMPARISON,
         settable=True,
         job=str,
@@ -66,9 +66,8 @@ class CandidateEngine(Options):
     engine: str = option(
         default="onnxruntime",
         kind=Kind.ENGINE,
-        help="Run the graph read from CAND in onnxruntime, openvino, litert, "
-        "coreml, coreai or reference; several, separated by commas, give a "
-        "table.",
+        help="Run CAND's graph in onnxruntime, openvino, litert, coreml, coreai or "
+        "reference; several (with commas) give a table.",
         python="The engine that runs the candidate's graph: onnxruntime, openvino, "
         "litert, coreml, coreai, reference.",
         group=Group.EXECUTION,
@@ -84,7 +83,7 @@ class Seeds(Seed):
         kind=Kind.INTEGER,
         least=1,
         metavar="N",
-        help="Use random inputs of N seeds, from --seed on.",
+        help="Use N seeds, beginning with --seed.",
         group=Group.INPUT,
         settable=True,
         job=int,
@@ -100,7 +99,7 @@ class Failing(Options):
         default=None,
         kind=Kind.FILE,
         metavar="DIR",
-        help="Write inputs and expected results of wrong layers to this folder.",
+        help="Write inputs and results of wrong layers to DIR.",
         python="The folder for inputs and expected results of wrong layers.",
         group=Group.OUTPUT,
     )

@@ -118,18 +118,18 @@ def reason_for_float(node: ir.Node, rules: Integers, title: str) -> str:
     if node.domain or node.op_type not in rules.operators:
         return f"{title} has no integer kernel for {node.op_type}"
     if any(v.dtype != F for v in node.outputs):
-        return "it does not compute float32"
+        return "the operator does not compute float32"
     if node.op_type in WEIGHTED:
         attrs, weights = attributes(node), optional(node, 1)
         if constant(weights) is None:
-            return "its weights are computed"
+            return "the weights are computed"
         if rank_of(node.inputs[0]) not in rules.ranks and node.op_type != "Gemm":
-            return f"{title} has integer kernels for data of {rules.ranks} axes only"
+            return f"{title} has integer kernels only for data of rank {rules.ranks}"
         if node.op_type == "Gemm" and (attrs["alpha"], attrs["beta"], attrs["transA"]) != (1, 1, 0):
-            return "it scales or transposes its operands"
+            return "the operator scales or transposes its operands"
         bias = optional(node, 2)
         if bias is not None and (constant(bias) is None or rank_of(bias) != 1):
-            return "its bias is not a constant vector"
+            return "the bias must be a constant vector"
     return ""
 
 

@@ -65,7 +65,7 @@ def quantize(source: Path, output: Path, options: Quantize) -> Iterator[Quantize
     demand_replaceable([p for p, _ in targets], [source], options.force)
     model = convert.read(source, Convert(source=options.source, inputs=options.inputs))
     if any(n.op_type == "QuantizeLinear" for n in all_nodes(model.ir.graph)):
-        raise _nothing(source, "the network has quantized activations already")
+        raise _nothing(source, "the network already has quantized activations")
     job = _Job(source, model, options)
     for path, flavour in targets:
         yield job.write(path, flavour)
@@ -81,7 +81,7 @@ def _targets(output: Path, options: Quantize) -> list[tuple[Path, Flavour]]:
         flavour = formats.target_for(output, next(iter(options.targets), None))
         return [(output, _of_integers(flavour, options))]
     if output.suffix:
-        raise wrong_call("several formats need a folder: -o DIR")
+        raise wrong_call("several formats need a folder; name it with -o DIR")
     flavours = [_of_integers(formats.parse_flavour(t), options) for t in options.targets]
     folders = zip(options.targets, flavours, strict=True)
     return [(output / t / f"model{formats.suffix(f)}", f) for t, f in folders]
@@ -97,10 +97,10 @@ def _of_integers(flavour: Flavour, options: Quantize) -> Flavour:
     if rules is None:
         known = [n for n in formats.present() if formats.get(n).integers is not None]
         why = f"{flavour.format} has no integer kernels"
-        raise wrong_call(why, help=f"known: {', '.join(known)}; or weights alone: --compress int8")
+        raise wrong_call(why, help=f"use one of {', '.join(known)}, or --compress int8")
     if kind and kind not in rules.activations:
-        help = f"it has: {', '.join(rules.activations)}"
-        raise wrong_call(f"{flavour.format} has no activations of type {kind}", help=help)
+        help = f"use one of {', '.join(rules.activations)}"
+        raise wrong_call(f"{flavour.format} does not support {kind} activations", help=help)
     more = {rules.option: ""} if rules.option else {}
     return replace(flavour, options={**flavour.options, **more})
 
@@ -115,8 +115,10 @@ class _Job:
         self.notes: list[Diagnostic] = [*model.notes]
         self.graph = prepared(model)
         if options.data is None and not options.weights:
-            why = "quantization of activations needs data like those of later use: --data DIR"
-            raise wrong_call(why, help="or weights alone, without data: --compress int8")
+            raise wrong_call(
+                "quantization of activations needs representative data",
+                help="name them with --data DIR, or use --compress int8, which needs no data",
+            )
         found = [] if options.data is None else [*_samples(model, options)]
         # what is measured is not what the ranges are from, where something is decided by it
         apart = (options.labels is not None or self.limit) and len(found) > 1
@@ -286,7 +288,7 @@ def narrow_doubles(model: ir.Model) -> Iterator[Diagnostic]:
         plain = all(n.op_type == "Cast" and n.outputs[0].dtype == ir.DataType.FLOAT for n in casts)
         if value.dtype == ir.DataType.DOUBLE and casts and plain:
             value.type = ir.TensorType(ir.DataType.FLOAT)
-            yield Diagnostic("X205", f"{value.name} is DOUBLE, written as FLOAT", "warning")
+            yield Diagnostic("X205", f"{value.name} is DOUBLE; it is stored as FLOAT", "warning")
 
 
 def doubts(observed: Observer, model: Network, samples: int) -> Iterator[Diagnostic]:

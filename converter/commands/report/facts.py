@@ -105,7 +105,7 @@ class Report:
 
     @property
     def trend(self) -> str:
-        """ "1 new, 2 fixed, 0 same", or "" without a baseline."""
+        """Return "1 new, 2 fixed, 0 same", or "" without a baseline."""
         counts = Counter(e.trend for e in self.entries)
         return (
             ", ".join(f"{counts[t]} {t}" for t in ("new", "fixed", "same")) if self.baseline else ""

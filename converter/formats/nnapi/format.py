@@ -22,7 +22,7 @@ _MOST = 2**24
 
 
 def sniff(head: bytes, path: str | os.PathLike[str]) -> str:
-    """ "nnapi" or "nnapi+blob" when the first bytes of a file look like that form, else "".
+    """Return "nnapi" or "nnapi+blob" if the first bytes of a file look like that form, else "".
 
     `head` is the beginning of the file, 4 KiB are plenty. A blob has no magic: its version word,
     plausible counts and the suffix decide.

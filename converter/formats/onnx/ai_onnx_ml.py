@@ -136,7 +136,9 @@ def one_hot_encoder(op: Op, b: Builder) -> Results:
     if not categories or op.x.dtype == ir.DataType.STRING:
         return None
     if not op.attr("zeros", 1):
-        op.notes.append("OneHotEncoder gives zeros for an unknown category; onnxruntime would stop")
+        op.notes.append(
+            "OneHotEncoder returns zeros for an unknown category, for which onnxruntime fails"
+        )
     number = b.Cast(op.x, to=ir.DataType.INT64)
     return b.Cast(b.Equal(b.Unsqueeze(number, [-1]), np.array(categories, np.int64)), to=_FLOAT)
 

@@ -370,7 +370,7 @@ class Lifter:
     ) -> Sequence[ir.Value]:
         """Carry an operator that nothing here knows, if that is allowed."""
         if not custom.current().carry:
-            message = f"unknown operator {proto.op_type} of the domain {proto.domain}"
+            message = f"operator {proto.op_type} of the domain {proto.domain} is not known"
             meant = microsoft.REFUSED.get(proto.op_type) if "microsoft" in proto.domain else None
             raise MappingError(*(meant or (message, "X201", custom.HELP)))
         first = next((v for v in inputs if v is not None), None)

@@ -109,7 +109,7 @@ def others_left(graphs: Mapping[str, Operation], name: str, path: Path) -> list[
     if not others:
         return []
     message = f"the model has {len(others) + 1} functions; {name!r} is read"
-    help = f"--signature chooses another: {', '.join(others)}"
+    help = f"use --signature to choose another: {', '.join(others)}"
     return [Diagnostic("X207", message, "note", Where(str(path)), help=help)]
 
 

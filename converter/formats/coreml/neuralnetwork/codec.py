@@ -63,7 +63,7 @@ def write_mlmodel(model: MLModel, out: Output) -> None:
     pieces = model.pieces()
     size = sum(piece.nbytes for piece in pieces)
     if size > LONGEST_FILE:
-        help = "coreml+fp16 halves the size by half-precision weights"
+        help = "use coreml+fp16, whose half-precision weights need half the size"
         raise UnsupportedError(
             Diagnostic("X206", f"the Core ML model has {size} bytes, limit 2 GiB", help=help)
         )
@@ -100,13 +100,15 @@ def _check_top(data: memoryview, where: Where) -> None:
     if name == "mlProgram":
         raise unreadable(
             "R106",
-            "this Core ML file holds an ML Program (mlProgram), not a neural network",
+            "this Core ML file contains an ML Program (mlProgram), not a neural network",
             where,
             "use -f mlprogram to read it",
         )
     if name not in NETWORKS + PIPELINES:
         raise unreadable(
-            "R106", f"this Core ML file holds a model of kind {name}, not a neural network", where
+            "R106",
+            f"this Core ML file contains a model of kind {name}, not a neural network",
+            where,
         )
     if not 1 <= version <= NEWEST_VERSION:
         text = f"specificationVersion {version}" if version else "no specificationVersion"

@@ -44,7 +44,7 @@ def cast(op: Op, b: Builder) -> None:
     to = op.attr("to")
     if isinstance(to, str):
         if to.upper() not in onnx.TensorProto.DataType.keys():  # noqa: SIM118 (an enum wrapper, not a dict)
-            raise MappingError(f"Cast to the unknown type {to!r} is not possible", "R110")
+            raise MappingError(f"Cast to the unknown type {to!r} is not supported", "R110")
         op.attrs["to"] = int(onnx.TensorProto.DataType.Value(to.upper()))
 
 

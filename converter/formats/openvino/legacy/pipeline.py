@@ -141,7 +141,7 @@ PREPARE: list[Pass[Version]] = [
     change("widen-inputs", "Give inputs the types that the format has for them", widen_inputs),
 ]
 IN_OWN_TYPES: list[Pass[Version]] = [
-    change("truth-as-numbers", "Write booleans as numbers", truth_as_numbers),
+    change("truth-as-numbers", "Write booleans as floating-point data", truth_as_numbers),
     change(
         "drop-needless",
         "Remove Casts and Reshapes without effect in the types of the format",

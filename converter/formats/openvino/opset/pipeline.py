@@ -239,7 +239,7 @@ PIPELINE: list[Pass[Version]] = [
     ),
     Pass(
         "check-outputs",
-        "Refuse constant outputs whose numbers readers of v10 do not present",
+        "Refuse constant outputs whose type readers of v10 do not present",
         lambda model, _: None,
         applies=lambda context: context.version < 11,
         requires=lambda model, _: _unpresentable(model),

@@ -37,7 +37,7 @@ LISTED_AXES = Detail(read=read_listed_axes, write=write_listed_axes, names=("axe
 
 def demand_elements(r: Reading) -> None:
     if dims_of(data(r))[r.node.attrs["axis"]] == 0:
-        raise MappingError(f"{r.node.op} over an empty axis", "R105")
+        raise MappingError(f"{r.node.op} over an empty axis is not supported", "R105")
 
 
 def read_dropped_axis(r: Reading) -> None:

@@ -129,7 +129,7 @@ class KeptAxis(Field):
         if w.attr("select_last_index"):
             raise MappingError("select_last_index=1 is not supported")
         if (w.data.shape or (0,))[axis] == 0:
-            raise MappingError("ArgMax over an empty axis")
+            raise MappingError(f"{w.node.op} over an empty axis is not supported")
         w.layer.inputs = [w.data, w.numbers(axis)]
         own = w.layer.outputs[0]
         made = w.temporary("position", SIZE, own.shape)

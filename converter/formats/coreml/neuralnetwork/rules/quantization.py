@@ -132,9 +132,14 @@ def lower_cast(w: Writing) -> None:
     if out.dtype in _COARSE and x.dtype != out.dtype:
         raise MappingError(f"a Cast to {after} changes values in a way that no Core ML layer does")
     if wraps(x, out):
-        raise MappingError(f"a Cast of {before} to {after} wraps around")
+        raise MappingError(
+            f"a Cast of {before} to {after} is not supported, because it wraps around"
+        )
     if out.dtype in _LONG_UNSIGNED and is_float(x) and not never_negative(x):
-        raise MappingError(f"a Cast of numbers that may be negative to {after} wraps around")
+        raise MappingError(
+            f"a Cast of data that may be negative to {after} is not supported, "
+            "because it wraps around"
+        )
     as_it_is = _is_whole(x) or (w.origin[0] == "coreml" and _only_indices(out))
     if out.dtype in INTEGERS and is_float(x) and not as_it_is:
         truncate(w, x)

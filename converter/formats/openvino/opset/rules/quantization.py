@@ -225,7 +225,7 @@ def write_packed(w: Writing) -> None:
 
     To unpack them while running takes readers very long.
     """
-    packed, shape = w.constant(0, "the packed numbers"), [int(d) for d in w.attr("shape")]
+    packed, shape = w.constant(0, "the packed data"), [int(d) for d in w.attr("shape")]
     name = w.data.name or "weights"
     stored = repacked(packed, w.attr("bits"), w.attr("order"), shape, name)
     w.set_inputs(w.stored(w.const(stored, name)))
