@@ -100,7 +100,7 @@ class Failing(Options):
         default=None,
         kind=Kind.FILE,
         metavar="DIR",
-        help="Write inputs and expected results of wrong layers to this folder.",
+        help="Write inputs and results of wrong layers here.",
         python="The folder for inputs and expected results of wrong layers.",
         group=Group.OUTPUT,
     )
