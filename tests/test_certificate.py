@@ -178,3 +178,25 @@ def test_what_cannot_be_repeated_is_not_certified(
     path = str(tmp_path / "c.json")
     assert call("verify", source, source, "--certificate", path, *engines) == 2
     assert "one comparison of tensors with one engine" in capsys.readouterr().err
+
+
+def test_a_conversion_is_certified_at_once(
+    call: Callable[..., int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.mlmodel").write_bytes((SAMPLES / "digits_cnn.mlmodel").read_bytes())
+    whole = ("convert", "a.mlmodel", "a.onnx", "--verify", "--native", "off")
+    assert call(*whole, "--certificate", "c.json") == 0
+    assert "certificate: c.json" in capsys.readouterr().out
+    assert call("certify-check", "c.json") == 0
+    again = ("verify", "a.mlmodel", "a.onnx", "--native", "off", "--certificate", "d.json")
+    assert call(*again) == 0
+    assert (tmp_path / "c.json").read_bytes() == (tmp_path / "d.json").read_bytes()
+    for changes in (("--outputs", "probabilities"), ("--states", "io")):
+        code = call(*whole, "--force", "--certificate", "e.json", *changes)
+        assert code == (2 if changes[0] == "--outputs" else 0)
+    assert call("convert", "a.mlmodel", "b.onnx", "--certificate", "f.json") == 2
+    assert not (tmp_path / "f.json").exists() and not (tmp_path / "b.onnx").exists()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
+import tomllib
 import warnings
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ import onnx_ir as ir
 import pytest
 
 import converter
-from converter import functions, testing
+from converter import functions, testing, version
 from converter.api import Model
 from converter.errors import NetconvWarning, ReadError, UsageError, WriteError
 from converter.graph.build import new_model
@@ -229,3 +231,32 @@ def test_the_command_works_beside_a_file_converter_py(tmp_path: Path) -> None:
         timeout=HANG,
     )
     assert done.returncode == 0 and "netconv" in done.stdout, done.stderr
+
+
+def test_a_fixture_for_tests_of_other_projects(net: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.onnx"
+    converter.save(network(0.2), other)
+    (tmp_path / "test_models.py").write_text(
+        f"def test_same(assert_same_model):\n"
+        f"    assert_same_model({str(net)!r}, {str(net)!r}, native='off')\n\n"
+        f"def test_other(assert_same_model):\n"
+        f"    assert_same_model({str(net)!r}, {str(other)!r}, native='off')\n"
+    )
+    options = ["-p", "converter.pytest_plugin", "-p", "no:cacheprovider", "-q"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, "test_models.py"],
+        cwd=tmp_path,
+        env={k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
+        | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        timeout=HANG,
+    )
+    assert "1 failed, 1 passed" in done.stdout and "alpha  0.1 became 0.2" in done.stdout
+    assert "converter/testing.py" not in done.stdout  # the traceback ends in the test
+
+
+def test_the_package_says_in_one_sentence_what_it_is() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert project["description"] == version.SUMMARY and project["version"] == version.__version__
+    assert "".join((converter.__doc__ or "").split()).startswith("".join(version.SUMMARY.split()))

@@ -152,6 +152,7 @@ LAYERS = (
     "api",
     "functions",
     "testing",
+    "pytest_plugin",
     "cli",
 )
 

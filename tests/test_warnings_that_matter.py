@@ -141,3 +141,54 @@ def test_an_odd_table_of_labels_is_no_error(classifier: Path) -> None:
         model.ir.metadata_props["netconv.labels"] = text
         assert labels.labels_of(model) == []
     assert labels.described(np.array([[np.nan, 1, 2]], np.float32), [CLASSES]) == ""
+
+
+# --- inspect
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "line"),
+    [
+        ("n.onnx", "onnx+opset=17", "n.onnx  onnx (IR version 10, opset 17), 1 layers"),
+        ("n.xml", "openvino+ir=7", "n.xml  openvino (IR version 7), "),
+        ("n.xml", "openvino+fp16", "n.xml  openvino (IR version 11), "),
+        ("n.tflite", "tflite", "n.tflite  tflite (schema version 3), "),
+        ("n.nnapi.json", "nnapi", "n.nnapi.json  nnapi (feature level 1), "),
+        ("n.mlmodel", "coreml", "n.mlmodel  coreml (specification 4 (iOS 13)), "),
+        ("n.mlpackage", "mlprogram+ios=16", "n.mlpackage  mlprogram (specification 7 (iOS 16)), "),
+    ],
+)
+def test_inspect_begins_with_format_version_and_precision(
+    tmp_path: Path, name: str, target: str, line: str
+) -> None:
+    model, b = new_model()
+    x = b.input("x", ir.DataType.FLOAT, [1, 3, 8, 8])
+    b.output(b.op("Conv", x, np.ones((4, 3, 3, 3), np.float32), name="conv"))
+    converter.save(Model(model, "onnx"), tmp_path / name, target)
+    first = str(converter.load(tmp_path / name)).split("\n")[0]
+    assert first.startswith(line)
+    assert first.endswith(f"({'float16' if 'fp16' in target else 'float32'})")
+
+
+def test_inspect_shows_author_labels_images_states_and_dynamic_dimensions(tmp_path: Path) -> None:
+    model, b = new_model()
+    x = b.input("x", ir.DataType.FLOAT, ["batch", 3])
+    b.output(b.op("Exp", x, name="y"))
+    model.metadata_props.update(
+        {"author": "A. Author", "license": "MIT", "labels.txt": "cat\ndog\n"}
+    )
+    converter.save(Model(model, "onnx"), tmp_path / "n.onnx")
+    read = converter.load(tmp_path / "n.onnx")
+    read.interface["coreml"] = {"pictures": {"y": {"colour": "BGR", "size": [4, 5]}}}
+    read.interface["states"] = {"x": "y"}
+    lines = str(read).split("\n")
+    for line in (
+        "  author    A. Author",
+        "  license   MIT",
+        "  labels    2: cat, dog",
+        "  image     y: BGR 4x5",
+        "  states    x",
+        "  dynamic   batch: x axis 0",
+    ):
+        assert line in lines
+    assert converter.inspect(read)["about"]["dynamic"] == {"batch": ["x axis 0"]}

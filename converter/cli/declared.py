@@ -92,6 +92,12 @@ class DeclaredOption(click.Option):
             **keywords,
         )
 
+    def get_help_extra(self, ctx: click.Context) -> Any:
+        """Return the default for the help, without the range of numbers: errors name it."""
+        extra = super().get_help_extra(ctx)
+        extra.pop("range", None)
+        return extra
+
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
         """Accept the hidden spellings, too; help, completion and messages do not show them."""
         shown = self.opts

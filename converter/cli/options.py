@@ -23,7 +23,6 @@ REPORTS = ("text", "json", "github", "sarif", "junit")
 
 # general options that are shown once, by netconv --help
 _EVERYWHERE = [d.name for d in declared(General) if d.name != "format"]
-_NAMED = ", ".join(d.flags[0] for d in declared(General) if d.name != "format")
 
 
 def general_rows() -> list[tuple[str, str]]:
@@ -60,7 +59,7 @@ class Command(click.Command):
             with formatter.section(group.value):
                 formatter.write_dl(rows)
         formatter.write_paragraph()
-        formatter.write_text(f"netconv --help explains the options of every command: {_NAMED}.")
+        formatter.write_text("netconv --help explains the options that every command has.")
 
     def grouped_rows(self, ctx: click.Context) -> dict[Group, list[tuple[str, str]]]:
         """Return the options and their descriptions, without those that every command has alike."""

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx_ir as ir
 
 from converter.commands.costs import costs, describe, headline, shape
+from converter.errors import ConverterError
 from converter.graph.walk import all_graphs, all_nodes
 from converter.io.files import size_text
 from converter.io.strict_json import Json
-from converter.passes.stored_halves import stored_bytes, stored_half
+from converter.passes.stored_halves import LEAST, NOTE, stored_bytes, stored_half
 
 if TYPE_CHECKING:
     from converter.graph.network import Network, TensorInfo
@@ -55,8 +57,95 @@ def summary(model: Network) -> Json:
 
 
 def full(model: Network) -> Json:
-    """Return the summary with the costs of the network and each of its layers."""
-    return {**summary(model), "costs": asdict(costs(model.ir))}
+    """Return the summary with what the file says of itself, and the costs of the network and each
+    of its layers.
+    """
+    return {**summary(model), "about": about(model), "costs": asdict(costs(model.ir))}
+
+
+def about(model: Network) -> dict[str, Any]:
+    """Return what is known of a model beside its network: version, producer, author, images,
+    labels, states, dynamic dimensions.
+    """
+    from converter import formats
+    from converter.commands.labels import labels_of
+
+    found: dict[str, Any] = {}
+    if model.source is not None and model.format in formats.FORMATS:
+        # a file that is gone, or has changed, since it was read, says nothing
+        with contextlib.suppress(OSError, ConverterError):
+            found |= formats.get(model.format).about(model.source)
+    own = model.interface.get("coreml", {})
+    images = {**model.interface.get("images", {}), **own.get("pictures", {})}
+    found["images"] = {name: _image(said) for name, said in images.items()}
+    found["labels"] = own.get("classifier", {}).get("labels") or next(iter(labels_of(model)), [])
+    found["states"] = [*model.variables]
+    found["dynamic"] = _dynamic(model)
+    return {k: v for k, v in found.items() if v}
+
+
+def _image(said: Any) -> str:
+    """Return color order, size, scale and bias of an image."""
+    if not isinstance(said, Mapping):
+        return str(said)
+    parts = [str(said.get("colour", ""))]
+    if size := said.get("size"):
+        parts.append("x".join(map(str, size)))
+    parts += [f"{k} {said[k]}" for k in ("scale", "bias") if k in said]
+    return " ".join(p for p in parts if p)
+
+
+def _dynamic(model: Network) -> dict[str, list[str]]:
+    """Return the names of dynamic dimensions of inputs, with the axes that have them."""
+    found: dict[str, list[str]] = {}
+    for i in model.inputs:
+        for axis, d in enumerate(i.shape or ()):
+            if not isinstance(d, int):
+                found.setdefault(d or "?", []).append(f"{i.name} axis {axis}")
+    return found
+
+
+_NAMES = {"FLOAT": "float32", "DOUBLE": "float64", "f16": "float16", "bf16": "bfloat16"}
+
+
+def _precision(model: Network) -> str:
+    """Return the types of weights in the file, without those of small constants; the largest share
+    first.
+    """
+    if noted := model.ir.metadata_props.get(NOTE):
+        return _NAMES.get(noted, noted)
+    sizes: Counter[str] = Counter()
+    for graph in all_graphs(model.ir.graph):
+        for v in graph.initializers.values():
+            if v.const_value is not None and v.const_value.size >= LEAST:
+                name = v.const_value.dtype.name
+                sizes[_NAMES.get(name, name.lower())] += v.const_value.nbytes
+    return ", ".join(name for name, _ in sizes.most_common())
+
+
+_TEXTS = ("producer", "author", "license", "version", "precision", "domain", "functions")
+_LONGEST = 200  # characters of a text that is shown
+_LABELS = 5  # that are shown
+
+
+def _header(said: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is known of a model beside its network as lines."""
+    yield from (f"  {name:9} {_short(said[name])}" for name in _TEXTS if name in said)
+    yield from (f"  image     {n}: {text}" for n, text in said.get("images", {}).items())
+    if labels := said.get("labels"):
+        more = ", ..." if len(labels) > _LABELS else ""
+        yield f"  labels    {len(labels)}: {_short(', '.join(map(str, labels[:_LABELS])))}{more}"
+    if "states" in said:
+        yield f"  states    {', '.join(said['states'])}"
+    for name, axes in said.get("dynamic", {}).items():
+        yield f"  dynamic   {name}: {', '.join(axes)}"
+    if "description" in said:
+        yield f"  about     {_short(said['description'])}"
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
 
 
 def _from_layer(node: ir.Node) -> bool:
@@ -85,10 +174,14 @@ def table(model: Network, name: str) -> Iterator[str]:
         if s["layers"]
         else f"{s['nodes']} nodes"
     )
+    said = about(model)
+    of = f"{model.format} ({said['format']})" if "format" in said else model.format
+    stored = _precision(model)
     yield (
-        f"{name}  {model.format}, {count}, {weights['elements']:,} weights in "
-        f"{size_text(weights['bytes'])}"
+        f"{name}  {of}, {count}, {weights['elements']:,} weights in "
+        f"{size_text(weights['bytes'])}{f' ({stored})' if stored else ''}"
     )
+    yield from _header(said)
     yield f"  costs   {headline(costs(model.ir))}"
     for side in ("inputs", "outputs"):
         for t in s[side]:

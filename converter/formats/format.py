@@ -75,7 +75,9 @@ class Format:
     whether string outputs are written, `custom` whether unknown operators are.
     `untold(model, title)` are warnings about declarations of the model's inputs and outputs that
     this format has and the format of that title has not. `single_precision`: inputs and outputs
-    that are declared as float64 are computed in float32.
+    that are declared as float64 are computed in float32. `about(path)` is what a file says of
+    itself beside its network: "format" (its version), "producer", "author", "license",
+    "description" and so on, as texts.
     `side_names` returns the names, relative to the model's folder, of the further files that
     reading the model needs, whether they exist or not; it may raise a ReadError. None: a model of
     this format is a single file. `containers` are suffixes of another format that files of this one
@@ -108,6 +110,7 @@ class Format:
     custom: bool = False
     untold: Callable[[Network, str], list[Diagnostic]] = lambda model, title: []
     single_precision: bool = False
+    about: Callable[[Path], dict[str, str]] = lambda path: {}
     # whether the result at a path, written in a flavour, can be read again
     readable: Callable[[Path, Flavour], bool] = lambda path, flavour: True
     integers: Integers | None = None  # what integer kernels take

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,10 @@ def command(console: Console, options: BatchCommand, source: str) -> None:
     code is the most severe of the jobs': 70, 130, 5, 2, 4, 3, 7, 8, 6, 1, 9, 0.
     """
     from converter.commands.batch import progress, result, run, staging
+    from converter.commands.report import facts
+    from converter.commands.report.causes import causes
 
+    facts.demand_baseline(options.fail_on, options.baseline)
     jobs = _plan(source, options)
     if options.report is not None:
         staging.demand_known(options.report)
@@ -48,13 +51,28 @@ def command(console: Console, options: BatchCommand, source: str) -> None:
     with progress.shown(len(jobs.jobs), console.say, bar) as tell, _counted(jobs, tell) as counted:
         done = run.run(jobs, options, counted, notes.extend)
     data = result.as_json(done)
-    console.verdict(ExitCode.OK if options.exit_zero else result.exit_code(done))
+    times = result.timing(done, {j["id"] for j in data["jobs"] if "numbers" in j})
+    found = _as_report(data, times, options.baseline)
+    code = result.exit_code(done)
+    if options.fail_on == "new" and code != ExitCode.INTERRUPTED:
+        code = ExitCode(found.code_of("new"))
+    console.verdict(ExitCode.OK if options.exit_zero else code)
     console.result, console.cases = data, result.cases(data)
     console.report(notes)
     _details(console, data)
-    console.say(result.headline(data))
+    console.say(*(c.line() for c in causes(found.entries)))
+    since = f"   since {found.baseline}: {found.trend}" if found.baseline else ""
+    console.say(f"{result.headline(data)}{since}")
     if options.report is not None:
-        _report(console, options.report, data, done)
+        _report(console, options.report, data, times, found)
+
+
+def _as_report(data: Json, times: Json, baseline: Path | None) -> Any:
+    from converter.commands.report import facts
+
+    entries = tuple(facts.timed(facts.of_data(data, "batch"), times))
+    report = facts.Report("batch", data["version"], entries)
+    return report if baseline is None else facts.since(report, baseline)
 
 
 @contextlib.contextmanager
@@ -124,21 +142,14 @@ def _details(console: Console, data: Json) -> None:
     console.report(found)
 
 
-def _report(console: Console, folder: str, data: Json, done: Sequence[Any]) -> None:
-    """Write results.json, timing.json, junit.xml, index.html, and a separate page for each job that
-    was compared or failed.
+def _report(console: Console, folder: str, data: Json, times: Json, report: Any) -> None:
+    """Write results.json, timing.json, junit.xml, index.html, and a page for each job that
+    failed.
     """
     from converter.commands.batch import result, staging
     from converter.commands.report import facts, html, render
 
-    times = result.timing(done, {j["id"] for j in data["jobs"] if "numbers" in j})
-    entries = tuple(facts.timed(facts.of_data(data, "batch"), times))
-    report = facts.Report("batch", data["version"], entries)
-    pages = {
-        i: f"job-{i:04}.html"
-        for i, e in enumerate(report.entries)
-        if e.code or e.numbers is not None
-    }
+    pages = {i: f"job-{i:04}.html" for i, e in enumerate(report.entries) if e.code}
     files = {
         "results.json": result.dumps(data),
         "timing.json": result.dumps(times),

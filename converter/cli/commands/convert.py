@@ -15,7 +15,8 @@ from converter.cli.options import REPORTS, subcommand
 from converter.cli.streams import DASH, is_url, named_output, told
 from converter.commands.options.convert import ConversionCommand, Convert, ConvertCommand
 from converter.commands.options.declare import common
-from converter.errors import in_file, overwrites_input
+from converter.commands.options.verify import Verify
+from converter.errors import in_file, overwrites_input, wrong_call
 
 EXAMPLES = """netconv convert net.mlmodel net.xml
 netconv convert net.onnx net.xml -t openvino+ir=7+fp16 --inputs image:1,3,224,224
@@ -32,14 +33,44 @@ def command(console: Console, options: ConvertCommand, file: Path, out: str | No
     or refused with every layer that the target does not support; then nothing is written.
     """
     output = destination.chosen("convert", file, out, options)
-    write(console, file, output, options, with_map=options.with_map and output.place != DASH)
+    if options.certificate is not None:
+        _demand_certifiable(file, output.place, options)
+    result = write(
+        console, file, output, options, with_map=options.with_map and output.place != DASH
+    )
+    if options.certificate is not None and result is not None:
+        from converter.cli.commands.verify import certify
+        from converter.commands.certificate import Side
+
+        written, compared = result
+        weights = None if options.weights is None else Path(options.weights)
+        source = Side(file, written.model.format, weights)
+        target = Side(written.files[0], written.flavour.format)
+        given = Verify(inputs=options.inputs, native=options.native)
+        certify(console, options.certificate, (source, target), compared, given)
+
+
+# options after which the source is not compared as a whole
+_CHANGES = ("outputs", "freeze", "state", "dequantize", "signature", "define", "allow_custom")
+
+
+def _demand_certifiable(file: Path, output: str, options: ConvertCommand) -> None:
+    """Raise UsageError if the comparison could not be repeated from the files."""
+    if not options.with_verify:
+        raise wrong_call("--certificate is about a comparison", help="add --verify")
+    if output == DASH or is_url(output) or told(str(file)) != str(file):
+        raise wrong_call("--certificate names files on this machine, and one of the models is none")
+    if changed := [name for name in _CHANGES if getattr(options, name)]:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in changed)
+        why = f"--certificate compares whole files, and {names} changes what is converted"
+        raise wrong_call(why, help="convert first, then certify: netconv verify A B --certificate")
 
 
 def write(
     console: Console, file: Path, to: Destination, options: ConversionCommand, **more: Any
-) -> None:
+) -> tuple[Any, Any] | None:
     """Run one conversion with these options, show its result and compare it; `more` are arguments
-    of converter.commands.convert.convert.
+    of converter.commands.convert.convert. Return what was written and, with --verify, the result.
     """
     from converter import formats
     from converter.commands import convert
@@ -64,13 +95,14 @@ def write(
         console.report(written.notes)
         console.result = {"files": [str(p) for p in written.files], "format": str(written.flavour)}
         if output == DASH:
-            return
+            return None
         _tell(console, written, file)
         if more.get("with_map"):
             console.say(f"{convert.map_of(target).name} written")
         if options.with_verify:
             with convert.custom_operators(options, ""):
-                _verify(console, written, file, options.native)
+                return written, _verify(console, written, file, options.native)
+        return None
 
 
 def _tell(console: Console, written: Any, shown: Path) -> None:
@@ -84,7 +116,7 @@ def _tell(console: Console, written: Any, shown: Path) -> None:
     )
 
 
-def _verify(console: Console, written: Any, shown: Path, native: str) -> None:
+def _verify(console: Console, written: Any, shown: Path, native: str) -> Any:
     from converter import api
     from converter.cli.commands.verify import show
 
@@ -96,3 +128,4 @@ def _verify(console: Console, written: Any, shown: Path, native: str) -> None:
         native=native,
     )
     show(console, result)
+    return result

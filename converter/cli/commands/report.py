@@ -28,10 +28,11 @@ def command(console: Console, options: ReportCommand, files: tuple[Path, ...]) -
     from converter.commands import report
     from converter.commands.report import facts
 
+    facts.demand_baseline(options.fail_on, options.baseline)
     found = facts.read(files, options.baseline)
     with facts.strange(files):
         text = report.render(found, options.form)
-        code, verdict = next(c for c in ExitCode if c == found.code), found.verdict
+        code, verdict = ExitCode(found.code_of(options.fail_on)), found.verdict
     if not options.exit_zero:
         console.verdict(code)
     if options.output is None:

@@ -17,7 +17,7 @@ from converter.cli.console import Console
 from converter.cli.loading import read_pair
 from converter.cli.options import REPORTS, subcommand
 from converter.cli.streams import told, uploaded
-from converter.commands.options.verify import VerifyCommand
+from converter.commands.options.verify import Verify, VerifyCommand
 from converter.commands.report.cases import Case
 from converter.errors import Diagnostic, ExitCode, wrong_call
 
@@ -94,17 +94,26 @@ def _certify(
     candidate: Model,
     result: Any,
 ) -> None:
+    from converter.commands.certificate import side_of
+
+    assert options.certificate is not None
+    sides = side_of(reference), side_of(candidate)
+    certify(console, options.certificate, sides, result, options)
+
+
+def certify(
+    console: Console, path: Path, sides: tuple[Any, Any], result: Any, options: Verify
+) -> None:
+    """Write a certificate of a comparison with these options."""
     from converter.commands import certificate
     from converter.io.files import Output
 
-    assert options.certificate is not None
     given = {name: getattr(options, name) for name in certificate.OPTIONS}
-    sides = certificate.side_of(reference), certificate.side_of(candidate)
-    folder, data = options.certificate.parent, None if options.data is None else [*options.data]
-    text = certificate.text_of(certificate.statement(*sides, result, given, data, folder))
-    with Output(options.certificate) as out, out.open("") as file:
+    data = None if options.data is None else [*options.data]
+    text = certificate.text_of(certificate.statement(*sides, result, given, data, path.parent))
+    with Output(path) as out, out.open("") as file:
         file.write(text.encode())
-    console.say(f"certificate: {options.certificate}")
+    console.say(f"certificate: {path}")
 
 
 def _page(console: Console, place: str) -> None:

@@ -37,19 +37,30 @@ def shown(total: int, say: Say, bar: bool) -> Iterator[Callable[[Done], None]]:
         with _bar(total) as tell:
             yield tell
         return
-    count = 0
+    count = kept = 0
     width = len(str(total))
 
+    def tell_kept() -> None:
+        nonlocal kept
+        if kept:
+            say(f"[{count:{width}}/{total}] {kept} kept from an earlier run")
+        kept = 0
+
     def line(done: Done) -> None:
-        nonlocal count
+        nonlocal count, kept
+        if done.kept:
+            count, kept = count + 1, kept + 1
+            return
+        tell_kept()
         count += 1
         again = f", attempt {done.attempts}" if done.attempts > 1 else ""
         say(
             f"[{count:{width}}/{total}] {done.status:17} {done.job.id}  "
-            f"({'kept' if done.kept else f'{done.seconds:.1f} s'}{again})"
+            f"({done.seconds:.1f} s{again})"
         )
 
     yield line
+    tell_kept()
 
 
 @contextmanager

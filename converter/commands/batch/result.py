@@ -13,7 +13,7 @@ from typing import Any
 from converter import version
 from converter.commands.batch import staging
 from converter.commands.batch.job import Done, Job
-from converter.commands.report.cases import Case
+from converter.commands.report.cases import ERRORS, Case
 from converter.errors import ExitCode, most_severe
 from converter.io.strict_json import Json
 
@@ -125,7 +125,16 @@ def headline(data: Json) -> str:
 
 def cases(data: Json) -> list[Case]:
     """Return one case per job, for JUnit and annotations."""
-    return [Case(j["id"], f"batch {j['target']}", _failure(j)) for j in data["jobs"]]
+    return [
+        Case(
+            j["id"],
+            f"batch {j['target']}",
+            _failure(j),
+            error=j["exit_code"] in ERRORS,
+            skipped=j["exit_code"] == ExitCode.INTERRUPTED,
+        )
+        for j in data["jobs"]
+    ]
 
 
 def _failure(job: Json) -> str:

@@ -86,7 +86,28 @@ class Batch(Options):
 
 
 @options
-class BatchCommand(JobLimits, Batch):
+class Verdict(Options):
+    """Which failures decide on the exit code."""
+
+    baseline: Path | None = option(
+        default=None,
+        kind=Kind.SOURCE,
+        metavar="OLD.json",
+        help="Mark results as new, fixed or known since these.",
+        group=Group.COMPARISON,
+    )
+    fail_on: str = option(
+        default="any",
+        kind=Kind.CHOICE,
+        choices=("any", "new"),
+        help="Fail on any failure, or on those that are new since --baseline.",
+        group=Group.GENERAL,
+        settable=True,
+    )
+
+
+@options
+class BatchCommand(Verdict, JobLimits, Batch):
     targets: tuple[str, ...] = option(
         default=(),
         flags=("-t", "--to"),
@@ -138,7 +159,7 @@ FORMS = ("text", "junit", "sarif", "github", "md", "html")
 
 
 @options
-class ReportCommand(Options):
+class ReportCommand(Verdict):
     form: str = option(
         default="text",
         flags=("--as",),
@@ -155,13 +176,6 @@ class ReportCommand(Options):
         metavar="FILE",
         help="Write to this file instead of standard output.",
         group=Group.OUTPUT,
-    )
-    baseline: Path | None = option(
-        default=None,
-        kind=Kind.SOURCE,
-        metavar="OLD.json",
-        help="Report what is new, fixed and unchanged since these results.",
-        group=Group.COMPARISON,
     )
     exit_zero: bool = option(
         default=False,

@@ -124,6 +124,13 @@ class ConversionCommand(Native, Verified, Conversion, Output):
 
 @options
 class ConvertCommand(Convert, ConversionCommand):
+    certificate: Path | None = option(
+        default=None,
+        kind=Kind.FILE,
+        metavar="FILE",
+        help="With --verify: also write a certificate (see certify-check).",
+        group=Group.OUTPUT,
+    )
     with_map: bool = option(
         default=False,
         flags=("--write-map",),

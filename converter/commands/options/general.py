@@ -45,7 +45,7 @@ class General(Options):
         kind=Kind.CHOICE,
         metavar="FORM",
         help="Print the result as {choices}.",
-        group=GROUP,
+        group=Group.OUTPUT,
         settable=True,
     )
     strict: bool = option(

@@ -11,6 +11,7 @@ html.py      one self-contained page (parts.py, wrong.py, plot.py, table.py)
 assets.py    style sheets and scripts of pages
 page.py      the page of one comparison
 facts.py     stored results, the input of all renderings
+causes.py    failures grouped by their cause
 cases.py     passed and failed cases, for JUnit, SARIF, annotations
 """
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from converter.commands.report.cases import Case
+from converter.commands.report.cases import ERRORS, Case
 from converter.commands.verify.result import Result
 from converter.commands.verify.stored import result_of, value_of
 from converter.commands.verify.text import headline, lines
@@ -23,6 +23,7 @@ from converter.errors import (
     Where,
     most_severe,
     unreadable,
+    wrong_call,
 )
 from converter.io import strict_json
 from converter.io.strict_json import Json
@@ -33,8 +34,8 @@ class Entry:
     """One case: a comparison, a conversion, a job. `headline` is its result in one sentence,
     `arguments` are the arguments of netconv, `seconds` is the duration, if they are known.
 
-    `trend` is the change since the baseline: "new" (fails since), "fixed", "same" (still fails), or
-    "".
+    `trend` is the change since the baseline: "new" (fails since, or worse), "fixed", "known" (still
+    fails), or "".
     """
 
     name: str
@@ -105,11 +106,19 @@ class Report:
 
     @property
     def trend(self) -> str:
-        """Return "1 new, 2 fixed, 0 same", or "" without a baseline."""
+        """Return "1 new, 2 fixed, 0 known", or "" without a baseline."""
         counts = Counter(e.trend for e in self.entries)
         return (
-            ", ".join(f"{counts[t]} {t}" for t in ("new", "fixed", "same")) if self.baseline else ""
+            ", ".join(f"{counts[t]} {t}" for t in ("new", "fixed", "known"))
+            if self.baseline
+            else ""
         )
+
+    def code_of(self, fail_on: str) -> int:
+        """Return the exit code of all failures, or of those that are "new" since the baseline."""
+        if fail_on != "new":
+            return self.code
+        return most_severe(e.code for e in self.entries if e.trend == "new")
 
     @property
     def diagnostics(self) -> list[Diagnostic]:
@@ -138,20 +147,27 @@ def read(paths: Sequence[Path], baseline: Path | None = None) -> Report:
         _version(paths),
         tuple(entries),
     )
-    if baseline is None:
-        return report
+    return report if baseline is None else since(report, baseline)
+
+
+def since(report: Report, baseline: Path) -> Report:
+    """Return the report with the changes since stored results."""
     before = {e.name: e.code for e in _entries(baseline)}
-    return replace(
-        report,
-        baseline=baseline.name,
-        entries=tuple(replace(e, trend=_trend(before.get(e.name), e.code)) for e in entries),
-    )
+    entries = tuple(replace(e, trend=_trend(before.get(e.name, 0), e.code)) for e in report.entries)
+    return replace(report, baseline=baseline.name, entries=entries)
 
 
-def _trend(before: int | None, now: int) -> str:
+def _trend(before: int, now: int) -> str:
     if now:
-        return "same" if before else "new"
+        worse = not before or most_severe([before, now]) != before
+        return "new" if worse else "known"
     return "fixed" if before else ""
+
+
+def demand_baseline(fail_on: str, baseline: Path | None) -> None:
+    """Raise UsageError if nothing says which failures are new."""
+    if fail_on == "new" and baseline is None:
+        raise wrong_call("--fail-on new needs the results of an earlier run: --baseline OLD.json")
 
 
 def _version(paths: Sequence[Path]) -> str:
@@ -325,7 +341,10 @@ def diagnostic(data: Json) -> Diagnostic:
 
 def cases(report: Report) -> list[Case]:
     """Return one case for each entry, for JUnit, SARIF and annotations."""
-    return [Case(e.name, e.group, _failure(e), e.where) for e in report.entries]
+    return [
+        Case(e.name, e.group, _failure(e), e.where, e.code in ERRORS, e.code == 130, e.seconds)
+        for e in report.entries
+    ]
 
 
 def _failure(e: Entry) -> str:

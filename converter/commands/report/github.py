@@ -7,14 +7,22 @@ from collections.abc import Sequence
 from converter.commands.report.cases import Case
 from converter.errors import Diagnostic, Where
 
+LINES = 5  # of a failure that are shown beside the file
+
 
 def render(diagnostics: Sequence[Diagnostic], cases: Sequence[Case]) -> str:
     failed = [
-        _command("error", {**_place(c.where), "title": c.name}, c.failure)
+        _command("error", {**_place(c.where), "title": c.name}, _brief(c.failure))
         for c in cases
         if c.failure
     ]
     return "\n".join([_annotation(d) for d in diagnostics] + failed)
+
+
+def _brief(text: str) -> str:
+    """Return the first lines of a failure: the report holds the others."""
+    lines = text.split("\n")
+    return "\n".join([*lines[:LINES], *(["..."] if len(lines) > LINES else [])])
 
 
 def _place(where: Where) -> dict[str, str]:

@@ -52,12 +52,12 @@ def render(report: Report, link: Link | None = None, home: str = "") -> str:
 
 
 def order(report: Report) -> list[int]:
-    """Return the indices of the entries, failures first."""
+    """Return the indices of the entries, new failures first, then the others."""
 
-    def rank(i: int) -> tuple[int, str, int]:
+    def rank(i: int) -> tuple[bool, int, str, int]:
         e = report.entries[i]
         late = LAST.index(e.code) + 1 if e.code in LAST else 0
-        return late, "" if late else e.status, i
+        return e.trend != "new", late, "" if late else e.status, i
 
     return sorted(range(len(report.entries)), key=rank)
 

@@ -19,30 +19,36 @@ def render(command: str, diagnostics: Sequence[Diagnostic], cases: Sequence[Case
             errors = "\n".join(str(d) for d in alike if d.level == "error")
             given.append(Case(f"{alike[0].code} {alike[0].message}", command, errors))
     given = given or [Case(command, command)]
-    failures = sum(bool(c.failure) for c in given)
-    body = "".join(_case(c) for c in given)
+    kinds = [_kind(c) for c in given]
+    counts = " ".join(
+        f'{name}="{kinds.count(kind)}"'
+        for name, kind in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped"))
+    )
+    seconds = sum(c.seconds or 0 for c in given)
+    head = f'tests="{len(given)}" {counts} time="{seconds:.3f}"'
+    body = "".join(map(_case, given, kinds))
     name = quoteattr(f"netconv {command}")
-    suite = (
-        f'<testsuite name={name} tests="{len(given)}" failures="{failures}" errors="0" '
-        f'skipped="0">\n{body}</testsuite>'
-    )
-    return (
-        f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites tests="{len(given)}" '
-        f'failures="{failures}">\n{suite}\n</testsuites>'
-    )
+    suite = f"<testsuite name={name} {head}>\n{body}</testsuite>"
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites {head}>\n{suite}\n</testsuites>'
 
 
-def _case(case: Case) -> str:
-    head = (
-        f"<testcase classname={quoteattr(_clean(case.group))} name={quoteattr(_clean(case.name))}"
-    )
+def _kind(case: Case) -> str:
+    """Return the element for a case that did not pass, "" for one that did."""
     if not case.failure:
-        return f"{head}/>\n"
-    text = _clean(case.failure)
-    return (
-        f"{head}><failure "
-        f"message={quoteattr(text.splitlines()[0])}>{escape(text)}</failure></testcase>\n"
+        return ""
+    return "skipped" if case.skipped else "error" if case.error else "failure"
+
+
+def _case(case: Case, kind: str) -> str:
+    time = "" if case.seconds is None else f' time="{case.seconds:.3f}"'
+    head = (
+        f"<testcase classname={quoteattr(_clean(case.group))} "
+        f"name={quoteattr(_clean(case.name))}{time}"
     )
+    if not kind:
+        return f"{head}/>\n"
+    first, _, rest = _clean(case.failure).partition("\n")
+    return f"{head}><{kind} message={quoteattr(first)}>{escape(rest)}</{kind}></testcase>\n"
 
 
 def _clean(text: str) -> str:

@@ -3,34 +3,49 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
+from converter.commands.report.causes import causes
 from converter.commands.report.facts import Entry, Report
 from converter.io.escape import escaped
 
 MARKS = {0: "✅", 1: "❌", 130: "⏸"}
 DETAILED = 20  # failures whose text is shown
+MOST = 300  # rows of a table: a job summary of GitHub has a limit of 1 MiB
 
 
 def render(report: Report) -> str:
-    """Render the verdict, a table of all entries, and the details of failures."""
+    """Render the verdict, the causes of failures, the failures, new ones first, with their details,
+    and the cases that passed, folded.
+    """
+    since = [f"Since {_code(report.baseline)}: {report.trend}.", ""] if report.baseline else []
+    failed = sorted((e for e in report.entries if e.code), key=lambda e: e.trend != "new")
+    passed = [e for e in report.entries if not e.code]
+    grouped = causes(failed)
+    lines = [f"## {report.verdict}", "", *since]
+    if len(grouped) > 1 or len(failed) > 1:
+        lines += [*(f"* {_cell(c.line())}" for c in grouped[:MOST]), ""]
+    if failed:
+        lines += [*_table(failed), ""]
+        lines += [line for e in failed[:DETAILED] for line in _details(e)]
+    if left := len(failed) - DETAILED:
+        lines += [f"{left} more failed.", ""] if left > 0 else []
+    if passed:
+        fold = bool(failed) or len(passed) > DETAILED
+        head = [f"<details><summary>{len(passed)} passed</summary>", ""] if fold else []
+        lines += [*head, *_table(passed), "", *(["</details>", ""] if fold else [])]
+    return "\n".join([*lines, f"netconv {report.version}"])
+
+
+def _table(entries: Sequence[Entry]) -> list[str]:
     rows = [
-        f"| {MARKS.get(e.code, '⛔')} | {_cell(e.name)} | "
+        f"| {MARKS.get(e.code, '⛔')} | {_code(e.name)} | "
         f"{e.status}{f' ({e.trend})' if e.trend else ''} | {_cell(e.headline)} |"
-        for e in report.entries
+        for e in entries[:MOST]
     ]
-    since = [f"Since {_cell(report.baseline)}: {report.trend}.", ""] if report.baseline else []
-    head = [f"## {report.verdict}", "", *since, "| | case | status | |", "|---|---|---|---|", *rows]
-    failed = [e for e in report.entries if e.code]
-    more = [f"{len(failed) - DETAILED} more failed.", ""] if len(failed) > DETAILED else []
-    return "\n".join(
-        [
-            *head,
-            "",
-            *(line for e in failed[:DETAILED] for line in _details(e)),
-            *more,
-            f"netconv {report.version}",
-        ]
-    )
+    left = len(entries) - MOST
+    more = [f"| | and {left} more | | |"] if left > 0 else []
+    return ["| | case | status | |", "|---|---|---|---|", *rows, *more]
 
 
 def _details(e: Entry) -> list[str]:
@@ -46,6 +61,12 @@ def _details(e: Entry) -> list[str]:
         "</details>",
         "",
     ]
+
+
+def _code(text: str) -> str:
+    """Return text as code, in which few characters have a meaning."""
+    plain = escaped(text)
+    return _cell(text) if {"`", "|", "\\", "\n"} & {*plain} else f"`{plain}`"
 
 
 def _html(text: str) -> str:

@@ -119,7 +119,18 @@ def passes(flavour: Flavour) -> Sequence[Pass[Any]]:
     return PIPELINE
 
 
+def about(path: Path) -> dict[str, str]:
+    """Return the feature level that the operations need."""
+    from converter.formats.nnapi.codec import read_table
+    from converter.formats.nnapi.levels import feature_level
+
+    if not path.name.endswith(".json"):
+        return {}
+    return {"format": f"feature level {feature_level(read_table(path))[0]}"}
+
+
 FORMAT = Format(
+    about=about,
     name="nnapi",
     title="NNAPI operand table",
     suffixes=(".nnapi.json", ".nnapi", ".nnapi.c"),

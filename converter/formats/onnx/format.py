@@ -90,7 +90,14 @@ def passes(flavour: Flavour) -> Sequence[Pass[Any]]:
     return PIPELINE
 
 
+def about(path: Path) -> dict[str, str]:
+    from converter.formats.onnx.about import about
+
+    return about(path)
+
+
 FORMAT = Format(
+    about=about,
     name="onnx",
     title="ONNX",
     suffixes=(".onnx",),

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _PROLOG = rb"(?>\s+|<\?(?>.*?\?>)|<!--(?>.*?-->))*+"
 _NET = re.compile(_PROLOG + rb"<net(?=[\s/>])([^>]*)", re.DOTALL)
 _VERSION = re.compile(rb"\sversion\s*=\s*[\"']\s*(\d+)")
+_MADE = re.compile(rb"<(Runtime_version|MO_version)\s+value=\"([^\"]{1,200})\"")
+_TAIL = 1 << 16  # bytes at the end of a file, where its converter describes itself
 _CURRENT = {b"10", b"11"}  # versions that current OpenVINO reads
 
 
@@ -131,7 +133,27 @@ def passes(flavour: Flavour) -> Sequence[Pass[Any]]:
     return LEGACY if int(flavour.options.get("ir", "11")) < 10 else PIPELINE
 
 
+def about(path: Path) -> dict[str, str]:
+    """Return the version of the IR and what converted it: the first and the last lines of the
+    file.
+    """
+    from converter.formats import HEAD
+
+    with open(path, "rb") as f:
+        head = f.read(HEAD)
+        f.seek(max(0, path.stat().st_size - _TAIL))
+        tail = f.read()
+    root = _root(head)
+    version = _VERSION.search(root[1]) if root else None
+    found = {"format": f"IR version {version[1].decode()}" if version is not None else ""}
+    made = {m[1].decode(): m[2].decode("utf-8", "replace") for m in _MADE.finditer(tail)}
+    if by := made.get("Runtime_version") or made.get("MO_version"):
+        found["producer"] = f"OpenVINO {by}"
+    return {k: v for k, v in found.items() if v}
+
+
 FORMAT = Format(
+    about=about,
     name="openvino",
     custom=True,
     title="OpenVINO IR",

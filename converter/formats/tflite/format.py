@@ -75,7 +75,21 @@ def passes(flavour: Flavour) -> Sequence[Pass[Any]]:
     return PIPELINE
 
 
+def about(path: Path) -> dict[str, str]:
+    """Return the version of the schema, the runtime that the file needs, and its signatures."""
+    from converter.formats.tflite.codec import read_flat
+
+    lite = read_flat(path)
+    runtime = lite.metadata.get("min_runtime_version", b"").decode("utf-8", "replace").rstrip("\0 ")
+    found = {
+        "format": "schema version 3" + (f", TensorFlow Lite {runtime} or newer" if runtime else ""),
+        "functions": ", ".join(s.key for s in lite.signatures),
+    }
+    return {k: v for k, v in found.items() if v}
+
+
 FORMAT = Format(
+    about=about,
     name="tflite",
     custom=True,
     title="TensorFlow Lite",

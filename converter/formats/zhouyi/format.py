@@ -107,7 +107,20 @@ def passes(flavour: Flavour) -> Sequence[Pass[Any]]:
     return integer.PIPELINE if "int8" in flavour.options else pipeline.PIPELINE
 
 
+def about(path: Path) -> dict[str, str]:
+    """Return what the head of the file declares, before its first layer."""
+    from converter.formats import HEAD
+
+    with open(path, "rb") as f:
+        head = f.read(HEAD).decode("utf-8", "replace").partition("layer_id")[0]
+    said = dict(line.split("=", 1) for line in head.splitlines() if "=" in line)
+    names = {"name": "model_name", "precision": "precision", "domain": "model_domain"}
+    found = {name: said.get(key, "").strip() for name, key in names.items()}
+    return {k: v for k, v in found.items() if v}
+
+
 FORMAT = Format(
+    about=about,
     name="zhouyi",
     title="Zhouyi Compass IR",
     suffixes=(".txt",),

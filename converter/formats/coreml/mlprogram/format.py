@@ -103,6 +103,12 @@ def passes(flavour: Flavour) -> Sequence[Pass[Any]]:
     return PIPELINE
 
 
+def about(path: Path) -> dict[str, str]:
+    from converter.formats.coreml.about import about
+
+    return about(path)
+
+
 FORMAT = Format(
     name="mlprogram",
     title="Core ML ML Program",
@@ -118,6 +124,7 @@ FORMAT = Format(
     package=package,
     read_signature=read_signature,
     untold=untold,
+    about=about,
     options=(
         Option(
             "ios",

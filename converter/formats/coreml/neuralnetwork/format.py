@@ -90,6 +90,12 @@ def passes(flavour: Flavour) -> Sequence[Pass[Any]]:
     return PIPELINE
 
 
+def about(path: Path) -> dict[str, str]:
+    from converter.formats.coreml.about import about
+
+    return about(path)
+
+
 FORMAT = Format(
     name="coreml",
     custom=True,
@@ -105,6 +111,7 @@ FORMAT = Format(
     written=written,
     passes=passes,
     untold=untold,
+    about=about,
     single_precision=True,
     options=(
         Option(
