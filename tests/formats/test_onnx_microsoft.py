@@ -847,7 +847,7 @@ def test_sparse_attention(new: int, past: int) -> None:
         binding.bind_ortvalue_output(name, held[past_name])
     binding.bind_output("y")
     session.run_with_iobinding(binding)
-    found = engines.run(lift(proto, Weights(Path("model.onnx"))), feeds)
+    found = engines.run(lift(proto, TensorFiles(Path("model.onnx"))), feeds)
     results = {"nk": held["pk"].numpy(), "nv": held["pv"].numpy()}
     results["y"] = next(v.numpy() for v in binding.get_outputs() if v.shape() == [1, new, 64])
     for name, value in results.items():
@@ -858,7 +858,7 @@ def test_sparse_attention(new: int, past: int) -> None:
 def test_paged_attention_says_what_to_export() -> None:
     proto, _ = proto_of("PagedAttention", {"PagedAttention": ([f(2, 2)], {}, 1)})
     with pytest.raises(UnsupportedError) as refused:
-        lift(proto, Weights(Path("model.onnx")))
+        lift(proto, TensorFiles(Path("model.onnx")))
     assert "GroupQueryAttention" in refused.value.diagnostics[0].help
 
 
