@@ -28,12 +28,14 @@ from collections.abc import Iterator
 from dataclasses import astuple, dataclass, fields
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 sys.path[0] = str(Path(__file__).resolve().parent)
 
 from converter.mapping.fields import Field, Hook, Nested
 from converter.mapping.rules import Custom, Rule, Table
 from layers.exceptions import UNREAD
+from test_conversion_costs import MOST, cost_of
 from test_imports import repeated_names
 from test_mapping_laws import ADAPTERS
 
@@ -142,3 +144,8 @@ if __name__ == "__main__":
         print(line(name, found))
     names = repeated_names()
     print(f"{len(names)} names of classes are declared more than once: {', '.join(sorted(names))}")
+    print(f"\n{'':16}" + "".join(f"{name:>10}" for name in ("modules", "functions", "lowered")))
+    for target in MOST:
+        with TemporaryDirectory() as folder:
+            used = cost_of(target, Path(folder)).values()
+        print(f"{target:16}" + "".join(f"{n:10g}" for n in used))

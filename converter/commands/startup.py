@@ -20,8 +20,7 @@ LATER = frozenset(
     {
         # symbolic dimensions of onnx_ir
         *("sympy", "onnx_ir._symbolic_shapes"),
-        # operators and passes of other users of onnx_ir, versions of packages
-        *("onnx_ir.schemas", "onnx_ir.passes", "packaging.version"),
+        "packaging.version",  # versions of packages
         # text, composition and versions of onnx's models
         *("onnx.compose", "onnx.gen_proto", "onnx.parser", "onnx.printer", "onnx.utils"),
         *("onnx.version_converter", "google.protobuf.json_format", "google.protobuf.text_format"),
@@ -29,8 +28,7 @@ LATER = frozenset(
         "google.protobuf.internal.python_message",
         # the docstrings of numpy's functions
         *("numpy._core._add_newdocs", "numpy._core._add_newdocs_scalars"),
-        # click: values that are UUIDs; email, urllib, shutil, importlib: networks and archives
-        *("uuid", "socket", "ipaddress", "bz2", "lzma", "zipfile"),
+        *("socket", "ipaddress"),  # email, urllib
     }
 )
 # new objects between two garbage collections; with Python's 700 they repeatedly scan a growing

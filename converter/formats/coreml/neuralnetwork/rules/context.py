@@ -56,7 +56,7 @@ def with_defaults(message: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
             enum = f.enum_type
             zero = f.default_value if enum is None else enum.values_by_number[0].name
             found[f.name] = [] if f.is_repeated else zero
-        elif isinstance(given, dict) and inner is not None and not inner.GetOptions().map_entry:
+        elif isinstance(given, dict) and inner is not None and not f.is_repeated:  # not a map
             found[f.name] = with_defaults(inner, given)
     return found
 
