@@ -269,10 +269,11 @@ class GraphLift:
         documented: of the others `_drop_unknown` does.
         """
         operator = find_operator(far.kind)
-        if operator is None or not operator.open or far.kind not in IGNORED:
+        entries = MAPPING.table.entries_of(far.kind)
+        if operator is None or not operator.open or not isinstance(entries[0], Custom):
             return
         assert isinstance(far.attrs, Parameters)
-        for key in sorted(far.attrs.keys() - far.attrs.read - IGNORED[far.kind]):
+        for key in sorted(far.attrs.keys() - far.attrs.read - entries[0].ignored):
             message = f"{far.kind}: the key {key} is not known and was not read"
             self.notes.append(Diagnostic("R111", message, "warning", far.where))
 
@@ -282,15 +283,6 @@ class GraphLift:
             if d.code == "R111":
                 self.notes.append(Diagnostic(d.code, d.message, "warning", d.where, help=d.help))
                 attrs.pop(d.message.rsplit(" ", 1)[-1], None)
-
-
-# of layer types with a converter: the keys that it may leave out
-IGNORED = {
-    kind: entry.ignored
-    for entry in MAPPING.table.entries
-    if isinstance(entry, Custom) and entry.lift_ is not None
-    for kind in entry.kinds
-}
 
 
 def _types(tensors: Sequence[Tensor]) -> list[ir.DataType]:
