@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import onnx_ir as ir
@@ -40,7 +41,22 @@ class Operands(list[ir.Value | None]):
 
 
 class Parameters(dict[str, Any]):
-    """Attributes or weights of a layer that is read; accessing an absent one refuses the layer."""
+    """Attributes or weights of a layer that is read; accessing an absent one refuses the layer.
+
+    `read` are the keys that were accessed.
+    """
+
+    def __init__(self, values: Mapping[str, Any] = MappingProxyType({})) -> None:
+        super().__init__(values)
+        self.read: set[str] = set()
+
+    def __getitem__(self, key: str) -> Any:
+        self.read.add(key)
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.read.add(key)
+        return super().get(key, default)
 
     def __missing__(self, key: str) -> Any:
         raise MappingError(f"required attribute {key!r} is absent", "R110")

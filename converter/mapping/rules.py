@@ -137,6 +137,9 @@ class Rule:
 class Custom:
     """A custom converter: functions that read layers of `kinds`, and that write operators `ops`
     ((domain, name)).
+
+    `ignored`: attributes of the layers that need not be read, since they repeat what the layers say
+    otherwise, or say nothing in some of them.
     """
 
     kinds: tuple[str, ...] = ()
@@ -145,6 +148,7 @@ class Custom:
     lower_: Callable[[Any], None] | None = None
     since: int = 0
     until: int = FOREVER
+    ignored: frozenset[str] = frozenset()
 
     def lift(self, r: Reading) -> list[ir.Value]:
         assert self.lift_ is not None
@@ -191,11 +195,14 @@ def custom(
     lower: Callable[[Any], None] | None = None,
     since: int = 0,
     until: int = FOREVER,
+    ignored: str = "",
 ) -> Custom:
-    """Return a custom converter; `names` and `kinds` may list several, separated by spaces."""
+    """Return a custom converter; `names`, `kinds` and `ignored` may list several, separated by
+    spaces.
+    """
     split = (n.rpartition("::") for n in names.split())
     ops = tuple((domain, name) for domain, _, name in split)
-    return Custom(tuple(kinds.split()), ops, lift, lower, since, until)
+    return Custom(tuple(kinds.split()), ops, lift, lower, since, until, frozenset(ignored.split()))
 
 
 class Table:

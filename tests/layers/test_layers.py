@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from converter.api import Model
-from converter.mapping.rules import Rule
+from converter.errors import UnsupportedError
+from converter.mapping.rules import Custom, Rule
 from layers import cases
 from layers.exceptions import EXCEPT, UNREAD
 from layers.models import FORMATS, model_of, network_of
@@ -77,6 +78,28 @@ def test_each_row_that_only_reads_has_a_file(format: str, monkeypatch: pytest.Mo
     unread = {f"{r.op}={r.kind}" for r in rows if id(r) not in applied}
     unread -= {name for name in unread if name.partition("=")[2] in EXCEPT[format]}
     assert unread == UNREAD.get(format, {}).keys()
+
+
+@pytest.mark.parametrize("format", ["opset", "legacy", "zhouyi", "mlprogram"])
+def test_converters_drop_no_attribute(format: str) -> None:
+    """As rows, see tests/test_mapping_laws.py: an unknown attribute is refused or noted. The other
+    formats have a schema, by which there is none.
+    """
+    table = ADAPTERS[LAWS.get(format, format)].table
+    kinds = {k for e in table.entries if isinstance(e, Custom) and e.lift_ for k in e.kinds}
+    dropped = set()
+    for kind in sorted(kinds - EXCEPT[format].keys()):
+        case = cases.read(min((cases.FOLDER / format).glob(f"{kind}[-.]*toml")))
+        if case.model:
+            continue  # a file with bodies or states, whose attributes are not here
+        case.attributes["a_surprise"] = 1 if format == "mlprogram" else "1"
+        try:
+            notes = model_of(format).lift(network_of(format, case)).notes
+        except UnsupportedError as e:
+            notes = e.diagnostics
+        if not any(d.code == "R111" and "a_surprise" in d.message for d in notes):
+            dropped.add(kind)
+    assert dropped == set()
 
 
 @pytest.mark.parametrize(("format", "path"), FILES)

@@ -37,6 +37,8 @@ from converter.graph.value import with_operators
 from converter.mapping.conversion_errors import CONVERSION_ERRORS, code_message_help
 from converter.mapping.lifting import Lifting
 from converter.mapping.node import Layer as FarLayer
+from converter.mapping.node import Parameters
+from converter.mapping.rules import Custom
 
 # a format without these types keeps them as others: a result of the left type is declared as one of
 # the right
@@ -172,6 +174,7 @@ class GraphLift:
             raise MappingError(reason, "X201")
         taken = fused.take(far.attrs, far.blobs) if fused.carries(far.kind) else ({}, {})
         y, *more = self.lifting.mapping.table.lift(self.lifting.reading(far))
+        self._note_unread(far)
         behind = fused.activation(y, *taken)
         return [y if behind is None else self._numbers(behind)[0], *more]
 
@@ -260,6 +263,19 @@ class GraphLift:
         inputs: list[ir.Value | None] = [self.env[t.name] for t in layer.inputs]
         outputs = [declared(t) for t in layer.outputs]
         return FarLayer(kind, layer.name, attrs, blobs, inputs, outputs, layer.where(), layer)
+
+    def _note_unread(self, far: FarLayer) -> None:
+        """Note keys that a converter did not read, of layer types whose keys are not all
+        documented: of the others `_drop_unknown` does.
+        """
+        operator = find_operator(far.kind)
+        entries = MAPPING.table.entries_of(far.kind)
+        if operator is None or not operator.open or not isinstance(entries[0], Custom):
+            return
+        assert isinstance(far.attrs, Parameters)
+        for key in sorted(far.attrs.keys() - far.attrs.read - entries[0].ignored):
+            message = f"{far.kind}: the key {key} is not known and was not read"
+            self.notes.append(Diagnostic("R111", message, "warning", far.where))
 
     def _drop_unknown(self, layer: Layer, attrs: dict[str, Any]) -> None:
         """Drop custom keys, which are allowed (section 4.5), with a warning."""

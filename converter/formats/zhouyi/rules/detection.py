@@ -752,7 +752,14 @@ RULES = [
     custom("", "DetectionOutput", lift=lift_detection_output),
     custom("", "FilterBoxes", lift=lift_filter_boxes),
     custom("", "PostNMS1", lift=lift_post_nms),
-    custom("", "Proposal", lift=lift_proposal),
+    custom("", "Proposal", lift=lift_proposal, ignored="scale_anchor"),
     custom("", "GenerateProposals", lift=lift_generated_proposals),
-    custom("", "PyramidROIAlign", lift=lift_pyramid),
+    custom(
+        "",
+        "PyramidROIAlign",
+        lift=lift_pyramid,
+        # the size of the image counts for parts of it, the others for pixels
+        ignored="image_height image_width sample spatial_scale_value "
+        "coordinate_transformation_mode",
+    ),
 ]

@@ -226,5 +226,5 @@ RULES = [
         lift_only=True,
         given="u8:2,3 u8:3,4 =u8: =u8:",
     ),
-    custom("", "RotaryEmbedding", lift=lift_rotary),
+    custom("", "RotaryEmbedding", lift=lift_rotary, ignored="num_heads"),
 ]
