@@ -150,6 +150,7 @@ def load(
     dequantize: bool = False,
     *,
     signature: str = "",
+    member: str = "",
 ) -> Model:
     """Reads a model file into the shared graph.
 
@@ -158,10 +159,11 @@ def load(
     operators between DequantizeLinear and QuantizeLinear, which other formats can take; files
     without such arithmetic are read as ever. `signature` is one of several networks: the key of
     a signature of a TensorFlow Lite file, whose names inputs and outputs then get, or a function of
-    an ML Program. Raises ReadError (unreadable or invalid) or
-    UnsupportedError (layers without a mapping, all of them at once).
+    an ML Program; `member` is the name of a model in a bundle (.task, .litertlm). Raises
+    ReadError (unreadable or invalid) or UnsupportedError (layers without a mapping, all of them at
+    once).
     """
-    return Model.of(model_files.load(path, format, weights, dequantize, signature))
+    return Model.of(model_files.load(path, format, weights, dequantize, signature, member))
 
 
 def check(

@@ -143,6 +143,7 @@ def load(
     dequantize: bool = False,
     *,
     signature: str = "",
+    member: str = "",
 ) -> Model:
     """Read a model: a file, the bytes of one, an onnx.ModelProto or an onnx_ir.Model.
 
@@ -151,21 +152,23 @@ def load(
     operators between DequantizeLinear and QuantizeLinear, which other formats can take; files
     without such arithmetic are read as ever. `signature` is one of several networks: the key of
     a signature of a TensorFlow Lite file, whose names inputs and outputs then get, or a function of
-    an ML Program. Raises ReadError, which is also an OSError (unreadable or invalid), or
-    UnsupportedError (layers without a mapping, all of them at once).
+    an ML Program; `member` is the name of a model in a bundle (.task, .litertlm). Raises
+    ReadError, which is also an OSError (unreadable or invalid), or UnsupportedError (layers without
+    a mapping, all of them at once).
     """
     if isinstance(model, Model):
         return model
     if isinstance(model, Network):
         return Model.of(model)
     if isinstance(model, str | os.PathLike):
-        return _announced(api.load(model, format, weights, dequantize, signature=signature))
+        found = api.load(model, format, weights, dequantize, signature=signature, member=member)
+        return _announced(found)
     if (network := _from_onnx_ir(model)) is not None:
         return _announced(Model.of(network))
     # it lasts as long as the model, which may read its weights when they are needed
     folder = tempfile.TemporaryDirectory(prefix="netconv-")
     path = _stored(model, Path(folder.name))
-    found = api.load(path, format, weights, dequantize, signature=signature)
+    found = api.load(path, format, weights, dequantize, signature=signature, member=member)
     found.keep = folder
     return _announced(found)
 

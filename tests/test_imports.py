@@ -114,6 +114,7 @@ def test_every_module_of_a_format_is_in_its_folder() -> None:
     assert beside == {
         "__init__",
         "format",
+        "bundles",
         "model_files",
         "sidefiles",
         "foreign",

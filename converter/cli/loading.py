@@ -44,5 +44,10 @@ def read(file: Path, options: Reading) -> Model:
     from converter import api
 
     return api.load(
-        file, options.source, options.weights, options.dequantize, signature=options.signature
+        file,
+        options.source,
+        options.weights,
+        options.dequantize,
+        signature=options.signature,
+        member=options.member,
     )

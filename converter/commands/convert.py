@@ -95,7 +95,12 @@ def read(
     else:
         place = source
         model = model_files.load(
-            source, options.source, options.weights, options.dequantize, options.signature
+            source,
+            options.source,
+            options.weights,
+            options.dequantize,
+            options.signature,
+            options.member,
         )
     outputs = _as_names(options.outputs)
     if any((outputs, starts, options.inputs, options.freeze, names, options.state)):

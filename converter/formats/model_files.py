@@ -18,6 +18,7 @@ from converter.errors import (
     unreadable,
     wrong_call,
 )
+from converter.formats import bundles
 from converter.formats.coreml.package import size_of
 from converter.formats.sidefiles import demand_replaceable
 from converter.graph.infer import InferenceError
@@ -45,11 +46,23 @@ def load(
     weights: PathLike | None = None,
     dequantize: bool = False,
     signature: str = "",
+    member: str = "",
 ) -> Network:
     """Load a network as `converter.load` documents, but without the means to run it."""
     p = Path(path)
     recover(p)
     formats.demand_there(p)
+    with bundles.unpacked(p, member) as file:
+        network = _load(file, format, weights, dequantize, signature)
+    if file != p:
+        network.source = None  # the file that held it is gone
+    return network
+
+
+def _load(
+    p: Path, format: str | None, weights: PathLike | None, dequantize: bool, signature: str
+) -> Network:
+    """Load a network from a file that holds one model."""
     chosen = formats.get(format.split("+")[0]) if format else formats.detect(p)
     formats.demand_file(p)
     read = chosen.read_numbers if dequantize and chosen.read_numbers is not None else chosen.read

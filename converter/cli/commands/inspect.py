@@ -25,7 +25,12 @@ def command(console: Console, options: InspectCommand, file: Path) -> None:
 
     from converter.cli.loading import read
     from converter.commands import costs, inspect
+    from converter.formats import bundles
 
+    if len(names := list(bundles.members(file))) > 1 and not options.member:
+        console.result = {"members": names}
+        console.say(f"{file.name} holds {len(names)} models; choose one with --member:", *names)
+        return
     model = read(file, options)
     console.report(model.notes)
     console.result = inspect.full(model)

@@ -67,6 +67,12 @@ class Contents(Options):
         "file, which names inputs and outputs, or a function of an ML Program.",
         group=Group.INPUT,
     )
+    member: str = option(
+        default="",
+        metavar="NAME",
+        help="Choose one model of a bundle (.task, .litertlm); inspect lists them.",
+        group=Group.INPUT,
+    )
     weights: PathLike | None = option(
         default=None,
         kind=Kind.SOURCE,

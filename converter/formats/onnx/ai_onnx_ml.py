@@ -23,14 +23,14 @@ DOMAIN = "ai.onnx.ml"
 LEAST = 2  # the version whose operators are kept: only LabelEncoder is another one in version 1
 ROWS = Rows()
 _FLOAT = ir.DataType.FLOAT
-_MAPS = ("CastMap", "DictVectorizer")
+OF_MAPS = ("CastMap", "DictVectorizer")
 
 
 def lift_classical(op: Op, b: Builder) -> Results:
     """Return the standard operators for one of ai.onnx.ml, or the operator itself, which only ONNX
     can preserve.
     """
-    if op.kind in _MAPS:
+    if op.kind in OF_MAPS:
         raise MappingError(
             f"{op.kind} takes a map, which netconv does not support (only tensors and sequences)",
             help="keep only what comes after it: netconv extract --from NAME, or export the "

@@ -70,11 +70,19 @@ def check(path: Path, weights: Path | None) -> list[Diagnostic]:
 
 
 def kinds() -> Mapping[str, str]:
+    """Return the operators of every domain that is read; those of ai.onnx by their plain names."""
     import onnx.defs
 
-    return {
-        s.name: s.name for s in onnx.defs.get_all_schemas() if s.domain == "" and not s.deprecated
+    from converter.formats.onnx import ai_onnx_ml, microsoft
+
+    standard = {(s.domain, s.name) for s in onnx.defs.get_all_schemas() if not s.deprecated}
+    found = {name: name for domain, name in standard if domain == ""}
+    classical = {name for domain, name in standard if domain == ai_onnx_ml.DOMAIN}
+    found |= {f"{ai_onnx_ml.DOMAIN}.{n}": n for n in classical if n not in ai_onnx_ml.OF_MAPS}
+    fused = {
+        f"{microsoft.DOMAIN}.{n}": n if n in found else "(special)" for n in microsoft.rows().table
     }
+    return found | fused
 
 
 def side_names(path: Path) -> list[str]:
