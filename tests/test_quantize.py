@@ -245,6 +245,11 @@ def test_metadata_say_how(made: tuple[Path, Path], tmp_path: Path) -> None:
     about = json.loads(text)
     assert about["method"] == "percentile" and about["samples"] == SAMPLES
     assert len(about["data"]) == 64 and about["netconv"] == converter.__version__
+    converter.convert(tmp_path / "a.onnx", tmp_path / "a.tflite")
+    props = converter.load(tmp_path / "a.tflite").ir.metadata_props
+    assert json.loads(props["netconv.quantization"]) == about
+    converter.convert(tmp_path / "a.onnx", tmp_path / "a.xml")
+    assert '<quantization value="{' in (tmp_path / "a.xml").read_text()
 
 
 def test_several_targets_share_a_calibration(made: tuple[Path, Path], tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from converter.graph.record import record
 
+NOTE = "netconv.quantization"  # metadata of a model: how it was quantized, as JSON
+
 
 def named(text: str) -> frozenset[str]:
     return frozenset(text.split())

@@ -34,6 +34,7 @@ from converter.errors import Diagnostic, UnsupportedError, Where, wrong_call
 from converter.formats import model_files, sidefiles
 from converter.formats.coreml.package import size_of
 from converter.formats.format import Flavour, Format
+from converter.formats.integers import NOTE
 from converter.formats.sidefiles import demand_replaceable
 from converter.graph.infer import Arrays, constant
 from converter.graph.network import Network
@@ -48,7 +49,6 @@ from converter.passes.fold import fold
 from converter.passes.fuse_constants import fuse_constants, fuse_factors
 from converter.passes.legalise import legalise
 
-NOTE = "netconv.quantization"  # metadata of a written model
 MEASURED = 32  # samples on which results are compared, where none has a label
 CORRECTED = 16  # samples from which biases are corrected
 SHOWN = 8  # samples on which layers are compared

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from converter.formats.format import Flavour, Format, Option, Written
-from converter.formats.integers import COMMON, Integers
+from converter.formats.integers import COMMON, NOTE, Integers
 
 if TYPE_CHECKING:
     from converter.errors import Diagnostic
@@ -77,9 +77,11 @@ def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
         from converter.formats.openvino.opset.lower import lower
 
         net = lower(model, flavour, notes)
-    if LABELS in model.ir.metadata_props:
-        labels = Element("labels", {"value": model.ir.metadata_props[LABELS]})
-        net.meta_data = Element("meta_data", children=[labels])
+    told = {"labels": LABELS, "quantization": NOTE}
+    known = {k: v for k, n in told.items() if (v := model.ir.metadata_props.get(n))}
+    if known:
+        children = [Element(k, {"value": v}) for k, v in known.items()]
+        net.meta_data = Element("meta_data", children=children)
     with Output(path) as out:
         write_ir(net, out)
     return notes

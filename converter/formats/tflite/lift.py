@@ -11,6 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, MappingError, Where, wrong_call
+from converter.formats.integers import NOTE
 from converter.formats.tflite.associated import METADATA, files_of, texts_of
 from converter.formats.tflite.codec import (
     LiteModel,
@@ -88,8 +89,8 @@ def read_model(path: Path, key: str = "") -> Network:
     interface = {"defaults": variables.defaults(), "states": states}
     if pairs := lifting.complex_names():
         interface["complex"] = pairs
-    if LABELS in lite.metadata:
-        model.metadata_props[LABELS] = lite.metadata[LABELS].decode("utf-8", "replace")
+    for name in {LABELS, NOTE} & lite.metadata.keys():
+        model.metadata_props[name] = lite.metadata[name].decode("utf-8", "replace")
     if METADATA in lite.metadata:
         files = files_of(path)
         interface["associated"] = (lite.metadata[METADATA], files)

@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from converter.errors import Diagnostic, MappingError, Where
 from converter.formats.format import Flavour
+from converter.formats.integers import NOTE
 from converter.formats.tflite.associated import METADATA, label_files
 from converter.formats.tflite.buffers import separate
 from converter.formats.tflite.codec import (
@@ -75,6 +76,8 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> LiteMode
         text = model.ir.metadata_props[LABELS]
         lite.metadata[LABELS] = text.encode()
         lite.files = label_files(text)
+    if NOTE in model.ir.metadata_props:
+        lite.metadata[NOTE] = model.ir.metadata_props[NOTE].encode()
     if "associated" in model.interface:
         lite.metadata[METADATA], lite.files = model.interface["associated"]
     for part in lite.graphs:
