@@ -337,7 +337,7 @@ def test_a_case_that_does_not_reproduce_says_so(tmp_path: Path) -> None:
     reduced = reduce.Reduced(good, copy_of(good), feed, result)
     case = reduce.write(reduced, tmp_path / "case", ("a.onnx", "b.onnx"))
     assert not case.reproduced
-    assert "do not differ as they did" in (tmp_path / "case" / "README.md").read_text()
+    assert "do not differ as before" in (tmp_path / "case" / "README.md").read_text()
 
 
 # weights that are stored in few bits -------------------------------------------------------------
