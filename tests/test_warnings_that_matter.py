@@ -18,7 +18,7 @@ from converter.api import Model
 from converter.cli import app, console
 from converter.commands import labels
 from converter.engines import first_line
-from converter.errors import UnsupportedError, UsageError
+from converter.errors import ExitCode, UnsupportedError, UsageError
 from converter.graph.build import new_model
 from support import SAMPLES
 
@@ -141,6 +141,23 @@ def test_an_odd_table_of_labels_is_no_error(classifier: Path) -> None:
         model.ir.metadata_props["netconv.labels"] = text
         assert labels.labels_of(model) == []
     assert labels.described(np.array([[np.nan, 1, 2]], np.float32), [CLASSES]) == ""
+
+
+def test_sizes_that_a_network_does_not_take_are_named_with_sizes_that_it_takes(
+    call: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, b = new_model()
+    x = b.input("x", ir.DataType.FLOAT, ["n", 7])
+    groups = b.op("Reshape", x, b.const(np.array([-1, 4, 7], np.int64)), name="groups")
+    b.output(b.op("Exp", groups, name="y"))
+    converter.save(Model(model, "onnx"), tmp_path / "m.onnx")
+    for command in (("run", "m.onnx"), ("verify", "m.onnx", "m.onnx")):
+        assert call(*command) in (ExitCode.USAGE, ExitCode.NOTHING_COMPARED)
+        printed = capsys.readouterr().err
+        assert "the sizes x:1,7 were chosen; use --inputs x:4,7" in printed
+        assert "/onnxruntime" not in printed
+        assert call(*command, "--inputs", "x:4,7") == 0
+        capsys.readouterr()
 
 
 # --- inspect
