@@ -160,6 +160,19 @@ def test_sizes_that_a_network_does_not_take_are_named_with_sizes_that_it_takes(
         capsys.readouterr()
 
 
+def test_images_of_core_ml_point_at_the_native_layout(tmp_path: Path) -> None:
+    model, b = new_model()
+    x = b.input("photo", ir.DataType.FLOAT, [1, 3, 8, 8])
+    b.output(b.op("Conv", x, np.ones((4, 3, 3, 3), np.float32), name="conv"))
+    network = Model(model, "coreml", interface={"images": {"photo": {"colour": "RGB"}}})
+    notes = converter.save(network, tmp_path / "a.tflite")
+    (note,) = [d for d in notes if d.code == "X211"]
+    assert note.level == "note" and "--io-layout native" in note.help and "photo" in note.message
+    native = converter.save(network, tmp_path / "b.tflite", io_layout="native")
+    assert all(d.level == "warning" for d in native if d.code == "X211")
+    assert not [d for d in converter.save(network, tmp_path / "c.onnx") if d.code == "X211"]
+
+
 # --- inspect
 
 
