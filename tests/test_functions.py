@@ -274,3 +274,18 @@ def test_a_missing_package_is_named_with_a_command_that_works() -> None:
         "optional-dependencies"
     ]:
         assert "netconv[" not in extras.install(extra) or extra in ("test", "dev", "fuzz", "bench")
+
+
+@pytest.mark.parametrize(("name", "last"), [("netconv", ""), ("program.py", "ImportError: ")])
+def test_windows_is_refused_politely(name: str, last: str) -> None:
+    code = f"import os, sys; sys.argv[0] = {name!r}; os.name = 'nt'; import converter"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=HANG,
+    )
+    message = "netconv does not support Windows itself; use it in WSL, on Linux or on macOS"
+    assert done.returncode == 1 and done.stderr.splitlines()[-1] == f"{last}{message}"
+    assert ("Traceback" in done.stderr) == bool(last)
