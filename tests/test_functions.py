@@ -270,10 +270,8 @@ def test_a_missing_package_is_named_with_a_command_that_works() -> None:
     assert extras.install_for("hf://org/name/model.onnx").endswith(" huggingface_hub")
     assert extras.install_for("s3://bucket/a.onnx").endswith(" s3fs")
     assert extras.install("nothing") == "pip install 'netconv[nothing]'"
-    for extra in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
-        "optional-dependencies"
-    ]:
-        assert "netconv[" not in extras.install(extra) or extra in ("test", "dev", "fuzz", "bench")
+    for extra in ("openvino", "litert", "coreai", "images", "batch"):  # those of messages
+        assert "netconv[" not in extras.install(extra)
 
 
 @pytest.mark.parametrize(("name", "last"), [("netconv", ""), ("program.py", "ImportError: ")])
