@@ -23,13 +23,17 @@ it costs nothing; everything is loaded on first use.
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 from converter.version import SUMMARY as SUMMARY
 from converter.version import __version__ as __version__
 
 if os.name != "posix":  # files are opened below folders, locked and limited as POSIX has it
-    raise ImportError("netconv runs on Linux and macOS; on Windows it runs in WSL")
+    _REFUSAL = "netconv does not support Windows itself; use it in WSL, on Linux or on macOS"
+    # the command ends with the message alone, a program gets an error that it can handle
+    command = os.path.splitext(os.path.basename(sys.argv[0]))[0] == "netconv"
+    raise SystemExit(_REFUSAL) if command else ImportError(_REFUSAL)
 
 if TYPE_CHECKING:
     from converter import errors as errors

@@ -21,9 +21,11 @@ from converter import functions, testing, version
 from converter.api import Model
 from converter.errors import NetconvWarning, ReadError, UsageError, WriteError
 from converter.graph.build import new_model
+from converter.io import extras
 from support import HANG, ROOT, SAMPLES
 
 CNN = SAMPLES / "digits_cnn.mlmodel"
+ALIAS = ROOT / "converter" / "alias"
 SHAPE = (1, 3, 4, 4)
 X = np.arange(48, dtype=np.float32).reshape(SHAPE)
 
@@ -131,7 +133,7 @@ def test_short_descriptions(net: Path, tmp_path: Path) -> None:
     assert repr(model) == (
         "<Model net.onnx onnx, 2 nodes, image float32[1,3,4,4] -> act float32[1,3,4,4]>"
     )
-    assert str(model).startswith("net.onnx  onnx, 2 layers")
+    assert str(model).startswith("net.onnx  onnx (IR version 10, opset 21), 2 layers")
     assert model._repr_html_().startswith("<iframe")
     result = converter.verify(network(), network(0.2), native="off")
     assert repr(result).startswith("<Result different: reference and candidate, 1 outputs, ")
@@ -203,7 +205,7 @@ PROGRAMS = {
 def test_netconv_is_imported_beside_a_file_converter_py(program: str, tmp_path: Path) -> None:
     (tmp_path / "converter.py").write_text(THEIRS)
     (tmp_path / "program.py").write_text(
-        f"import sys\nsys.path.append({str(ROOT)!r})\n{PROGRAMS[program]}"
+        f"import sys\nsys.path.append({str(ALIAS)!r})\n{PROGRAMS[program]}"
         f"model = netconv.load({str(CNN)!r})\n"
         "assert 'image float64' in repr(model), model\n"
         "doubled = [n for n in sys.modules if n.startswith('netconv.')\n"
@@ -222,7 +224,7 @@ def test_netconv_is_imported_beside_a_file_converter_py(program: str, tmp_path: 
 
 def test_the_command_works_beside_a_file_converter_py(tmp_path: Path) -> None:
     (tmp_path / "converter.py").write_text(THEIRS)
-    script = f"import sys; sys.path.append({str(ROOT)!r}); from netconv.cli import main; main()"
+    script = f"import sys; sys.path.append({str(ALIAS)!r}); from netconv.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", script, "--version"],
         cwd=tmp_path,
@@ -260,3 +262,28 @@ def test_the_package_says_in_one_sentence_what_it_is() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert project["description"] == version.SUMMARY and project["version"] == version.__version__
     assert "".join((converter.__doc__ or "").split()).startswith("".join(version.SUMMARY.split()))
+
+
+def test_a_missing_package_is_named_with_a_command_that_works() -> None:
+    assert extras.install("openvino").startswith("pip install 'openvino>=")
+    assert "netconv" not in extras.install("batch") and "fsspec" in extras.install("batch")
+    assert extras.install_for("hf://org/name/model.onnx").endswith(" huggingface_hub")
+    assert extras.install_for("s3://bucket/a.onnx").endswith(" s3fs")
+    assert extras.install("nothing") == "pip install 'netconv[nothing]'"
+    for extra in ("openvino", "litert", "coreai", "images", "batch"):  # those of messages
+        assert "netconv[" not in extras.install(extra)
+
+
+@pytest.mark.parametrize(("name", "last"), [("netconv", ""), ("program.py", "ImportError: ")])
+def test_windows_is_refused_politely(name: str, last: str) -> None:
+    code = f"import os, sys; sys.argv[0] = {name!r}; os.name = 'nt'; import converter"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=HANG,
+    )
+    message = "netconv does not support Windows itself; use it in WSL, on Linux or on macOS"
+    assert done.returncode == 1 and done.stderr.splitlines()[-1] == f"{last}{message}"
+    assert ("Traceback" in done.stderr) == bool(last)

@@ -18,7 +18,7 @@ from converter.api import Model
 from converter.cli import app, console
 from converter.commands import labels
 from converter.engines import first_line
-from converter.errors import UnsupportedError, UsageError
+from converter.errors import ExitCode, UnsupportedError, UsageError
 from converter.graph.build import new_model
 from support import SAMPLES
 
@@ -141,6 +141,36 @@ def test_an_odd_table_of_labels_is_no_error(classifier: Path) -> None:
         model.ir.metadata_props["netconv.labels"] = text
         assert labels.labels_of(model) == []
     assert labels.described(np.array([[np.nan, 1, 2]], np.float32), [CLASSES]) == ""
+
+
+def test_sizes_that_a_network_does_not_take_are_named_with_sizes_that_it_takes(
+    call: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, b = new_model()
+    x = b.input("x", ir.DataType.FLOAT, ["n", 7])
+    groups = b.op("Reshape", x, b.const(np.array([-1, 4, 7], np.int64)), name="groups")
+    b.output(b.op("Exp", groups, name="y"))
+    converter.save(Model(model, "onnx"), tmp_path / "m.onnx")
+    for command in (("run", "m.onnx"), ("verify", "m.onnx", "m.onnx")):
+        assert call(*command) in (ExitCode.USAGE, ExitCode.NOTHING_COMPARED)
+        printed = capsys.readouterr().err
+        assert "the sizes x:1,7 were chosen; use --inputs x:4,7" in printed
+        assert "/onnxruntime" not in printed
+        assert call(*command, "--inputs", "x:4,7") == 0
+        capsys.readouterr()
+
+
+def test_images_of_core_ml_point_at_the_native_layout(tmp_path: Path) -> None:
+    model, b = new_model()
+    x = b.input("photo", ir.DataType.FLOAT, [1, 3, 8, 8])
+    b.output(b.op("Conv", x, np.ones((4, 3, 3, 3), np.float32), name="conv"))
+    network = Model(model, "coreml", interface={"images": {"photo": {"colour": "RGB"}}})
+    notes = converter.save(network, tmp_path / "a.tflite")
+    (note,) = [d for d in notes if d.code == "X211"]
+    assert note.level == "note" and "--io-layout native" in note.help and "photo" in note.message
+    native = converter.save(network, tmp_path / "b.tflite", io_layout="native")
+    assert all(d.level == "warning" for d in native if d.code == "X211")
+    assert not [d for d in converter.save(network, tmp_path / "c.onnx") if d.code == "X211"]
 
 
 # --- inspect

@@ -61,6 +61,19 @@ def _engines(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
     return [CompletionItem(e) for e in ENGINES if e.startswith(incomplete)]
 
 
+def _beginnings(texts: Sequence[str]) -> Any:
+    """Return the completion of an option whose values begin with one of these."""
+    if not texts:
+        return None
+
+    def complete(
+        ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [CompletionItem(t) for t in texts if t.startswith(incomplete)]
+
+    return complete
+
+
 class DeclaredOption(click.Option):
     """The command-line option for a field. Without a value it is None: the field has the
     default.
@@ -80,7 +93,7 @@ class DeclaredOption(click.Option):
                 "multiple": o.repeatable,
                 "metavar": o.metavar or None,
                 "show_default": o.kind is Kind.ENGINE,
-                "shell_complete": _engines if o.kind is Kind.ENGINE else None,
+                "shell_complete": _engines if o.kind is Kind.ENGINE else _beginnings(o.choices),
             }
             if not o.repeatable and default not in (None, "", (), MISSING):
                 keywords["default"] = default

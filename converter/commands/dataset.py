@@ -27,6 +27,7 @@ from converter.errors import (
 from converter.graph.infer import Array, Arrays
 from converter.graph.network import Network, TensorInfo
 from converter.io import progress
+from converter.io.extras import install
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 LAYOUTS = ("nchw", "nhwc")
@@ -292,7 +293,7 @@ def image(path: Path, info: TensorInfo, prepared: Preparation) -> Array:
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError:
-        help = "run pip install 'netconv[images]'"
+        help = f"run {install('images')}"
         raise wrong_call("images need the package Pillow", help=help, code="U502") from None
     layout = prepared.layout or _layout(info)
     shape = list(info.shape or ())

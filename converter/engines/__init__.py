@@ -32,6 +32,7 @@ from converter.errors import (
     did_you_mean,
     wrong_call,
 )
+from converter.io.extras import install
 
 if TYPE_CHECKING:
     from converter.graph.network import Network
@@ -136,7 +137,7 @@ def get(name: str) -> Engine:
     except ImportError as e:
         raise wrong_call(
             f"engine {name!r} is not installed ({e.name})",
-            help=f"run pip install 'netconv[{name}]'",
+            help=f"run {install(name)}",
             code="U502",
         ) from None
 

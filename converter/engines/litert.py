@@ -17,6 +17,7 @@ from converter.engines import Prepared, file, prepared
 from converter.errors import ConverterError, Diagnostic, wrong_call
 from converter.formats.format import Flavour
 from converter.graph.network import as_complex, as_pairs
+from converter.io.extras import install
 
 if TYPE_CHECKING:
     from converter.graph.infer import Array
@@ -33,9 +34,7 @@ def prepare(model: Network) -> Prepared:
     layers that TensorFlow Lite cannot express.
     """
     if not available():
-        raise wrong_call(
-            "LiteRT is not installed", help="run pip install 'netconv[litert]'", code="U502"
-        )
+        raise wrong_call("LiteRT is not installed", help=f"run {install('litert')}", code="U502")
     folder = tempfile.TemporaryDirectory(prefix="netconv-")
     unchanged = model.interface.get("tflite") == (model.inputs, model.outputs)
     own = model.source if unchanged else None

@@ -67,9 +67,22 @@ def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
         notes = [*taken, *chosen.write(model, path, flavour)]
     source = get(model.format) if model.format in FORMATS and model.format != chosen.name else None
     untold = source.untold(model, chosen.title) if source is not None else []
+    notes += _images_as_stored(model, flavour)
     if source is not None and source.single_precision:
         notes = _without_doubles(model, notes, source, chosen)
     return [*notes, *untold, *_states_as_inputs(model, flavour, chosen)]
+
+
+def _images_as_stored(model: Network, flavour: Flavour) -> list[Diagnostic]:
+    """Return a note if images stay channels-first in TensorFlow Lite, whose programs expect them
+    channels-last.
+    """
+    images = [n for n in model.interface.get("images", {}) if flavour.format == "tflite"]
+    if not images or flavour.io_layout:
+        return []
+    message = f"the image {', '.join(images)} is channels-first, as in the source"
+    help = "use --io-layout native for channels-last images, as Android's programs feed them"
+    return [Diagnostic("X211", message, "note", help=help)]
 
 
 def _without_doubles(

@@ -297,7 +297,7 @@ def test_the_essentials_are_there_without_scripts(browser: Any, page: Path) -> N
     assert browser.find_elements("css selector", "input") == []
     text = find(browser, "body").text
     for part in (
-        "1 differs",
+        "Different",
         "First divergence",
         "stem_pool",
         "pads",
@@ -325,3 +325,19 @@ def test_odd_names_stay_text(browser: Any, tmp_path: Path, entry: Entry) -> None
     assert odd in find(browser, "h2").text
     find(browser, ".plot").click()
     assert odd in find(browser, ".plot .tip").text
+
+
+def test_the_filter_of_the_cases_is_part_of_the_address(browser: Any, few: Path) -> None:
+    browser.get(few.as_uri())
+    find(browser, "button[data-s=differs]").click()
+    find(browser, "input[type=search]").send_keys("minimalistic_1")
+    shown = rows(browser, "table.cases")
+    assert "q=minimalistic_1" in browser.current_url and "status=differs" in browser.current_url
+    browser.get(browser.current_url)
+    assert rows(browser, "table.cases") == shown
+    find(browser, "input[type=search]").send_keys("zzz")
+    assert rows(browser, "table.cases") == []
+    text = find(browser, "main").text
+    assert 'no cases match "minimalistic_1zzz"' in text
+    find(browser, "input[type=search]").send_keys("\ue00c")
+    assert "no cases match" not in find(browser, "main").text

@@ -185,9 +185,11 @@ def test_the_page_is_complete_and_needs_nothing(results: Path) -> None:
         'class="layers',
         "conv",
         "LeakyRelu",
-        "Numbers",
+        "as netconv verify prints it",
     ):
         assert part in body
+    assert body.index("<h3>Outputs</h3>") < body.index("First divergence")
+    assert '<h1><span class="verdict"><span class="s-bad">Different</span>' in body
     ET.fromstring(re.search(r"<svg.*</svg>", page, re.S)[0])  # type: ignore[index]
     assert "prefers-color-scheme: dark" in page and "width=device-width" in page
     assert "<b>|" not in report.render(read(results), "html")

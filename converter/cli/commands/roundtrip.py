@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -11,7 +12,7 @@ from converter.cli.console import Console
 from converter.cli.options import REPORTS, subcommand
 from converter.commands.options.convert import RoundtripCommand
 from converter.commands.report.cases import Case
-from converter.errors import ConverterError
+from converter.errors import ConverterError, Diagnostic
 
 EXAMPLES = """netconv roundtrip net.mlmodel --via openvino --via zhouyi
 netconv roundtrip *.onnx --via coreml --format junit > report.xml"""
@@ -48,9 +49,14 @@ def command(console: Console, options: RoundtripCommand, files: tuple[Path, ...]
                 console.cases.append(Case(name, "roundtrip", str(e)))
                 continue
             console.verdict(trip.numbers.code)
-            console.report(trip.notes)
+            console.report([_of_file(d, str(file)) for d in trip.notes])
             found.append(trip.as_json())
             failure = "" if trip.same_numbers else "\n".join(trip.lines())
             console.cases.append(Case(name, "roundtrip", failure))
             console.say(*trip.lines(console.verbosity))
     console.result = found
+
+
+def _of_file(d: Diagnostic, file: str) -> Diagnostic:
+    """Return the diagnostic with the file that it is about."""
+    return d if d.where.file else replace(d, where=replace(d.where, file=file))

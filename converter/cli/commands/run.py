@@ -28,7 +28,7 @@ def command(console: Console, options: RunCommand, file: Path) -> None:
     from converter.cli.loading import read
     from converter.commands import labels, run
     from converter.commands.verify import feeds
-    from converter.commands.verify.sizes import shapes_for
+    from converter.commands.verify.sizes import explaining, shapes_for
     from converter.io import limits
 
     with limits.time(options.timeout):
@@ -39,7 +39,8 @@ def command(console: Console, options: RunCommand, file: Path) -> None:
         if options.profile:
             _profile(console, model, sets, options.engine)
             return
-        results = run.run(model, sets, options.engine)
+        with explaining(model, options.inputs):
+            results = run.run(model, sets, options.engine)
     if options.out is not None:
         with uploaded(options.out, options.force) as path:
             run.write(results, path, options.force)

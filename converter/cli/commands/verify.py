@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -234,6 +235,9 @@ def show(console: Console, result: Any) -> None:
         for t in (result.tensors if console.format == "junit" else ())
     ]
     console.say(*text)
+    if any(not o.passed for o in result.outputs):
+        models = shlex.join(told(m) for m in result.models)
+        console.say(f"Next: netconv reduce {models} -o case")
     if console.verbosity > 0:
         for t in result.tensors:
             own = f"{t.own.max_abs:10.3g}" if t.own is not None else " " * 10

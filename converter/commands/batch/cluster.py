@@ -18,6 +18,7 @@ from converter.commands.batch.executor import Executor, not_run
 from converter.commands.batch.job import Job, is_outcome, outcome
 from converter.commands.batch.pool import Ran
 from converter.errors import ConverterError, Diagnostic, ExitCode, Where, wrong_call
+from converter.io.extras import install
 
 CONNECT = 20  # seconds
 
@@ -35,7 +36,7 @@ class Cluster(Executor):
         except ImportError:
             raise wrong_call(
                 "--scheduler needs the package dask.distributed",
-                help="run pip install 'netconv[batch]'",
+                help=f"run {install('batch')}",
                 code="U502",
             ) from None
         try:

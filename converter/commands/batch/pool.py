@@ -168,8 +168,9 @@ class Runner:
     def kill(self) -> None:
         """Abort the running task, from another thread."""
         self.closed = True
-        if self._worker is not None:
-            self._worker.process.kill()
+        worker = self._worker  # the thread of the task may let go of it at any time
+        if worker is not None:
+            worker.process.kill()
 
 
 _local = threading.local()

@@ -29,6 +29,7 @@ from converter.errors import (
 from converter.formats.coreml.package import size_of
 from converter.formats.sidefiles import demand_replaceable
 from converter.io.atomic import belongs, recover
+from converter.io.extras import install_for
 from converter.io.files import Output
 
 # outcomes of jobs with complete files: a failed comparison does not invalidate them
@@ -56,7 +57,7 @@ def filesystem(url: str) -> tuple[Any, str]:
     except (ImportError, ValueError) as e:
         raise wrong_call(
             f"cannot open {url}: {e}",
-            help="run pip install 'netconv[batch]', and s3fs or gcsfs for those stores",
+            help=f"run {install_for(url)}",
             code="U502",
         ) from None
 

@@ -63,10 +63,11 @@ class Option:
 
     `flags` are its spellings, otherwise the field's name; `aliases` are further spellings, which
     are accepted and not shown; `metavar` is what the help calls its value. A `repeatable` one
-    collects its values. `least` and `most` bound numbers. A `settable` one may come from a settings
-    file or the environment: not files and names, which belong to one call. `job` is the type that
-    its key in a job file may have; `python` the description for Python, where that of the command
-    line (`help`) does not fit.
+    collects its values; `choices` are all values of a choice, or beginnings of those of a text.
+    `least` and `most` bound numbers. A `settable` one may come from a settings file or the
+    environment: not files and names, which belong to one call. `job` is the type that its key in a
+    job file may have; `python` the description for Python, where that of the command line (`help`)
+    does not fit.
     """
 
     help: str

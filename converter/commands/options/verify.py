@@ -42,6 +42,7 @@ class Metrics(Options):
     metrics: str | Iterable[str] = option(
         default=(),
         flags=("--metric",),
+        choices=("elem", "max=", "cos=", "l2=", "psnr=", "ulp="),
         metavar="NAME[=LIMIT]",
         repeatable=True,
         help="Also limit elem, max, cos, l2, psnr or ulp.",

@@ -108,16 +108,25 @@ def _head(report: Report, home: str) -> str:
     verdict = ", ".join(
         f'<span class="{kind}">{n} {escape(status)}</span>' for status, kind, n in counts
     )
+    title = "netconv: "
+    if len(report.entries) == 1 and report.entries[0].numbers is not None:
+        ((status, kind, _),) = counts
+        word = _SINGLE.get(status, status.capitalize())
+        title, verdict = "", f'<span class="{kind}">{word}</span>'
     segments = "".join(
         f'<span class="{kind}" style="flex:{n}" title="{n} {escape(status)}"></span>'
         for status, kind, n in counts
     )
     bar = f'<div class="totals" role="img" aria-label="{escape(report.verdict)}">{segments}</div>'
     return (
-        f'<header>{back}<h1>netconv: <span class="verdict">{verdict}</span></h1>{bar}'
+        f'<header>{back}<h1>{title}<span class="verdict">{verdict}</span></h1>{bar}'
         f'<p class="dim">{name(report.title)} · netconv {escape(report.version)} · exit '
         f"code {report.code}{spent}</p>{since}</header>"
     )
+
+
+# what the page of one case is called
+_SINGLE = {"ok": "Same", "differs": "Different"}
 
 
 def _counts(report: Report) -> list[tuple[str, str, int]]:
@@ -204,6 +213,7 @@ def _section(i: int, e: Entry, rows: int, alone: bool, unfolded: bool) -> str:
 
 def _parts(e: Entry, rows: int) -> Iterator[str]:
     if e.numbers is not None:
+        yield parts.outputs(e.numbers)
         yield wrong.first(e.numbers)
     yield wrong.told(e)
     if e.numbers is not None:

@@ -23,9 +23,9 @@ def colour(code: int) -> str:
     return "s-ok" if code == 0 else "s-warn" if code in (3, 6, 9, 130) else "s-bad"
 
 
-def comparison(result: Result) -> str:
-    """Return the result as text, and the outputs."""
-    text = escape("\n".join(lines(result)))
+def outputs(result: Result) -> str:
+    """Return how far the outputs differ, the worst first."""
+    worst_first = sorted(result.outputs, key=lambda o: (o.passed, -o.difference.excess))
     rows = [
         (
             o.reference,
@@ -36,23 +36,29 @@ def comparison(result: Result) -> str:
             _measure(o.difference.ulp),
             o.feed,
         )
-        for o in result.outputs
+        for o in worst_first
     ]
-    outputs = table(
+    return "<h3>Outputs</h3>" + table(
         ("output", "verdict", "largest difference", "relative", "cosine", "ulp", "on input"),
         rows,
         numbers={2, 3, 4, 5},
         kind="sortable" if len(rows) > 1 else "",
         extra={3, 5},
     )
-    return f"<h3>Numbers</h3><pre>{text}</pre>{outputs}{_native(result)}"
+
+
+def comparison(result: Result) -> str:
+    """Return the files in their own engines, and the result as a terminal shows it."""
+    text = escape("\n".join(lines(result)))
+    folded = f"<details><summary>as netconv verify prints it</summary><pre>{text}</pre></details>"
+    return f"{_native(result)}<h3>Text</h3>{folded}"
 
 
 def errors(tensors: Sequence[Tensor]) -> str:
     """Return the error along the graph and a histogram of errors."""
     drawn, bars = plot.curve(tensors), plot.histogram(tensors)
     curve = f"<h3>Error along the graph</h3>{drawn}" if drawn else ""
-    return curve + (f"<h3>How many layers are how wrong</h3>{bars}" if bars else "")
+    return curve + (f"<h3>Layers by error</h3>{bars}" if bars else "")
 
 
 def _verdict(passed: bool) -> str:

@@ -51,7 +51,7 @@ def told(e: Entry) -> str:
         f"copy: {escape(label)}</button></div>"
         for label, line in commands(e)
     )
-    return f"<h3>Again</h3>{rows}" if rows else ""
+    return f"<h3>Reproduce</h3>{rows}" if rows else ""
 
 
 def first(result: Result) -> str:

@@ -31,9 +31,10 @@ def compare(reference: Network, candidate: Network, options: Verify) -> Result:
     """Run both models on the same inputs and compare their results; see converter.verify."""
     from converter.commands.verify.check import check
     from converter.commands.verify.plan import Plan
+    from converter.commands.verify.sizes import explaining
     from converter.engines import only_running
 
-    with only_running():
+    with explaining(reference, options.inputs), only_running():
         return check(Plan.of(reference, candidate, options))
 
 

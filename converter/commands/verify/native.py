@@ -35,6 +35,7 @@ from converter.errors import wrong_call
 from converter.graph.infer import Array
 from converter.graph.names import public_name
 from converter.graph.network import Network, as_complex, as_pairs
+from converter.io.extras import install
 
 CHOICES = ("auto", "on", "off")
 
@@ -82,7 +83,7 @@ class Side:
         return Native(self.role, self.name, self.engine, status, code, message, help, outputs)
 
     def absent(self, why: str) -> Native:
-        help = f"run pip install 'netconv[{self.engine}]', or use --native off"
+        help = f"run {install(self.engine)}, or use --native off"
         return self.found(ABSENT, "U502", f"{self.engine} {why}", help)
 
     def untyped(self, what: str) -> Native:
@@ -121,7 +122,7 @@ def examine(sides: Sequence[Side], judge: Judge, choice: str) -> tuple[Native, .
     if choice == "on" and missing:
         raise wrong_call(
             f"engine {missing[0]!r} is not installed",
-            help=f"run pip install 'netconv[{missing[0]}]', or use --native auto",
+            help=f"run {install(missing[0])}, or use --native auto",
             code="U502",
         )
     if choice == "on" and not having:

@@ -8,11 +8,20 @@ it; the dependencies are found by trial, by inferring the shapes of the whole ne
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from itertools import combinations
 
-from converter.errors import ConverterError, wrong_call
+from converter.errors import (
+    ConverterError,
+    NothingComparedError,
+    UnsupportedError,
+    UsageError,
+    wrong_call,
+)
 from converter.graph.network import Network
 from converter.passes.fix_inputs import fix_inputs
 
@@ -199,3 +208,49 @@ def _takes(model: Network, shapes: Mapping[str, Shape]) -> bool:
     except ConverterError:
         return False
     return True
+
+
+# --- sizes that an engine refuses
+
+BATCHES = (2, 3, 4, 5, 6, 8, 16, 32)  # tried where a batch of 1 is refused
+
+
+@contextmanager
+def explaining(model: Network, given: Mapping[str, Sequence[int]] | None = None) -> Iterator[None]:
+    """Add to an engine's refusal (N403) which sizes were chosen for dynamic inputs, and which the
+    network takes.
+    """
+    try:
+        yield
+    except (NothingComparedError, UsageError, UnsupportedError) as e:
+        said = [d for d in e.diagnostics if d.code == "N403" and not d.help]
+        help = _advice(model, dict(given or {})) if said else ""
+        if not help:
+            raise
+        found = (replace(d, help=help) if d in said else d for d in e.diagnostics)
+        raise type(e)(found) from None
+
+
+def _advice(model: Network, given: Mapping[str, Sequence[int]]) -> str:
+    """Return sizes that fit as options; "" if all sizes are those of the file or the call."""
+    free = [i for i in model.inputs if i.name not in given and not _is_static(i.shape)]
+    if not free:
+        return ""
+    chosen = shapes_for(model, given)
+    batched = [i.name for i in free if i.shape and not isinstance(i.shape[0], int)]
+    texts = (f"{i.name}:{','.join(map(str, chosen[i.name]))}" for i in free)
+    said = f"the sizes {', '.join(texts)} were chosen"
+    for size in BATCHES if batched else ():
+        others = {n: (size, *s[1:]) if n in batched else s for n, s in chosen.items()}
+        if _takes(model, others):
+            return f"{said}; use {_as_options(others, [i.name for i in free])}"
+    return f"{said}; other values of --inputs may fit"
+
+
+def _is_static(shape: Sequence[int | str | None] | None) -> bool:
+    return shape is not None and all(isinstance(d, int) for d in shape)
+
+
+def _as_options(shapes: Mapping[str, Shape], names: Sequence[str]) -> str:
+    texts = (f"{n}:{','.join(map(str, shapes[n]))}" for n in names)
+    return " ".join(f"--inputs {shlex.quote(text)}" for text in texts)

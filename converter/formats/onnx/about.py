@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from converter.graph import EXTENSION_DOMAIN
 from converter.io.mapped_file import MappedFile
 from converter.io.protobuf import LEN, VARINT, WireError, fields, varint
 
@@ -32,7 +33,7 @@ def _read(data: memoryview) -> dict[str, str]:
         if f.wire == VARINT:
             numbers[f.number] = varint(data, f.start, f.end)[0]
         elif f.number == _OPSET:
-            opsets.append(_opset(data, f.start, f.end))
+            opsets += _opset(data, f.start, f.end)
         elif f.number == _FUNCTIONS:
             functions += 1
         elif f.number == _METADATA:
@@ -52,12 +53,16 @@ def _read(data: memoryview) -> dict[str, str]:
     return {k: v for k, v in said.items() if v}
 
 
-def _opset(data: memoryview, start: int, end: int) -> str:
-    """Return "opset 17", or the name and the version of another set of operators."""
+def _opset(data: memoryview, start: int, end: int) -> list[str]:
+    """Return "opset 17", or the name and the version of another set of operators; nothing for
+    netconv's own, which every file that it writes declares.
+    """
     name = _texts(data, start, end).get(1, "")
     found = [varint(data, f.start, f.end)[0] for f in fields(data, start, end) if f.number == 2]
     number = found[0] if found else 0
-    return f"{name} {number}" if name not in ("", "ai.onnx") else f"opset {number}"
+    if name == EXTENSION_DOMAIN:
+        return []
+    return [f"{name} {number}" if name not in ("", "ai.onnx") else f"opset {number}"]
 
 
 def _texts(data: memoryview, start: int, end: int) -> dict[int, str]:

@@ -9,6 +9,19 @@ function element(tag, properties = {}, ...children) {
   return made;
 }
 
+/* The state of the filter of the cases is part of the address, so that a link shows the same rows:
+   ?q=WORDS&status=A&status=B. */
+const asked = new URLSearchParams(location.search);
+
+function remember(words, chosen) {
+  const query = new URLSearchParams();
+  if (words) query.set("q", words);
+  for (const status of chosen) query.append("status", status);
+  try {
+    history.replaceState(null, "", `${query.size ? `?${query}` : location.pathname}${location.hash}`);
+  } catch { /* a page inside of another one has no address of its own */ }
+}
+
 /* A search field and one button for each status above a table whose rows have data-s. */
 function filter(table) {
   const rows = [...table.tBodies[0].rows], texts = rows.map((r) => r.textContent.toLowerCase());
@@ -17,6 +30,8 @@ function filter(table) {
   const what = table.dataset.filter, chosen = new Set();
   const field = element("input", { type: "search", placeholder: `search ${what}`, ariaLabel: `search ${what}` });
   const said = element("output", { ariaLive: "polite" });
+  const none = element("p", { className: "dim", hidden: true });
+  const kept = what === "cases";
   const apply = () => {
     const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
     let left = 0;
@@ -25,6 +40,8 @@ function filter(table) {
       left += !r.hidden;
     });
     said.textContent = left < rows.length ? `${left} of ${rows.length}` : `${rows.length} ${what}`;
+    none.hidden = left > 0;
+    none.textContent = field.value ? `no ${what} match "${field.value}"` : `no ${what} of this status`;
   };
   const buttons = [...counts].map(([status, count]) => {
     const button = element("button", { type: "button", textContent: `${status} ${count}`, ariaPressed: "false" });
@@ -33,14 +50,21 @@ function filter(table) {
       if (!chosen.delete(status)) chosen.add(status);
       button.ariaPressed = String(chosen.has(status));
       apply();
+      if (kept) remember(field.value, chosen);
     };
+    if (kept && asked.getAll("status").includes(status)) {
+      chosen.add(status);
+      button.ariaPressed = "true";
+    }
     return button;
   });
-  field.oninput = apply;
-  field.onkeydown = (e) => { if (e.key === "Escape") { field.value = ""; apply(); } };
+  if (kept) field.value = asked.get("q") || "";
+  field.oninput = () => { apply(); if (kept) remember(field.value, chosen); };
+  field.onkeydown = (e) => { if (e.key === "Escape") { field.value = ""; field.oninput(); } };
   const around = table.closest("details.case"), of = around ? ` of ${around.querySelector("summary").textContent.trim()}` : "";
   const bar = element("div", { className: "tools filter", role: "search", ariaLabel: `filter ${what}${of}` }, field, ...(counts.size > 1 ? buttons : []), said);
   table.closest(".wide").before(bar);
+  table.closest(".wide").after(none);
   apply();
 }
 
