@@ -63,6 +63,12 @@ class Console:
         for line in lines if self.text and self.verbosity >= 0 else ():
             self._print(escaped(told(line)))
 
+    def remark(self, line: str) -> None:
+        """Print a line about the work, not of the result, to standard error, escaped to one visible
+        line.
+        """
+        self._print(escaped(told(line)), err=True)
+
     def document(self, text: str) -> None:
         """Print a result that is a document of some syntax, unescaped. Prints nothing with -q or
         another format.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from converter.graph.network import Network
+from converter.io.strict_json import note
 from converter.passes.labels import LABELS
 
 SHOWN = 4  # rows of scores, and texts, that are shown
@@ -25,11 +25,8 @@ def labels_of(model: Network) -> list[list[str]]:
 
 
 def _stored(text: str) -> list[list[str]]:
-    try:
-        data = json.loads(text)
-        return [[str(label) for label in labels] for labels in data.values()]
-    except (ValueError, AttributeError, TypeError):  # not written by netconv
-        return []
+    stored = note(text, {str: [(str, int)]}) or {}
+    return [[str(label) for label in labels] for labels in stored.values()]
 
 
 def described(array: Any, tables: list[list[str]]) -> str:

@@ -147,7 +147,7 @@ def unpacked(path: Path, member: str) -> Iterator[Path]:
         try:
             with open(target, "wb") as file:
                 found[name](file)
-        except (OSError, zipfile.BadZipFile, RuntimeError, NotImplementedError) as e:
+        except (OSError, zipfile.BadZipFile, RuntimeError) as e:
             raise cannot_read(path, OSError(str(e))) from None
         yield target
 

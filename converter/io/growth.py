@@ -19,7 +19,7 @@ from converter.io.limits import size
 TIMES = 100  # multiple of the source's size above which a warning is given
 ROOM = 8_000_000  # bytes that need no warning, however small the source is
 _MULTIPLE = re.compile(r"(\d+(?:\.\d+)?)x")
-HELP = "use a size (2GB), a multiple of the source (1000x), or off"
+HELP = "--max-output takes a size (2GB), a multiple of the source (1000x), or off"
 
 
 @dataclass(frozen=True)

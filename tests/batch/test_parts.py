@@ -25,7 +25,7 @@ from converter.formats import sidefiles
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "no models were found"),
+        ("", "the job file has no job"),
         ("[[job]]\nmodel = 'a.onnx'\nto = 'onnx'", "perhaps you meant 'models'"),
         ("[[job]]\nmodels = 'a.onnx'\nto = 'onxx'", "perhaps you meant 'onnx'"),
         ("[[job]]\nmodels = 'b*.onnx'\nto = 'onnx'", "no file matches the models"),

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from converter.cli.common import Place
-from converter.cli.console import Console
+from converter.cli.console import Console, current
 from converter.cli.options import REPORTS, subcommand
 from converter.cli.streams import fetched, is_url
 from converter.commands.options.batch import BatchCommand
@@ -93,7 +93,7 @@ def _counted(jobs: Any, tell: Callable[[Any], None]) -> Iterator[Callable[[Any],
         message = (
             f"{count} of {len(jobs.jobs)} jobs are done; run the same command again to do the rest"
         )
-        click.echo(message, err=True)
+        current().remark(message)
         raise
 
 

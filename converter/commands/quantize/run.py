@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -240,13 +241,11 @@ class _Job:
         )
 
     def _about(self) -> dict[str, Any]:
-        import onnxruntime
-
         about = {"netconv": sys.modules["converter"].__version__}  # its API imports this
         if self.options.weights:
             return {**about, "weights": self.options.weights}
         data = {"data": self.digest.hexdigest(), "samples": len(self.used)}
-        more = {"method": self.options.method, "onnxruntime": onnxruntime.__version__}
+        more = {"method": self.options.method, "onnxruntime": version("onnxruntime")}
         return {**about, **data, **more}
 
 

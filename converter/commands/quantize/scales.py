@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from converter.engines.file_child import import_onnxruntime
 from converter.graph.infer import Array
 from converter.graph.record import record
 
@@ -51,6 +52,7 @@ class Observer:
         self.method, self.seen = method, dict[str, tuple[float, float, int]]()
         self.collector: Any = None
         if method != "minmax":
+            import_onnxruntime()
             from onnxruntime.quantization.calibrate import HistogramCollector
 
             kind = "entropy" if method == "entropy" else "percentile"

@@ -11,6 +11,7 @@ from converter.commands.quantize.measure import Quality
 from converter.errors import Diagnostic, UnsupportedError, wrong_call
 from converter.graph.record import record
 from converter.io import progress
+from converter.io.strict_json import parse
 
 
 @record
@@ -88,7 +89,7 @@ class Search:
 
     def _read(self) -> dict[str, float]:
         try:
-            data: Any = json.loads(self.journal.read_text(encoding="utf-8"))
+            data: Any = parse(self.journal.read_bytes())
             if data["about"] == [*self.about]:
                 return {str(k): float(v) for k, v in data["layers"].items()}
         except (OSError, ValueError, LookupError, TypeError, AttributeError):

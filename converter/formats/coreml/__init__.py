@@ -2,6 +2,7 @@
 
 package.py      folders that are one model: .mlpackage and .aimodel
 package_zip.py  a package in a .zip
+about.py        the description of a file for inspect
 kind.py         the kind of model that a Core ML file holds, detected without decoding it
 proto.py        the protobuf messages of Core ML files
 description.py  declarations of inputs and outputs, written

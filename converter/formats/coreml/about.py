@@ -1,4 +1,4 @@
-"""What a Core ML file says of itself: the specification, its author, images."""
+"""The description of a Core ML file: its specification, its author, images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an ONNX file says of itself: versions, producer, functions."""
+"""The description of an ONNX file: versions, producer, functions."""
 
 from __future__ import annotations
 

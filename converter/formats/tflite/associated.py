@@ -4,11 +4,12 @@ flatbuffer. The `TFLITE_METADATA` entry describes its contents.
 
 from __future__ import annotations
 
-import json
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
+
+from converter.io.strict_json import note
 
 METADATA = "TFLITE_METADATA"
 LARGEST = 1 << 24  # bytes of all files together
@@ -49,10 +50,8 @@ def label_files(tables: str) -> dict[str, bytes]:
     """Return files of labels, one label in a line, for tables as converter.passes.labels stores
     them: labels.txt, labels_2.txt and so on.
     """
-    try:
-        found = [[str(label) for label in labels] for labels in json.loads(tables).values()]
-    except (ValueError, AttributeError, TypeError):  # metadata of another origin
-        return {}
+    stored = note(tables, {str: [(str, int)]}) or {}
+    found = [[str(label) for label in labels] for labels in stored.values()]
     lines = [t for t in found if not any("\n" in label for label in t)]
     names = ["labels.txt", *(f"labels_{i}.txt" for i in range(2, len(lines) + 1))]
     return {
