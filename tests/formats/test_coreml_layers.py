@@ -12,6 +12,7 @@ import pytest
 
 import converter
 from converter.errors import UnsupportedError
+from converter.formats.coreml.neuralnetwork.rules.recurrent import activations
 from formats.coreml_models import Array, layer, network, saved
 from layers import cases
 from layers.models import coreml
@@ -558,3 +559,18 @@ def test_a_crop_needs_height_and_width() -> None:
     case.inputs = [*case.inputs[:1], like]
     with pytest.raises(UnsupportedError, match=r"offset=\[1, 1\] and an input of 1 axes"):
         coreml.lift(coreml.build(case))
+
+
+@pytest.mark.parametrize(
+    ("given", "alpha", "beta"), [({}, 0.2, 0.5), ({"alpha": 0.3, "beta": 0.4}, 0.3, 0.4)]
+)
+def test_a_hard_sigmoid_of_a_cell_has_parameters(
+    given: dict[str, float], alpha: float, beta: float
+) -> None:
+    """Files may leave them out; then they are those of Core ML."""
+    found = activations([{"sigmoidHard": given}], ["tanh"])
+    assert found == {
+        "activations": ["HardSigmoid"],
+        "activation_alpha": [alpha],
+        "activation_beta": [beta],
+    }

@@ -965,3 +965,11 @@ def test_dilations_of_computed_weights_are_refused(tmp_path: Path) -> None:
     b.output(b.Conv(x, weights, dilations=[2, 1]))
     with pytest.raises(UnsupportedError, match="dilations with computed weights"):
         converter.save(Model(m, "onnx"), tmp_path / "m.mlmodel", "coreml")
+
+
+@pytest.mark.parametrize("upper", [0, 1])
+def test_a_triangle_without_a_number_has_the_main_diagonal(upper: int, tmp_path: Path) -> None:
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    path = built(tmp_path, lambda b, v: b.Trilu(v, upper=upper), x=x)
+    (found,) = converter.load(path).run(x=x).values()
+    np.testing.assert_array_equal(found, np.triu(x) if upper else np.tril(x))

@@ -880,3 +880,16 @@ def test_computed_weights_get_zeros_instead_of_dilations(
     x, w = floats(*image), floats(*weights)
     (expected,) = ReferenceEvaluator(model).run(None, {"x": x, "w": w})
     np.testing.assert_allclose(run(path, x=x, w=w), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("op", "shape", "out"), [("Squeeze", [2, 3, 1], [2, 3]), ("Unsqueeze", [2, 3], [2, 3, 1])]
+)
+def test_axes_of_size_one_count_from_the_end(
+    op: str, shape: list[int], out: list[int], tmp_path: Path
+) -> None:
+    path = single(tmp_path / "m.onnx", op, shape, out, axes=np.array([-1]))
+    converter.convert(path, tmp_path / "m.mlpackage")
+    x = np.arange(6, dtype=np.float32).reshape(shape)
+    (found,) = converter.load(tmp_path / "m.mlpackage").run(x=x).values()
+    np.testing.assert_array_equal(found, x.reshape(out))

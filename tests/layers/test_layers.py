@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
 from converter.api import Model
@@ -110,3 +111,25 @@ def test_the_reader_computes_what_the_engine_does(format: str, path: Path) -> No
     got = computed(format, case)
     for name, wanted in case.expected().items():
         compare(got[name], wanted, case.rtol, case.atol)
+
+
+def understood(format: str, case: cases.Case) -> bytes:
+    """What the format's reader makes of the layer, as bytes."""
+    return ir.to_proto(model_of(format).lift(network_of(format, case)).ir).SerializeToString(
+        deterministic=True
+    )
+
+
+DEFAULTS = [
+    pytest.param(*line.split(), id=f"{IN.get(line.split()[0], '')}{line.replace(' ', '-')}")
+    for line in (cases.FOLDER / "defaults.txt").read_text("utf-8").splitlines()
+    if line and not line.startswith("#")
+]
+
+
+@pytest.mark.parametrize(("format", "file", "key"), DEFAULTS)
+def test_an_attribute_that_is_left_out_has_its_default(format: str, file: str, key: str) -> None:
+    case = cases.read(cases.FOLDER / format / f"{file}.toml")
+    whole = understood(format, case)
+    del case.attributes[key]
+    assert understood(format, case) == whole
