@@ -241,7 +241,7 @@ def write_computed_size(w: Writing) -> None:
     if len(axes) > 2:
         first = len(axes) - 2
         target = w.made("slice_by_index", sizes.dtype, [2], x=sizes, begin=[first], end=[len(axes)])
-    w.operation("resize", x=w.data, shape=target, resized_dims=np.array([2], np.uint32), **options)
+    w.operation("resize", x=w.data, shape=target, resized_dims=np.uint32(2), **options)
 
 
 # regions -----------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from converter.graph.interpolation import between, rounded_down
 from converter.graph.size_expressions import Size
 from converter.graph.sizes import arange
 from converter.graph.symbolic import dimensions
+from converter.graph.windows import FIX
 from converter.mapping.codecs import Codec, Floats, enum, unset
 from converter.mapping.concepts.resize import demand_ratios, half_pixel_rule
 from converter.mapping.fields import Attr, Field, Fixed, Guard, Implied, Only, ignore
@@ -139,7 +140,10 @@ def wanted_factors(w: Writing) -> tuple[list[float], bool, tuple[list[Any], list
             raise MappingError("only the last two axes can be resized")
     demand_ratios(w, *spatial)
     whole = all(f >= 1 and f.is_integer() for f in factors)
-    sizes = zip(factors, *spatial, strict=True) if not whole and given and known else ()
+    if not whole and given and not known:
+        message = "factors of a dynamic image that are no whole numbers (the positions follow from "
+        raise MappingError(f"{message}the sizes)", "X203", FIX)
+    sizes = zip(factors, *spatial, strict=True) if not whole and given else ()
     if any(abs(f * i - o) > 1e-4 for f, i, o in sizes):
         message = "scales must lead to integer sizes"
         raise MappingError(f"{message} (the layer derives positions from the sizes)")
