@@ -102,6 +102,11 @@ def temporal(b: Builder, x: Value) -> Value:
     return b.Relu(x + y)
 
 
+@network(LINE)
+def parts(b: Builder, x: Value) -> list[Value]:
+    return list(b.Split(x, outputs=2, axis=2, num_outputs=2))
+
+
 # images ------------------------------------------------------------------------------------------
 
 

@@ -21,13 +21,32 @@ def split(node: ir.Node, b: Builder) -> Sequence[Value] | None:
     x, axis = x_of(node), attributes(node)["axis"]
     sizes = [o.shape[axis] if o.shape is not None else None for o in node.outputs]
     if not all(isinstance(s, int) for s in sizes):
-        return None
+        return _computed_parts(node, b)
     ends = np.cumsum([int(s) for s in sizes if isinstance(s, int)])
     return [
         b.Slice(x, [int(e - s)], [int(e)], [axis])
         for s, e in zip(sizes, ends, strict=True)
         if isinstance(s, int)
     ]
+
+
+def _computed_parts(node: ir.Node, b: Builder) -> Sequence[Value] | None:
+    """Split an axis of dynamic size: by computed sizes, or into equal parts but for the last."""
+    x, given, rank = x_of(node), optional(node, 1), rank_of(x_of(node))
+    if rank is None:
+        return None
+    axis, count = attributes(node)["axis"] % rank, len(node.outputs)
+    if given is not None:
+        lengths = [given[i : i + 1] for i in range(count)]
+    else:
+        size = b.Shape(x, start=axis, end=axis + 1)
+        lengths = [(size + (count - 1)) / count] * count
+    parts, start = [], b.const([0])
+    for length in lengths:
+        end = start + length
+        parts.append(b.Slice(x, start, end, [axis]))
+        start = end
+    return parts
 
 
 def depth_to_space(node: ir.Node, b: Builder) -> Value | None:
