@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from converter.graph.infer import InferenceError, forget_known, infer, known, shape_of
 from converter.graph.names import public_name
+from converter.graph.verify.shapes_of import BODY
 from converter.graph.walk import all_nodes, subgraphs
 
 # types of inputs that are switches or counts rather than data
@@ -84,6 +85,7 @@ def deciding_inputs(values: Iterable[ir.Value | None]) -> list[str]:
     """
     queue = [v for v in values if v is not None]
     seen: set[ir.Value] = set()
+    inner: set[ir.Value] = set()  # inputs of bodies
     found: dict[str, None] = {}
     while queue and len(seen) < _FURTHEST:
         value = queue.pop()
@@ -94,13 +96,20 @@ def deciding_inputs(values: Iterable[ir.Value | None]) -> list[str]:
         if node is None:
             shape = shape_of(value)
             few = shape is not None and math.prod(shape) <= _FEW
-            if value.is_graph_input() and value.dtype in _DECIDING and few:
+            given = value.is_graph_input() and value not in inner and not _is_of_body(value)
+            if given and value.dtype in _DECIDING and few:
                 found[public_name(value)] = None
         elif node.op_type not in ("Shape", "Size"):
             queue.extend(v for v in node.inputs if v is not None)
             if node.op_type in ("If", "Loop"):
                 queue.extend(o for body in subgraphs(node) for o in body.outputs)
+                inner.update(v for body in subgraphs(node) for v in body.inputs)
     return list(found)
+
+
+def _is_of_body(value: ir.Value) -> bool:
+    """Return whether a value is an input of a body, which nobody gives."""
+    return value.graph is not None and BODY in value.graph.meta
 
 
 def _infer_loop_body(node: ir.Node) -> None:

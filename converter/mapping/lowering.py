@@ -14,6 +14,7 @@ from converter.graph.channels_last import base_domain, is_channels_last
 from converter.graph.infer import InferenceError
 from converter.graph.lazy_tensor import lazy
 from converter.graph.shapes import freezing
+from converter.graph.windows import FIX
 from converter.mapping.codecs import Codec, Kind
 from converter.mapping.context import Writing
 from converter.mapping.node import Layer, Node
@@ -142,6 +143,9 @@ def refusal(node: ir.Node, error: MappingError) -> Diagnostic:
     message = f"{node.op_type}: {error}"
     help = error.help
     dynamic = error.code == "X203" or "--inputs" in help
-    if dynamic or (node.op_type in ("If", "Loop") and not node.domain):
+    branches = node.op_type in ("If", "Loop") and not node.domain
+    if dynamic or branches:
         help = "; ".join(filter(None, (help, freezing([*node.inputs, *node.outputs]))))
+    if branches and not help:  # a count or a condition that depends on sizes only
+        help = FIX
     return Diagnostic(error.code, message, where=where, evidence=shapes, help=help)

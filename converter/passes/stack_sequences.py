@@ -445,7 +445,8 @@ class _Stacking:
             discard(insert)
         _set(body.inputs, [*formals[:2], *(formals[2 + i] for i in kept)])
         states = [inputs[2 + i] for i in kept]
-        made = b.ops("Loop", *inputs[:2], *states, outputs=len(order), body=body)
+        start = b.const(np.array(True), "start") if inputs[1] is None else inputs[1]
+        made = b.ops("Loop", inputs[0], start, *states, outputs=len(order), body=body)
         infer_again(made[0].producer())  # type: ignore[arg-type]
         results: list[ir.Value | None] = [None] * len(node.outputs)
         for i, result in zip(order, made, strict=True):

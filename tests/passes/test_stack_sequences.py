@@ -135,3 +135,15 @@ def test_members_without_a_common_shape_are_refused(tmp_path: Path) -> None:
             written("ragged", tmp_path, "m.tflite")
     finally:
         del CASES["ragged"]
+
+
+def test_the_help_of_a_loop_names_no_input_of_its_body(tmp_path: Path) -> None:
+    """Core ML stacks a known number of rows; following the help gives it."""
+    with pytest.raises(UnsupportedError) as error:
+        written("appended", tmp_path, "m.mlmodel")
+    (diagnostic,) = error.value.diagnostics
+    assert "--inputs" in diagnostic.help and "--freeze" not in diagnostic.help
+    converter.convert(tmp_path / "m.onnx", tmp_path / "m.mlmodel", inputs={"x": [4, 3]})
+    x = data(4)
+    (found,) = converter.load(tmp_path / "m.mlmodel").run({"x": x}).values()
+    np.testing.assert_allclose(found, right(model_of("appended"), x), 1e-5, 1e-6)
