@@ -80,12 +80,6 @@ def _made_by(module: str) -> list[Any]:
     return list(node._NodeTestCases[before:])
 
 
-def as_arrays(value: Any) -> Any:
-    if isinstance(value, onnx.TensorProto):
-        return numpy_helper.to_array(value)
-    return [as_arrays(v) for v in value] if isinstance(value, list | tuple) else value
-
-
 # types of a few bits, whose numbers are presented in a wider type
 PRESENTED = {"float4_e2m1fn": np.float32, "float8_e8m0fnu": np.float32}
 PRESENTED |= {"int2": np.int8, "uint2": np.uint8}
@@ -95,6 +89,12 @@ def as_presented(value: Any) -> Any:
     """Numbers of a type of a few bits in the type in which they are presented."""
     wider = PRESENTED.get(value.dtype.name) if isinstance(value, np.ndarray) else None
     return value if wider is None else value.astype(wider)
+
+
+def as_arrays(value: Any) -> Any:
+    if isinstance(value, onnx.TensorProto):
+        return as_presented(numpy_helper.to_array(value))
+    return [as_arrays(v) for v in value] if isinstance(value, list | tuple) else value
 
 
 def differences(name: str, expected: Any, found: Any, rtol: float, atol: float) -> list[str]:

@@ -96,8 +96,7 @@ class Custom(Options):
         default=(),
         kind=Kind.SOURCE,
         repeatable=True,
-        help="An ONNX file whose functions are the bodies of unknown operators of their names; "
-        "repeatable.",
+        help="Read bodies of unknown operators from the functions of this ONNX file; repeatable.",
         python="ONNX files whose functions are the bodies of unknown operators.",
         group=Group.INPUT,
         job=list,

@@ -16,6 +16,7 @@ from converter.formats.onnx.loadable import make_loadable, name_apart, pair_int8
 from converter.formats.onnx.opset_converter.decompose_newer import REWRITES, bytes_for_nibbles
 from converter.formats.onnx.opset_converter.downgrade import form, respell
 from converter.formats.onnx.types import NAMED
+from converter.formats.onnx.unsigned_bytes import unsigned_bytes
 from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN, IR_VERSION, OPSET
 from converter.graph.build import AT, Builder, attrs_of, builder_before
 from converter.graph.custom import attributes_of, carried_note, current
@@ -217,6 +218,12 @@ PIPELINE: list[Pass[Opset]] = [
         "store-halves",
         "Store weights as half precision that the source stores so",
         lambda model: store_halves(model, stored_half(model)),
+    ),
+    Pass(
+        "write-unsigned",
+        "Write signed quantized bytes as unsigned ones, which no kernel saturates",
+        unsigned_bytes,
+        applies=lambda context: context.network.format != "onnx",
     ),
     Pass(
         "make-loadable",
