@@ -338,7 +338,7 @@ def test_refusals(made: tuple[Path, Path], tmp_path: Path) -> None:
         quantize(source, tmp_path / "q.onnx")
     with pytest.raises(UsageError, match="has no integer kernels"):
         quantize(source, tmp_path / "q.mlmodel", data=data)
-    with pytest.raises(UsageError, match="does not support activations of type"):
+    with pytest.raises(UsageError, match="does not support int16 activations"):
         quantize(source, tmp_path / "q.xml", data=data, activations="int16")
     with pytest.raises(UsageError, match="must be like 1%"):
         Limit.parse("five")

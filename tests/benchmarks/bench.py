@@ -12,6 +12,7 @@
 * batch: 500 small models with warm workers against fresh processes;
 * verify: two files of a ResNet-50 against running both;
 * peers: what others (the extra `bench`) take for the step that they share with netconv;
+* quantize: int8 by netconv and by ai-edge-quantizer and NNCF, which `--lite-python` has;
 * large: GPT-2, a decoder of 1.1 billion parameters in three types, ViT-L, whisper-base and the
   denoiser of Stable Diffusion to every format, and to OpenVINO IR beside ovc (30 GB);
 * lite: onnx2tf and tf2onnx on ten small networks, and whose results are right. They demand other
@@ -49,6 +50,7 @@ from large import SIZES as LARGE_SIZES
 from lite_peers import LitePeer, input_shape, lite_peers
 from measure import NETCONV, Action, Run, best, environment, failure, ratio, rounds, run, shell
 from peers import OVC, peers
+from quantizers import QUANTIZERS, SAMPLES
 
 ROOT = Path(__file__).resolve().parents[2]
 BARE_CLICK = [
@@ -391,6 +393,34 @@ class Bench:
             cpu=cpu,
         )
 
+    def quantize(self) -> None:
+        self.make("squeezenet")
+        source, data = self.folder / "squeezenet.onnx", self.folder / "samples"
+        run([sys.executable, "-c", SAMPLES, str(source), str(data)], self.env)
+        print("\nquantize: netconv / the target's own quantizer, from a float file of its format")
+        for q in QUANTIZERS:
+            there = run([self.lite_python, "-c", f"import {q.module}"]).status == 0
+            floats = self.folder / q.target / f"model{q.suffix}"
+            assert self.convert(source, q.target, floats)().status == 0
+            mine, theirs = (self.folder / f"{n}-{q.target}{q.suffix}" for n in ("mine", "theirs"))
+            own = [*NETCONV, "quantize", str(floats), str(mine), "--data", str(data), "--force"]
+            peer = [self.lite_python, "-c", q.script, str(floats), str(data), str(theirs)]
+            actions = {"own": lambda own=own: run(own, self.env)}
+            actions |= {"peer": lambda peer=peer: run(peer)} if there else {}
+            found = rounds(actions, self.repeat)
+            if (bad := failure(found)) is not None:
+                self.fail("quantize", q.target, bad)
+                continue
+            size = sum(f.stat().st_size for f in self.folder.glob(f"mine-{q.target}.*"))
+            text = f"{best(found['own']):.2f} s, {size / 1e6:.2f} MB"
+            figures = {
+                m: ratio(found, "own", "peer", measure=m) for m in ("seconds", "resident") if there
+            }
+            more = ", ".join(f"{m} {v:.2f}" for m, v in figures.items())
+            self.say(
+                "quantize", q.target, f"{text}   {more or q.name + ' is not installed'}", **figures
+            )
+
     def peers(self) -> None:
         self.make("resnet50", "bert_base")
         print("\npeers: netconv / peer, for the step that both do")
@@ -520,6 +550,7 @@ def sections(bench: Bench) -> Iterator[tuple[str, Callable[[], None]]]:
     yield "batch", bench.batch
     yield "verify", bench.verify
     yield "peers", bench.peers
+    yield "quantize", bench.quantize
     yield "large", bench.large
     yield "lite", bench.lite
 

@@ -166,7 +166,7 @@ class _Job:
         files = tuple(sorted(out.files, key=lambda p: p != path))
         made = replace(made, flavour=flavour, files=files, before=self.before)
         if options.weights and made.size > 0.9 * self.before:
-            why = f"{target.title} does not store weights in {options.weights}, as it seems"
+            why = f"{target.title} has no compact form of {options.weights} for these weights"
             self.notes.append(Diagnostic("N413", f"{why}: the file is not smaller", "warning"))
         if self.shown and target.readable(path, flavour):
             made = self._measured(made, graph, model_files.load(path, flavour.format))
@@ -179,7 +179,7 @@ class _Job:
         quality = self.reference.quality(back, native=self.options.native != "off")
         if self.limit is not None and not self.limit.holds(quality):
             why = "the network loses more on data that the search has not seen"
-            where, help = Where(str(made.files[0])), "give more samples"
+            where, help = Where(str(made.files[0])), "use more samples"
             self.notes.append(Diagnostic("N412", why, where=where, help=help))
         layers = by_layer(self.graph, graph, made.layers, (s.load() for s in self.shown[:SHOWN]))
         ordered = dict(sorted(layers.items(), key=lambda p: p[1]))
@@ -293,14 +293,14 @@ def narrow_doubles(model: ir.Model) -> Iterator[Diagnostic]:
 def doubts(observed: Observer, model: Network, samples: int) -> Iterator[Diagnostic]:
     """Yield warnings of data that say little about those of later use."""
     if samples < 2:
-        yield _doubt("one sample says little about ranges", "give some tens of different samples")
+        yield _doubt("one sample does not show the ranges", "use at least ten different samples")
     inputs = [str(v.name) for v in model.ir.graph.inputs]
     for name, (low, high, odd) in observed.seen.items():
         if odd:
-            why = f"{odd} numbers of {name!r} are NaN or infinite; ranges are without them"
-            yield _doubt(why, "netconv run shows for which input")
+            why = f"{odd} values of {name!r} are NaN or infinite and were left out of the ranges"
+            yield _doubt(why, "run netconv run to find the input")
         if name in inputs and low == high:
-            yield _doubt(f"the input {name!r} is {low:g} in all samples", "give real inputs")
+            yield _doubt(f"input {name!r} is {low:g} in all samples", "use real inputs")
 
 
 def _doubt(message: str, help: str) -> Diagnostic:
@@ -324,7 +324,7 @@ def unexpected(model: Network, feeds: Sequence[Arrays]) -> Iterator[Diagnostic]:
     wider = float(np.median(numbers.std(axis=1) / spread))
     if away > FAR or not 1 / FAR < wider < FAR:
         why = (
-            f"the data are unlike those of training: at {name!r} the mean is {away:.1f} "
-            f"deviations away, and the deviation {wider:.2g} times that of training"
+            f"the data differ from the training data: at {name!r} the mean is {away:.1f} "
+            f"deviations away, and the deviation is {wider:.2g} times as large"
         )
         yield _doubt(why, "check --mean, --std and --layout of images, or the scale of the arrays")

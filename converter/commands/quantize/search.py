@@ -33,7 +33,7 @@ class Limit:
         except ValueError:
             pass
         if text:
-            raise wrong_call(f"--max-drop {text!r} is neither like 1% nor like 30dB")
+            raise wrong_call(f"--max-drop must be like 1% or 30dB, got {text!r}")
         return None
 
     def holds(self, quality: Quality) -> bool:
@@ -70,8 +70,8 @@ class Search:
             else:
                 low = middle
         if high == len(order):
-            why = "only the float network keeps --max-drop"
-            help = "another --method, --activations int16, or more data"
+            why = "every quantization exceeds --max-drop"
+            help = "try another --method, --activations int16, or more data"
             raise UnsupportedError(Diagnostic("N412", why, help=help))
         self.journal.unlink(missing_ok=True)
         return order[:high]
