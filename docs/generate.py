@@ -95,7 +95,10 @@ def codes() -> Iterator[str]:
         yield f"## {group}\n"
         for code, page in CODES.items():
             if code.startswith(letter):
-                yield f"({code.lower()})=\n### {code}: {page.title}\n\n{page.text}\n"
+                yield f"({code.lower()})=\n### {code}: {page.title}\n\n{page.text}\n\n{page.help}\n"
+                if page.example:
+                    commands = f"$ {page.example}   # {code}\n$ {page.repaired}"
+                    yield f"```sh\n{commands}\n```\n"
 
 
 def options() -> Iterator[str]:

@@ -77,7 +77,7 @@ def test_a_missing_input_is_told_before_an_existing_output(
     (tmp_path / "out.onnx").touch()
     assert call("convert", "digit.mlmodel", "out.onnx") == ExitCode.UNREADABLE
     printed = capsys.readouterr().err
-    assert "'digits.mlmodel'" in printed and "--force" not in printed
+    assert "perhaps you meant 'digits.mlmodel'" in printed and "--force" not in printed
 
 
 OLD = {
@@ -213,7 +213,7 @@ def test_an_interrupted_batch_says_how_far_it_came(
     code = call("batch", ".", "-t", "onnx", "-t", "tflite", "-o", "out")
     assert code == ExitCode.INTERRUPTED
     printed = capsys.readouterr().err
-    assert "1 of 2 jobs are done; run the same command again" in printed
+    assert "1 of 2 jobs are done; run the same command again to do the rest" in printed
 
 
 def test_a_wrong_setting_names_its_origin(

@@ -11,323 +11,388 @@ from converter.graph.record import record
 
 @record
 class Explanation:
-    """The page for a code."""
+    """The page for a code: what it means and why it happens (`text`), what to do (`help`), and a
+    command that gives the code (`example`) with one that does not (`repaired`). The commands run
+    in a folder with the samples.
+    """
 
     title: str
     text: str
+    help: str
+    example: str = ""
+    repaired: str = ""
 
 
 CODES: dict[str, Explanation] = {
     "R100": Explanation(
         "the file cannot be read",
-        "The path does not exist, is a folder, or the system refused to open it.",
+        "The path does not exist, is a folder, or the operating system refused to open it.",
+        "Check the path and its permissions.",
+        "netconv inspect digits.mlmodel",
+        "netconv inspect samples/digits_cnn.mlmodel",
     ),
     "R101": Explanation(
         "netconv does not recognize this file format",
-        "netconv looks at the content first and at the suffix second. Where the file is a model "
-        "of another framework, a part of a model, or a download that went wrong, the message "
-        "says which, and what to give instead; -f FORMAT overrides the detection.",
+        "netconv detects the format from the content, then from the suffix. If the file is a "
+        "model of another framework, a part of a model, or a broken download, the message names "
+        "it.",
+        "Use the file that the message asks for, or name the format with -f FORMAT.",
+        "netconv inspect samples/digits_cnn.npz",
+        "netconv inspect samples/digits_cnn.mlmodel",
     ),
     "R102": Explanation(
         "the weights file is missing or too small",
-        "The model refers to bytes in a second file that is absent or shorter than the "
-        "reference. Name it with --weights when it lies elsewhere.",
+        "The model refers to bytes in a second file that is absent or shorter than the reference.",
+        "Copy the weights file next to the model, or name it with --weights.",
     ),
     "R103": Explanation(
         "the file is damaged",
-        "The bytes do not follow the format: truncated, wrong sizes, wrong encoding or an "
-        "impossible value.",
+        "The bytes do not follow the format: the file is truncated, or has wrong sizes, a wrong "
+        "encoding or an invalid value.",
+        "Download or export the file again.",
     ),
     "R104": Explanation(
-        "the version is not one that netconv reads",
-        "Every format lists the versions it reads under `netconv formats FORMAT`.",
+        "the version is not supported",
+        "The file declares a version of its format that netconv does not read. `netconv formats "
+        "FORMAT` lists the versions.",
+        "Export the model for one of these versions.",
     ),
     "R105": Explanation(
         "the model is not a valid graph",
-        "A name is used before it is written, written twice, or a layer has the wrong number "
+        "A name is used before it is written, is written twice, or a layer has the wrong number "
         "of inputs.",
+        "Export the model again; if its own engine runs it, please report it.",
     ),
     "R106": Explanation(
         "the kind of model is not supported",
-        "The container is understood but holds another kind of model (for example a Core ML "
-        "tree ensemble).",
+        "The container is readable, but contains another kind of model, such as a Core ML tree "
+        "ensemble.",
+        "Convert a neural network.",
     ),
     "R107": Explanation(
-        "a side file would leave the model's folder",
-        "Side files must lie below the folder of the model: absolute paths, `..` and links "
-        "that lead out are refused, but inside one Hugging Face cache.",
+        "a side file lies outside the model's folder",
+        "Side files must be below the folder of the model. Absolute paths, `..` and links that "
+        "lead out of the folder are refused, except inside one Hugging Face cache.",
+        "Copy the side file into the folder of the model.",
     ),
     "R108": Explanation(
         "content and suffix disagree",
-        "The content decides. Rename the file, or name the format with -f FORMAT, to silence this.",
+        "The content of the file belongs to another format than its suffix. netconv uses the "
+        "content.",
+        "Rename the file, or confirm the format with -f FORMAT.",
     ),
     "R110": Explanation(
-        "a value is out of its domain",
-        "An attribute has a type or value that the specification of the format does not allow.",
+        "a value is invalid",
+        "An attribute has a type or a value that the specification of the format does not allow.",
+        "Correct the attribute, or export the model again.",
     ),
     "R111": Explanation(
         "an attribute is not known",
-        "No field of the mapping owns this attribute, so dropping it could change the "
-        "meaning. The message suggests the nearest known spelling.",
+        "netconv does not know the attribute; ignoring it could change the result.",
+        "Check the spelling; the message suggests the nearest known name.",
     ),
     "R112": Explanation(
         "the engine ignores a part of the file",
-        "The file states something that the engine it is for does not read. netconv computes what "
-        "the engine computes.",
+        "The file declares something that its engine does not read. netconv computes the same as "
+        "the engine.",
+        "Correct the file if the ignored part is intended.",
     ),
     "R130": Explanation(
         "the layer type is not known",
-        "Neither the specification of the format nor the tools that write it know this layer type.",
+        "Neither the specification of the format nor the tools that write it define this layer "
+        "type.",
+        "Check the spelling; for a custom layer, see --allow-custom and --define.",
     ),
     "R131": Explanation(
         "a required key is missing",
-        "A layer of this type cannot be understood without the key, or has fewer inputs than "
-        "it needs.",
+        "A layer of this type needs the key, or has fewer inputs than it needs.",
+        "Add the key, or export the model again.",
     ),
     "X201": Explanation(
         "the layer is not supported",
         "netconv has no mapping for this layer type in this format.",
+        "Remove the layer with --outputs, or convert to another format; `netconv ops FORMAT` "
+        "lists the layer types.",
     ),
     "X202": Explanation(
-        "the target cannot express an operator",
-        "Neither the operator nor any of its decompositions has a counterpart in the target "
-        "format.",
+        "the target does not support an operator",
+        "Neither the operator nor any of its decompositions can be written in the target format.",
+        "Read the reason: it names the attribute or type that is not supported. Change the model, "
+        "choose a newer version of the target, or another format.",
     ),
     "X203": Explanation(
         "the target needs static shapes",
-        "The target has no dynamic dimensions; fix them with --inputs NAME:1,3,224,224.",
+        "The model has dynamic dimensions, which the target does not support.",
+        "Fix them with --inputs NAME:1,3,224,224.",
     ),
     "X204": Explanation(
-        "a value does not survive the target's type",
-        "A constant is outside the range of the type that the target offers (for example "
-        "int64 to int32).",
+        "a value is outside the range of the target's type",
+        "A constant cannot be represented in the type that the target has, for example an int64 "
+        "in int32.",
+        "Use smaller values, or another format.",
     ),
     "X205": Explanation(
-        "an activation is narrowed",
-        "The target has no such type; activations are carried in a narrower one. The values "
-        "are only known at run time, hence a warning.",
+        "an activation is stored in a narrower type",
+        "The target lacks the type of an activation. Its values are only known at run time, so "
+        "this is a warning.",
+        "Compare the numbers with --verify or netconv verify.",
+        "netconv convert samples/digits_cnn.mlmodel digits.txt",
+        "netconv convert samples/digits_cnn.mlmodel digits.onnx",
     ),
     "X206": Explanation(
-        "a flavour's limit forbids this",
+        "the flavour's version is too old",
         "The model needs a newer version of the target than the flavour allows.",
+        "Choose a newer version, for example -t nnapi+level=3.",
+        "netconv check samples/digits_cnn.mlmodel -t nnapi+level=1 --io-layout keep",
+        "netconv check samples/digits_cnn.mlmodel -t nnapi+level=3 --io-layout keep",
     ),
     "X207": Explanation(
         "an interface detail is dropped",
-        "Something beside the network (labels, update parameters, image descriptions) has no "
-        "place in the target, or an attribute that changes no defined result (the seed of random "
-        "numbers, which are others in each engine).",
+        "The target cannot declare something that does not affect the numbers (labels, update "
+        "parameters, image descriptions), or an attribute has no defined result (the seed of "
+        "random numbers).",
+        "No action is needed unless a program reads this detail.",
     ),
     "X208": Explanation(
-        "an opaque operator cannot be executed",
-        "Random numbers and custom layers have no definition that netconv could execute; "
-        "they are carried, not computed.",
+        "an opaque operator cannot be run",
+        "Random numbers and custom layers have no definition that netconv could run; they are "
+        "preserved but not executed.",
+        "Define a custom operator with --define, or keep it out of comparisons with --outputs.",
     ),
     "X209": Explanation(
-        "layers stay in floats",
-        "An integer target was asked for, but these layers do not stand between "
-        "DequantizeLinear and QuantizeLinear, so that the network itself computes them in floats, "
-        "or they have no integer form that gives the network's numbers: then it says why.",
+        "layers stay in floating point",
+        "An integer target was requested, but these layers do not lie between DequantizeLinear "
+        "and QuantizeLinear, or no integer form computes their numbers; then the message gives "
+        "the reason.",
+        "Quantize the model, for example with netconv quantize.",
     ),
     "X210": Explanation(
-        "an input or output has another name",
-        "The target knows an input or output by a name that only one of them can have, and "
-        "the source calls two of them so.",
+        "an input or output is renamed",
+        "The names of inputs and outputs must be unique in the target, but the source uses one "
+        "name twice.",
+        "Use the new name, or rename it with netconv extract --rename.",
     ),
     "X211": Explanation(
         "an input or output is stored in another form",
-        "What goes into the written file, or comes out of it, has another order or number of "
-        "axes than in the source: channels last under --io-layout native (which NNAPI tables "
-        "have by default), or more than four axes as four in NNAPI, which has no more; or "
-        "half precision as float32 in TensorFlow Lite, which does not compute it.",
+        "An input or output of the written file has another layout, rank or type than in the "
+        "source: channels last with --io-layout native (the default of NNAPI), four axes instead "
+        "of more in NNAPI, or float32 instead of float16 in TensorFlow Lite.",
+        "Feed the written form, or use --io-layout keep.",
     ),
     "X212": Explanation(
-        "the written file is much larger than the source's weights",
-        "The target has no place for something that keeps the source small: weights that "
-        "several layers share, weights of a few bits, or loops. They are written out; the "
-        "numbers are the same. Core ML's NeuralNetwork gives each layer its own weights, for "
-        "example, an ML Program (.mlpackage) does not.",
+        "the written weights are much larger than those of the source",
+        "The source shares weights between layers, packs them in a few bits, or uses loops, which "
+        "the target does not support. The numbers are the same.",
+        "Write another format, for example an ML Program instead of a Core ML neural network.",
     ),
     "X213": Explanation(
-        "onnxruntime computes an operator otherwise than ONNX defines it",
-        "The network is read as ONNX's specification says, and written with explicit padding, "
-        "which every engine reads alike. onnxruntime computes something else from the source: "
-        "pools with dilations whose auto_pad is SAME_UPPER or SAME_LOWER, and ConvTranspose, "
-        "AveragePool and LpPool with such an auto_pad and a kernel that is smaller than the "
-        "stride. Give the source explicit pads to get what you mean.",
+        "onnxruntime contradicts ONNX for an operator",
+        "netconv reads the network as ONNX specifies and writes explicit padding, which every "
+        "engine computes alike. onnxruntime computes other numbers from the source: pooling with "
+        "dilations and auto_pad SAME_UPPER or SAME_LOWER, and ConvTranspose, AveragePool and "
+        "LpPool with such an auto_pad and a kernel smaller than the stride.",
+        "Use explicit pads in the source.",
     ),
     "X215": Explanation(
         "there is nothing to quantize",
-        "The network has quantized activations already, no layer has an integer kernel in the "
+        "The network already has quantized activations, no layer has an integer kernel in the "
         "target, or no weights are large enough to be compressed.",
+        "Convert the network with netconv convert, or choose another target.",
     ),
     "W301": Explanation(
-        "the output could not be written",
-        "The folder does not exist, is read-only, or the disk is full. Nothing was left behind.",
+        "the output cannot be written",
+        "The folder does not exist, is read-only, or the disk is full. No partial file remains.",
+        "Create the folder, or choose another one.",
+        "netconv convert samples/digits_cnn.mlmodel missing/digits.onnx",
+        "netconv convert samples/digits_cnn.mlmodel digits.onnx",
     ),
     "W302": Explanation(
         "the output exists",
-        "netconv overwrites only with --force; never its own input, and a side file "
-        "(`n.bin`) only for a new result of the model that uses it (`n.xml`).",
+        "netconv overwrites files only with --force. It never overwrites its own input, and a "
+        "side file (`n.bin`) only for a new result of the model that uses it (`n.xml`).",
+        "Use --force, or choose another name.",
     ),
     "W303": Explanation(
-        "a text has no place in the format",
-        "The target is a text format that cannot hold control characters, and a name or "
-        "attribute has one.",
+        "the format cannot represent a string",
+        "The target is a text format without control characters, but a name or an attribute "
+        "contains one.",
+        "Rename the tensor or the layer.",
     ),
     "W304": Explanation(
         "the output is far larger than its source",
-        "Something small in the source is a large constant, as of ConstantOfShape or Expand, which "
-        "the target stores number by number. That is a warning from 100 times the source on. With "
-        "--max-output (a size, 2GB, or a multiple of the source, 100x) it is refused before it is "
-        "written; a batch refuses more than 100 times the source and 64 MB unless it is told "
-        "otherwise.",
+        "A small part of the source is a large constant, for example of ConstantOfShape or "
+        "Expand, which the target stores element by element. From 100 times the size of the "
+        "source this is a warning. With --max-output (a size, 2GB, or a multiple of the source, "
+        "100x) it is refused before it is written; a batch refuses more than 100 times the source "
+        "and 64 MB by default.",
+        "Raise --max-output if the size is intended.",
     ),
     "W330": Explanation(
-        "a value has no text in the target",
-        "The text format cannot spell it so that it reads back the same: NaN, `=`, line "
-        "ends, or a text like `12`.",
+        "the text format cannot represent a value",
+        "The value would not be read back unchanged: NaN, `=`, line ends, or a string such as "
+        "`12`.",
+        "Change the value, or write another format.",
     ),
     "N401": Explanation(
         "the results differ",
-        "An output differs by more than the tolerance. Of a file in its own engine (--native): the "
-        "engine and netconv agree within rounding noise, but not within the tolerance or metric "
-        "that was chosen.",
+        "An output differs by more than the tolerance. For a file in its own engine (--native): "
+        "the engine and netconv agree within rounding noise, but not within the chosen tolerance "
+        "or metric.",
+        "Read which layer is wrong first; cut the case down with netconv reduce, and please "
+        "report it. Choose a larger tolerance with --rtol and --atol if the difference is "
+        "acceptable.",
     ),
     "N402": Explanation(
         "nothing was compared",
-        "No tensor is common to both models, the selection is empty, or every number of every "
-        "output is NaN or infinite in both models: that they are the same shows nothing.",
+        "The models have no tensor in common, the selection is empty, or every number of every "
+        "output is NaN or infinite in both models.",
+        "Use other inputs (--data), other tensors (--tensors), or name corresponding tensors "
+        "(--map).",
     ),
     "N403": Explanation(
-        "the model could not be executed",
-        "The engine refused the model or the feeds do not fit its inputs.",
+        "the model could not be run",
+        "The engine cannot run the model, or the inputs do not match those of the model.",
+        "Correct the inputs, or choose another engine with --engine.",
     ),
     "N404": Explanation(
-        "the reader changes the network",
-        "The file ran in the engine that it is written for (--native), and the engine "
-        "computes something else from it than netconv reads: other numbers, other inputs or "
-        "other outputs. The engine was told to be exact: 32-bit floats and no quantisation "
-        "on the fly in OpenVINO, basic optimisations in onnxruntime. The measure is that of "
-        "the comparison: the rounding noise of the network, or --rtol and --atol. Either "
-        "netconv is wrong about the file (please report it, with the file), or the engine "
-        "is. A model that was changed in Python after it was loaded differs from its file, "
-        "too.",
+        "netconv misreads this file, or the engine does",
+        "The file's own engine (--native) computes other numbers, inputs or outputs than netconv "
+        "reads from the file. The engine was set to be exact: float32 without quantization in "
+        "OpenVINO, basic optimizations in onnxruntime. The measure is that of the comparison: the "
+        "rounding noise of the network, or --rtol and --atol. A model that was changed in Python "
+        "after loading also differs from its file.",
+        "Please report it with the file.",
     ),
     "N405": Explanation(
-        "the engine refuses the file",
-        "The engine that the file is written for (--native) does not load it with default "
-        "options, or cannot run it on the inputs of the comparison. Of the candidate this is "
-        "a finding, whatever the reason: a file that its users' engine does not take is of "
-        "no use, even where only a kernel for a type is missing. Of the reference it is a "
-        "warning: the comparison stands, but nothing confirms what netconv reads from it.",
+        "the engine cannot load this file",
+        "The file's own engine (--native) does not load it with default options, or cannot run it "
+        "on the inputs of the comparison. For the candidate this is a finding, whatever the "
+        "reason. For the reference it is a warning: the comparison is valid, but nothing confirms "
+        "how netconv reads it.",
+        "Choose another flavour of the target, or leave the engine out with --native off.",
     ),
     "N406": Explanation(
-        "something is left out of the run in the file's own engine",
-        "Either the engine is known not to compute something as the file says (OpenVINO "
-        "removes conversions to half precision and back, and computes halves in floats), and "
-        "without it the numbers are the same; or inputs or outputs have types that cannot be "
-        "handed to the engine from Python, so that only loading was tried.",
+        "a part of the file was not run in its own engine",
+        "Either the engine is known to ignore something that the file declares (OpenVINO removes "
+        "conversions to half precision and computes in float32), and the numbers agree without "
+        "it; or Python cannot represent the types of inputs or outputs, so that the file was only "
+        "loaded.",
+        "No action is needed.",
     ),
     "N407": Explanation(
         "arrays of the data are not used",
-        "A file with inputs holds more than the model takes: the arrays whose names are none "
-        "of its "
-        "inputs are left out. A file that holds none of the inputs is refused (N403).",
+        "A file with inputs contains arrays whose names are not inputs of the model. A file that "
+        "contains none of the inputs is refused (N403).",
+        "Remove the arrays, or rename them.",
     ),
     "N408": Explanation(
-        "layers differ that no output shows",
-        "The outputs are the same on all inputs of the comparison, but the layers named say "
-        "something else than in the reference (a weight, an attribute, what they read), and run on "
-        "the reference's inputs they compute something else. Other inputs may show it: --data, "
-        "--seeds. Exit code 9; --tensors all makes it a difference (exit code 1).",
+        "the models have a hidden difference",
+        "The outputs are equal on all inputs of the comparison, but the named layers differ from "
+        "the reference (a weight, an attribute, an operand) and compute other numbers on its "
+        "inputs. Exit code 9.",
+        "Compare on other inputs (--data, --seeds), or use --tensors all to make it a difference "
+        "(exit code 1).",
     ),
     "N409": Explanation(
-        "the models say other things of a data set",
-        "With --labels both models say which class is the most likely for each sample. They agree "
-        "on fewer than --agreement allows; a quantised network may well, see how often either is "
-        "right.",
+        "the models classify a data set differently",
+        "With --labels, the models agree on the most likely class of fewer samples than "
+        "--agreement requires. A quantized network may; see how often each model is correct.",
+        "Lower --agreement if the accuracy is acceptable.",
     ),
     "N410": Explanation(
         "a file of a certificate is missing or has changed",
-        "A certificate holds for the very bytes of both models and of the inputs that it names, "
-        "which lie relative to it. Compare the models again (netconv verify REF CAND "
-        "--certificate FILE) to certify the new files.",
+        "A certificate is valid for the exact bytes of both models and of the inputs that it "
+        "names, relative to its folder.",
+        "Compare the models again: netconv verify REF CAND --certificate FILE.",
     ),
     "N411": Explanation(
         "the data for quantization are doubtful",
-        "Ranges of values are measured on --data. One sample, an input that is the same in all "
-        "samples, numbers that are not finite, or numbers far from those of training (a "
-        "normalization keeps their mean and variance) give ranges that do not hold for later "
-        "inputs. For images, check --mean, --std and --layout.",
+        "Ranges are measured on --data. One sample, an input that is equal in all samples, "
+        "numbers that are not finite, or numbers far from the training data (whose mean and "
+        "variance a normalization stores) give ranges that are wrong for later inputs.",
+        "Use more representative data; for images, check --mean, --std and --layout.",
     ),
     "N412": Explanation(
         "a quantized network loses more than --max-drop",
-        "The search leaves the layers in floats that lose most, judged by one half of the data; "
-        "the written file is then measured on the other half. Give more samples, another --method, "
-        "or --activations int16.",
+        "The search keeps the layers in floating point that lose the most, measured on one half "
+        "of the data; the written file is then measured on the other half.",
+        "Use more samples, another --method, or --activations int16.",
     ),
     "N413": Explanation(
-        "what became of a quantized network",
-        "Its size, and the least ratio of signal to noise of its outputs, in decibels, in the "
-        "engine of its format: 40 dB are differences of 1 %, 20 dB of 10 %.",
+        "the result of a quantization",
+        "The size, and the lowest signal-to-noise ratio of the outputs in the engine of the "
+        "format, in decibels: 40 dB correspond to differences of 1 %, 20 dB to 10 %.",
+        "No action is needed; limit the loss with --max-drop.",
     ),
     "B601": Explanation(
-        "another run is going on",
-        "Two batches may not write to the same folder at the same time; the journal there is "
-        "locked.",
+        "another run is active",
+        "Two batches must not write to the same folder at the same time; its journal is locked.",
+        "Wait until the other run ends, or choose another folder.",
     ),
     "B602": Explanation(
         "a job crashed",
-        "The job was tried twice, each time in a fresh process; the other jobs are not "
-        "affected. The next run tries it again.",
+        "The job was tried twice, each time in a fresh process; the other jobs are not affected.",
+        "Run the batch again, which retries the job; please report it if it crashes again.",
     ),
     "B603": Explanation(
-        "a job took too long",
-        "The job was ended at its time limit (timeout, --timeout). The next run tries it again.",
+        "a job exceeded its time limit",
+        "The job was ended at its time limit (timeout, --timeout).",
+        "Raise the limit and run the batch again.",
     ),
     "B604": Explanation(
-        "a job needed too much memory",
-        "The job was ended at its memory limit (--max-memory), counted beside the program itself.",
+        "a job exceeded its memory limit",
+        "The job was ended at its memory limit (--max-memory), which does not include the program "
+        "itself.",
+        "Raise the limit and run the batch again.",
     ),
     "B605": Explanation(
         "a job was not run",
         "The run ended before: too many failures (--max-failures), or an interruption.",
+        "Run the batch again.",
     ),
     "B606": Explanation(
         "the journal cannot be locked",
-        "The file system has no locks, so that nothing keeps two runs from writing to the same "
-        "folder at the same time. One run alone works as everywhere.",
+        "The file system does not support locks, so nothing prevents two runs from writing to the "
+        "same folder at the same time. A single run works as usual.",
+        "Start only one run for the folder.",
     ),
     "B607": Explanation(
-        "the journal is not one",
-        "The file journal.jsonl in the folder of the results holds no line that netconv batch has "
-        "written. It is not changed; remove it, or name another folder with --state.",
+        "the file is not a journal",
+        "The file journal.jsonl in the folder of the results has no line that netconv batch "
+        "wrote. It was left unchanged.",
+        "Remove it, or choose another folder with --state.",
     ),
     "U501": Explanation(
-        "the option or its value is not known",
-        "See `netconv COMMAND --help`.",
-    ),
-    "U503": Explanation(
-        "there is not enough memory",
-        "The model, or what it computes, does not fit into the memory of this machine, or of "
-        "the limit set for it.",
-    ),
-    "U504": Explanation(
-        "a dimension name has several sizes",
-        "The file calls dimensions by one name that have different sizes in the shapes that were "
-        "given with --inputs or --freeze: some exporters name all unknown dimensions alike ('?'). "
-        "The given shapes hold; other dimensions of that name stay open.",
-    ),
-    "U505": Explanation(
-        "the time limit was reached",
-        "What was asked for took longer than --timeout allows and was given up; nothing was "
-        "written.",
+        "an option or its value is not known",
+        "The command line, a setting or a job file contains a name or a value that netconv does "
+        "not know.",
+        "Run netconv COMMAND --help.",
+        "netconv check samples/digits_cnn.mlmodel -t onxx",
+        "netconv check samples/digits_cnn.mlmodel -t onnx",
     ),
     "U502": Explanation(
         "a package is not installed",
-        "What few people need comes with extras: the engines beside onnxruntime (pip install "
-        "'netconv[openvino]', 'netconv[litert]'), Core AI ('netconv[coreai]'), images "
-        "('netconv[images]'), runs on many machines and at URLs "
-        "('netconv[batch]').",
+        "Optional features need extra packages: engines (netconv[openvino], netconv[litert]), "
+        "Core AI (netconv[coreai]), images (netconv[images]), and batches on many machines and at "
+        "URLs (netconv[batch]).",
+        "Install the package that the message names, for example pip install 'netconv[openvino]'.",
+    ),
+    "U503": Explanation(
+        "not enough memory is available",
+        "The model, or a result of it, does not fit into the memory of this machine, or exceeds "
+        "the limit set for it.",
+        "Raise --max-memory, or use a machine with more memory.",
+    ),
+    "U504": Explanation(
+        "a dimension name has several sizes",
+        "The file uses one name for dimensions that have different sizes in the shapes given with "
+        "--inputs or --freeze; some exporters give all unknown dimensions one name ('?'). The "
+        "given shapes hold, and other dimensions of that name stay dynamic.",
+        "Fix the other dimensions with --inputs, too, if they must be static.",
+    ),
+    "U505": Explanation(
+        "the time limit was exceeded",
+        "The command took longer than --timeout allows and was stopped; nothing was written.",
+        "Raise --timeout.",
     ),
 }

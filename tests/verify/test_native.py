@@ -658,7 +658,7 @@ def test_every_form_of_the_output_tells_it(
             0
         ].passed
         entries = tuple(of_data(data, "x"))
-        assert "N404" in "\n".join(entries[0].text()) and "netconv reads" in entries[0].headline
+        assert "N404" in "\n".join(entries[0].text()) and "netconv misreads" in entries[0].headline
         report = Report("x", "1", entries)
         assert "N404" in markdown.render(
             report

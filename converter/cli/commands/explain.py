@@ -56,6 +56,10 @@ def command(console: Console, options: ExplainCommand, code: str | None, name: s
     console.result = {code.upper(): {"title": page_.title, "text": page_.text}}
     console.say(f"{code.upper()}: {page_.title}")
     console.say(*textwrap.wrap(page_.text, 100, initial_indent="  ", subsequent_indent="  "))
+    help = textwrap.wrap(page_.help, 94, initial_indent="  help: ", subsequent_indent="        ")
+    console.say(*help)
+    if page_.example:
+        console.say(f"  example: {page_.example}", f"  repaired: {page_.repaired}")
 
 
 def _pipeline(console: Console, options: ExplainCommand, name: str | None) -> None:
