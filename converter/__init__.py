@@ -30,7 +30,7 @@ from converter.version import SUMMARY as SUMMARY
 from converter.version import __version__ as __version__
 
 if os.name != "posix":  # files are opened below folders, locked and limited as POSIX has it
-    _REFUSAL = "netconv does not support Windows itself; use it in WSL, on Linux or on macOS"
+    _REFUSAL = "netconv runs on Linux and macOS, not on Windows; use it in WSL there"
     # the command ends with the message alone, a program gets an error that it can handle
     command = os.path.splitext(os.path.basename(sys.argv[0]))[0] == "netconv"
     raise SystemExit(_REFUSAL) if command else ImportError(_REFUSAL)

@@ -284,6 +284,6 @@ def test_windows_is_refused_politely(name: str, last: str) -> None:
         text=True,
         timeout=HANG,
     )
-    message = "netconv does not support Windows itself; use it in WSL, on Linux or on macOS"
+    message = "netconv runs on Linux and macOS, not on Windows; use it in WSL there"
     assert done.returncode == 1 and done.stderr.splitlines()[-1] == f"{last}{message}"
     assert ("Traceback" in done.stderr) == bool(last)

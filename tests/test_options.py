@@ -102,6 +102,8 @@ def test_job_files_have_the_keys_that_the_options_say() -> None:
     assert plan.QUANTIZE.keys() == quantized - plan.OF_MODEL.keys()
     made = of_job(Verify, {"metric": ["cos"], "seed": 3}, native="off")
     assert (made.metrics, made.seed, made.native) == (["cos"], 3, "off")
+    assert of_job(Quantize, {"weights": "int4"}).weights == "int4"  # a hidden spelling
+    assert of_job(Quantize, {"compress": "int8"}).weights == "int8"
     assert of_job(Convert, {"io_layout": "keep", "from": "onnx"}).source == "onnx"
 
 

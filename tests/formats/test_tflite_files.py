@@ -287,7 +287,7 @@ def test_a_chosen_signature_is_what_the_file_runs(tmp_path: Path) -> None:
         graphs += lite.graphs
         number, (inputs, outputs) = len(graphs) - 1, (lite.graphs[0].inputs, lite.graphs[0].outputs)
         names = {"right": inputs[1], "left": inputs[0]}
-        signatures.append(codec.Signature(key, number, names, {"result": outputs[0]}))
+        signatures.append(codec.LiteSignature(key, number, names, {"result": outputs[0]}))
     path = tmp_path / "two.tflite"
     with Output(path) as out:
         codec.write_flat(LiteModel(graphs, {}, signatures), out)

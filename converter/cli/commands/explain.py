@@ -56,8 +56,8 @@ def command(console: Console, options: ExplainCommand, code: str | None, name: s
     console.result = {code.upper(): {"title": page_.title, "text": page_.text}}
     console.say(f"{code.upper()}: {page_.title}")
     console.say(*textwrap.wrap(page_.text, 100, initial_indent="  ", subsequent_indent="  "))
-    help = textwrap.wrap(page_.help, 94, initial_indent="  help: ", subsequent_indent="        ")
-    console.say(*help)
+    wrapped = textwrap.wrap(page_.help, 94, initial_indent="  help: ", subsequent_indent=" " * 8)
+    console.say(*wrapped)
     if page_.example:
         console.say(f"  example: {page_.example}", f"  repaired: {page_.repaired}")
 

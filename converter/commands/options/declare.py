@@ -211,7 +211,8 @@ def of_job(cls: type[Own], data: Mapping[str, Any], **more: Any) -> Own:
         d.field.name: data[key]
         for d in declared(cls)
         if d.option.job is not None
-        for key in (d.name, d.name.replace("-", "_"))
+        for name in d.keys
+        for key in (name, name.replace("-", "_"))
         if key in data
     }
     return cls(**{**more, **given})

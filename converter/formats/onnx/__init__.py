@@ -1,7 +1,7 @@
 """ONNX files of every opset: reading and writing are normalization, not mapping.
 
 format.py               ONNX as a format
-about.py                the description of a file for inspect
+about.py                versions and producer that a file states
 detect.py               detection of ONNX files among other protobufs
 wire.py                 large tensors cut out of a file before it is parsed
 codec.py                bytes to and from ModelProto, weights mapped and streamed
