@@ -69,7 +69,7 @@ def test_the_refusal_names_both_ways(source: Path, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError) as refused:
         converter.convert(source, tmp_path / "out.xml")
     (found,) = refused.value.diagnostics
-    assert "unknown operator Warp" in found.message
+    assert "Warp" in found.message and "com.acme" in found.message
     assert "--allow-custom" in found.help and "--define" in found.help
 
 
