@@ -9,8 +9,8 @@ atomic.py       publishing of several files at once
 strict_json.py  JSON of untrusted origin
 toml.py         TOML that a user wrote
 escape.py       text as one visible line
-extras.py       commands that install optional packages
 child.py        start of Python processes
+extras.py       commands that install optional packages
 growth.py       limits for the size of an output, relative to its source
 limits.py       memory and time of this process, axes of a tensor
 progress.py     the current step of this process, for progress displays

@@ -4,6 +4,7 @@ package.py      folders that are one model: .mlpackage and .aimodel
 package_zip.py  a package in a .zip
 kind.py         the kind of model that a Core ML file holds, detected without decoding it
 proto.py        the protobuf messages of Core ML files
+about.py        the version, author and license that a file states
 description.py  declarations of inputs and outputs, written
 features.py     declarations of inputs and outputs, read
 fields.py       fields of rows that several dialects share
