@@ -252,7 +252,7 @@ def _converted(src: AnyModel, dst: PathLike, options: Convert, **more: Any) -> l
     from converter.commands.convert import convert, output_in
 
     if options.states not in ("keep", "io"):
-        raise wrong_call(f"states={options.states!r} is neither 'keep' nor 'io'")
+        raise wrong_call(f"states must be 'keep' or 'io', got {options.states!r}")
     with _opened(src) as source, progress.listening(options.progress):
         place = os.fspath(dst)
         if place.endswith(os.sep) and options.target is not None:

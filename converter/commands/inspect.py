@@ -165,14 +165,18 @@ def _tensor(info: TensorInfo) -> Json:
     }
 
 
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + "s" * (number != 1)
+
+
 def table(model: Network, name: str) -> Iterator[str]:
     """Yield the summary as lines."""
     s = summary(model)
     weights = s["weights"]
     count = (
-        f"{sum(s['layers'].values())} layers, {s['nodes']} nodes"
+        f"{_counted(sum(s['layers'].values()), 'layer')}, {_counted(s['nodes'], 'node')}"
         if s["layers"]
-        else f"{s['nodes']} nodes"
+        else _counted(s["nodes"], "node")
     )
     said = about(model)
     of = f"{model.format} ({said['format']})" if "format" in said else model.format

@@ -29,6 +29,8 @@ def members(path: Path) -> dict[str, Copy]:
     """Return the models in a bundle, by name, each with the function that copies it to a file;
     empty for other files. ReadError R103 for a damaged bundle.
     """
+    if not path.is_file():  # a pipe would wait for its writer
+        return {}
     try:
         with open(path, "rb") as file:
             head = file.read(len(_LITERTLM))
@@ -135,7 +137,7 @@ def unpacked(path: Path, member: str) -> Iterator[Path]:
     Without `member` the bundle must hold one model. The file is removed afterwards; what is mapped
     into memory stays readable.
     """
-    found = members(path) if path.is_file() else {}
+    found = members(path)
     if not found:
         if member:
             raise wrong_call("--member is for bundles of several models", where=path)

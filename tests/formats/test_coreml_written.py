@@ -921,7 +921,7 @@ def test_what_is_too_long_is_refused_before_weights_are_computed(
     with pytest.raises(UnsupportedError) as error:
         converter.save(Model(model, "test"), tmp_path / "m.mlmodel")
     assert error.value.diagnostics[0].code == "X206"
-    assert "of 26" in error.value.diagnostics[0].message
+    assert "has 26" in error.value.diagnostics[0].message
     assert not computed
 
 

@@ -289,7 +289,7 @@ def test_a_pipeline_ends_with_suppression(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read.run(strict)["coordinates"], feeds["boxes"][[1]])
     model.pipeline.models[1].nonMaximumSuppression.coordinatesInputFeatureName = "nothing"
     rewrite(path, model)
-    with pytest.raises(ReadError, match=r"R105.*'nothing', which nothing writes"):
+    with pytest.raises(ReadError, match=r"R105.*'nothing', which no layer writes"):
         converter.load(path)
 
 

@@ -107,7 +107,9 @@ def test_several_buffers_as_torch_has_them(tmp_path: Path) -> None:
     weights_name(path, 1).write_bytes(first.read_bytes()[448:])
     same(network(), read_blob(path))
     weights_name(path, 1).unlink()
-    with pytest.raises(ReadError, match=r"weight buffer 1 is missing: no net.nnapi.1.weights"):
+    with pytest.raises(
+        ReadError, match=r"weight buffer 1 is missing: net.nnapi.1.weights was not found"
+    ):
         read_blob(path)
 
 

@@ -509,5 +509,5 @@ def test_a_sequence_of_maps_is_a_tensor_with_columns(declared: bool, tmp_path: P
 
 def test_maps_are_refused_by_name(tmp_path: Path) -> None:
     path = with_maps(tmp_path, CAST_MAP, onnx.ValueInfoProto(name="y"))
-    with pytest.raises(UnsupportedError, match="CastMap reads maps"):
+    with pytest.raises(UnsupportedError, match="CastMap takes a map"):
         converter.load(path)

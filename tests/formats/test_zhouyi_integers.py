@@ -629,5 +629,5 @@ def test_by_how_many_bits_a_file_may_shift() -> None:
     """The vendor's quantiser writes 127 for a product that is next to nothing."""
     assert [bits_of(n, "shift") for n in (-127, 0, 127.0)] == [-127, 0, 127]
     for wrong in (128, -128, 0.5, float("nan"), "3"):
-        with pytest.raises(MappingError, match="is no number of bits from -127 to 127"):
+        with pytest.raises(MappingError, match="must be a bit count from -127 to 127"):
             bits_of(wrong, "shift")
