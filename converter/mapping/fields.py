@@ -695,6 +695,10 @@ class Guard(Field):
             raise MappingError(self.reason, self.code)
 
 
+# layers of two operands, of operators that have any number
+TWO = Guard("exactly two operands are supported", lambda w: len(w.node.inputs) == 2)
+
+
 class FirstResult(Guard):
     """A condition that only the first result has consumers, because the layer has no others."""
 

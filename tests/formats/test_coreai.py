@@ -226,6 +226,13 @@ CASES: dict[str, Case] = {
     "products that overflow": (
         lambda b, x: b.MatMul(x, x), {"x": INTS[4:].reshape(2, 2)},
         INTS[4:].reshape(2, 2) @ INTS[4:].reshape(2, 2)),
+    "a maximum of one": (lambda b, x: b.op("Max", x), {"x": LINE}, LINE),
+    "a maximum of three": (
+        lambda b, x: b.op("Max", x, b.Neg(x), b.const(F(0.5))), {"x": LINE},
+        np.maximum(np.abs(LINE), F(0.5))),
+    "a power by integers": (
+        lambda b, x: b.op("Pow", x, b.const(np.array([2, 3, 0, 1], np.int64))), {"x": LINE[0]},
+        LINE[0] ** np.array([2, 3, 0, 1])),
     "an empty maximum": (
         lambda b, x: b.ReduceMax(x, [1], keepdims=0), {"x": np.zeros((2, 0), F)}, F([-INF, -INF])),
 }  # fmt: skip

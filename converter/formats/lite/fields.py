@@ -33,7 +33,6 @@ WHOLE = Guard(
     lambda w: is_whole(w.data.dtype),
     lambda r: is_whole(r.data.dtype),
 )
-TWO = Guard("exactly two operands are supported", lambda w: len(w.node.inputs) == 2)
 
 
 class Ordered(Field):

@@ -12,11 +12,11 @@ from converter.formats.lite.elementwise import (
     Bounds,
     alias_of_data,
 )
-from converter.formats.lite.fields import REALS, TWO, WHOLE, Ordered
+from converter.formats.lite.fields import REALS, WHOLE, Ordered
 from converter.formats.nnapi.collector import BYTES
 from converter.formats.nnapi.rules.context import Writing
 from converter.formats.nnapi.rules.fields import FusedActivation
-from converter.mapping.fields import Attr, Guard
+from converter.mapping.fields import TWO, Attr, Guard
 from converter.mapping.rules import Custom, Rule, custom, op, ops
 
 BOUNDED = Guard(

@@ -16,7 +16,7 @@ from converter.formats.lite.elementwise import (
     Bounds,
     alias_of_data,
 )
-from converter.formats.lite.fields import REALS, TWO, WHOLE, Ordered
+from converter.formats.lite.fields import REALS, WHOLE, Ordered
 from converter.formats.lite.quantization import FLOATS
 from converter.formats.tflite.codec import LiteTensor
 from converter.formats.tflite.kernels import is_unscaled
@@ -34,7 +34,7 @@ from converter.graph.build import Builder
 from converter.graph.infer import rank_of, shape_of
 from converter.graph.value import Value, made_of, maker
 from converter.mapping.codecs import enum
-from converter.mapping.fields import Attr, Field, Guard, Implied, Only
+from converter.mapping.fields import TWO, Attr, Field, Guard, Implied, Only
 from converter.mapping.rules import Custom, Rule, custom, op, ops
 
 D = ir.DataType

@@ -12,7 +12,6 @@ from converter.formats.zhouyi.rules.fields import (
     FLOATS,
     FRACTIONS,
     INTEGERS,
-    TWO,
     constant_of,
     flat,
     is_number,
@@ -29,6 +28,7 @@ from converter.graph.value import Value
 from converter.mapping.codecs import enum
 from converter.mapping.context import Writing
 from converter.mapping.fields import (
+    TWO,
     Attr,
     Const,
     Detail,

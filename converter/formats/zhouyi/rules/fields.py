@@ -94,7 +94,6 @@ FLOATS = Guard("integers are not supported", is_number)
 FRACTIONS = of("only floating-point data are supported", is_number)
 INTEGERS = of("only integers are supported", lambda c: not is_number(c))
 EQUAL = Guard("the operands must have the same shape", same_shapes)
-TWO = Guard("exactly two operands are supported", lambda w: len(w.node.inputs) == 2)
 FOUR_AXES = Guard("only data of rank 4 are supported", lambda w: w.rank() == 4)
 
 # operands ----------------------------------------------------------------------------------------

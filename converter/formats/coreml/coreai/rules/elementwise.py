@@ -14,7 +14,7 @@ from converter.formats.coreml.fields import Gate
 from converter.graph.infer import constant
 from converter.graph.value import Value, maker
 from converter.mapping.codecs import Codec
-from converter.mapping.fields import Attr, Detail, Field, Fixed, FixedInput, Guard, Only
+from converter.mapping.fields import TWO, Attr, Detail, Field, Fixed, FixedInput, Guard, Only
 from converter.mapping.rules import Custom, Rule, custom, op, ops
 
 D = ir.DataType
@@ -31,6 +31,10 @@ def of(reason: str, test: Any) -> Guard:
 
 REALS = of("only floats are supported", lambda t: t.is_floating_point())
 WHOLE = of("only integers are supported", lambda t: t.is_integer() and t != D.BOOL)
+ONE_TYPE = Guard(
+    "operands of different types are not supported",
+    lambda w: w.input(0).dtype == w.input(1).dtype,
+)
 TRUTH = of("only booleans are supported", lambda t: t == D.BOOL)
 NUMBERS = of("booleans are not supported", lambda t: t != D.BOOL)
 
@@ -191,9 +195,10 @@ APPROXIMATE = Attr("approximate", "approximate", word("approximate"), "none")
 SIGMOID = Codec(word("approximate").lift, lambda v: v)
 # operators of two operands, with the condition on their types; each has a form for equal shapes
 BINARY: list[tuple[str, tuple[Field, ...]]] = [
-    ("Add=add Sub=sub Mul=mul Max=maximum Min=minimum", (NUMBERS,)),
+    ("Add=add Sub=sub Mul=mul", (NUMBERS,)),
+    ("Max=maximum Min=minimum", (TWO, NUMBERS)),
     ("Or=add And=mul", (TRUTH,)),
-    ("Pow=pow", (REALS,)),
+    ("Pow=pow", (REALS, ONE_TYPE)),
     ("Greater=greater", (NUMBERS,)),
     ("Equal=equal", ()),
     ("And=and Or=or Xor=xor", ()),

@@ -31,6 +31,7 @@ from converter.graph.value import known_sizes, made_of, maker
 from converter.mapping.codecs import Codec, enum, unset
 from converter.mapping.context import Results
 from converter.mapping.fields import (
+    TWO,
     Attr,
     Const,
     Detail,
@@ -455,7 +456,6 @@ ONE_SHAPE = Guard(
         and known_sizes(w.data) is not None
     ),
 )
-TWO = Guard("only two operands are supported at once", lambda w: len(w.node.inputs) == 2)
 WHOLE = Guard("fmod must be 1", lambda w: bool(w.attr("fmod")))
 BY_ALPHA = "2,3 ="
 

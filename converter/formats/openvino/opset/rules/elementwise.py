@@ -23,6 +23,7 @@ from converter.formats.openvino.opset.rules.fields import (
 from converter.graph.infer import constant, known, rank_of
 from converter.graph.value import Value, maker
 from converter.mapping.fields import (
+    TWO,
     Attr,
     AttrInput,
     Detail,
@@ -37,7 +38,6 @@ from converter.mapping.rules import op, ops
 from converter.passes.round_halves import may_round
 
 T = ir.DataType
-TWO = Guard("exactly two inputs are supported", lower_if=lambda w: len(w.node.inputs) == 2)
 
 
 def of(what: str, holds: Callable[[ir.Value | None], bool]) -> Guard:
