@@ -121,9 +121,11 @@ class Model(Network):
 
     def _demand_shapes(self, arrays: Mapping[str, Any], feeds: Mapping[str, Any]) -> None:
         """Raise UsageError for an array that does not have the shape of its input."""
+        tensors = self.tensor_inputs()  # each element of a sequence has a shape of its own
         for info in self.inputs:
-            given = np.shape(arrays[info.name]) if info.name in feeds else ()
-            if info.shape is None or info.name not in feeds or _fits(given, info.shape):
+            if info.name not in feeds or info.name not in tensors or info.shape is None:
+                continue
+            if _fits(np.shape(arrays[info.name]), info.shape):
                 continue
             shape = ",".join(map(str, np.shape(feeds[info.name])))
             message = f"the input is {info}, the given array has the shape [{shape}]"

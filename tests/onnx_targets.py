@@ -162,7 +162,11 @@ def frozen(proto: onnx.ModelProto, inputs: list[Any]) -> tuple[onnx.ModelProto, 
     kept = [v for v in proto.graph.input if v.name not in fixed]
     del result.graph.input[:]
     result.graph.input.extend(kept)
-    result.graph.initializer.extend(numpy_helper.from_array(x, n) for n, x in fixed.items())
+    # of types of a few bits the arrays are those that are presented, in wider types
+    declared = {v.name: v.type.tensor_type.elem_type for v in proto.graph.input}
+    for name, array in fixed.items():
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(declared[name])
+        result.graph.initializer.append(numpy_helper.from_array(array.astype(dtype), name))
     return result, [x for v, x in zip(fed, inputs, strict=True) if v.name not in fixed]
 
 

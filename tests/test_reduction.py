@@ -82,7 +82,7 @@ def test_the_command_of_the_folder_shows_the_difference(tmp_path: Path) -> None:
 
     assert call(tmp_path, "reduce", "good.onnx", "good.onnx", "-o", "case") == (
         0,
-        "the models do not differ\n",
+        "The models do not differ.\n",
     )
     assert not (tmp_path / "case").exists()
     code, out = call(tmp_path, "reduce", "good.onnx", "bad.onnx", "-o", "case")

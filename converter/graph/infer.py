@@ -93,12 +93,12 @@ def infer(node: ir.Node) -> None:
         if node.domain == "" and (reason := check_attributes(node)) is not None:
             raise InferenceError(f"{node.op_type}: {reason}")
         _infer_standard(node)
+        if node.domain == "" and (reason := verify_node(node)) is not None:
+            raise InferenceError(f"{node.op_type}: {reason}")
         if node.domain == "" and _is_dynamic(node):
             from converter.graph import symbolic_dimensions
 
             symbolic_dimensions.infer(node)
-        if node.domain == "" and (reason := verify_node(node)) is not None:
-            raise InferenceError(f"{node.op_type}: {reason}")
     for out in node.outputs:
         demand_few_axes(() if out.shape is None else out.shape)
     evaluate_outputs(node)

@@ -67,7 +67,7 @@ class Network:
     def copy(self) -> Network:
         """Return a copy whose graph, notes and interface can be changed."""
         notes, interface = [*self.notes], dict(self.interface)
-        return Network(self.ir.clone(), self.format, notes, interface, self.source)
+        return Network(self.ir.clone(), self.format, notes, interface, self.source, self.function)
 
     @property
     def variables(self) -> dict[str, str]:
@@ -138,13 +138,18 @@ class Network:
             )
             raise UsageError(Diagnostic("N403", f"{what} (the model has: {', '.join(infos)})"))
         given = {**{k: self.interface["defaults"][k] for k in optional}, **feeds}
-        tensors = {
-            public_name(v): v.type is None or isinstance(v.type, ir.TensorType)
-            for v in self.ir.graph.inputs
-        }
+        tensors = self.tensor_inputs()
         return {
-            name: self._feed(info, np.asarray(given[name])) if tensors[name] else given[name]
+            name: self._feed(info, np.asarray(given[name])) if name in tensors else given[name]
             for name, info in infos.items()
+        }
+
+    def tensor_inputs(self) -> set[str]:
+        """Return the names of the inputs that are neither sequences nor optional values."""
+        return {
+            public_name(v)
+            for v in self.ir.graph.inputs
+            if v.type is None or isinstance(v.type, ir.TensorType)
         }
 
     def _feed(self, info: TensorInfo, array: Array) -> Array:

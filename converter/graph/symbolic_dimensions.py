@@ -148,6 +148,8 @@ def _slice(node: ir.Node) -> list[Sizes] | None:
         return None
     chosen = list(range(len(starts))) if axes is None else [int(a) for a in axes.reshape(-1)]
     strides = [1] * len(chosen) if steps is None else [int(s) for s in steps.reshape(-1)]
+    if not len(chosen) == len(starts) == len(ends) == len(strides):
+        return None  # no kernel takes such bounds
     found: Sizes = list(x)
     for axis, start, end, step in zip(chosen, starts, ends, strides, strict=True):
         found[axis] = _part(x[axis], start, end, step)
