@@ -13,7 +13,7 @@ import onnx
 import pytest
 
 from batch.models import endless, small
-from converter.commands.batch import content, plan
+from converter.commands.batch import content, plan, pool
 from converter.commands.batch.job import is_outcome
 from converter.commands.batch.journal import Journal
 from converter.commands.batch.pool import Runner, default_size
@@ -225,3 +225,16 @@ def test_a_journal_on_a_full_disk_is_a_refusal(
 def test_a_journal_that_is_no_file_is_refused() -> None:
     with pytest.raises(WriteError, match="W301"):
         Journal(Path("/dev/zero"))
+
+
+def test_a_worker_that_would_begin_at_the_end_of_a_run_does_not() -> None:
+    """An interruption may arrive while jobs are still being handed to threads."""
+    pool.kill_all()
+    late = pool.runner()
+    assert late.closed
+    job = Task("check", "absent.onnx", "absent.onnx", "onnx")
+    assert late.run(job).outcome["exit_code"] == ExitCode.INTERRUPTED
+    pool.begin()
+    assert not pool.runner().closed
+    pool.kill_all()
+    pool.begin()

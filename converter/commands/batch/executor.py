@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 
 from converter.commands.batch import pool, staging
 from converter.commands.batch.job import Job, outcome
@@ -18,14 +18,12 @@ class Executor:
     def __init__(self, workers: int, stage: str) -> None:
         self.stage, self.stopped = stage, False
         self.threads = ThreadPoolExecutor(workers)
-        self.running: list[Future[Ran]] = []
 
     def fingerprints(self, sources: Sequence[str]) -> list[dict[str, str]]:
         return list(self.threads.map(staging.fingerprint, sources))
 
     def run(self, jobs: Sequence[Job], keys: dict[str, str]) -> Iterator[tuple[Job, Ran]]:
         futures: dict[Future[Ran], Job] = {self.threads.submit(self._one, j): j for j in jobs}
-        self.running = list(futures)
         for future in as_completed(futures):
             yield futures[future], future.result()
 
@@ -43,11 +41,8 @@ class Executor:
         with uninterrupted():  # a second Ctrl-C waits: remaining workers would continue
             self.stop()
             pool.kill_all()
-            while wait(
-                self.running, 0.2
-            ).not_done:  # a job that was about to start gets its worker only now
-                pool.kill_all()
-            self.threads.shutdown()
+            self.threads.shutdown(cancel_futures=True)
+            pool.begin()
 
 
 def not_run() -> Ran:

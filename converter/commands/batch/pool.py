@@ -175,6 +175,12 @@ class Runner:
 
 _local = threading.local()
 _all: list[Runner] = []
+_ended = threading.Event()
+
+
+def begin() -> None:
+    """Allow workers again, after `kill_all`."""
+    _ended.clear()
 
 
 def runner() -> Runner:
@@ -183,11 +189,14 @@ def runner() -> Runner:
     if found is None or found.closed:
         found = _local.runner = Runner()
         _all.append(found)
+        if _ended.is_set():  # `kill_all` may not have seen it
+            found.closed = True
     return found
 
 
 def kill_all() -> None:
-    """End the workers of all threads."""
+    """End the workers of all threads, and let none begin until `begin`."""
+    _ended.set()
     while _all:
         _all.pop().kill()
 
