@@ -160,7 +160,7 @@ def test_pages_are_made_of_every_format_code_command_and_exit_code() -> None:
 
 @pytest.mark.slow
 def test_the_pages_are_built_without_a_warning(tmp_path: Path) -> None:
-    for name in ("sphinx", "myst_parser", "furo"):
+    for name in ("sphinx", "myst_parser", "furo", "sphinx_copybutton"):
         pytest.importorskip(name, reason=f"{name} is not installed: pip install '.[docs]'")
     generate.main(tmp_path / "source")
     (tmp_path / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
