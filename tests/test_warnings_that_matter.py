@@ -179,7 +179,7 @@ def test_images_of_core_ml_point_at_the_native_layout(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "target", "line"),
     [
-        ("n.onnx", "onnx+opset=17", "n.onnx  onnx (IR version 10, opset 17), 1 layers"),
+        ("n.onnx", "onnx+opset=17", "n.onnx  onnx (IR version 10, opset 17), 1 layer, 1 node,"),
         ("n.xml", "openvino+ir=7", "n.xml  openvino (IR version 7), "),
         ("n.xml", "openvino+fp16", "n.xml  openvino (IR version 11), "),
         ("n.tflite", "tflite", "n.tflite  tflite (schema version 3), "),
