@@ -97,6 +97,14 @@ def as_arrays(value: Any) -> Any:
     return [as_arrays(v) for v in value] if isinstance(value, list | tuple) else value
 
 
+def constant_of(info: onnx.ValueInfoProto, array: Any) -> onnx.TensorProto:
+    """A constant for an input, in its declared type: arrays of types of a few bits are those that
+    are presented, in wider types.
+    """
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type)
+    return numpy_helper.from_array(np.asarray(array).astype(dtype), info.name)
+
+
 def differences(name: str, expected: Any, found: Any, rtol: float, atol: float) -> list[str]:
     """What is different between two results (arrays, sequences, None), as sentences."""
     if isinstance(expected, list) or expected is None or isinstance(found, list):

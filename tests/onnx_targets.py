@@ -26,7 +26,14 @@ from typing import Any
 import numpy as np
 import onnx
 
-from onnx_node_cases import as_arrays, differences, node_case, node_cases, quick_node_cases
+from onnx_node_cases import (
+    as_arrays,
+    constant_of,
+    differences,
+    node_case,
+    node_cases,
+    quick_node_cases,
+)
 from support import processor_time
 
 SUFFIX = {
@@ -151,8 +158,6 @@ def frozen(proto: onnx.ModelProto, inputs: list[Any]) -> tuple[onnx.ModelProto, 
     """The model with every input but the first as a constant: as networks have weights, axes and
     sizes.
     """
-    from onnx import numpy_helper
-
     result = onnx.ModelProto.FromString(proto.SerializeToString())
     own = {t.name for t in result.graph.initializer}
     fed = [v for v in proto.graph.input if v.name not in own]
@@ -162,11 +167,9 @@ def frozen(proto: onnx.ModelProto, inputs: list[Any]) -> tuple[onnx.ModelProto, 
     kept = [v for v in proto.graph.input if v.name not in fixed]
     del result.graph.input[:]
     result.graph.input.extend(kept)
-    # of types of a few bits the arrays are those that are presented, in wider types
-    declared = {v.name: v.type.tensor_type.elem_type for v in proto.graph.input}
-    for name, array in fixed.items():
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(declared[name])
-        result.graph.initializer.append(numpy_helper.from_array(array.astype(dtype), name))
+    result.graph.initializer.extend(
+        constant_of(v, fixed[v.name]) for v in proto.graph.input if v.name in fixed
+    )
     return result, [x for v, x in zip(fed, inputs, strict=True) if v.name not in fixed]
 
 

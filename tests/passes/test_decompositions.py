@@ -28,6 +28,7 @@ from converter.passes.decompositions import DECOMPOSITIONS
 from converter.passes.legalise import legalise
 from onnx_node_cases import (
     as_arrays,
+    constant_of,
     differences,
     expected_difference,
     node_case,
@@ -328,7 +329,7 @@ def frozen(case: Any) -> Case:
     proto.CopyFrom(case.model)
     arrays = [as_arrays(x) for x in inputs]
     for info, array in list(zip(proto.graph.input, arrays, strict=True))[1:]:
-        proto.graph.initializer.append(numpy_helper.from_array(np.asarray(array), info.name))
+        proto.graph.initializer.append(constant_of(info, array))
     del proto.graph.input[1:]
     return proto, arrays[:1], [as_arrays(y) for y in outputs]
 
