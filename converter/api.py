@@ -19,7 +19,7 @@ from converter.errors import ConverterError, Diagnostic, UsageError, python_erro
 from converter.formats import model_files
 from converter.formats.model_files import PathLike
 from converter.graph.infer import InferenceError
-from converter.graph.network import Network
+from converter.graph.network import Network, accepts_shape
 
 if TYPE_CHECKING:
     from converter.commands.quantize.result import Quantized
@@ -123,9 +123,9 @@ class Model(Network):
         """Raise UsageError for an array that does not have the shape of its input."""
         tensors = self.tensor_inputs()  # each element of a sequence has a shape of its own
         for info in self.inputs:
-            if info.name not in feeds or info.name not in tensors or info.shape is None:
+            if info.name not in feeds or info.name not in tensors:
                 continue
-            if _fits(np.shape(arrays[info.name]), info.shape):
+            if accepts_shape(info.shape, np.shape(arrays[info.name])):
                 continue
             shape = ",".join(map(str, np.shape(feeds[info.name])))
             message = f"the input is {info}, the given array has the shape [{shape}]"
@@ -139,12 +139,6 @@ class Model(Network):
             raise python_error(e) from None
 
 
-def _fits(shape: Sequence[int], declared: Sequence[int | str | None]) -> bool:
-    return len(shape) == len(declared) and all(
-        not isinstance(d, int) or d == n for n, d in zip(shape, declared, strict=True)
-    )
-
-
 def load(
     path: PathLike,
     format: str | None = None,
@@ -154,17 +148,7 @@ def load(
     signature: str = "",
     member: str = "",
 ) -> Model:
-    """Reads a model file into the shared graph.
-
-    `format` overrides detection by content; `weights` names the second file where it does not lie
-    beside the first. With `dequantize` exact integer arithmetic (Zhouyi integer IR) becomes float
-    operators between DequantizeLinear and QuantizeLinear, which other formats can take; files
-    without such arithmetic are read as ever. `signature` is one of several networks: the key of
-    a signature of a TensorFlow Lite file, whose names inputs and outputs then get, or a function of
-    an ML Program; `member` is the name of a model in a bundle (.task, .litertlm). Raises
-    ReadError (unreadable or invalid) or UnsupportedError (layers without a mapping, all of them at
-    once).
-    """
+    """Read a model file; see converter.load."""
     return Model.of(model_files.load(path, format, weights, dequantize, signature, member))
 
 

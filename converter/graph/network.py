@@ -91,7 +91,7 @@ class Network:
         inputs = {i.name: i.shape for i in self.inputs}
         outputs = {o.name for o in self.outputs}
         kept: dict[str, Callable[[str, Any], bool]] = {
-            "defaults": lambda n, v: n in inputs and _takes(inputs[n], np.shape(v)),
+            "defaults": lambda n, v: n in inputs and accepts_shape(inputs[n], np.shape(v)),
             "states": lambda n, v: n in inputs and v in outputs,
             "maps": lambda n, _: n in outputs,
             "shapes": lambda n, _: n in inputs,
@@ -192,7 +192,7 @@ class Network:
         )
 
 
-def _takes(declared: tuple[int | str | None, ...] | None, shape: tuple[int, ...]) -> bool:
+def accepts_shape(declared: tuple[int | str | None, ...] | None, shape: tuple[int, ...]) -> bool:
     """Return whether an array of a shape can be fed to an input of the declared shape."""
     return declared is None or (
         len(declared) == len(shape)

@@ -15,48 +15,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from converter import (
-        Model,
-        NetconvWarning,
-        batch,
-        check,
-        convert,
-        diff,
-        errors,
-        extract,
-        inspect,
-        load,
-        reduce,
-        report,
-        roundtrip,
-        run,
-        save,
-        testing,
-        verify,
-        view,
-    )
+    from converter import *  # noqa: F403 - its `__all__` lists the names
     from converter import __version__ as __version__
-
-    __all__ = [
-        "Model",
-        "NetconvWarning",
-        "batch",
-        "check",
-        "convert",
-        "diff",
-        "errors",
-        "extract",
-        "inspect",
-        "load",
-        "reduce",
-        "report",
-        "roundtrip",
-        "run",
-        "save",
-        "testing",
-        "verify",
-        "view",
-    ]
 
 _REAL = "converter"
 _HERE = os.path.dirname(os.path.abspath(__file__))
