@@ -272,6 +272,11 @@ def closest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
     return next(iter(difflib.get_close_matches(name, list(names), 1, cutoff)), None)
 
 
+def counted(number: int, noun: str) -> str:
+    """Return "1 layer", "2 layers"."""
+    return f"{number} {noun}" + "s" * (number != 1)
+
+
 def did_you_mean(given: str, known: Iterable[str], otherwise: str = "") -> str:
     """Return the help for an unknown name: a known name that it is a prefix of, or that is spelled
     similarly; else `otherwise`.

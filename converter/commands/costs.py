@@ -11,6 +11,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from converter.errors import counted
 from converter.graph.extensions import can_expand
 from converter.graph.infer import shape_of
 from converter.graph.value import optional
@@ -239,7 +240,7 @@ def headline(found: Costs) -> str:
 
     left = len(found.uncounted)
     more = (
-        (f" (without {left} layer{'s' if left > 1 else ''} of dynamic shape or without definition)")
+        (f" (without {counted(left, 'layer')} of dynamic shape or without definition)")
         if left
         else ""
     )

@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.commands.costs import costs, describe, headline, shape
-from converter.errors import ConverterError
+from converter.errors import ConverterError, counted
 from converter.graph.walk import all_graphs, all_nodes
 from converter.io.files import size_text
 from converter.io.strict_json import Json
@@ -165,18 +165,14 @@ def _tensor(info: TensorInfo) -> Json:
     }
 
 
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + "s" * (number != 1)
-
-
 def table(model: Network, name: str) -> Iterator[str]:
     """Yield the summary as lines."""
     s = summary(model)
     weights = s["weights"]
     count = (
-        f"{_counted(sum(s['layers'].values()), 'layer')}, {_counted(s['nodes'], 'node')}"
+        f"{counted(sum(s['layers'].values()), 'layer')}, {counted(s['nodes'], 'node')}"
         if s["layers"]
-        else _counted(s["nodes"], "node")
+        else counted(s["nodes"], "node")
     )
     said = about(model)
     of = f"{model.format} ({said['format']})" if "format" in said else model.format

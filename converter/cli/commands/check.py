@@ -11,7 +11,7 @@ from converter.cli.console import Console
 from converter.cli.options import REPORTS, subcommand
 from converter.commands.options.convert import CheckCommand, Convert
 from converter.commands.options.declare import common
-from converter.errors import ExitCode
+from converter.errors import ExitCode, counted
 
 EXAMPLES = """netconv check net.xml
 netconv check net.onnx -t zhouyi
@@ -39,9 +39,8 @@ def command(console: Console, options: CheckCommand, file: Path) -> None:
     console.verdict(ExitCode.UNSUPPORTED if found.reasons else ExitCode.OK)
     console.report(found.diagnostics, err=False)
     console.result = found.as_json()
-    reasons = f"{found.reasons} reason{'' if found.reasons == 1 else 's'}"
     tail = (
-        f"{blocked} layer{'' if blocked == 1 else 's'} cannot be converted ({reasons})"
+        f"{counted(blocked, 'layer')} cannot be converted ({counted(found.reasons, 'reason')})"
         if found.reasons
         else "the model can be converted"
     )
@@ -64,7 +63,7 @@ def _validate(console: Console, file: Path, options: CheckCommand) -> None:
     console.say(
         f"{file.name}: "
         + (
-            f"invalid {chosen.title}: {errors} error{'' if errors == 1 else 's'}"
+            f"invalid {chosen.title}: {counted(errors, 'error')}"
             if errors
             else f"valid {chosen.title}"
         )
