@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 import pytest
+from test_mlprogram_write import kinds
 from test_tflite_operators import needs_litert
 
 import converter
 from converter.api import Model
 from converter.engines import litert
 from converter.errors import ConverterError
+from converter.formats.coreml.features import Sizes
 from converter.graph.build import Builder, new_model
 from converter.graph.value import Value
 from judged import run_in
@@ -294,3 +296,39 @@ def test_interpreters_of_core_ml_run_a_network_at_every_size(
         assert judge == "coreml-interp", e
         pytest.skip(f"refused: {e}")
     compare(name, lambda x: list(run_in(judge, path, {"x": x}).values()))
+
+
+def test_parts_of_a_dynamic_axis_are_cut_unless_it_divides(tmp_path: Path) -> None:
+    """Apple's `split` takes equal parts alone, where ONNX's last part may be smaller."""
+    found = []
+    for shape in (["N", 4, "T"], ["N", 4, "2*T"]):
+        model, b = new_model()
+        with b:
+            results = b.Split(b.input("x", FLOAT, shape), outputs=2, axis=2, num_outputs=2)
+        b.output(*results)
+        path = tmp_path / f"{len(found)}.mlpackage"
+        converter.save(Model(model, "onnx"), path)
+        found.append("split" in kinds(path))
+    assert found == [False, True]
+
+
+@pytest.mark.parametrize("file", ["m.mlmodel", "m.mlpackage", "m.tflite", "m.xml"])
+def test_a_dynamic_batch_is_resized_too(file: str, tmp_path: Path) -> None:
+    """The batch is dynamic in the image alone: its size in the result is 1."""
+    model, b = new_model()
+    with b:
+        x = b.input("x", FLOAT, ["N", 3, 4, 4])
+        attributes = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        y = b.Resize(x, None, None, np.array([1, 3, 8, 8]), **attributes)
+    b.output(y)
+    converter.save(Model(model, "onnx"), tmp_path / file)
+    x = np.random.default_rng(0).random((3, 3, 4, 4), np.float32)
+    (found,) = converter.load(tmp_path / file).run({"x": x}).values()
+    np.testing.assert_array_equal(found, x[:1].repeat(2, axis=2).repeat(2, axis=3))
+
+
+def test_a_dimension_that_is_dynamic_by_now_is_open_in_the_declared_sizes() -> None:
+    sizes = Sizes((1, 3, 8), ranges=((1, 1), (3, 3), (8, 64)))
+    fitted = sizes.fitted([None, 3, None])
+    assert fitted is not None and fitted.ranges == ((1, -1), (3, 3), (8, 64))
+    assert Sizes((1, 8), choices=((1, 8), (1, 16))).fitted([None, None]) is None

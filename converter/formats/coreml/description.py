@@ -172,8 +172,8 @@ class Declared:
     def _tell(self, name: str, sizes: Sizes | None, left: Sizes | None, fixed: Sizes) -> None:
         """Warn where less is left of the sizes that the source declares."""
         if sizes is not None and (left is None or not left.includes(sizes)):
-            now = left or "x".join(map(str, fixed.default))
-            self.notes.append(dropped(name, sizes, f"they are {now}"))
+            now = left or (fixed if fixed.ranges else "x".join(map(str, fixed.default)))
+            self.notes.append(dropped(name, sizes, f"in the written file they are {now}"))
 
     def default(self, feature: Any, default: Array | None) -> None:
         """Return the default of an optional array, if all its numbers are the same; without a

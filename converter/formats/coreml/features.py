@@ -128,7 +128,8 @@ class Sizes:
 
     def fitted(self, dims: Sequence[int | None]) -> Sizes | None:
         """Return the sizes for a tensor of these dimensions (None: dynamic), for all its axes; None
-        when it is fixed, or never had these sizes.
+        when it is fixed, or never had these sizes. A dimension that was fixed when the sizes were
+        declared and is dynamic now is open.
         """
         lead = len(dims) - len(self.default)
         own = dims[max(lead, 0) :]
@@ -137,13 +138,16 @@ class Sizes:
         front = tuple(1 if d is None else d for d in dims[:lead])
         if not self.choices:
             ranges = tuple(
-                r if d is None else (d, d) for d, r in zip(own, self.ranges, strict=True)
+                (d, d) if d is not None else (1, -1) if low == high else (low, high)
+                for d, (low, high) in zip(own, self.ranges, strict=True)
             )
             default = tuple(n if d is None else d for d, n in zip(own, self.default, strict=True))
             open_ = tuple((1, -1) if d is None else (d, d) for d in dims[:lead])
             return Sizes((*front, *default), (*open_, *ranges))
         kept = [c for c in self.choices if all(d in (None, n) for d, n in zip(own, c, strict=True))]
-        if not kept or None in dims[:lead]:
+        sides = zip(own, zip(*kept, strict=True), strict=False)
+        opened = any(d is None and len(set(side)) == 1 for d, side in sides)
+        if not kept or opened or None in dims[:lead]:
             return None
         default = self.default if self.default in kept else kept[0]
         return Sizes((*front, *default), choices=tuple((*front, *c) for c in kept))
@@ -229,9 +233,7 @@ def declare_image(image: Any, sizes: Sizes) -> None:
 
 def dropped(name: str, sizes: Sizes, now: str) -> Diagnostic:
     """The warning where an input's sizes are other than the source declares."""
-    return less(
-        name, f"{name} may have the sizes {sizes} in the source; the written file has {now}"
-    )
+    return less(name, f"{name} may have the sizes {sizes} in the source; {now}")
 
 
 def less(name: str, text: str) -> Diagnostic:
@@ -264,8 +266,8 @@ def _lost(sizes: Sizes, value: ir.Value, title: str) -> str:
     """
     dims = known_sizes(value) or []
     if None not in dims:
-        return "they are " + "x".join(map(str, dims))
+        return "in the written file they are " + "x".join(map(str, dims))
     endless = bool(sizes.ranges) and all(
         low == high or (low <= 1 and high < 0) for low, high in sizes.ranges
     )
-    return "" if endless else f"{title} cannot declare it"
+    return "" if endless else f"{title} cannot declare them"

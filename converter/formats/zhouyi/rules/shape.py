@@ -26,7 +26,7 @@ from converter.mapping.codecs import enum
 from converter.mapping.concepts.axes import Axis, Permutation, permutation
 from converter.mapping.concepts.pads import Pads
 from converter.mapping.context import Writing, static, whole_numbers
-from converter.mapping.fields import Attr, Const, Detail, Field, Guard, attrs, spread
+from converter.mapping.fields import Attr, Const, Detail, Field, Guard, attrs, ignore_inputs, spread
 from converter.mapping.rules import custom, op, ops
 
 # shapes and axes ---------------------------------------------------------------------------------
@@ -414,7 +414,8 @@ RULES = [
     *ops("Flatten=Reshape Squeeze=Reshape Unsqueeze=Reshape", NEW_SHAPE, lower_only=True),
     op("Transpose", "Reshape", IN_ORDER, NEW_SHAPE, lower_only=True, given="1,3"),
     op("Transpose", "Transpose", Permutation()),
-    op("Slice", "Slice", BOUNDS),
+    # the format's document has the constants of the bounds as a second operand, too
+    op("Slice", "Slice", BOUNDS, ignore_inputs(1)),
     op("Slice", "Crop", reads("crops"), before_lift=cropped, lift_only=True),
     op("Pad", "Pad", RUN_MODES, word("mode", "mode", PAD_MODES, default="constant"), Amounts()),
     op(

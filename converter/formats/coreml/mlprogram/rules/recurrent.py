@@ -231,14 +231,26 @@ class Cell:
     def initial(self, index: int) -> ir.Value:
         """[directions, batch, hidden] -> [batch, directions * hidden]; zeros where omitted."""
         value, shape = self.w.optional(index), [self.batch, self.ways * self.hidden]
-        if value is None and not isinstance(self.batch, int):
-            raise MappingError("states of unknown size are not supported", "X203")
-        if value is None:
+        if value is None and isinstance(self.batch, int):
             return self.w.const(np.zeros(shape, self.w.real), "initial")
+        if value is None:
+            return self._zeros(shape)
         if self.both:
             size = [self.batch, self.ways, self.hidden]
             value = self.w.made("transpose", value.dtype, size, x=value, perm=[1, 0, 2])
         return self.w.made("reshape", value.dtype, shape, x=value, shape=told(shape))
+
+    def _zeros(self, shape: Sequence[Any]) -> ir.Value:
+        """States of as many rows as the data have when the network runs."""
+        whole, w = ir.DataType.INT32, self.w
+        sizes = w.made("shape", whole, [3], x=w.data)
+        cut = {"begin": [1], "end": [2]}
+        batch = w.made("slice_by_index", whole, [1], x=sizes, **cut)
+        width = w.const(np.array([shape[1]], np.int32), "width")
+        given = {"values": [batch, width], "axis": 0, "interleave": False}
+        zero = w.const(np.zeros((), w.real), "zero")
+        filled = {"shape": w.made("concat", whole, [2], **given), "value": zero}
+        return w.made("fill", w.data.dtype, shape, **filled)
 
     def write(self, kind: str, states: dict[str, ir.Value], **given: Any) -> None:
         """The operation, and its results as ONNX has them."""

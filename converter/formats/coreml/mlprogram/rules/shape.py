@@ -21,6 +21,7 @@ from converter.formats.coreml.mlprogram.rules.fields import (
 from converter.graph.demands import axis_of, of_length, shaped
 from converter.graph.infer import constant, known
 from converter.graph.sizes import arange
+from converter.graph.symbolic import dimensions
 from converter.graph.value import Value
 from converter.mapping.concepts.axes import Axis, Permutation
 from converter.mapping.concepts.pads import Pads
@@ -144,12 +145,19 @@ def write_parts(w: Writing) -> None:
     sizes: list[Any] = [size_of(v, axis) for v in w.node.outputs if v.shape is not None]
     if len(sizes) < 2:
         raise MappingError("a single part is not supported")
-    if len(set(sizes)) == 1 and not w.has(1):
+    # parts of an axis that may not divide into them differ in size when the network runs
+    if len(set(sizes)) == 1 and not w.has(1) and (isinstance(sizes[0], int) or divides(w, axis)):
         w.set(num_splits=len(sizes))
     elif any(not isinstance(n, int) for n in sizes):
         raise MappingError("parts of unknown size are not supported")
     else:
         w.set(split_sizes=sizes)
+
+
+def divides(w: Writing, axis: int) -> bool:
+    """Whether the size of a dynamic axis is a multiple of the number of parts."""
+    whole, count = (dimensions(w.data) or [])[axis:], len(w.node.outputs)
+    return bool(whole) and whole[0].floordiv(count) * count == whole[0]
 
 
 PARTS = Detail(

@@ -176,21 +176,8 @@ class Square(Field):
         w.layer.attrs["alpha"] = 2.0
 
 
-def read_quotient_of(r: Reading) -> None:
-    """The operator is applied to the quotient of the layer's operands, computed by a Div before
-    it.
-    """
-    r.set_inputs(r.b.Div(*r.node.inputs))
-
-
-def write_quotient_of(w: Writing) -> None:
-    quotient = maker(w.data, "Div")
-    if quotient is None or not is_float(w.data):
-        raise not_meant("only a Floor of a quotient is supported by this layer")
-    w.layer.inputs = list(quotient.inputs)
-
-
-QUOTIENT_OF = Detail(read=read_quotient_of, write=write_quotient_of)
+def floor(r: Reading, y: ir.Value) -> ir.Value:
+    return r.b.Floor(y)
 
 
 def bound(value: Any) -> float:
@@ -202,7 +189,8 @@ LIMIT = Codec(float, bound)
 SQUARE = Guard("alpha must be 2", lift_if=lambda r: r.attr("alpha", float) == 2)
 SCALED = Scaled()
 UNARY = [
-    op("Floor", "floorDivBroadcastable", QUOTIENT_OF, given="Div(2,3;2,3)"),
+    # not written: it may round the exact quotient down, which Div has rounded to the nearest number
+    op("Div", "floorDivBroadcastable", after_lift=floor, lift_only=True),
     *ops(
         "Ceil=ceil Floor=floor Sign=sign Round=round Sin=sin Cos=cos Tan=tan Asin=asin Acos=acos "
         "Atan=atan Sinh=sinh Cosh=cosh Tanh=tanh Asinh=asinh Acosh=acosh Atanh=atanh Erf=erf"

@@ -136,7 +136,8 @@ def wanted_factors(w: Writing) -> tuple[list[float], bool, tuple[list[Any], list
         raise MappingError(message)
     if size is not None and result is not None:
         pairs = zip(size[:-2], result[:-2], strict=True)
-        if any(i != o for i, o in pairs if None not in (i, o)):
+        # an axis that is dynamic in the image alone is resized to its fixed size in the result
+        if any(i != o for i, o in pairs if o is not None and (i is not None or given is None)):
             raise MappingError("only the last two axes can be resized")
     demand_ratios(w, *spatial)
     whole = all(f >= 1 and f.is_integer() for f in factors)
