@@ -199,6 +199,13 @@ CODES: dict[str, Explanation] = {
         "target, or no weights are large enough to be compressed.",
         "Convert the network with netconv convert, or choose another target.",
     ),
+    "X216": Explanation(
+        "an output has as many rows as there may be",
+        "How many rows the output has depends on the data, as for the boxes that a suppression "
+        "keeps, and the target has only static shapes. The valid rows come first, and one more "
+        "output, NAME_count, is their number; the rows after them hold -1 (0 without a sign).",
+        "Read the first NAME_count rows.",
+    ),
     "W301": Explanation(
         "the output cannot be written",
         "The folder does not exist, is read-only, or the disk is full. No partial file remains.",

@@ -8,6 +8,7 @@ constants_into_bodies.py   constants copied into the bodies that use them
 fix_inputs.py              requested shapes and values of inputs
 unroll.py                  loops unrolled, and branches with a known condition inlined
 stack_sequences.py         sequences that loops build as stacked tensors
+fixed_rows.py              results of data-dependent length with as many rows as there may be
 both_branches.py           both branches of an If computed, and one result selected
 dead_code.py               unused nodes and initializers removed
 common_subexpressions.py   nodes that compute the same value merged

@@ -63,7 +63,7 @@ _MOVES = frozenset(
     }
 )
 _CAST = (ir.DataType.INT32, ir.DataType.INT64, ir.DataType.BOOL)  # casts do not wrap around
-_JOINS = frozenset({"Add", "Mul", "Min", "Concat"})
+_JOINS = frozenset({"Add", "Mul", "Div", "Min", "Concat"})
 
 
 def never_negative(value: ir.Value | None, depth: int = _DEPTH, *, proven: bool = False) -> bool:

@@ -191,7 +191,8 @@ def test_boxes_of_negative_size_suppress_nothing(tmp_path: Path) -> None:
 
 def test_rows_whose_number_is_data_are_refused(tmp_path: Path) -> None:
     model, b = new_model("m")
-    b.output(b.op("NonZero", b.input("x", ir.DataType.FLOAT, [3, 4])))
+    x, chosen = b.input("x", ir.DataType.FLOAT, [3, 4]), b.input("c", ir.DataType.BOOL, [3])
+    b.output(b.op("Compress", x, chosen, axis=0))
     with pytest.raises(UnsupportedError, match="X203"):
         converter.save(Model(model, "onnx"), tmp_path / "m.txt")
 

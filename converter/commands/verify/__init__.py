@@ -10,7 +10,7 @@ floor.py     the noise of a whole network        result.py   the findings, as da
 native.py    a file in its own engine            stored.py   a stored comparison read again
 plan.py      the plan of one comparison          outputs.py  both models run as a whole
 layers.py    both models layer by layer          text.py     a comparison as text
-check.py     one comparison from start to end
+check.py     one comparison from start to end    rows.py      valid rows of a fixed number
 truth.py     pieces in doubles                   compressed.py weights that are stored compressed
 evidence.py  the wrong tensor and the graph around it, for pages
 single_change.py  one attribute or weight whose change gives the candidate's numbers

@@ -25,6 +25,7 @@ from converter.commands.verify.noise import (
 from converter.commands.verify.plan import Plan
 from converter.commands.verify.program import CannotRun, refuse
 from converter.commands.verify.result import Native, Output
+from converter.commands.verify.rows import cut
 from converter.commands.verify.truth import in_doubles
 from converter.engines.file import engine_of
 from converter.graph.names import public_name
@@ -82,7 +83,8 @@ def run_whole(plan: Plan) -> tuple[Ran, list[Output]]:
     theirs = _run_candidate(plan) if plan.options.engine == "onnxruntime" else _in_engine(plan)
     noise = Noise(plan.mine, [*plan.arrays], mine, plan.precision)
     ran = Ran(plan, mine, theirs, skipped, noise)
-    return ran, _judged(ran)
+    valid = cut(plan.reference, plan.candidate, plan.positions, mine, theirs)
+    return ran, _judged(replace(ran, theirs=valid))
 
 
 def _run_reference(plan: Plan) -> tuple[Plan, Results, tuple[str, ...]]:

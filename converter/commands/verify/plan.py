@@ -15,6 +15,7 @@ from converter.commands.verify.judge import Judge, Limits
 from converter.commands.verify.native import CHOICES
 from converter.commands.verify.noise import Precision, quantisation_steps
 from converter.commands.verify.program import Program
+from converter.commands.verify.rows import without_padded
 from converter.commands.verify.sizes import shapes_for
 from converter.errors import Diagnostic, NothingComparedError, wrong_call
 from converter.graph.infer import Arrays
@@ -63,6 +64,7 @@ class Plan:
         metrics = (options.metrics,) if isinstance(options.metrics, str) else options.metrics
         limits = Limits.of(options.rtol, options.atol, tuple(metrics))
         alignment = align(reference, candidate, dict(options.map or {}))
+        alignment = without_padded(alignment, reference, candidate)
         mine, theirs = Program(reference), Program(candidate)
         shapes = shapes_for(reference, options.inputs, _hints(alignment, mine, theirs))
         feeds = feeds_for(reference, options.data, options.seed, options.seeds, shapes)

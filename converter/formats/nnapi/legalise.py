@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.lite.recurrent import reason_against_lengths
+from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant, known, shape_of
 from converter.graph.value import Value, operand, optional
@@ -19,6 +20,7 @@ from converter.graph.walk import release, subgraphs
 from converter.passes.collapse_dims import with_fewer_axes
 from converter.passes.decompositions.activations import is_finite
 from converter.passes.decompositions.bitwise import BITS, by_digits
+from converter.passes.decompositions.suppression import non_max_suppression, suppression_mask
 from converter.passes.equal_shapes import equal_shapes
 from converter.passes.legalise import Rewrite, Rewrites, either
 from converter.passes.lite.functions import FLOATS, FUNCTIONS
@@ -37,6 +39,7 @@ from converter.passes.lite.integers import (
     wrapped,
 )
 from converter.passes.lite.picking import gather, top_k, truth
+from converter.passes.lite.small_integers import in_floats, one_index, quotient_in_floats
 from converter.passes.split_directions import forward_alone
 from converter.passes.unroll import copy_body
 
@@ -51,7 +54,8 @@ def rewrites(level: int) -> Rewrites:
     several existing ones.
     """
     found = {**REWRITES, **(BELOW_3 if level < 3 else {}), **(BELOW_4 if level < 4 else {})}
-    return with_fewer_axes({("", op): rewrite for op, rewrite in found.items()}, MOST)
+    table = {("", op): rewrite for op, rewrite in found.items()}
+    return with_fewer_axes({**table, **EXTENSIONS}, MOST)
 
 
 def between(b: Builder, x: Value, low: float, high: float) -> Value:
@@ -162,15 +166,16 @@ def choice(node: ir.Node, b: Builder) -> list[ir.Value] | None:
 
 
 INTEGER: dict[str, Rewrite] = {
-    **dict.fromkeys(("Add", "Sub", "Mul"), turned_around),
+    **dict.fromkeys(("Add", "Sub", "Mul"), either(turned_around, in_floats)),
     **dict.fromkeys(JOINS, reduced),
     **dict.fromkeys(BITS, by_digits),
-    **dict.fromkeys(("Reshape", "Split", "Pad", "Tile", "Expand"), truth),
+    **dict.fromkeys(("Split", "Pad", "Tile", "Expand"), truth),
+    "Reshape": either(truth, in_floats),
     **dict.fromkeys(("Transpose", "Slice"), either(moved, truth)),
     "Concat": either(joined, truth),
     "Sign": sign,
     "Relu": relu,
-    "Div": quotient,
+    "Div": either(quotient_in_floats, quotient),
     "Mod": remainder,
     "MatMul": product,
     "Cast": wrapped,
@@ -193,8 +198,13 @@ REWRITES: dict[str, Rewrite] = {
     "HardSigmoid": hard_sigmoid,
     "TopK": top_k,
     "Where": either(equal_shapes, truth),
-    "Gather": gather,
+    "Gather": either(gather, one_index),
     "If": choice,
+}
+EXTENSIONS: Rewrites = {
+    (EXTENSION_DOMAIN, "SuppressionMask"): suppression_mask,
+    (EXTENSION_DOMAIN, "FloorDiv"): quotient_in_floats,
+    (EXTENSION_DOMAIN, "FixedNonMaxSuppression"): non_max_suppression,
 }
 BELOW_3: dict[str, Rewrite] = {
     "Clip": clip,

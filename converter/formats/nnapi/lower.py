@@ -76,7 +76,7 @@ def lower(
     without such notes it means "keep". `objects` determines which operations the written form does
     not support.
     """
-    search = Search(model, Ends.of(model, io_layout, records), objects)
+    search = Search(model, Ends.of(model, io_layout, records), objects, [])
     table, warnings, shapes = search.lowest(limit)
     found = Findings(table)
     check_shapes(table, range(len(table.operations)), found)
@@ -92,6 +92,7 @@ def lower(
     narrowed = note_shapes(table, *shapes)
     search.ends.stored.note(table)
     if notes is not None:
+        notes += search.notes
         notes += warnings if search.ends.as_stored else [*warnings, *narrowed]
     return table
 
@@ -106,12 +107,13 @@ class Search:
     model: Network
     ends: Ends
     objects: Objection | None
+    notes: list[Diagnostic]  # warnings that do not depend on the level
 
     def lowest(self, limit: int) -> tuple[Table, list[Diagnostic], tuple[Shapes, Shapes]]:
         """The table of the lowest level up to `limit` that is no worse than the newest one,
         warnings, and shapes as `prepared` gives them.
         """
-        graph, shapes = prepared(self.model, self.ends)
+        graph, shapes = prepared(self.model, self.ends, self.notes)
         cells = any(n.op_type == "LSTM" for n in all_nodes(graph.graph))  # which a newer level has
         oldest = None if cells else self.attempt(graph.clone(), LEVELS[0])
         if oldest is not None and not count(oldest[0], "TRANSPOSE"):  # many networks need no more
@@ -147,11 +149,13 @@ class Search:
         )
 
 
-def prepared(model: Network, ends: Ends) -> tuple[ir.Model, tuple[Shapes, Shapes]]:
+def prepared(
+    model: Network, ends: Ends, notes: list[Diagnostic]
+) -> tuple[ir.Model, tuple[Shapes, Shapes]]:
     """A copy with everything done that does not depend on the level, and the shapes of the inputs
-    and outputs that are stored with others.
+    and outputs that are stored with others. Warnings are appended to `notes`.
     """
-    graph, context = model.ir.clone(), AllLevels(model, ends=ends)
+    graph, context = model.ir.clone(), AllLevels(model, notes=notes, ends=ends)
     run_passes(PREPARE, graph, context)
     return graph, context.shapes[-1]
 

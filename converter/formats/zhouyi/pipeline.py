@@ -13,6 +13,7 @@ from converter.graph.infer import shape_of
 from converter.graph.shapes import infer_all
 from converter.passes.channels_last import channels_last
 from converter.passes.constants import decode_weights
+from converter.passes.fixed_rows import fixed_rows
 from converter.passes.fold import fold, fold_constants
 from converter.passes.fold_empty import fold_empty_values
 from converter.passes.fuse_constants import merge_constants
@@ -60,6 +61,7 @@ PIPELINE: list[Pass[Context]] = [
     check_target(MAPPING.target),
     stack_sequences(),
     fold_constants(),
+    fixed_rows(),
     fold_empty_values(storable=False),
     decode_weights(),
     merge_constants(),

@@ -87,7 +87,7 @@ def DetectionOutput(
         else _labels(b, by_class, confidence_threshold, background_label_id)
     )
     candidates = _strongest(b, candidates, top_k, (n, c, p), together=bool(decrease_label_id))
-    kept = _suppress(b, corners, candidates, nms_threshold, (n, c, p))
+    kept = _suppress(b, corners, candidates, nms_threshold, (n, c, p), top_k)
     room = keep_top_k if keep_top_k > 0 else top_k * c if top_k > 0 else p * c
     rows = _Rows(
         n,
@@ -160,9 +160,10 @@ def _strongest(
 
 
 def _suppress(
-    b: Builder, boxes: Value, scores: Value, threshold: float, sizes: tuple[int, int, int]
+    b: Builder, boxes: Value, scores: Value, threshold: float, sizes: tuple[int, int, int], k: int
 ) -> Value:
-    """Return scores[N, C, P] of the boxes that survive; boxes[N, L, P, 4].
+    """Return scores[N, C, P] of the boxes that survive; boxes[N, L, P, 4]. At most `k` boxes of a
+    class have scores, if it is not negative.
 
     An inverted box has no area and suppresses nothing.
     """
@@ -170,7 +171,8 @@ def _suppress(
     batch, classes = (n, c) if static(boxes)[1] == 1 else (n * c, 1)
     by_batch = b.Reshape(scores, [batch, classes, p])
     plain = b.Reshape(upright(b, boxes), [batch, p, 4])
-    mask = b.SuppressionMask(plain, by_batch, np.array([threshold], np.float32))
+    limit = np.array([threshold], np.float32)
+    mask = b.SuppressionMask(plain, by_batch, limit, most=k if 0 <= k < p else -1)
     return b.Reshape(b.Where(mask, by_batch, NOTHING), [n, c, p])
 
 

@@ -133,14 +133,14 @@ def FixedNonMaxSuppression(
     values, places, real = ranked(b, mask, high, count)
     if most is not None:
         real = real & b.Less(arange(count), whole(b, most))
-    return _rows(b, values, places, real, rows, bool(sort_result_descending))
+    return suppressed_rows(b, values, places, real, rows, bool(sort_result_descending))
 
 
 def _one(b: Builder, value: Value | None, default: float) -> Value:
     return b.const(np.array([default], np.float32)) if value is None else b.Reshape(value, [1])
 
 
-def _rows(
+def suppressed_rows(
     b: Builder, values: Value, places: Value, real: Value, count: int, falling: bool
 ) -> Value:
     """Return [count, 3] of the valid entries among the ranked [B, C, N]: batch, class, box; -1

@@ -16,13 +16,21 @@ LOWEST = float(np.finfo(np.float32).min)
 
 @extension
 def SuppressionMask(
-    b: Builder, boxes: Value, scores: Value, iou: Value, *, center_point_box: int = 0
+    b: Builder,
+    boxes: Value,
+    scores: Value,
+    iou: Value,
+    *,
+    center_point_box: int = 0,
+    most: int = -1,
 ) -> Value:
     """Which of boxes[B, N, 4] survive within each class of scores[B, C, N]: bool [B, C, N].
 
     In descending order of score, a box is removed if it overlaps a surviving one by more than `iou`
-    (float). Boxes with a score of -inf are always removed.
+    (float). Boxes with a score of -inf are always removed; at most `most` boxes of a class have
+    another one, if it is not negative.
     """
+    del most
     size = b.Shape(scores)
     bounds = [b.Reshape(iou, [1]), b.const(np.array([LOWEST], np.float32))]
     chosen = b.NonMaxSuppression(

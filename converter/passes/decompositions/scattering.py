@@ -14,12 +14,13 @@ from converter.errors import MappingError
 from converter.graph.build import Builder, Value, attributes
 from converter.graph.infer import constant, rank_of, shape_of
 from converter.graph.sizes import arange
-from converter.graph.value import INT64, maker, operand
+from converter.graph.value import FLOAT, INT64, maker, operand
 from converter.passes.decompositions.activations import is_float
 from converter.passes.decompositions.indexing import own_places, strides_of
 from converter.passes.decompositions.table import Table
 
 LARGEST = 1 << 22  # elements of the table
+LARGEST_KEY = 1 << 24  # the first integer after which floats cannot represent the next
 _KINDS = {"add": "Sum", "mul": "Prod", "max": "Max", "min": "Min"}
 _NEUTRAL = {"add": 0.0, "mul": 1.0, "max": -np.inf, "min": np.inf}
 
@@ -137,6 +138,8 @@ def _scattered(b: Builder, x: Value, index: Any, updates: Value, reduction: str)
     rows, width = shape_of(x) or (0, 0)
     count = (shape_of(updates) or (0,))[0]
     if rows * count * (1 if reduction == "none" else width) > LARGEST:
+        if reduction == "none" and rows * (count + 1) <= LARGEST_KEY:
+            return _by_sorting(b, x, index, updates, rows, count)
         raise MappingError("a scatter of this size cannot be written as a table")
     hit: Any = _hits(b, index, rows, count)
     if reduction == "none":
@@ -158,6 +161,23 @@ def _last(b: Builder, x: Value, hit: Value, updates: Value, rows: int, count: in
     source = b.ReduceMax(b.Where(hit, number, own), [0], keepdims=0)
     index = b.Cast(b.Reshape(source, [rows]), to=INT64)
     return b.Gather(b.Concat(x, updates, axis=0), index, axis=0)
+
+
+def _by_sorting(b: Builder, x: Value, index: Any, updates: Value, rows: int, count: int) -> Value:
+    """Select the last of several updates for one row where a table would be too large: the rows of
+    x and then the updates are sorted by row, and the last one of each row is taken.
+    """
+    flat = b.Cast(index, to=INT64) if isinstance(index, Value) else b.const(index)
+    row = b.Concat(arange(rows), flat, axis=0)
+    number = b.const(np.concatenate([np.zeros(rows), arange(1, count + 1)]).astype(np.float32))
+    key = b.Cast(row, to=FLOAT) * float(count + 1) + number
+    _, order = b.TopK(key, [rows + count], outputs=2, axis=0)
+    falling = b.Cast(b.Gather(row, order, axis=0), to=FLOAT)
+    before = b.Concat(np.array([-1.0], np.float32), falling[: rows + count - 1], axis=0)
+    # one of each row, in the order of the rows
+    first = b.Where(b.Equal(falling, before), float(rows), falling)
+    _, last = b.TopK(first, [rows], outputs=2, axis=0, largest=0)
+    return b.Gather(b.Concat(x, updates, axis=0), b.Gather(order, last, axis=0), axis=0)
 
 
 def _hits(b: Builder, index: Any, rows: int, count: int) -> Any:

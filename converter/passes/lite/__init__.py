@@ -5,4 +5,5 @@ images.py      one spatial dimension as two; groups and dilations as zeros in th
 integers.py    integer arithmetic in the few available operators
 picking.py     non-negative indices, the largest along the last axis, booleans
 resizing.py    coordinate rules of the resizing kernels
+small_integers.py  arithmetic of small integers in floating point
 """
