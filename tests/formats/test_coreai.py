@@ -148,6 +148,8 @@ def test_links_in_a_package_are_refused(tmp_path: Path) -> None:
 NAN, INF = np.nan, np.inf
 ODD = np.array([NAN, INF, -INF, -0.5, 0.5, 2.5, -2.5, 3.0], F)
 INTS = np.array([7, -7, 0, -(2**31), 300, -129, 2**31 - 1, 5], np.int32)
+BYTES = np.array([1, 3, 200, 255, 129, 7], np.uint8)
+SHIFTS = np.array([7, 0, 1, 8, 4, 255], np.uint8)
 LINE = np.arange(24, dtype=F).reshape(2, 3, 4)
 Case = tuple[Callable[..., Any], dict[str, np.ndarray], Any]
 
@@ -233,6 +235,27 @@ CASES: dict[str, Case] = {
     "a power by integers": (
         lambda b, x: b.op("Pow", x, b.const(np.array([2, 3, 0, 1], np.int64))), {"x": LINE[0]},
         LINE[0] ** np.array([2, 3, 0, 1])),
+    "shifts to the left": (
+        lambda b, x, n: b.BitShift(x, n, direction="LEFT"), {"x": BYTES, "n": SHIFTS},
+        np.where(SHIFTS < 8, BYTES << np.minimum(SHIFTS, 7), 0)),
+    "shifts to the right": (
+        lambda b, x, n: b.BitShift(x, n, direction="RIGHT"), {"x": BYTES, "n": SHIFTS},
+        np.where(SHIFTS < 8, BYTES >> np.minimum(SHIFTS, 7), 0)),
+    "known shifts": (
+        lambda b, x: b.BitShift(x, b.const(SHIFTS), direction="LEFT"), {"x": BYTES},
+        np.where(SHIFTS < 8, BYTES << np.minimum(SHIFTS, 7), 0)),
+    "64 bits without a sign": (
+        lambda b, x: b.Cast(x, to=D.UINT64), {"x": np.array([-1, 5, -(2**63)])},
+        np.array([2**64 - 1, 5, 2**63], np.uint64)),
+    "64 bits with a sign": (
+        lambda b, x: b.Cast(x, to=D.INT64), {"x": np.array([2**64 - 1, 5, 2**63], np.uint64)},
+        np.array([-1, 5, -(2**63)])),
+    "elements by a computed condition": (
+        lambda b, x, c: b.Compress(x, c, axis=1), {"x": LINE, "c": np.array([True, False, True])},
+        LINE[:, [0, 2]]),
+    "as many classes as computed": (
+        lambda b, x, n: b.OneHot(x, n, np.array([2, 5], F), axis=0),
+        {"x": np.array([1, -1]), "n": np.array([3])}, F([[2, 2], [5, 2], [2, 5]])),
     "an empty maximum": (
         lambda b, x: b.ReduceMax(x, [1], keepdims=0), {"x": np.zeros((2, 0), F)}, F([-INF, -INF])),
 }  # fmt: skip

@@ -187,12 +187,13 @@ def concat(node: ir.Node, b: Builder) -> Value | None:
 
 
 def compress(node: ir.Node, b: Builder) -> Value | None:
-    """Look up the elements of a known condition; elements after its end are dropped."""
+    """Look up the elements for which the condition is true; elements after its end are dropped."""
     condition, axis = constant(node.inputs[1]), attrs_of(node).get("axis")
-    if condition is None:
-        return None
     x = x_of(node) if axis is not None else b.Reshape(x_of(node), [-1])
-    return b.Gather(x, np.flatnonzero(condition), axis=axis or 0)
+    if condition is not None:
+        return b.Gather(x, np.flatnonzero(condition), axis=axis or 0)
+    places = b.NonZero(b.Cast(node.inputs[1], to=ir.DataType.INT32))
+    return b.Gather(x, b.Reshape(places, [-1]), axis=axis or 0)
 
 
 def may_copy(shape: ir.Value | None) -> bool:
