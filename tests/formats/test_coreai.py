@@ -484,6 +484,69 @@ def test_normalization_and_attention_are_graphs_with_a_declaration(
     assert operators.count("LayerNormalization") == 2
 
 
+IMAGE = np.random.default_rng(3).normal(size=(2, 8, 4, 4)).astype(F)
+FACTORS = np.linspace(0.5, 2, 8, dtype=F)
+
+
+def _normalized(groups: int) -> np.ndarray:
+    rows = IMAGE.reshape(2, groups, -1)
+    centered = rows - rows.mean(-1, keepdims=True)
+    scaled = centered / np.sqrt((centered**2).mean(-1, keepdims=True) + 0.25)
+    line = FACTORS.reshape(-1, 1, 1)
+    return np.asarray(scaled.reshape(IMAGE.shape) * line + line, F)
+
+
+def _windows(image: np.ndarray) -> np.ndarray:
+    views = np.lib.stride_tricks.sliding_window_view(image, (3, 3), (2, 3))[:, :, ::2, ::2]
+    return np.asarray(views.mean((-1, -2)), F)
+
+
+COMPOSITES: dict[str, Any] = {
+    "instance_norm": (
+        lambda b, x: b.InstanceNormalization(x, FACTORS, FACTORS, epsilon=0.25), _normalized(8)),
+    "group_norm": (
+        lambda b, x: b.GroupNormalization(x, FACTORS, FACTORS, num_groups=2, epsilon=0.25),
+        _normalized(2)),
+    "log_softmax": (
+        lambda b, x: b.LogSoftmax(x, axis=-3),
+        IMAGE - np.log(np.exp(IMAGE).sum(1, keepdims=True))),
+    "hard_sigmoid": (
+        lambda b, x: b.HardSigmoid(x, alpha=1 / 6, beta=0.5), np.clip(IMAGE / 6 + 0.5, 0, 1)),
+    "pixel_shuffle": (
+        lambda b, x: b.DepthToSpace(x, blocksize=2, mode="CRD"),
+        IMAGE.reshape(2, 2, 2, 2, 4, 4).transpose(0, 1, 4, 2, 5, 3).reshape(2, 2, 8, 8)),
+    "avg_pool_2d": (
+        lambda b, x: b.AveragePool(
+            x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4, count_include_pad=1),
+        _windows(np.pad(IMAGE, ((0, 0), (0, 0), (1, 1), (1, 1))))),
+}  # fmt: skip
+
+
+@needs_runtime
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("kind", COMPOSITES)
+def test_operators_of_apples_tools_are_graphs_with_a_declaration(
+    kind: str, dynamic: bool, tmp_path: Path
+) -> None:
+    """All but pools with padding are read as the operator."""
+    write, expected = COMPOSITES[kind]
+    model, b = new_model("net")
+    x = b.input("x", D.FLOAT, [None, *IMAGE.shape[1:]] if dynamic else list(IMAGE.shape))
+    with b:
+        made = write(b, x)
+    b.output(made)
+    path = written(Network(model, "onnx"), tmp_path / "m.aimodel")
+    np.testing.assert_allclose(native(path, {"x": IMAGE})[0], expected, rtol=1e-5, atol=1e-6)
+    declared = [op["attrs"].get("composite_decl") for op in bindings.program(path / "main.mlirb")]
+    assert f'composite_declaration<"{kind}" =' in str(declared[0]) and declared[1] is None
+    again = converter.load(path)
+    (actual,) = again.run({"x": IMAGE}).values()
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+    if kind != "avg_pool_2d":
+        assert [n.op_type for n in again.ir.graph] == [made.producer().op_type]
+
+
 FUNCTIONS = """"builtin.module"() ({
 "coreai.graph"() <{arg_attrs = [{coreai.name = "x"}], function_type = (tensor<2xf32>) -> (tensor<2xf32>), param_decls = #param.decl.array<[]>, res_attrs = [{coreai.name = "y"}], sym_name = "twice"}> ({
 ^bb0(%0: tensor<2xf32>):
