@@ -21,9 +21,13 @@ from converter.commands.quantize.run import prepared
 from converter.commands.quantize.scales import Observer, Range
 from converter.commands.quantize.search import Limit
 from converter.commands.quantize.weights import block_steps, palette
+from converter.engines import file
 from converter.errors import UnsupportedError, UsageError
 
 SAMPLES = 12
+needs_core_ai = pytest.mark.skipif(
+    not file.available("coreai"), reason="coreai-core is not installed: pip install '.[coreai]'"
+)
 
 
 def network(path: Path) -> Path:
@@ -211,6 +215,7 @@ def test_litert_computes_integers(
         ("nnapi", ".nnapi.json"),
         ("zhouyi", ".txt"),
         ("mlprogram", ".mlpackage"),
+        pytest.param("coreai", ".aimodel", marks=needs_core_ai),
     ],
 )
 def test_every_target_keeps_the_numbers(
@@ -219,6 +224,23 @@ def test_every_target_keeps_the_numbers(
     found = quantize(made[0], tmp_path / f"q{suffix}", data=made[1], targets=[target])
     assert found.quality.least > 30
     assert found.quality.agree >= SAMPLES - 1
+
+
+@needs_core_ai
+def test_core_ai_computes_what_the_scales_say(made: tuple[Path, Path], tmp_path: Path) -> None:
+    """Apple's runtime and onnxruntime, which computes the same pairs of QuantizeLinear and
+    DequantizeLinear, differ by less than a step of the last scale.
+    """
+    path = tmp_path / "q.aimodel"
+    quantize(made[0], path, data=made[1])
+    model = converter.load(path)
+    kinds = [n.op_type for n in model.ir.graph]
+    assert kinds.count("QuantizeLinear") == 8 and kinds.count("DequantizeLinear") == 11
+    with np.load(made[1]) as data:
+        feeds = {"x": data["x"][:1]}
+    native = file.run("coreai", path, ["x"], [[feeds["x"]]])
+    (expected,) = model.run(feeds).values()
+    np.testing.assert_allclose(native.results[0][0], expected, atol=1e-6)
 
 
 def test_openvino_computes_convolutions_in_int8(made: tuple[Path, Path], tmp_path: Path) -> None:

@@ -148,6 +148,8 @@ def test_links_in_a_package_are_refused(tmp_path: Path) -> None:
 NAN, INF = np.nan, np.inf
 ODD = np.array([NAN, INF, -INF, -0.5, 0.5, 2.5, -2.5, 3.0], F)
 INTS = np.array([7, -7, 0, -(2**31), 300, -129, 2**31 - 1, 5], np.int32)
+BYTES = np.array([1, 3, 200, 255, 129, 7], np.uint8)
+SHIFTS = np.array([7, 0, 1, 8, 4, 255], np.uint8)
 LINE = np.arange(24, dtype=F).reshape(2, 3, 4)
 Case = tuple[Callable[..., Any], dict[str, np.ndarray], Any]
 
@@ -233,6 +235,27 @@ CASES: dict[str, Case] = {
     "a power by integers": (
         lambda b, x: b.op("Pow", x, b.const(np.array([2, 3, 0, 1], np.int64))), {"x": LINE[0]},
         LINE[0] ** np.array([2, 3, 0, 1])),
+    "shifts to the left": (
+        lambda b, x, n: b.BitShift(x, n, direction="LEFT"), {"x": BYTES, "n": SHIFTS},
+        np.where(SHIFTS < 8, BYTES << np.minimum(SHIFTS, 7), 0)),
+    "shifts to the right": (
+        lambda b, x, n: b.BitShift(x, n, direction="RIGHT"), {"x": BYTES, "n": SHIFTS},
+        np.where(SHIFTS < 8, BYTES >> np.minimum(SHIFTS, 7), 0)),
+    "known shifts": (
+        lambda b, x: b.BitShift(x, b.const(SHIFTS), direction="LEFT"), {"x": BYTES},
+        np.where(SHIFTS < 8, BYTES << np.minimum(SHIFTS, 7), 0)),
+    "64 bits without a sign": (
+        lambda b, x: b.Cast(x, to=D.UINT64), {"x": np.array([-1, 5, -(2**63)])},
+        np.array([2**64 - 1, 5, 2**63], np.uint64)),
+    "64 bits with a sign": (
+        lambda b, x: b.Cast(x, to=D.INT64), {"x": np.array([2**64 - 1, 5, 2**63], np.uint64)},
+        np.array([-1, 5, -(2**63)])),
+    "elements by a computed condition": (
+        lambda b, x, c: b.Compress(x, c, axis=1), {"x": LINE, "c": np.array([True, False, True])},
+        LINE[:, [0, 2]]),
+    "as many classes as computed": (
+        lambda b, x, n: b.OneHot(x, n, np.array([2, 5], F), axis=0),
+        {"x": np.array([1, -1]), "n": np.array([3])}, F([[2, 2], [5, 2], [2, 5]])),
     "an empty maximum": (
         lambda b, x: b.ReduceMax(x, [1], keepdims=0), {"x": np.zeros((2, 0), F)}, F([-INF, -INF])),
 }  # fmt: skip
@@ -459,6 +482,69 @@ def test_normalization_and_attention_are_graphs_with_a_declaration(
     assert "axes = [3 : si64], eps = 1.0" in str(graphs[0]["composite_decl"])
     operators = [n.op_type for n in converter.load(path).ir.graph]
     assert operators.count("LayerNormalization") == 2
+
+
+IMAGE = np.random.default_rng(3).normal(size=(2, 8, 4, 4)).astype(F)
+FACTORS = np.linspace(0.5, 2, 8, dtype=F)
+
+
+def _normalized(groups: int) -> np.ndarray:
+    rows = IMAGE.reshape(2, groups, -1)
+    centered = rows - rows.mean(-1, keepdims=True)
+    scaled = centered / np.sqrt((centered**2).mean(-1, keepdims=True) + 0.25)
+    line = FACTORS.reshape(-1, 1, 1)
+    return np.asarray(scaled.reshape(IMAGE.shape) * line + line, F)
+
+
+def _windows(image: np.ndarray) -> np.ndarray:
+    views = np.lib.stride_tricks.sliding_window_view(image, (3, 3), (2, 3))[:, :, ::2, ::2]
+    return np.asarray(views.mean((-1, -2)), F)
+
+
+COMPOSITES: dict[str, Any] = {
+    "instance_norm": (
+        lambda b, x: b.InstanceNormalization(x, FACTORS, FACTORS, epsilon=0.25), _normalized(8)),
+    "group_norm": (
+        lambda b, x: b.GroupNormalization(x, FACTORS, FACTORS, num_groups=2, epsilon=0.25),
+        _normalized(2)),
+    "log_softmax": (
+        lambda b, x: b.LogSoftmax(x, axis=-3),
+        IMAGE - np.log(np.exp(IMAGE).sum(1, keepdims=True))),
+    "hard_sigmoid": (
+        lambda b, x: b.HardSigmoid(x, alpha=1 / 6, beta=0.5), np.clip(IMAGE / 6 + 0.5, 0, 1)),
+    "pixel_shuffle": (
+        lambda b, x: b.DepthToSpace(x, blocksize=2, mode="CRD"),
+        IMAGE.reshape(2, 2, 2, 2, 4, 4).transpose(0, 1, 4, 2, 5, 3).reshape(2, 2, 8, 8)),
+    "avg_pool_2d": (
+        lambda b, x: b.AveragePool(
+            x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4, count_include_pad=1),
+        _windows(np.pad(IMAGE, ((0, 0), (0, 0), (1, 1), (1, 1))))),
+}  # fmt: skip
+
+
+@needs_runtime
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("kind", COMPOSITES)
+def test_operators_of_apples_tools_are_graphs_with_a_declaration(
+    kind: str, dynamic: bool, tmp_path: Path
+) -> None:
+    """All but pools with padding are read as the operator."""
+    write, expected = COMPOSITES[kind]
+    model, b = new_model("net")
+    x = b.input("x", D.FLOAT, [None, *IMAGE.shape[1:]] if dynamic else list(IMAGE.shape))
+    with b:
+        made = write(b, x)
+    b.output(made)
+    path = written(Network(model, "onnx"), tmp_path / "m.aimodel")
+    np.testing.assert_allclose(native(path, {"x": IMAGE})[0], expected, rtol=1e-5, atol=1e-6)
+    declared = [op["attrs"].get("composite_decl") for op in bindings.program(path / "main.mlirb")]
+    assert f'composite_declaration<"{kind}" =' in str(declared[0]) and declared[1] is None
+    again = converter.load(path)
+    (actual,) = again.run({"x": IMAGE}).values()
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+    if kind != "avg_pool_2d":
+        assert [n.op_type for n in again.ir.graph] == [made.producer().op_type]
 
 
 FUNCTIONS = """"builtin.module"() ({

@@ -19,13 +19,15 @@ from converter.passes.decompositions.table import Table
 
 
 def gemm(node: ir.Node, b: Builder) -> Value | None:
-    """alpha * A' B' + beta * C, with transposes and factors folded into constant operands"""
+    """alpha * A' B' + beta * C, with transposes and factors folded into constant operands, but for
+    compressed ones.
+    """
     a, w = x_of(node), node.inputs[1]
     attrs = attributes(node)
     assert w is not None
     if attrs["transA"]:
         a = b.Transpose(a, perm=[1, 0])
-    weight = constant(w)
+    weight = constant(w) if w.const_value is not None else None
     if weight is not None:
         weight = weight.T if attrs["transB"] else weight
         if attrs["alpha"] != 1.0:

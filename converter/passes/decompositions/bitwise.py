@@ -10,6 +10,7 @@ import onnx_ir as ir
 from converter.graph.build import Builder, Value, attrs_of
 from converter.graph.infer import Array, constant
 from converter.graph.sizes import arange
+from converter.graph.value import array_type
 from converter.passes.decompositions.activations import x_of
 from converter.passes.decompositions.table import Table
 
@@ -112,17 +113,34 @@ def bitwise_not(node: ir.Node, b: Builder) -> Value | None:
     return (-1 if x.dtype.is_signed() else int(np.iinfo(x.dtype.numpy()).max)) - x
 
 
-def shifted_right(node: ir.Node, b: Builder) -> Value | None:
-    """Shift right by known amounts, by dividing by powers of two."""
-    x, amount = x_of(node), constant(node.inputs[1])
-    if (
-        x.dtype is None
-        or amount is None
-        or attrs_of(node).get("direction") != "RIGHT"
-        or np.any(amount >= x.dtype.bitwidth)
-    ):
+def shifted(node: ir.Node, b: Builder) -> Value | None:
+    """Shift unsigned integers by dividing or multiplying by powers of two.
+
+    Shifting left first removes the bits that leave the number, so that no product overflows. A
+    number shifted by its width or more is 0.
+    """
+    x, amount, left = x_of(node), x_of(node, 1), attrs_of(node).get("direction") == "LEFT"
+    if x.dtype is None or x.dtype not in _UNSIGNED.values():
         return None
-    return x / b.const((np.uint64(1) << amount.astype(np.uint64)).astype(x.dtype.numpy()), "powers")
+    width, count = x.dtype.bitwidth, constant(amount)
+    index = b.Cast(b.Min(amount, b.like(amount, width)), to=_T.INT64) if count is None else None
+
+    def power_of_two(exponents: Array) -> Value:
+        """Return 2^exponents[amount]."""
+        powers = (np.uint64(1) << exponents.astype(np.uint64)).astype(array_type(x))
+        if count is not None:
+            return b.const(np.asarray(powers[np.minimum(count, width).astype(np.int64)]), "powers")
+        return b.Gather(powers, index, axis=0)
+
+    power = power_of_two(arange(width + 1) % width)
+    if left:
+        kept = x % power_of_two(np.minimum(width - arange(width + 1), width - 1))
+        y = b.Where(b.Equal(amount, b.like(amount, 0)), x, kept) * power
+    else:
+        y = x / power
+    if count is not None and (count < width).all():
+        return y
+    return b.Where(b.Less(amount, b.like(amount, width)), y, b.like(x, 0))
 
 
 TABLE: Table = {
@@ -130,5 +148,5 @@ TABLE: Table = {
     ("", "BitwiseOr"): bitwise,
     ("", "BitwiseXor"): bitwise,
     ("", "BitwiseNot"): bitwise_not,
-    ("", "BitShift"): shifted_right,
+    ("", "BitShift"): shifted,
 }

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from converter.graph.build import Builder, Value, attributes, attrs_of
 from converter.graph.infer import constant, known, rank_of, shape_of
 from converter.graph.sizes import arange, static
-from converter.graph.value import INT64, array_type, optional
+from converter.graph.value import INT64, array_type, known_sizes, optional
 from converter.passes.decompositions.activations import x_of
 from converter.passes.decompositions.table import Table
 
@@ -49,26 +49,49 @@ def _computed_parts(node: ir.Node, b: Builder) -> Sequence[Value] | None:
     return parts
 
 
+def _dims(b: Builder, x: Value) -> list[Any] | None:
+    """Return the size of each axis, of dynamic ones as a value of one element; None without a
+    rank.
+    """
+    sizes = known_sizes(x)
+    if sizes is None or None not in sizes:
+        return None if sizes is None else [*sizes]
+    own = b.Shape(x)
+    return [own[i : i + 1] if n is None else n for i, n in enumerate(sizes)]
+
+
+def _shape(b: Builder, sizes: Sequence[Any]) -> Any:
+    """Return a shape of such sizes."""
+    if all(isinstance(n, int) for n in sizes):
+        return [*sizes]
+    return b.Concat(*([n] if isinstance(n, int) else n for n in sizes), axis=0)
+
+
+def _whole_part(size: Any, divisor: int) -> Any:
+    return size // divisor if isinstance(size, int) else size / divisor
+
+
 def depth_to_space(node: ir.Node, b: Builder) -> Value | None:
-    shape, attrs = shape_of(x_of(node)), attributes(node)
-    if shape is None:
+    dims, attrs = _dims(b, x_of(node)), attributes(node)
+    if dims is None:
         return None
-    (n, c, h, w), s = shape, attrs["blocksize"]
-    first = attrs["mode"] == "DCR"
-    split = b.Reshape(
-        x_of(node), [n, s, s, c // s**2, h, w] if first else [n, c // s**2, s, s, h, w]
-    )
+    (n, c, h, w), s = dims, attrs["blocksize"]
+    first, depth = attrs["mode"] == "DCR", _whole_part(c, s**2)
+    blocks = [n, s, s, depth, h, w] if first else [n, depth, s, s, h, w]
+    split = b.Reshape(x_of(node), _shape(b, blocks))
     turned = b.Transpose(split, perm=[0, 3, 4, 1, 5, 2] if first else [0, 1, 4, 2, 5, 3])
-    return b.Reshape(turned, [n, c // s**2, h * s, w * s])
+    return b.Reshape(turned, _shape(b, [n, depth, h * s, w * s]))
 
 
 def space_to_depth(node: ir.Node, b: Builder) -> Value | None:
-    shape, s = shape_of(x_of(node)), attrs_of(node)["blocksize"]
-    if shape is None:
+    dims, s = _dims(b, x_of(node)), attrs_of(node)["blocksize"]
+    if dims is None:
         return None
-    n, c, h, w = shape
-    split = b.Reshape(x_of(node), [n, c, h // s, s, w // s, s])
-    return b.Reshape(b.Transpose(split, perm=[0, 3, 5, 1, 2, 4]), [n, c * s * s, h // s, w // s])
+    n, c, h, w = dims
+    rows, columns = _whole_part(h, s), _whole_part(w, s)
+    split = b.Reshape(x_of(node), _shape(b, [n, c, rows, s, columns, s]))
+    turned = b.Transpose(split, perm=[0, 3, 5, 1, 2, 4])
+    return b.Reshape(turned, _shape(b, [n, c * s * s, rows, columns]))
 
 
 def expand(node: ir.Node, b: Builder) -> Value | None:
@@ -187,12 +210,13 @@ def concat(node: ir.Node, b: Builder) -> Value | None:
 
 
 def compress(node: ir.Node, b: Builder) -> Value | None:
-    """Look up the elements of a known condition; elements after its end are dropped."""
+    """Look up the elements for which the condition is true; elements after its end are dropped."""
     condition, axis = constant(node.inputs[1]), attrs_of(node).get("axis")
-    if condition is None:
-        return None
     x = x_of(node) if axis is not None else b.Reshape(x_of(node), [-1])
-    return b.Gather(x, np.flatnonzero(condition), axis=axis or 0)
+    if condition is not None:
+        return b.Gather(x, np.flatnonzero(condition), axis=axis or 0)
+    places = b.NonZero(b.Cast(node.inputs[1], to=ir.DataType.INT32))
+    return b.Gather(x, b.Reshape(places, [-1]), axis=axis or 0)
 
 
 def may_copy(shape: ir.Value | None) -> bool:

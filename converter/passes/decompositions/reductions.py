@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder, Value, attributes, attrs_of
-from converter.graph.infer import constant, known, rank_of, shape_of
+from converter.graph.infer import Array, constant, known, rank_of, shape_of
 from converter.graph.sizes import arange
 from converter.graph.value import INT64, array_type, optional
 from converter.passes.decompositions.activations import is_float, scaled, x_of
@@ -152,13 +152,19 @@ def hardmax(node: ir.Node, b: Builder) -> Value | None:
 def one_hot(node: ir.Node, b: Builder) -> Value | None:
     """(index == position) ? on : off, with negative indices counted from the end"""
     depth, rank = constant(node.inputs[1]), rank_of(x_of(node))
-    if depth is None or rank is None:
+    if rank is None:
         return None
-    count = int(depth.reshape(-1)[0])
     axis = attributes(node)["axis"] % (rank + 1)
+    line = [-1 if i == axis else 1 for i in range(rank + 1)]
     index = b.Cast(x_of(node), to=INT64) if x_of(node).dtype != INT64 else x_of(node)
-    index = b.Where(index < 0, index + np.array(count), index)
-    places = arange(count).reshape([-1 if i == axis else 1 for i in range(rank + 1)])
+    count: Value | Array
+    if depth is None:
+        count = b.Cast(b.Reshape(node.inputs[1], []), to=INT64)
+        places = b.Reshape(b.Range(np.int64(0), count, np.int64(1)), line)
+    else:
+        count = np.array(int(depth.reshape(-1)[0]))
+        places = b.const(arange(int(count)).reshape(line))
+    index = b.Where(index < 0, index + count, index)
     off, on = b.Split(node.inputs[2], outputs=2, axis=0, num_outputs=2)
     return b.Where(b.Equal(b.Unsqueeze(index, [axis]), places), on, off)
 

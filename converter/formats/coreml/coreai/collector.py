@@ -19,20 +19,31 @@ D = ir.DataType
 class CoreAILowering(Lowering):
     """The operations of a graph or of a block of an operation.
 
-    `half`: floats are computed in half precision, but those in `exact`.
+    `half`: floats are computed in half precision, but those in `exact`. `in_composite`: the
+    operations are the body of a composite graph, which has no other one in it.
     """
 
     def __init__(self, mapping: LayerTable, version: int = 0) -> None:
         super().__init__(mapping, version)
-        self.half = False
+        self.half = self.in_composite = False
         self.exact: set[ir.Value] = set()
 
     def inner(self) -> CoreAILowering:
         """Return the collector for the operations of a block."""
         low = CoreAILowering(self.mapping, self.version)
         low.name, low.half, low.exact = self.name, self.half, self.exact
-        low.notes = self.notes
+        low.notes, low.in_composite = self.notes, self.in_composite
         return low
+
+    def refuses(self, node: ir.Node) -> bool:
+        """Whether no row writes an operator here; the operations are discarded."""
+        low = self.inner()
+        low.notes = []
+        try:
+            low.lower(node)
+        except MappingError:
+            return True
+        return bool(low.problems)
 
     def carried(self, value: ir.Value) -> ir.DataType:
         """The type in which a value is written."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from converter.formats.format import Flavour, Format, Option, Written
+from converter.formats.integers import COMMON, Integers
 
 if TYPE_CHECKING:
     from converter.errors import Diagnostic
@@ -88,6 +89,8 @@ FORMAT = Format(
     package=package,
     read_signature=read_signature,
     options=(Option("fp16", "compute floats in half precision"),),
+    # what Apple's own quantizer (coreai-opt 0.4) puts between quantize and dequantize
+    integers=Integers(COMMON | {"Sub"}, ranks=(3, 4, 5)),
     versions="asset version 2.0, macOS and iOS 27 (coreai-core 1.0.0 beta)",
     states=lambda flavour: "static",
     engine=lambda path: "coreai",

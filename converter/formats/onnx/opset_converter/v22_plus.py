@@ -41,10 +41,10 @@ def bit_shift(op: Op, b: Builder) -> Results:
         return None
     count = b.Cast(by, to=_T.UINT64)  # a negative count is a huge one
     wide = b.Cast(x, to=_T.INT64)
-    near = b.Min(count, np.array(63, np.uint64))
     if op.attr("direction") == "LEFT":
         kept = b.Where(count < 64, wide, 0)
-        return b.Cast(kept * _power(b, near), to=x.dtype)
+        return b.Cast(kept * _power(b, b.Min(count, np.array(63, np.uint64))), to=x.dtype)
+    near = b.Min(count, np.array(x.dtype.bitwidth - 1, np.uint64))
     half = near / 2
     for part in (half, near - half):  # in two steps: 2^63 is no int64
         factor = _power(b, part)

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from converter.formats.openvino.opset.rules.elementwise import compared_extreme
 from converter.formats.openvino.opset.rules.resize import AT_ONCE
 from converter.graph.build import Builder, Value, attrs_of
-from converter.graph.infer import constant, known, rank_of, shape_of
+from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.sizes import arange
 from converter.graph.value import operands, optional
@@ -34,16 +34,6 @@ def bias_apart(node: ir.Node, b: Builder) -> Value | None:
     added = b.Reshape(bias, shape) if tensor is None else b.const(plain, str(bias.name))
     y: Value = b.operator(node.op_type)(*node.inputs[:2], **attrs_of(node))
     return y + added
-
-
-def computed_compress(node: ir.Node, b: Builder) -> Value | None:
-    """Compress by a condition, also a computed one: the opsets have NonZero, and dynamic sizes."""
-    x, axis = x_of(node), attrs_of(node).get("axis")
-    if constant(node.inputs[1]) is not None:
-        return None
-    x = b.Reshape(x, [-1]) if axis is None else x
-    places = b.NonZero(b.Cast(node.inputs[1], to=T.INT32))
-    return b.Gather(x, b.Reshape(places, [-1]), axis=axis or 0)
 
 
 def gather_elements(node: ir.Node, b: Builder) -> Value | None:
@@ -215,5 +205,4 @@ REWRITES: Rewrites = {
     # features that LSTMSequence lacks (peepholes, coupled gates), for any number of time steps
     ("", "LSTM"): looped,
     **{("", name): bias_apart for name in ("Conv", "ConvTranspose")},
-    ("", "Compress"): computed_compress,
 }

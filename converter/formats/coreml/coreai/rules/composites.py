@@ -14,6 +14,7 @@ from converter.formats.coreml.coreai.rules.context import Reading, Writing
 from converter.graph.build import Builder, new_model
 from converter.graph.value import Value
 from converter.mapping.rules import Custom, Rule, custom
+from converter.passes.legalise import legalise
 
 PREFIX = "composite:"
 
@@ -33,6 +34,46 @@ def layer_norm(r: Reading) -> Value:
     return r.b.LayerNormalization(x, *rest, axis=axes[0], epsilon=r.attr("eps", float))
 
 
+def of_channels(r: Reading, *indices: int) -> list[Value]:
+    """Factors, biases or statistics as vectors of the type of the data, one number a channel."""
+    x = r.input(0)
+    count, values = list(x.shape or (0, 0))[1], [r.input(i) for i in indices]
+    if any(v.dtype != x.dtype or r.static(v) != (count, *[1] * (r.rank(v) - 1)) for v in values):
+        raise MappingError("scale and bias must have one number for each channel")
+    return [r.b.Reshape(v, [-1]) if r.rank(v) > 1 else v for v in values]
+
+
+def instance_norm(r: Reading) -> Value:
+    epsilon = r.attr("eps", float)
+    return r.b.InstanceNormalization(r.input(0), *of_channels(r, 1, 2), epsilon=epsilon)
+
+
+def group_norm(r: Reading) -> Value:
+    groups, epsilon = r.attr("num_groups", int), r.attr("eps", float)
+    operands = of_channels(r, 1, 2)
+    return r.b.GroupNormalization(r.input(0), *operands, num_groups=groups, epsilon=epsilon)
+
+
+def batch_norm(r: Reading) -> Value:
+    operands = of_channels(r, 1, 2, 3, 4)
+    return r.b.BatchNormalization(r.input(0), *operands, epsilon=r.attr("eps", float))
+
+
+def log_softmax(r: Reading) -> Value:
+    return r.b.LogSoftmax(r.input(0), axis=r.attr("axis", int))
+
+
+def hard_sigmoid(r: Reading) -> Value:
+    return r.b.HardSigmoid(r.input(0), alpha=1 / 6, beta=0.5)
+
+
+def pixel_shuffle(r: Reading) -> Value:
+    if r.rank() != 4:
+        raise MappingError("only images are supported")
+    factor = r.attr("upscale_factor", int)
+    return r.b.DepthToSpace(r.input(0), blocksize=factor, mode="CRD")
+
+
 # written ------------------------------------------------------------------------------------------
 
 
@@ -46,8 +87,11 @@ def write_composite(
     """Write a call of a graph with the operations that `body` creates from operands of these
     types.
     """
+    if w.low.in_composite:
+        raise not_meant("a graph of its own has no other graphs in it")
     model, b = new_model(kind)
     low = w.low.inner()
+    low.in_composite = True
     for name, value in operands.items():
         inner = b.input(name, value.dtype or ir.DataType.FLOAT, list(value.shape or ()))
         if value in low.exact:
@@ -55,6 +99,7 @@ def write_composite(
     inputs = list(model.graph.inputs)
     with b:
         b.output(body(b, *inputs))
+    legalise(model, low.refuses, {})
     for node in model.graph:
         low.node(node)
     if low.problems:
@@ -94,10 +139,95 @@ def write_layer_norm(w: Writing) -> None:
         return centered * b.Reciprocal(b.Sqrt(variance + epsilon)) * gamma + beta
 
     listed = ", ".join(f"{a} : si64" for a in axes)
-    number = np.format_float_scientific(np.float32(epsilon))
-    number = number if "." in number else number.replace("e", ".0e")
-    attributes = f"axes = [{listed}], eps = {number} : f32, version = 1 : si64"
+    attributes = f"axes = [{listed}], eps = {real(epsilon)}, version = 1 : si64"
     write_composite(w, "layer_norm", attributes, given, body)
+
+
+def real(number: float) -> str:
+    """A number of a declaration."""
+    text = np.format_float_scientific(np.float32(number))
+    return f"{text if '.' in text else text.replace('e', '.0e')} : f32"
+
+
+def write_same(w: Writing, kind: str, attributes: str, *names: str, shape: bool = False) -> None:
+    """Write a graph whose body is the common decomposition of the operator. With `shape` operands
+    but the first are [channels, 1, ...], as tall as the data have axes after the channels.
+    """
+    operands = [w.input(i) for i in range(1 + len(names))]
+    types = {v.dtype for v in operands}
+    if len(types) > 1 or not types <= FLOATS or w.data.shape is None:
+        raise not_meant("only floating-point data of one type and known rank are supported")
+    line = [-1, *[1] * (w.rank() - 2)]
+    if shape:
+        sizes = [[*(v.shape or ()), *line[1:]] for v in operands[1:]]
+        operands[1:] = [
+            w.emit("reshape", v, w.numbers(line), shape=s)
+            for v, s in zip(operands[1:], sizes, strict=True)
+        ]
+
+    def body(b: Builder, x: Value, *rest: Value) -> ir.Value:
+        vectors = [b.Reshape(v, [-1]) if shape else v for v in rest]
+        made: ir.Value = b.op(w.node.op, x, *vectors, **w.node.attrs)
+        return made
+
+    given = dict(zip(("input", *names), operands, strict=True))
+    write_composite(w, kind, f"{attributes}version = 1 : si64", given, body)
+
+
+def write_instance_norm(w: Writing) -> None:
+    attributes = f"eps = {real(w.attr('epsilon'))}, "
+    write_same(w, "instance_norm", attributes, "gamma", "beta", shape=True)
+
+
+def write_group_norm(w: Writing) -> None:
+    channels = list(w.data.shape or (0, None))[1]
+    if not isinstance(channels, int):
+        raise not_meant("only a known number of channels is supported")
+    epsilon, groups = real(w.attr("epsilon")), w.attr("num_groups")
+    attributes = (
+        f"eps = {epsilon}, num_channels = {channels} : si64, num_groups = {groups} : si64, "
+    )
+    write_same(w, "group_norm", attributes, "weight", "bias")
+
+
+def write_log_softmax(w: Writing) -> None:
+    axis = int(w.attr("axis")) % max(1, w.rank())
+    write_same(w, "log_softmax", f"axis = {axis} : si64, ")
+
+
+def write_hard_sigmoid(w: Writing) -> None:
+    if abs(w.attr("alpha") - 1 / 6) > 1e-6 or w.attr("beta") != 0.5:
+        raise not_meant("only alpha=1/6 and beta=0.5 are supported")
+    write_same(w, "hard_sigmoid", "")
+
+
+def write_pixel_shuffle(w: Writing) -> None:
+    if w.attr("mode") != "CRD":
+        raise not_meant("only mode=CRD is supported")
+    write_same(w, "pixel_shuffle", f"upscale_factor = {w.attr('blocksize')} : si64, ")
+
+
+def write_average(w: Writing) -> None:
+    """Write an average of windows of an image, with padding that counts, as Apple's tools do."""
+    a, axes = w.node.attrs, w.rank() - 2
+    pads, plain = list(a.get("pads") or [0] * (2 * axes)), a.get("auto_pad", "NOTSET") == "NOTSET"
+    if not plain or a.get("ceil_mode") or any(n != 1 for n in a.get("dilations") or ()):
+        raise not_meant("only explicit pads, without dilations and ceil_mode, are supported")
+    if pads[:axes] != pads[axes:] or (any(pads) and not a.get("count_include_pad")):
+        raise not_meant("only equal padding at both ends, which counts, is supported")
+    if axes not in (2, 3) or w.data.dtype not in FLOATS:
+        raise not_meant("only floating-point images are supported")
+    kernel, strides = list(a["kernel_shape"]), list(a.get("strides") or [1] * axes)
+    numbers = zip(("kernel_size", "stride", "padding"), (kernel, strides, pads[:axes]), strict=True)
+    given = {"input": w.data, **{k: w.numbers(line) for k, line in numbers}}
+    given |= {"ceil_mode": w.const(np.array(False)), "count_include_pad": w.const(np.array(True))}
+    given["divisor_override"] = w.numbers(0)
+
+    def body(b: Builder, x: Value, *_: Value) -> ir.Value:
+        x = b.Pad(x, [0, 0, *pads[:axes], 0, 0, *pads[axes:]], b.like(x, 0)) if any(pads) else x
+        return b.AveragePool(x, kernel_shape=kernel, strides=strides)
+
+    write_composite(w, f"avg_pool_{axes}d", "version = 1 : si64", given, body)
 
 
 def write_attention(w: Writing) -> None:
@@ -129,5 +259,12 @@ def write_attention(w: Writing) -> None:
 FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16}
 RULES: list[Rule | Custom] = [
     custom("LayerNormalization", f"{PREFIX}layer_norm", layer_norm, write_layer_norm),
+    custom("InstanceNormalization", f"{PREFIX}instance_norm", instance_norm, write_instance_norm),
+    custom("GroupNormalization", f"{PREFIX}group_norm", group_norm, write_group_norm),
+    custom("", f"{PREFIX}batch_norm", batch_norm),
+    custom("LogSoftmax", f"{PREFIX}log_softmax", log_softmax, write_log_softmax),
+    custom("HardSigmoid", f"{PREFIX}hard_sigmoid", hard_sigmoid, write_hard_sigmoid),
+    custom("DepthToSpace", f"{PREFIX}pixel_shuffle", pixel_shuffle, write_pixel_shuffle),
+    custom("AveragePool", "", None, write_average),
     custom("netconv::ScaledDotProductAttention", "", None, write_attention),
 ]

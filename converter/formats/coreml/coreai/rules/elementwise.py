@@ -119,16 +119,28 @@ def _wrapped(w: Writing, x: ir.Value, own: ir.DataType, to: ir.DataType) -> ir.V
     from half of that on.
     """
     bits, wide = to.bitwidth, D.INT64
-    x = x if own == wide else w.emit("cast", x, dtype=wide, shape=x.shape)
-    if bits == 64:
-        return x
 
-    def of_number(n: int) -> ir.Value:
-        return w.const(np.array(n, np.int64))
+    def of_number(n: int, dtype: ir.DataType = wide) -> ir.Value:
+        return w.const(np.array(n, dtype.numpy()))
 
     def step(kind: str, *operands: Any, dtype: ir.DataType = wide) -> ir.Value:
         return w.emit(f"broadcasting_{kind}", *operands, dtype=dtype, shape=w.out.shape)
 
+    def same_bits(x: ir.Value, own: ir.DataType, to: ir.DataType) -> ir.Value:
+        """64 bits as a signed or unsigned number: the uppermost one is added apart."""
+        low = step("bitwise_and", x, of_number(int(wide.max), own), dtype=own)
+        low = w.emit("cast", low, dtype=to, shape=x.shape)
+        ends = (x, of_number(int(wide.max), own)) if own == D.UINT64 else (of_number(0), x)
+        top = of_number(int(wide.min) if to == wide else 1 << 63, to)
+        has_top = step("greater", *ends, dtype=D.BOOL)
+        return step("where", has_top, step("add", low, top, dtype=to), low, dtype=to)
+
+    if own == D.UINT64:
+        x = same_bits(x, own, wide)
+    elif own != wide:
+        x = w.emit("cast", x, dtype=wide, shape=x.shape)
+    if bits == 64:
+        return x if to == wide else same_bits(x, wide, to)
     rest = step("bitwise_and", x, of_number((1 << bits) - 1))
     if to.numpy().kind == "u" or to in (D.UINT4, D.UINT2):
         return rest

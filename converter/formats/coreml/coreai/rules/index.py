@@ -1,8 +1,11 @@
 """The operators and layers of each module's rows; `make index` writes this file."""
 
 INDEX = """
-composites writes LayerNormalization netconv::ScaledDotProductAttention
-composites reads composite:layer_norm
+composites writes AveragePool DepthToSpace GroupNormalization HardSigmoid InstanceNormalization
+composites writes LayerNormalization LogSoftmax netconv::ScaledDotProductAttention
+composites reads composite:batch_norm composite:group_norm composite:hard_sigmoid
+composites reads composite:instance_norm composite:layer_norm composite:log_softmax
+composites reads composite:pixel_shuffle
 complex reads create_complex imaginary_part real_part
 quantization writes Cast DequantizeLinear Gather QuantizeLinear
 quantization reads blockwise_shift_scale build_sparse_with_bitmask dequantize lut_to_dense
