@@ -23,7 +23,7 @@ from converter.commands.options.quantize import Quantize
 from converter.commands.quantize.bias import correct_biases
 from converter.commands.quantize.insert import insert
 from converter.commands.quantize.measure import Quality, Reference, by_layer
-from converter.commands.quantize.place import Placement, chosen, key, place
+from converter.commands.quantize.place import Placement, chosen, is_depthwise, key, place
 from converter.commands.quantize.result import Quantized
 from converter.commands.quantize.scales import Observer
 from converter.commands.quantize.search import Limit, Search
@@ -134,7 +134,8 @@ class _Job:
         """Run the network on the data, once for all targets, and return what its values were."""
         if self.observed is not None:
             return self.observed
-        self.observed = Observer(self.options.method)
+        split = {str(n.inputs[0].name) for n in self.graph.ir.graph if is_depthwise(n)}  # type: ignore[union-attr]
+        self.observed = Observer(self.options.method, split)
         program = Program(self.graph)
         names = [n for n, v in program.values.items() if v.dtype == ir.DataType.FLOAT]
         session = program.compile(program.piece(names, set(program.inputs)))
@@ -237,7 +238,7 @@ class _Job:
         if rules.fake:
             self.notes += narrow_doubles(graph.ir)
         return graph, Quantized(
-            floats=placed.floats, layers=dict.fromkeys(sorted(placed.owned), 0.0)
+            floats=placed.floats, layers=dict.fromkeys(sorted(placed.layers), 0.0)
         )
 
     def _about(self) -> dict[str, Any]:
