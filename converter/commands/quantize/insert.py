@@ -100,7 +100,9 @@ class _Insertion:
         b, (step, zero), dtype = self.b, scale, dtype or self.dtype
         name = f"{value.name}.quantized"
         if self.rules.fake:
-            ends = [np.float32((n - zero) * np.float64(step)) for n in BITS[dtype]]
+            ends = [
+                b.const(np.asarray((n - zero) * np.float64(step), np.float32)) for n in BITS[dtype]
+            ]
             levels = BITS[dtype][1] - BITS[dtype][0] + 1
             return b.FakeQuantize(value, *ends, *ends, levels=levels, name=name)
         given = np.asarray(step), np.asarray(zero, dtype)
@@ -194,7 +196,7 @@ class _Insertion:
         spread = np.asarray(step) if axis is None else step.reshape(line)
         integers = partial(_integers, array, spread, zero, dtype)
         tensor = LazyTensor(integers, D.from_numpy(np.dtype(dtype)), array.shape)
-        zeros = np.full(np.shape(step), zero, dtype)
+        zeros = None if self.rules.fake and not zero else np.full(np.shape(step), zero, dtype)
         return self.b.DequantizeLinear(
             self.b.const(tensor, str(value.name)), np.asarray(step), zeros, axis=axis
         )

@@ -22,13 +22,13 @@ F = ir.DataType.FLOAT
 
 @dataclass
 class Placement:
-    """Where scales are placed, by names of values.
+    """The choice of scales, by names of values.
 
     `nodes`   first results of the nodes that compute on integers
     `groups`  quantized value -> a value whose scale it has
     `fixed`   quantized value -> the range that the kernel dictates
     `owned`   quantized values of which all users read the quantized numbers
-    `layers`  results of what computes on integers, an added vector and an activation included
+    `layers`  results of the layers on integers, with an added vector and an activation
     `again`   (first result, input) where a value with a fixed scale gets that of its group
     `floats`  layer -> why it computes in floats
     """
@@ -65,6 +65,7 @@ def key(node: ir.Node) -> str:
 
 
 def layer(node: ir.Node) -> str:
+    """The name of a layer in the source."""
     return node.metadata_props.get("netconv.layer") or node.name or key(node)
 
 
