@@ -393,6 +393,36 @@ def test_refusals(made: tuple[Path, Path], tmp_path: Path) -> None:
         quantize(tmp_path / "q.onnx", tmp_path / "r.onnx", data=data)
 
 
+@pytest.mark.parametrize("form", ["div", "factor", "gate", "sigmoid"])
+def test_hard_swish_is_found_in_its_parts(tmp_path: Path, form: str) -> None:
+    parts = {
+        "div": """h = Add (x, three) g = Clip (h, zero, six) p = Mul (x, g) s = Div (p, six)""",
+        "factor": """h = Add (three, x) g = Clip (h, zero, six) p = Mul (g, x)
+            s = Mul (p, sixth)""",
+        "gate": """h = Add (x, three) g = Clip (h, zero, six) d = Div (g, six) s = Mul (x, d)""",
+        "sigmoid": """g = HardSigmoid <alpha = 0.16666667, beta = 0.5> (x) s = Mul (g, x)""",
+    }[form]
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> net (float[1, 4] x) => (float[1, 4] y)
+        <float zero = {{0}}, float three = {{3}}, float six = {{6}}, float sixth = {{0.16666667}}>
+        {{ {parts} y = Neg (s) }}"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "n.onnx")
+    model = converter.load(tmp_path / "n.onnx")
+    made = prepared(model)
+    assert [n.op_type for n in made.ir.graph] == ["HardSwish", "Neg"]
+    x = np.array([[-4.0, -1.0, 2.0, 5.0]], np.float32)
+    assert np.allclose(made.run({"x": x})["y"], model.run({"x": x})["y"], atol=1e-6)
+
+
+def test_infinite_constants_stay_in_floats(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> net (float[1, 4] x) => (float[1, 4] y)
+        <float low = {-3.0e38}> { m = Max (x, low) y = Sigmoid (m) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "n.onnx")
+    data = [{"x": np.random.default_rng(n).standard_normal((1, 4))} for n in range(3)]
+    found = quantize(tmp_path / "n.onnx", tmp_path / "q.tflite", data=data)
+    (reason,) = found.floats.values()
+    assert "infinite" in reason and found.quality.least > 30
+
+
 # the search --------------------------------------------------------------------------------------
 
 

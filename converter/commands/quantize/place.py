@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
+import numpy as np
 import onnx_ir as ir
 
+from converter.commands.quantize.scales import LARGEST
 from converter.formats.integers import FIXED, Integers, named
 from converter.graph.build import attributes
 from converter.graph.infer import constant, rank_of, shape_of
@@ -128,6 +130,9 @@ def reason_for_float(node: ir.Node, rules: Integers, title: str) -> str:
         return f"{title} has no integer kernel for {node.op_type}"
     if any(v.dtype != F for v in node.outputs):
         return "the operator does not compute float32"
+    operands = [constant(node.inputs[i]) for i in data_inputs(node)]
+    if any(a is not None and np.abs(a).max(initial=0) > LARGEST for a in operands):
+        return "a constant is infinite, or so large that nothing else is left of the scale"
     if node.op_type in WEIGHTED:
         attrs, weights = attributes(node), optional(node, 1)
         if constant(weights) is None:

@@ -48,6 +48,7 @@ from converter.passes.dead_code import remove_dead_code
 from converter.passes.decompositions.arithmetic import TABLE
 from converter.passes.fold import fold
 from converter.passes.fuse_constants import fuse_constants, fuse_factors
+from converter.passes.fuse_hard_swish import fuse_hard_swish
 from converter.passes.legalise import legalise
 
 MEASURED = 32  # samples on which results are compared, where none has a label
@@ -274,7 +275,7 @@ def prepared(model: Network) -> Network:
     found = replace(model, ir=model.ir.clone(), source=None)
     plain_weights(found.ir)
     legalise(found.ir, lambda n: (n.domain, n.op_type) == ("", "BatchNormalization"), TABLE)
-    for step in (fold, fuse_factors, fuse_constants):
+    for step in (fold, fuse_hard_swish, fuse_factors, fuse_constants):
         step(found.ir)
     return found
 

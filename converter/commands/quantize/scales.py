@@ -15,6 +15,7 @@ from converter.graph.record import record
 
 METHODS = ("minmax", "entropy", "percentile", "mse")
 BITS = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-32767, 32767)}
+LARGEST = 1e30  # larger numbers stand for infinity, as those of masks do
 PERCENTILE = 99.99
 BINS = {"percentile": 2048, "entropy": 512, "mse": 2048}
 _STEPS = 80  # of a range that is tried shorter and shorter
@@ -73,12 +74,13 @@ class Observer:
         for name, array in values.items():
             finite = np.isfinite(array)
             odd = array.size - int(np.count_nonzero(finite))
-            array = np.asarray(array[finite] if odd else array, np.float32)
+            finite &= np.abs(array) < LARGEST
+            array = np.asarray(array if finite.all() else array[finite], np.float32)
             low, high, before = self.seen.get(name, (np.inf, -np.inf, 0))
             low = min(low, float(array.min(initial=np.inf)))
             high = max(high, float(array.max(initial=-np.inf)))
             self.seen[name] = low, high, odd + before
-            if name in self.by_channel and not odd:
+            if name in self.by_channel and finite.all():
                 rest = (0, *range(2, array.ndim))
                 ends = array.min(axis=rest, initial=0), array.max(axis=rest, initial=0)
                 least, most = self.channels.get(name, ends)
