@@ -255,6 +255,52 @@ def test_openvino_computes_convolutions_in_int8(made: tuple[Path, Path], tmp_pat
     assert kinds and {str(k.astype(str)).lower() for k in kinds} <= {"u8", "i8"}
 
 
+def layers_of(path: Path, *convolutions: tuple[str, int, int, int]) -> Path:
+    """Write a chain of Conv nodes (name, channels of the result, size of the window, group) with a
+    PRelu after each.
+    """
+    rng, size, nodes, weights = np.random.default_rng(3), 8, [], []
+    last = "x"
+    for name, channels, window, group in convolutions:
+        shape = (channels, size // group, window, window)
+        kernel = rng.standard_normal(shape) * rng.uniform(0.02, 1, (channels, 1, 1, 1))
+        weights += [
+            numpy_helper.from_array(kernel.astype(np.float32), f"{name}.w"),
+            numpy_helper.from_array(rng.uniform(-1, 1, (channels, 1, 1)).astype("f4"), f"{name}.s"),
+        ]
+        nodes += [
+            helper.make_node("Conv", [last, f"{name}.w"], [f"{name}.c"], name, group=group),
+            helper.make_node("PRelu", [f"{name}.c", f"{name}.s"], [f"{name}.y"]),
+        ]
+        last, size = f"{name}.y", channels
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 8, 6, 6])
+    y = helper.make_tensor_value_info(last, TensorProto.FLOAT, None)
+    opset = [helper.make_opsetid("", 17)]
+    graph = helper.make_graph(nodes, "chain", [x], [y], weights)
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+    rng = np.random.default_rng(4)
+    np.savez(path.with_suffix(".npz"), x=rng.standard_normal((6, 8, 6, 6)).astype(np.float32))
+    return path
+
+
+def test_openvino_quantizes_operands_alone(tmp_path: Path) -> None:
+    """A PRelu has no integer kernel there, and a result that none reads stays in floats; channels
+    of the data of a depthwise convolution have their own scales.
+    """
+    chain = layers_of(tmp_path / "n.onnx", ("a", 16, 1, 1), ("b", 16, 3, 16), ("c", 4, 1, 1))
+    found = quantize(chain, tmp_path / "q.xml", data=tmp_path / "n.npz")
+    assert found.quality.least > 35
+    fakes = [n for n in converter.load(tmp_path / "q.xml").ir.graph if n.op_type == "FakeQuantize"]
+    high = [n.inputs[2].const_value for n in fakes if n.inputs[2] is not None]
+    assert sorted(t.size for t in high if t is not None) == [1, 1, 16]
+
+
+def test_openvino_keeps_wrong_kernels_in_floats(tmp_path: Path) -> None:
+    chain = layers_of(tmp_path / "n.onnx", ("a", 136, 1, 1), ("b", 136, 1, 2), ("c", 8, 1, 1))
+    found = quantize(chain, tmp_path / "q.xml", data=tmp_path / "n.npz")
+    assert "grouped 1x1" in found.floats["b"] and found.quality.least > 25
+
+
 def test_the_same_data_give_the_same_bytes(made: tuple[Path, Path], tmp_path: Path) -> None:
     quantize(made[0], tmp_path / "a.onnx", data=made[1])
     quantize(made[0], tmp_path / "b.onnx", data=made[1])
@@ -367,6 +413,36 @@ def test_refusals(made: tuple[Path, Path], tmp_path: Path) -> None:
     quantize(source, tmp_path / "q.onnx", data=data)
     with pytest.raises(UnsupportedError, match="already"):
         quantize(tmp_path / "q.onnx", tmp_path / "r.onnx", data=data)
+
+
+@pytest.mark.parametrize("form", ["div", "factor", "gate", "sigmoid"])
+def test_hard_swish_is_found_in_its_parts(tmp_path: Path, form: str) -> None:
+    parts = {
+        "div": """h = Add (x, three) g = Clip (h, zero, six) p = Mul (x, g) s = Div (p, six)""",
+        "factor": """h = Add (three, x) g = Clip (h, zero, six) p = Mul (g, x)
+            s = Mul (p, sixth)""",
+        "gate": """h = Add (x, three) g = Clip (h, zero, six) d = Div (g, six) s = Mul (x, d)""",
+        "sigmoid": """g = HardSigmoid <alpha = 0.16666667, beta = 0.5> (x) s = Mul (g, x)""",
+    }[form]
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> net (float[1, 4] x) => (float[1, 4] y)
+        <float zero = {{0}}, float three = {{3}}, float six = {{6}}, float sixth = {{0.16666667}}>
+        {{ {parts} y = Neg (s) }}"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "n.onnx")
+    model = converter.load(tmp_path / "n.onnx")
+    made = prepared(model)
+    assert [n.op_type for n in made.ir.graph] == ["HardSwish", "Neg"]
+    x = np.array([[-4.0, -1.0, 2.0, 5.0]], np.float32)
+    assert np.allclose(made.run({"x": x})["y"], model.run({"x": x})["y"], atol=1e-6)
+
+
+def test_infinite_constants_stay_in_floats(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> net (float[1, 4] x) => (float[1, 4] y)
+        <float low = {-3.0e38}> { m = Max (x, low) y = Sigmoid (m) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "n.onnx")
+    data = [{"x": np.random.default_rng(n).standard_normal((1, 4))} for n in range(3)]
+    found = quantize(tmp_path / "n.onnx", tmp_path / "q.tflite", data=data)
+    (reason,) = found.floats.values()
+    assert "infinite" in reason and found.quality.least > 30
 
 
 # the search --------------------------------------------------------------------------------------

@@ -78,10 +78,12 @@ def run(
     feeds: Sequence[Sequence[Array]],
     expected: Sequence[Sequence[Array]] | None = None,
     function: str = "",
+    full_floats: bool = False,
 ) -> Run:
     """Load the file with default options and compute its outputs for each feed: arrays in the order
     of `names` or, if `names` is empty, of the file's inputs. `function` is one of the functions of
-    a Core AI model, or a signature of a TensorFlow Lite file.
+    a Core AI model, or a signature of a TensorFlow Lite file. `full_floats`: floats have 32 bits
+    where by default some processors take 16, and integers are computed as by default.
 
     With `expected`, results by feed and output, the outputs are computed with exact options: an
     engine that reproduces them with default options need not load the file again.
@@ -101,6 +103,7 @@ def run(
             names=np.array(list(names), str),
             feeds=np.array(len(feeds)),
             exact=np.array(expected is not None),
+            full_floats=np.array(full_floats),
             function=np.array(function),
             **arrays,
         )

@@ -5,8 +5,9 @@ abort, and an abort cannot be caught.
 
 REQUEST.npz holds `names`, the caller's names of the inputs (one for each; empty: by order), arrays
 called feed/FEED/INPUT, counted from 0, `feeds` (their number), `exact` (whether to use exact
-options), `function` (the name of the chosen function, "" for the file's own choice), and optionally
-expected/FEED/OUTPUT. RESULTS.npz holds arrays called FEED/OUTPUT.
+options), `full_floats` (whether to compute floats in 32 bits), `function` (the name of the chosen
+function, "" for the file's own choice), and optionally expected/FEED/OUTPUT. RESULTS.npz holds
+arrays called FEED/OUTPUT.
 REPORT.json describes the inputs and outputs of the file and the stage that was reached; see
 converter.engines.file. Nothing of netconv is imported here.
 """
@@ -138,6 +139,10 @@ class OpenVino:
         self.ov, self.core = openvino, openvino.Core()
         self.model = self.core.read_model(path)
         self._compile({})
+
+    def full_floats(self) -> None:
+        """Compute floats in 32 bits, where some processors take 16, and integers as by default."""
+        self._compile(self.EXACT[0])
 
     def exact(self) -> None:
         plain, internal = self.EXACT
@@ -430,6 +435,8 @@ def main(name: str, model: str, request: str, results: str, report: str) -> int:
             given = {k: arrays[k] for k in arrays.files}
         engine = ENGINES[name](model, str(given["function"]))
         wanted = by_place(given, "expected")
+        if given["full_floats"] and isinstance(engine, OpenVino):
+            engine.full_floats()
         if given["exact"] and not (engine.may_be_exact and wanted):
             engine.exact()
         compute(engine, said, given, found)

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 from converter.graph.record import record
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 NOTE = "netconv.quantization"  # metadata of a model: how it was quantized, as JSON
 
@@ -37,8 +43,9 @@ class Integers:
     `activations`  types of quantized values, the default first
     `ranks`        ranks of the data of convolutions
     `biased`       whether an Add of a vector after MatMul is a part of its kernel
-    `fake`         whether kernels are found around FakeQuantize, instead of QuantizeLinear and
-                   DequantizeLinear
+    `fake`         whether scales are FakeQuantize, of the operands of kernels alone, instead of
+                   QuantizeLinear and DequantizeLinear, of results too
+    `reason`       why a node with a kernel computes in floats all the same, "" for others
     `option`       the option of the flavour that writes integers
     """
 
@@ -49,4 +56,5 @@ class Integers:
     ranks: tuple[int, ...] = (3, 4)
     biased: bool = False
     fake: bool = False
+    reason: Callable[[ir.Node], str] = lambda node: ""
     option: str = ""

@@ -20,6 +20,7 @@ labels.py                  text that only names classes removed
 fuse_attention.py          attention fused into one operator
 clamp_masks.py             attention masks clamped to the range of half precision
 fuse_constants.py          constants fused into the preceding operator
+fuse_hard_swish.py         HardSwish found in its parts
 round_halves.py            rounding to half precision for targets that compute in floats
 promote_types.py           wider types if a target lacks an operator for the node's own
 collapse_dims.py           ranks reduced for targets with few axes

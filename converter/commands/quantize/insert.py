@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from converter.commands.quantize.place import Placement, data_inputs, key
+from converter.commands.quantize.place import Placement, data_inputs, is_depthwise, key
 from converter.commands.quantize.scales import BITS, Range, stored
 from converter.formats.integers import Integers
 from converter.graph.build import Builder
-from converter.graph.infer import Array, constant
+from converter.graph.infer import Array, constant, rank_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import Names
 from converter.graph.value import optional
@@ -23,7 +24,7 @@ D = ir.DataType
 LARGEST_BIAS = (
     2.0**30
 )  # in units of the scale of data times that of weights; int32 holds twice that
-Scale = tuple[np.float32, int]
+Scale = tuple[Any, Any]  # and zero point; arrays where each channel has its own
 
 
 def insert(
@@ -74,6 +75,8 @@ class _Insertion:
             elif found:
                 whole = Range(min(r.low for r in found), max(r.high for r in found))
                 scale = whole.scale(dtype)
+                if rules.fake and found[0].channels and len(names) == 1:
+                    scale = self._by_channel(names[0], found[0]) or scale
             else:
                 continue
             self.scales.update(dict.fromkeys(names, scale))
@@ -83,12 +86,23 @@ class _Insertion:
             return np.float32(2.0 ** np.ceil(np.log2(max(-low, high))) / 32768), 0
         return Range(low, high).scale(self.dtype)
 
+    def _by_channel(self, name: str, found: Range) -> Scale | None:
+        """Return scales of channels, for a value that only depthwise convolutions read."""
+        value = next(v for v in self.values if v.name == name)
+        readers = [u.node for u in value.uses() if key(u.node) in self.placed.nodes]
+        rank = rank_of(value)
+        if rank is None or not all(map(is_depthwise, readers)):
+            return None
+        return found.by_channel(self.dtype, rank)
+
     def pair(self, value: ir.Value, scale: Scale, dtype: str = "") -> ir.Value:
         """Return the numbers of a value after quantization."""
         b, (step, zero), dtype = self.b, scale, dtype or self.dtype
         name = f"{value.name}.quantized"
         if self.rules.fake:
-            ends = [np.float32((n - zero) * np.float64(step)) for n in BITS[dtype]]
+            ends = [
+                b.const(np.asarray((n - zero) * np.float64(step), np.float32)) for n in BITS[dtype]
+            ]
             levels = BITS[dtype][1] - BITS[dtype][0] + 1
             return b.FakeQuantize(value, *ends, *ends, levels=levels, name=name)
         given = np.asarray(step), np.asarray(zero, dtype)
@@ -96,7 +110,10 @@ class _Insertion:
         return b.DequantizeLinear(integers, *given, name=name)
 
     def activation(self, value: ir.Value) -> None:
-        if (scale := self.scales.get(str(value.name))) is None:
+        producer = value.producer()
+        if (scale := self.scales.get(str(value.name))) is None or (
+            self.rules.fake and producer is not None and self._keeps_numbers(producer)
+        ):
             return
         name, uses = str(value.name), list(value.uses())
         owned = name in self.placed.owned
@@ -111,6 +128,11 @@ class _Insertion:
                 made.metadata_props.update(value.metadata_props)
                 value.metadata_props.clear()
                 replace_outputs(value, made)
+
+    def _keeps_numbers(self, node: ir.Node) -> bool:
+        """Whether the results of a node are quantized numbers, as its operands are."""
+        moves = node.op_type in self.rules.moves and key(node) in self.placed.nodes
+        return moves and node.op_type != "Resize"
 
     def requantize(self, node: ir.Node, index: int) -> None:
         """Give one user of a value with a fixed scale the scale of its result."""
@@ -154,7 +176,7 @@ class _Insertion:
         rest = tuple(i for i in range(array.ndim) if i != axis)
         largest = np.abs(array).max(axis=None if axis is None else rest, initial=0)
         bias, data = constant(optional(node, 2)), self.scales.get(str(node.inputs[0].name))  # type: ignore[union-attr]
-        if bias is not None and data is not None:
+        if bias is not None and data is not None and not self.rules.fake:
             size = np.abs(bias).astype(np.float64) / (float(data[0]) * LARGEST_BIAS)
             largest = np.maximum(largest, 127 * (size.max(initial=0) if axis is None else size))
         steps = np.asarray(largest / 127, np.float32)
@@ -174,7 +196,7 @@ class _Insertion:
         spread = np.asarray(step) if axis is None else step.reshape(line)
         integers = partial(_integers, array, spread, zero, dtype)
         tensor = LazyTensor(integers, D.from_numpy(np.dtype(dtype)), array.shape)
-        zeros = np.full(np.shape(step), zero, dtype)
+        zeros = None if self.rules.fake and not zero else np.full(np.shape(step), zero, dtype)
         return self.b.DequantizeLinear(
             self.b.const(tensor, str(value.name)), np.asarray(step), zeros, axis=axis
         )

@@ -156,7 +156,7 @@ def _part(
     model: Network, engine: str, names: list[str], outputs: list[str], feeds: list[list[Array]]
 ) -> list[list[Array]]:
     assert model.source is not None
-    ran = file.run(engine, model.source, names, feeds)
+    ran = file.run(engine, model.source, names, feeds, full_floats=True)
     if ran.stage in ("load", "run", "crash"):
         why = f"{engine} does not run the quantized file: {ran.error}"
         raise NothingComparedError(Diagnostic("N405", why))

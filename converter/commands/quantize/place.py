@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
+import numpy as np
 import onnx_ir as ir
 
+from converter.commands.quantize.scales import LARGEST
 from converter.formats.integers import FIXED, Integers, named
 from converter.graph.build import attributes
 from converter.graph.infer import constant, rank_of, shape_of
@@ -22,12 +24,13 @@ F = ir.DataType.FLOAT
 
 @dataclass
 class Placement:
-    """Where scales are placed, by names of values.
+    """The choice of scales, by names of values.
 
     `nodes`   first results of the nodes that compute on integers
     `groups`  quantized value -> a value whose scale it has
     `fixed`   quantized value -> the range that the kernel dictates
     `owned`   quantized values of which all users read the quantized numbers
+    `layers`  results of the layers on integers, with an added vector and an activation
     `again`   (first result, input) where a value with a fixed scale gets that of its group
     `floats`  layer -> why it computes in floats
     """
@@ -36,6 +39,7 @@ class Placement:
     groups: dict[str, str] = field(default_factory=dict)
     fixed: dict[str, tuple[float, float]] = field(default_factory=dict)
     owned: set[str] = field(default_factory=set)
+    layers: set[str] = field(default_factory=set)
     again: set[tuple[str, int]] = field(default_factory=set)
     floats: dict[str, str] = field(default_factory=dict)
 
@@ -63,6 +67,7 @@ def key(node: ir.Node) -> str:
 
 
 def layer(node: ir.Node) -> str:
+    """The name of a layer in the source."""
     return node.metadata_props.get("netconv.layer") or node.name or key(node)
 
 
@@ -83,6 +88,12 @@ def computed(node: ir.Node) -> Iterator[tuple[int, str]]:
     for i in data_inputs(node):
         if (v := node.inputs[i]) is not None and constant(v) is None:
             yield i, str(v.name)
+
+
+def is_depthwise(node: ir.Node) -> bool:
+    """Whether each channel of the result is computed from one channel of the data."""
+    shape = shape_of(node.inputs[1]) if node.op_type == "Conv" else None
+    return shape is not None and shape[0] == attributes(node)["group"] != 1 == shape[1]
 
 
 def tail(node: ir.Node, rules: Integers) -> list[ir.Node]:
@@ -119,6 +130,9 @@ def reason_for_float(node: ir.Node, rules: Integers, title: str) -> str:
         return f"{title} has no integer kernel for {node.op_type}"
     if any(v.dtype != F for v in node.outputs):
         return "the operator does not compute float32"
+    operands = [constant(node.inputs[i]) for i in data_inputs(node)]
+    if any(a is not None and np.abs(a).max(initial=0) > LARGEST for a in operands):
+        return "a constant is infinite, or so large that nothing else is left of the scale"
     if node.op_type in WEIGHTED:
         attrs, weights = attributes(node), optional(node, 1)
         if constant(weights) is None:
@@ -130,7 +144,7 @@ def reason_for_float(node: ir.Node, rules: Integers, title: str) -> str:
         bias = optional(node, 2)
         if bias is not None and (constant(bias) is None or rank_of(bias) != 1):
             return "the bias must be a constant vector"
-    return ""
+    return rules.reason(node)
 
 
 def place(
@@ -147,6 +161,8 @@ def place(
         if node in absorbed or node.op_type in rules.moves or node.op_type == "Constant":
             continue
         why = kept(node) or reason_for_float(node, rules, title)
+        if rules.fake and node.op_type == "Add" and not why and not _adds_layer(made, node):
+            why = "no result of a layer on integers is added"
         if why:
             if any(v.dtype == F for v in node.outputs) and any(map(_is_computed, node.inputs)):
                 made.floats[layer(node)] = why
@@ -155,14 +171,22 @@ def place(
         absorbed.update(whole)
         made.nodes.update(map(key, whole))
         result = str(whole[-1].outputs[0].name)
-        made.owned.add(result)
-        for name in (result, *(n for _, n in computed(node))):
+        made.layers.add(result)
+        for _, name in computed(node):
             made.add(name)
+        if not rules.fake:  # those kernels give floats as well
+            made.owned.add(result)
+            made.add(result)
         if (ends := FIXED.get(whole[-1].op_type)) is not None:
             made.fixed[result] = ends
-    while any([_moved(made, n) for n in graph if not kept(n) and _moves(n, rules)]):
+    while any([_moved(made, n, rules) for n in graph if not kept(n) and _moves(n, rules)]):
         pass
     return made
+
+
+def _adds_layer(made: Placement, node: ir.Node) -> bool:
+    names = [n for _, n in computed(node)]
+    return len(names) > 1 and any(n in made.layers for n in names)
 
 
 def _is_computed(value: ir.Value | None) -> bool:
@@ -176,7 +200,7 @@ def _moves(node: ir.Node, rules: Integers) -> bool:
     return not node.domain and node.op_type in rules.moves and all(floats) and plain
 
 
-def _moved(made: Placement, node: ir.Node) -> bool:
+def _moved(made: Placement, node: ir.Node, rules: Integers) -> bool:
     """Quantize the operands and results of a node that moves quantized values; return whether that
     is new.
     """
@@ -195,5 +219,7 @@ def _moved(made: Placement, node: ir.Node) -> bool:
         elif (key(node), i) not in made.again:
             new |= made.join(outputs[0], name)
     made.nodes.add(key(node))
-    made.owned.update(outputs)
+    made.layers.update(outputs)
+    if not rules.fake:
+        made.owned.update(outputs)
     return new

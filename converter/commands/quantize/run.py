@@ -23,7 +23,7 @@ from converter.commands.options.quantize import Quantize
 from converter.commands.quantize.bias import correct_biases
 from converter.commands.quantize.insert import insert
 from converter.commands.quantize.measure import Quality, Reference, by_layer
-from converter.commands.quantize.place import Placement, chosen, key, place
+from converter.commands.quantize.place import Placement, chosen, is_depthwise, key, place
 from converter.commands.quantize.result import Quantized
 from converter.commands.quantize.scales import Observer
 from converter.commands.quantize.search import Limit, Search
@@ -48,6 +48,7 @@ from converter.passes.dead_code import remove_dead_code
 from converter.passes.decompositions.arithmetic import TABLE
 from converter.passes.fold import fold
 from converter.passes.fuse_constants import fuse_constants, fuse_factors
+from converter.passes.fuse_hard_swish import fuse_hard_swish
 from converter.passes.legalise import legalise
 
 MEASURED = 32  # samples on which results are compared, where none has a label
@@ -134,7 +135,8 @@ class _Job:
         """Run the network on the data, once for all targets, and return what its values were."""
         if self.observed is not None:
             return self.observed
-        self.observed = Observer(self.options.method)
+        split = {str(n.inputs[0].name) for n in self.graph.ir.graph if is_depthwise(n)}  # type: ignore[union-attr]
+        self.observed = Observer(self.options.method, split)
         program = Program(self.graph)
         names = [n for n, v in program.values.items() if v.dtype == ir.DataType.FLOAT]
         session = program.compile(program.piece(names, set(program.inputs)))
@@ -237,7 +239,7 @@ class _Job:
         if rules.fake:
             self.notes += narrow_doubles(graph.ir)
         return graph, Quantized(
-            floats=placed.floats, layers=dict.fromkeys(sorted(placed.owned), 0.0)
+            floats=placed.floats, layers=dict.fromkeys(sorted(placed.layers), 0.0)
         )
 
     def _about(self) -> dict[str, Any]:
@@ -273,7 +275,7 @@ def prepared(model: Network) -> Network:
     found = replace(model, ir=model.ir.clone(), source=None)
     plain_weights(found.ir)
     legalise(found.ir, lambda n: (n.domain, n.op_type) == ("", "BatchNormalization"), TABLE)
-    for step in (fold, fuse_factors, fuse_constants):
+    for step in (fold, fuse_hard_swish, fuse_factors, fuse_constants):
         step(found.ir)
     return found
 

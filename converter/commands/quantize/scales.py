@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from converter.graph.record import record
 
 METHODS = ("minmax", "entropy", "percentile", "mse")
 BITS = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-32767, 32767)}
+LARGEST = 1e30  # larger numbers stand for infinity, as those of masks do
 PERCENTILE = 99.99
 BINS = {"percentile": 2048, "entropy": 512, "mse": 2048}
 _STEPS = 80  # of a range that is tried shorter and shorter
@@ -22,10 +23,11 @@ _STEPS = 80  # of a range that is tried shorter and shorter
 
 @record
 class Range:
-    """The least and the greatest of the numbers that are represented."""
+    """The least and the greatest of the numbers that are represented, and those of channels."""
 
     low: float
     high: float
+    channels: Sequence[Range] = ()
 
     def scale(self, dtype: str) -> tuple[np.float32, int]:
         """Return scale and zero point: 0 is represented exactly, and is the zero point of 16
@@ -40,16 +42,26 @@ class Range:
             return np.float32(1.0), min(max(first, 0), last)
         return step, min(max(round(first - low / float(step)), first), last)
 
+    def by_channel(self, dtype: str, rank: int) -> tuple[Array, Array]:
+        """Return scales and zero points that broadcast along axis 1."""
+        scales, zeros = zip(*(c.scale(dtype) for c in self.channels), strict=True)
+        shape = (len(scales), *[1] * (rank - 2))
+        return np.reshape(scales, shape), np.reshape(zeros, shape)
+
 
 class Observer:
     """Collects the numbers of values, sample by sample; the memory that it takes does not depend on
     how many there are. `seen`: the bounds of a value, and how many numbers were not finite.
 
+    `channels`: the bounds of each channel of the values `by_channel`.
+
     Histograms are those of onnxruntime's calibrators, whose entropy and percentiles are used.
     """
 
-    def __init__(self, method: str) -> None:
+    def __init__(self, method: str, by_channel: Collection[str] = ()) -> None:
         self.method, self.seen = method, dict[str, tuple[float, float, int]]()
+        self.by_channel = frozenset(by_channel)
+        self.channels = dict[str, tuple[Array, Array]]()
         self.collector: Any = None
         if method != "minmax":
             import_onnxruntime()
@@ -62,15 +74,29 @@ class Observer:
         for name, array in values.items():
             finite = np.isfinite(array)
             odd = array.size - int(np.count_nonzero(finite))
-            array = np.asarray(array[finite] if odd else array, np.float32)
+            finite &= np.abs(array) < LARGEST
+            array = np.asarray(array if finite.all() else array[finite], np.float32)
             low, high, before = self.seen.get(name, (np.inf, -np.inf, 0))
             low = min(low, float(array.min(initial=np.inf)))
             high = max(high, float(array.max(initial=-np.inf)))
             self.seen[name] = low, high, odd + before
+            if name in self.by_channel and finite.all():
+                rest = (0, *range(2, array.ndim))
+                ends = array.min(axis=rest, initial=0), array.max(axis=rest, initial=0)
+                least, most = self.channels.get(name, ends)
+                self.channels[name] = np.minimum(least, ends[0]), np.maximum(most, ends[1])
             if self.collector is not None and array.size:
                 self.collector.collect_value({name: array})
 
     def ranges(self, dtype: str) -> dict[str, Range]:
+        found = self._wholes(dtype)
+        for name, ends in self.channels.items():
+            low, high = found[name].low, found[name].high
+            clipped = zip(*(np.clip(e, low, high).tolist() for e in ends), strict=True)
+            found[name] = Range(low, high, [Range(*pair) for pair in clipped])
+        return found
+
+    def _wholes(self, dtype: str) -> dict[str, Range]:
         found = {n: Range(low, high) for n, (low, high, _) in self.seen.items() if low <= high}
         if self.collector is None or not self.collector.histogram_dict:
             return found

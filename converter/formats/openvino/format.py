@@ -11,6 +11,8 @@ from converter.formats.format import Flavour, Format, Option, Written
 from converter.formats.integers import COMMON, NOTE, Integers
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
+
     from converter.errors import Diagnostic
     from converter.graph.network import Network
     from converter.passes.pipeline import Pass
@@ -44,6 +46,25 @@ def engine(path: Path) -> str:
         root = _root(f.read(HEAD))
     version = _VERSION.search(root[1]) if root else None
     return "openvino" if version is not None and version[1] in _CURRENT else ""
+
+
+def reason_for_floats(node: ir.Node) -> str:
+    """Return why a layer computes in floats. With AMX, OpenVINO (2026.4) gives other numbers for a
+    grouped 1x1 convolution whose groups have 68, 72, 80, 96, ... channels, or does not load it;
+    groups of up to 64 channels and of whole multiples are right. It finds normalizations by
+    their operators, between which no FakeQuantize may be.
+    """
+    data = node.inputs[0]
+    if node.op_type == "ReduceMean" and data is not None:
+        squares = data.producer()
+        if len(data.uses()) > 1 or (squares is not None and squares.op_type in ("Mul", "Pow")):
+            return "the mean is a part of a normalization"
+    shape = node.inputs[1].shape if node.op_type == "Conv" and node.inputs[1] is not None else None
+    if shape is not None and node.attributes.get_int("group", 1) > 1:
+        _, channels, *window = (d if isinstance(d, int) else 0 for d in shape)
+        if channels > 64 and channels % 64 and {*window} == {1}:
+            return "OpenVINO computes grouped 1x1 convolutions of this size wrongly in integers"
+    return ""
 
 
 def read(path: Path, weights: Path | None) -> Network:
@@ -176,5 +197,7 @@ FORMAT = Format(
     ),
     versions="reads 2 to 7 (legacy layers), 10 and 11 (opset1 to opset17); writes 5 to 7, 10, 11",
     engine=engine,
-    integers=Integers(COMMON - {"Mul"} | {"PRelu", "ReduceMean"}, ranks=(3, 4, 5), fake=True),
+    integers=Integers(
+        COMMON - {"Mul"} | {"ReduceMean"}, ranks=(3, 4, 5), fake=True, reason=reason_for_floats
+    ),
 )

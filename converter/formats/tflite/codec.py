@@ -348,6 +348,7 @@ class _Builder:
         self.b.head = len(self.b.Bytes)
         self.weights: list[tuple[int, LazyTensor]] = []  # distance of the first byte from the end
         self.shared: EqualWeights[int] = EqualWeights()  # indices of buffers
+        self.vectors: dict[tuple[str, bytes], int] = {}
 
     def write(self, f: BinaryIO) -> None:
         """Return the finished buffer with the weights at their locations."""
@@ -485,12 +486,10 @@ class _Builder:
             weight = LazyTensor(data) if isinstance(data, np.ndarray) else data
             fields["Buffer"] = self.shared.once(weight, lambda: self._append(weight, buffers))
         if tensor.scales:
-            scales = b.CreateNumpyVector(np.asarray(tensor.scales, "<f4"))
-            zeros = b.CreateNumpyVector(np.asarray(tensor.zero_points, "<i8"))
             fields["Quantization"] = self._table(
                 "QuantizationParameters",
-                Scale=scales,
-                ZeroPoint=zeros,
+                Scale=self._vector(np.asarray(tensor.scales, "<f4")),
+                ZeroPoint=self._vector(np.asarray(tensor.zero_points, "<i8")),
                 QuantizedDimension=tensor.axis,
             )
         if tensor.variable:
@@ -499,6 +498,15 @@ class _Builder:
             fields["ShapeSignature"] = fields["Shape"]
             fields["Shape"] = self._ints([max(n, 1) if n else 0 for n in tensor.shape])
         return self._table("Tensor", **fields)
+
+    def _vector(self, numbers: Array) -> int:
+        """Write a vector; equal ones are stored once, such as the zero points of channels, which
+        take as much room as the weights of small layers.
+        """
+        key = numbers.dtype.str, numbers.tobytes()
+        if key not in self.vectors:
+            self.vectors[key] = self.b.CreateNumpyVector(numbers)
+        return self.vectors[key]
 
     def _option(self, value: Any) -> Any:
         if isinstance(value, list):
