@@ -147,9 +147,11 @@ def load(
     *,
     signature: str = "",
     member: str = "",
+    inputs: Mapping[str, Sequence[int]] | None = None,
 ) -> Model:
     """Read a model file; see converter.load."""
-    return Model.of(model_files.load(path, format, weights, dequantize, signature, member))
+    found = model_files.load(path, format, weights, dequantize, signature, member, inputs)
+    return Model.of(found)
 
 
 def check(
@@ -218,7 +220,8 @@ def verify(reference: Any, candidate: Any, options: Verify) -> Result:
     """
     from converter.commands.verify import compare
 
-    return compare(_network(reference), _network(candidate), options)
+    models = (_network(m, options.inputs) for m in (reference, candidate))
+    return compare(*models, options)
 
 
 @takes(Quantize)
@@ -243,5 +246,5 @@ def inspect(path: PathLike) -> dict[str, Any]:
     return full(load(path))
 
 
-def _network(model: Any) -> Network:
-    return model if isinstance(model, Network) else load(model)
+def _network(model: Any, inputs: Mapping[str, Sequence[int]] | None = None) -> Network:
+    return model if isinstance(model, Network) else load(model, inputs=inputs)

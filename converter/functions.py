@@ -11,8 +11,9 @@ import os
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -144,6 +145,7 @@ def load(
     *,
     signature: str = "",
     member: str = "",
+    inputs: Mapping[str, Sequence[int]] | None = None,
 ) -> Model:
     """Read a model: a file, the bytes of one, an onnx.ModelProto or an onnx_ir.Model.
 
@@ -152,23 +154,27 @@ def load(
     operators between DequantizeLinear and QuantizeLinear, which other formats can take; files
     without such arithmetic are read as ever. `signature` is one of several networks: the key of
     a signature of a TensorFlow Lite file, whose names inputs and outputs then get, or a function of
-    an ML Program; `member` is the name of a model in a bundle (.task, .litertlm). Raises
-    ReadError, which is also an OSError (unreadable or invalid), or UnsupportedError (layers without
-    a mapping, all of them at once).
+    an ML Program; `member` is the name of a model in a bundle (.task, .litertlm). `inputs` has
+    shapes by the names of inputs where the file fixes others: `{"x": [5, 3, 8, 8]}`. Raises
+    ReadError, which is also an OSError (unreadable or invalid), UnsupportedError (layers without
+    a mapping, all of them at once), or UsageError U501 for shapes that the network does not take.
     """
+    whole = partial(
+        api.load, format=format, weights=weights, dequantize=dequantize, signature=signature,
+        member=member, inputs=inputs,
+    )  # fmt: skip
     if isinstance(model, Model):
         return model
     if isinstance(model, Network):
         return Model.of(model)
     if isinstance(model, str | os.PathLike):
-        found = api.load(model, format, weights, dequantize, signature=signature, member=member)
-        return _announced(found)
+        return _announced(whole(model))
     if (network := _from_onnx_ir(model)) is not None:
         return _announced(Model.of(network))
     # it lasts as long as the model, which may read its weights when they are needed
     folder = tempfile.TemporaryDirectory(prefix="netconv-")
     path = _stored(model, Path(folder.name))
-    found = api.load(path, format, weights, dequantize, signature=signature, member=member)
+    found = whole(path)
     found.keep = folder
     return _announced(found)
 
@@ -323,7 +329,7 @@ def verify(reference: Any, candidate: Any, options: Verify) -> Result:
     A difference is judged against the measured rounding noise of the reference unless `rtol` or
     `atol` ("[GLOB:]NUMBER") say otherwise. Inputs that are drawn and that the reference does not
     take are left out, with a note. Sizes that one of the models has are those of both; `inputs` are
-    for those that both leave dynamic. `progress` is called with the name of each step.
+    for those that both leave dynamic, and replace sizes that files fix. `progress` is called with the name of each step.
 
     `native` says whether the files that the models were read from run too, each in the engine it is
     written for (onnxruntime, OpenVINO, LiteRT), and must give what was read: "auto" where that is
@@ -338,7 +344,8 @@ def verify(reference: Any, candidate: Any, options: Verify) -> Result:
     from converter.commands.verify import compare
 
     with progress.listening(options.progress):
-        return _shown(compare(load(reference), load(candidate), options))
+        models = (load(m, inputs=options.inputs) for m in (reference, candidate))
+        return _shown(compare(*models, options))
 
 
 @dataclass(frozen=True, repr=False)

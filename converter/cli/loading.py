@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,12 @@ if TYPE_CHECKING:
     from converter.api import Model
 
 
-def read_pair(files: tuple[Path, Path], options: FormatsOfTwo) -> tuple[Model, Model]:
-    """Read two models to compare. Of files of formats that have functions, the chosen one is
+def read_pair(
+    files: tuple[Path, Path],
+    options: FormatsOfTwo,
+    inputs: Mapping[str, Sequence[int]] | None = None,
+) -> tuple[Model, Model]:
+    """Read two models to compare, with the shapes of `inputs` if their files fix others. Of files of formats that have functions, the chosen one is
     read; raises UsageError if no file has any.
     """
     from converter import api, formats
@@ -27,7 +32,7 @@ def read_pair(files: tuple[Path, Path], options: FormatsOfTwo) -> tuple[Model, M
     if options.signature and not any(having):
         raise wrong_call("--signature needs a file of several functions or signatures")
     a, b = (
-        api.load(file, name, signature=options.signature if has else "")
+        api.load(file, name, signature=options.signature if has else "", inputs=inputs)
         for file, name, has in zip(files, names, having, strict=True)
     )
     return a, b
@@ -39,8 +44,10 @@ def _has_functions(format: str | None) -> bool:
     return format is not None and formats.get(format.split("+")[0]).read_signature is not None
 
 
-def read(file: Path, options: Reading) -> Model:
-    """Read the model of a file."""
+def read(
+    file: Path, options: Reading, inputs: Mapping[str, Sequence[int]] | None = None
+) -> Model:
+    """Read the model of a file, with the shapes of `inputs` if the file fixes others."""
     from converter import api
 
     return api.load(
@@ -50,4 +57,5 @@ def read(file: Path, options: Reading) -> Model:
         options.dequantize,
         signature=options.signature,
         member=options.member,
+        inputs=inputs,
     )

@@ -174,6 +174,7 @@ def check(path: Path) -> Checked:
             s["format"],
             _optional(s["weights"], path),
             signature=s["function"],
+            inputs=predicate["options"].get("inputs"),
         )
         for s in sides
     ]

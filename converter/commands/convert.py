@@ -101,6 +101,7 @@ def read(
             options.dequantize,
             options.signature,
             options.member,
+            options.inputs,
         )
     outputs = _as_names(options.outputs)
     if any((outputs, starts, options.inputs, options.freeze, names, options.state)):

@@ -402,4 +402,11 @@ CODES: dict[str, Explanation] = {
         "The command took longer than --timeout allows and was stopped; nothing was written.",
         "Raise --timeout.",
     ),
+    "U506": Explanation(
+        "constants that fix sizes were computed for the new shapes",
+        "--inputs gives another size than the file fixes. Constants that came from the old size, "
+        "such as the target of a Reshape, were found and computed for the new one; the evidence "
+        "lists them, with the values before and after.",
+        "No action is needed if the sizes after it are the intended ones.",
+    ),
 }

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import onnx_ir as ir
@@ -20,6 +21,7 @@ from converter.errors import (
 )
 from converter.formats import bundles
 from converter.formats.coreml.package import size_of
+from converter.formats.resized import resized
 from converter.formats.sidefiles import demand_replaceable
 from converter.graph.infer import InferenceError
 from converter.graph.lazy_tensor import LazyTensor
@@ -47,8 +49,21 @@ def load(
     dequantize: bool = False,
     signature: str = "",
     member: str = "",
+    inputs: Mapping[str, Sequence[int]] | None = None,
 ) -> Network:
     """Load a network as `converter.load` documents, but without the means to run it."""
+    read = partial(_read, path, format, weights, dequantize, signature, member)
+    return read() if not inputs else resized(read, inputs)
+
+
+def _read(
+    path: PathLike,
+    format: str | None,
+    weights: PathLike | None,
+    dequantize: bool,
+    signature: str,
+    member: str,
+) -> Network:
     p = Path(path)
     recover(p)
     formats.demand_there(p)

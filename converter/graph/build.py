@@ -29,6 +29,7 @@ from converter.graph.infer import (
 )
 from converter.graph.lazy_tensor import LazyTensor, lazy
 from converter.graph.names import Names
+from converter.graph.open_sizes import opened
 from converter.graph.value import (
     Value,
     array_type,
@@ -298,7 +299,7 @@ class Builder:
     def input(self, name: str, dtype: ir.DataType, shape: Sequence[Any] | None) -> Value:
         """Add a new input to this builder's graph."""
         value = Value(name=self.names.fresh(name))
-        set_type(value, dtype, shape)
+        set_type(value, dtype, opened(name, shape))
         self.graph.inputs.append(value)
         return value
 

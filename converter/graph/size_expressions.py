@@ -207,6 +207,23 @@ def _has_name(atom: Atom) -> bool:
     return isinstance(atom, str)
 
 
+def evaluated(size: Size, numbers: Mapping[str, int]) -> int | None:
+    """Return a size with numbers for its names; None if it has others."""
+    found = Fraction(0)
+    for monomial, c in size.terms.items():
+        for atom in monomial:
+            if isinstance(atom, Floor):
+                inner = evaluated(atom.numerator, numbers)
+                factor = None if inner is None else inner // atom.denominator
+            else:
+                factor = numbers.get(atom) if isinstance(atom, str) else None
+            if factor is None:
+                return None
+            c *= factor
+        found += c
+    return int(found) if found.denominator == 1 else None
+
+
 def factor_between(target: Size, source: Size) -> Ratio | None:
     """Return the factor by which a size is computed from another one; None if there is none."""
     ratio = target.ratio(source)

@@ -123,7 +123,10 @@ def _bind(value: ir.Value, name: str, shape: Sequence[int], given: Mapping[str, 
         raise _refused(f"input {name!r} has {len(value.shape)} dimensions, got {len(shape)}")
     for declared, size in zip(value.shape or (), shape, strict=False):
         if isinstance(declared, int) and declared != size:
-            raise _refused(f"input {name!r} has a fixed dimension of {declared}, got {size}")
+            raise _refused(
+                f"input {name!r} has a fixed dimension of {declared}, got {size}",
+                help="for another size, read the file with it: netconv.load(path, inputs={...})",
+            )
         if isinstance(declared, ir.SymbolicDim) and declared.value:
             given[declared.value].add(size)
     value.shape = ir.Shape(shape)

@@ -32,7 +32,7 @@ def command(console: Console, options: RunCommand, file: Path) -> None:
     from converter.io import limits
 
     with limits.time(options.timeout):
-        model = read(file, options)
+        model = read(file, options, options.inputs)
         shapes = shapes_for(model, options.inputs)
         sets = feeds.feeds_for(model, options.data or ["random"], options.seed, shapes=shapes)
         console.report([*model.notes, *feeds.notes(sets)])

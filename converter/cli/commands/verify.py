@@ -56,7 +56,7 @@ def command(console: Console, options: VerifyCommand, reference: Path, candidate
         _demand_certifiable(options, (reference, candidate), several)
     began = time.monotonic()
     with limits.time(options.timeout):
-        a, b = read_pair((reference, candidate), options)
+        a, b = read_pair((reference, candidate), options, options.inputs)
         console.report([*a.notes, *b.notes])
         options = replace(options, names=(str(reference), str(candidate)))
         if options.labels is not None:

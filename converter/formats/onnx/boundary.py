@@ -14,6 +14,7 @@ from converter.formats.onnx.types import merge_type
 from converter.graph.build import Builder
 from converter.graph.infer import shape_of
 from converter.graph.names import set_public_name
+from converter.graph.open_sizes import is_open, open_input
 from converter.graph.walk import all_graphs
 from converter.io.strict_json import note
 
@@ -25,6 +26,7 @@ def declare_input(b: Builder, info: onnx.ValueInfoProto) -> ir.Value:
     """Declare an input of the graph, typed as far as the file declares it."""
     value = ir.Value(name=b.names.fresh(info.name))
     merge_type(value, info.type)
+    open_input(value, info.name)
     value.doc_string = info.doc_string or None
     value.metadata_props.update({p.key: p.value for p in info.metadata_props})
     if value.name != info.name:
@@ -75,7 +77,8 @@ def declare_outputs(
         before = len(graph.outputs)
         b.output(value)
         out = graph.outputs[before]
-        merge_type(out, info.type)
+        if not is_open():
+            merge_type(out, info.type)
         out.doc_string = info.doc_string or out.doc_string
         out.metadata_props.update({p.key: p.value for p in info.metadata_props})
         if out.name != info.name and "netconv.name" not in out.metadata_props:

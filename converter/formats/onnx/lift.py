@@ -65,6 +65,7 @@ from converter.graph.build import AT, Builder, new_model
 from converter.graph.extensions import lookup
 from converter.graph.infer import InferenceError, schema_of
 from converter.graph.network import Network
+from converter.graph.open_sizes import is_open
 from converter.graph.value import with_operators
 
 NEWEST = onnx.defs.onnx_opset_version()
@@ -184,7 +185,7 @@ class Lifter:
         self.declared |= {v.name: v.type for v in proto.output} | declared
         where = Where(self.file, path=f"{path}.value_info")
         for name, value in self.nodes(proto, scope, f"{path}.node"):
-            if name in declared and value is not None:
+            if name in declared and value is not None and not is_open():
                 merge_type(value, declared[name], where)
         return self.results(proto, scope)
 

@@ -43,6 +43,7 @@ from converter.graph.build import Builder, new_model
 from converter.graph.infer import known, set_type
 from converter.graph.names import public_name, set_public_name
 from converter.graph.network import Network
+from converter.graph.open_sizes import is_open
 from converter.graph.states import Hashtable, State, Variables
 from converter.mapping.lifting import Lifting, refuse
 from converter.mapping.node import Layer
@@ -383,6 +384,6 @@ def _state_sizes(value: ir.Value, tensor: LiteTensor) -> None:
     """
     stated = [n if n is not None and n > 1 else None for n in shape_in_graph(tensor)]
     own = [None] * len(stated) if value.shape is None else list(value.shape)
-    if known(value) is None and stated and len(own) == len(stated):
+    if known(value) is None and not is_open() and stated and len(own) == len(stated):
         pairs = zip(own, stated, strict=True)
         set_type(value, None, [d if isinstance(d, int) or n is None else n for d, n in pairs])

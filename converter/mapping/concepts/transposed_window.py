@@ -7,7 +7,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import onnx_ir as ir
+
 from converter.errors import MappingError
+from converter.graph.open_sizes import is_open, sizes_in_file
 from converter.graph.windows import FIX, SAME, halves, overhang, split_cut, transposed_pads
 from converter.mapping.concepts.window import Geometry, Window, spatial
 
@@ -39,6 +42,8 @@ class TransposedWindow(Window):
             target, counts = strides, [1] * n
         elif not counts:
             sizes = spatial(r.node, r.data)
+            if None in sizes and is_open():  # what is cropped in the file is cropped in all sizes
+                sizes = spatial(r.node, ir.Value(shape=ir.Shape(sizes_in_file(r.data))))
             if None in sizes:
                 raise MappingError("output_shape needs static sizes", "X203", FIX)
             counts = [int(m or 0) for m in sizes]

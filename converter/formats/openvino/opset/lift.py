@@ -36,8 +36,9 @@ from converter.graph.build import Builder, new_model
 from converter.graph.custom import parsed
 from converter.graph.infer import KNOWN_LIMIT, constant, rank_of, set_type, shape_of
 from converter.graph.lazy_tensor import LazyTensor
-from converter.graph.names import fresh_public_name, set_public_name
+from converter.graph.names import fresh_public_name, public_name, set_public_name
 from converter.graph.network import Network
+from converter.graph.open_sizes import is_open, open_input
 from converter.graph.verify.node import verify_node
 from converter.mapping.lifting import refuse
 from converter.mapping.node import Layer
@@ -179,7 +180,10 @@ class BodyLift(BodyReader):
     def bind(self, layer: IrLayer, values: Sequence[ir.Value]) -> None:
         for index, (port, value) in enumerate(zip(layer.outputs, values, strict=False)):
             if (
-                value.shape is None and port.dims and (node := value.producer()) is not None
+                value.shape is None
+                and port.dims
+                and not is_open()
+                and (node := value.producer()) is not None
             ):  # the declared shape, where inference determines none
                 value.shape = ir.Shape([d if d >= 0 else None for d in port.dims])
                 if (reason := verify_node(node)) is not None:
@@ -219,6 +223,7 @@ class BodyLift(BodyReader):
             value, ir.DataType.FLOAT if wide else dtype, parse_shape(layer.data.get("shape", ""))
         )
         set_public_name(value, names[0] if names else layer.name)
+        open_input(value, public_name(value))
         self.builder.graph.inputs.append(value)
         return self.builder.Cast(value, to=computed(dtype)) if value.dtype in HALVES else value
 
