@@ -108,7 +108,7 @@ def _dynamic(model: Network) -> dict[str, list[str]]:
 _NAMES = {"FLOAT": "float32", "DOUBLE": "float64", "f16": "float16", "bf16": "bfloat16"}
 
 
-def _precision(model: Network) -> str:
+def precision(model: Network) -> str:
     """Return the types of weights in the file, without those of small constants; the largest share
     first.
     """
@@ -128,19 +128,18 @@ _LONGEST = 200  # characters of a text that is shown
 _LABELS = 5  # that are shown
 
 
-def _header(said: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is known of a model beside its network as lines."""
-    yield from (f"  {name:9} {_short(said[name])}" for name in _TEXTS if name in said)
-    yield from (f"  image     {n}: {text}" for n, text in said.get("images", {}).items())
+def facts(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the facts of `about` as titles and texts."""
+    yield from ((name, _short(said[name])) for name in _TEXTS if name in said)
+    yield from (("image", f"{n}: {text}") for n, text in said.get("images", {}).items())
     if labels := said.get("labels"):
         more = ", ..." if len(labels) > _LABELS else ""
-        yield f"  labels    {len(labels)}: {_short(', '.join(map(str, labels[:_LABELS])))}{more}"
+        yield "labels", f"{len(labels)}: {_short(', '.join(map(str, labels[:_LABELS])))}{more}"
     if "states" in said:
-        yield f"  states    {', '.join(said['states'])}"
-    for name, axes in said.get("dynamic", {}).items():
-        yield f"  dynamic   {name}: {', '.join(axes)}"
+        yield "states", ", ".join(said["states"])
+    yield from (("dynamic", f"{n}: {', '.join(a)}") for n, a in said.get("dynamic", {}).items())
     if "description" in said:
-        yield f"  about     {_short(said['description'])}"
+        yield "about", _short(said["description"])
 
 
 def _short(text: str) -> str:
@@ -176,12 +175,12 @@ def table(model: Network, name: str) -> Iterator[str]:
     )
     said = about(model)
     of = f"{model.format} ({said['format']})" if "format" in said else model.format
-    stored = _precision(model)
+    stored = precision(model)
     yield (
         f"{name}  {of}, {count}, {weights['elements']:,} weights in "
         f"{size_text(weights['bytes'])}{f' ({stored})' if stored else ''}"
     )
-    yield from _header(said)
+    yield from (f"  {title:9} {text}" for title, text in facts(said))
     yield f"  costs   {headline(costs(model.ir))}"
     for side in ("inputs", "outputs"):
         for t in s[side]:

@@ -8,7 +8,8 @@ permutes them when it writes them).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import onnx_ir as ir
 
@@ -60,6 +61,9 @@ LAYOUT_SENSITIVE: dict[tuple[str, str], tuple[tuple[int, ...], tuple[int, ...]]]
     ("", "DeformConv"): ((0, 2, 4), (0,)),
 }
 BASE = "base_domain"  # attribute on the variant of an extension operator
+FILE_AXES = "netconv.file_axes"  # of a value that was read: its axis i is axis perm[i] in the file
+
+T = TypeVar("T")
 
 
 def to_nhwc(rank: int) -> list[int]:
@@ -70,6 +74,15 @@ def to_nhwc(rank: int) -> list[int]:
 def to_nchw(rank: int) -> list[int]:
     """Return the permutation N, spatial, C -> N, C, spatial."""
     return [0, rank - 1, *range(1, rank - 1)]
+
+
+def as_in_file(value: ir.Value, axes: Sequence[T]) -> list[T]:
+    """Return sizes or an index of a value in the order of axes that it has in the file."""
+    perm = value.meta.get(FILE_AXES)
+    if perm is None or len(perm) != len(axes):
+        return list(axes)
+    found = dict(zip(perm, axes, strict=True))
+    return [found[i] for i in range(len(found))]
 
 
 def is_channels_last(node: ir.Node) -> bool:

@@ -14,7 +14,7 @@ import pytest
 import converter
 from converter.api import Model
 from converter.cli import app, console
-from converter.commands.view import scopes, weights
+from converter.commands.view import constants, families, scopes, weights
 from converter.commands.view.page import render
 from converter.graph.build import new_model
 from converter.graph.walk import all_nodes
@@ -73,7 +73,7 @@ def test_thousands_of_layers_are_folded(named: bool) -> None:
 )
 def test_scopes_are_parts_of_names(names: list[str], expected: list[list[str]]) -> None:
     paths = [[(scopes.PREFIX, p) for p in n.split("/")[:-1]] for n in names]
-    folded = scopes.fold(paths, names, [])
+    folded = scopes.fold(paths, names, names, [])
     nodes = [{"scope": s} for s in folded.of]
     assert [scope_of({"scopes": folded.scopes}, n) for n in nodes] == expected
 
@@ -81,10 +81,13 @@ def test_scopes_are_parts_of_names(names: list[str], expected: list[list[str]]) 
 def test_a_prefix_that_tells_the_operator_is_no_scope() -> None:
     paths = [[(scopes.PREFIX, kind)] for _ in range(20) for kind in ("conv", "relu")]
     kinds = [path[0][1] for path in paths]
-    assert scopes.fold(paths, kinds, []).scopes == []
+    assert scopes.fold(paths, kinds, kinds, []).scopes == []
     far = [[(scopes.PREFIX, "block")] if i in (0, 1, 99) else [] for i in range(100)]
-    folded = scopes.fold(far, [str(i) for i in range(100)], [])
+    numbers = [str(i) for i in range(100)]
+    folded = scopes.fold(far, numbers, numbers, [])
     assert all(s["kind"] == scopes.RUN for s in folded.scopes)
+    first, *_, last = (s["name"] for s in folded.scopes)  # by their first and last layers
+    assert first.startswith("0 … ") and last.endswith(" … 99")
 
 
 def test_bodies_and_layers_of_several_operators_are_scopes() -> None:
@@ -123,8 +126,9 @@ def test_every_format_is_drawn(target: str, tmp_path: Path) -> None:
     model = converter.load(path)
     (made,) = drawn(render([("net", model)]))["models"]
     layers = [n for n in made["nodes"] if "port" not in n]
+    fixed = constants.constant_nodes(model.ir.graph)
     assert Counter(n["k"].split(".")[-1] for n in layers) == Counter(
-        n.op_type for n in all_nodes(model.ir.graph)
+        n.op_type for n in all_nodes(model.ir.graph) if n not in fixed
     )
     ports = [(n["port"], n["n"]) for n in made["nodes"] if "port" in n]
     assert ports == [("input", i.name) for i in model.inputs] + [
@@ -157,6 +161,98 @@ def test_a_layer_tells_attributes_shapes_and_weights() -> None:
     assert sum(weight["bars"]) == weight["of"] == array.size
 
 
+def halves(pads: list[int], stored: type = np.float16) -> Model:
+    """A network whose weights are stored in half precision, or in single precision."""
+    model, b = new_model()
+    rng = np.random.default_rng(0)
+    y = b.input("x", ir.DataType.FLOAT, [1, 3, 8, 8])
+    for i in range(3):
+        weight = rng.standard_normal((3, 3, 3, 3)).astype(np.float16).astype(stored)
+        w = b.const(weight, f"w{i}")
+        w = b.op("Cast", w, to=1, name=f"cast{i}") if stored is np.float16 else w
+        y = b.op("Conv", y, w, kernel_shape=[3, 3], pads=[1, 1, 1, 1], name=f"conv{i}")
+    y = b.op("MaxPool", y, kernel_shape=[3, 3], strides=[2, 2], pads=pads, name="pool")
+    b.output(b.op("Relu", y, name="last"))
+    return Model(model, "onnx")
+
+
+def test_what_is_computed_from_constants_belongs_to_its_reader() -> None:
+    (made,) = drawn(render([("a", halves([1, 1, 1, 1]))]))["models"]
+    assert Counter(n["k"] for n in made["nodes"] if "port" not in n) == Counter(
+        {"Conv": 3, "MaxPool": 1, "Relu": 1}
+    )
+    conv = next(n for n in made["nodes"] if n["n"] == "conv1")
+    weight = made["weights"][conv["in"][1][3]]
+    assert (weight["n"], weight["d"]) == ("w1", "float16[3,3,3,3]")
+    assert weight["steps"] == ["Cast to float[3,3,3,3]"] and weight["bytes"] == 162
+
+
+def test_folded_constants_are_no_differences_and_move_no_finding() -> None:
+    """The second model stores its weights in single precision, and has a wrong pool."""
+    a, b = halves([1, 1, 1, 1]), halves([0, 1, 2, 1], np.float32)
+    result = converter.verify(a, b, tensors="all")
+    data = drawn(render([("a", a), ("b", b)], result))
+    assert data["counts"] == {
+        "same": 4, "changed": 1, "only in the first": 0, "only in the second": 0
+    }  # fmt: skip
+    for side in data["models"]:
+        assert [n["n"] for n in side["nodes"] if n.get("state") == "wrong"] == ["pool"]
+
+
+def test_a_quantized_layer_shows_bits_and_scales() -> None:
+    model, b = new_model()
+    x = b.input("x", ir.DataType.FLOAT, [1, 4])
+    props = {"netconv.format": "tflite", "netconv.layer": "dense", "netconv.type": "DENSE"}
+    q = b.op("QuantizeLinear", x, np.float32(0.5), np.int8(3), name="q")
+    y = b.op("DequantizeLinear", q, np.float32(0.5), np.int8(3), name="as_number")
+    stored = b.const(np.arange(8, dtype=np.int8).reshape(4, 2), "w")
+    scales = np.array([0.25, 2], np.float32)
+    w = b.op("DequantizeLinear", stored, scales, axis=1, name="weights")
+    b.output(b.op("MatMul", y, w, name="product"))
+    product = next(n for n in model.graph if n.op_type == "MatMul")
+    product.metadata_props.update(props)
+    (made,) = drawn(render([("a", Model(model, "tflite"))]))["models"]
+    kinds = [n["k"] for n in made["nodes"]]
+    assert kinds == ["input", "QuantizeLinear", "MatMul", "output"]  # as the file has them
+    dense = made["nodes"][2]
+    assert dense["t"] == "DENSE" and dense["in"][0][1] == str(q.name)
+    assert dense["in"][0][2] == "int8[1,4], scale 0.5, zero point 3"
+    weight = made["weights"][dense["in"][1][3]]
+    assert weight["d"].startswith("int8[4,2]") and weight["bytes"] == 8
+    (step,) = weight["steps"]
+    assert "0.25 2" in step and "axis 1" in step
+    assert [1, 2] in [e[:2] for e in made["edges"]]
+
+
+def test_shapes_and_operators_are_those_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.tflite"
+    converter.convert(SAMPLES / "digits_cnn.mlmodel", path)
+    (made,) = drawn(render([("a", converter.load(path))]))["models"]
+    convolutions = [n for n in made["nodes"] if n["k"] == "Conv"]
+    assert {n["t"] for n in convolutions} == {"CONV_2D"}
+    assert "float[1,8,8,16]" in {n["out"][0][2] for n in convolutions}  # channels last
+    converter.convert(path, tmp_path / "b.onnx")
+    (other,) = drawn(render([("b", converter.load(tmp_path / "b.onnx"))]))["models"]
+    assert not any("t" in n for n in other["nodes"])  # the file has ONNX's operators
+    facts = dict(made["about"]["facts"])
+    assert facts["format"].startswith("tflite (schema version 3") and facts["costs"]
+
+
+@pytest.mark.parametrize(
+    ("operator", "expected"),
+    [
+        ("Conv", "convolution"), ("ConvTranspose", "convolution"), ("Relu", "activation"),
+        ("BatchNormalization", "normalization"), ("MaxPool", "pooling and resizing"),
+        ("Gemm", "matrix product"), ("com.microsoft.MatMulNBits", "matrix product"),
+        ("Reshape", "shape"), ("Gather", "shape"), ("ReduceMean", "reduction"),
+        ("LSTM", "recurrence and attention"), ("If", "control flow"), ("Cast",
+        "types and quantization"), ("Add", "arithmetic and other"), ("PRelu", "activation"),
+    ],
+)  # fmt: skip
+def test_operators_have_families(operator: str, expected: str) -> None:
+    assert families.FAMILIES[families.family(operator)] == expected
+
+
 def test_weights_are_described() -> None:
     rng = np.random.default_rng(0)
     large = rng.normal(3, 2, 3 << 18).astype(np.float16)
@@ -171,6 +267,9 @@ def test_weights_are_described() -> None:
     flat = weights.described(np.full(100, 7, np.int8))
     assert (flat["low"], flat["high"], max(flat["bars"])) == (7, 7, 100)
     assert weights.described(np.zeros((0, 3), np.float32)) == {"values": []}
+    palette = np.tile(np.linspace(-1, 1, 16, dtype=np.float32), 64)
+    assert weights.described(palette)["distinct"] == 16
+    assert "distinct" not in weights.described(np.arange(4096, dtype=np.float32))
     wide = weights.described(np.array([-1.7e308, 1.7e308] * 10))
     assert (wide["bars"][0], wide["bars"][-1], wide["mean"]) == (10, 10, 0)
     near = weights.described(np.array([1e16, 1e16 + 2] * 10))

@@ -29,7 +29,7 @@ from converter.commands.batch.work import Task, perform
 from converter.commands.options.convert import Convert
 from converter.commands.report import html, markdown
 from converter.commands.report.facts import Report, of_data
-from converter.commands.verify import Result
+from converter.commands.verify import Result, native
 from converter.commands.verify.floor import Noise
 from converter.commands.verify.noise import Precision, tolerance
 from converter.commands.verify.program import Program
@@ -715,3 +715,13 @@ def test_default_data_and_a_users_own(tmp_path: Path, monkeypatch: pytest.Monkey
     path = written(tmp_path, "onnx")
     assert converter.verify(small(), path).passed and converter.verify(small(), path, "edge").passed
     assert counts == [2, 5]
+
+
+def test_noise_that_other_comparisons_have_measured_further_is_taken_as_it_is() -> None:
+    class Measured:
+        done, repetitions = 12, 4
+
+        def floors(self, count: int) -> int:
+            return count
+
+    assert list(native._known(Measured())) == [4]  # type: ignore[arg-type]

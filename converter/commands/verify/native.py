@@ -288,7 +288,7 @@ def _known(noise: Noise) -> Iterator[Floors]:
     its computation.
     """
     with contextlib.suppress(CannotRun):
-        for count in range(noise.done, noise.repetitions + 1):
+        for count in range(min(noise.done, noise.repetitions), noise.repetitions + 1):
             yield noise.floors(count)
 
 

@@ -1,22 +1,24 @@
 """Convert a network to the data of a drawing: layers with attributes, tensors and weights, the
-tensors between them, and the scopes in which they are folded.
+tensors between them, and the scopes in which they are folded. Shapes are those of the file.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import onnx_ir as ir
 
-from converter.commands.costs import describe
-from converter.commands.inspect import summary
-from converter.commands.verify.cause import input_label, kind, layer_of, show
-from converter.commands.view import scopes, weights
+from converter.commands.costs import costs, headline, shape
+from converter.commands.inspect import about, facts, precision, summary
+from converter.commands.verify.cause import input_label, kind, layer_of, location_of, show
+from converter.commands.view import constants, scopes, weights
+from converter.commands.view.families import family
 from converter.commands.view.scopes import BODY, LAYER, PREFIX, Step
 from converter.graph.build import attrs_of
+from converter.graph.channels_last import as_in_file
 from converter.graph.infer import constant
 from converter.graph.names import public_name
 from converter.graph.network import Network
@@ -29,7 +31,8 @@ TEXT = 300  # characters of an attribute
 @dataclass
 class Drawing:
     """The `nodes`, `edges`, `scopes` and `weights` are plain data for the page; `places` maps each
-    layer to the index of its node.
+    layer to the index of its node. A layer in `folded`, which has no node of its own, belongs to
+    the node of a layer that reads its result.
     """
 
     nodes: list[Json] = field(default_factory=list)
@@ -37,6 +40,7 @@ class Drawing:
     scopes: list[Json] = field(default_factory=list)
     weights: list[Json] = field(default_factory=list)
     places: dict[ir.Node, int] = field(default_factory=dict)
+    folded: set[ir.Node] = field(default_factory=set)
     about: Json = field(default_factory=dict)
 
     def as_json(self) -> Json:
@@ -50,14 +54,35 @@ def draw(model: Network, name: str) -> Drawing:
     maker.graph(model.ir.graph, ())
     made = maker.drawing
     kinds = [n["k"] for n in made.nodes]
-    folded = scopes.fold(maker.paths, kinds, [(a, b) for a, b, _ in made.edges])
+    names = [n["n"] for n in made.nodes]
+    folded = scopes.fold(maker.paths, kinds, names, [(a, b) for a, b, _ in made.edges])
     for node, place in zip(made.nodes, folded.of, strict=True):
         node["scope"] = place
     made.scopes = folded.scopes
     told = summary(model)
-    about = {k: told[k] for k in ("format", "inputs", "outputs", "layers", "operators", "weights")}
-    made.about = {"name": name, **about}
+    shown = {k: told[k] for k in ("inputs", "outputs", "layers", "operators", "weights")}
+    made.about = {"name": name, **shown, "facts": [*_facts(model)]}
     return made
+
+
+def _facts(model: Network) -> Iterator[tuple[str, str]]:
+    """Yield the facts of a model, as titles and texts."""
+    said = about(model)
+    yield "format", f"{model.format} ({said['format']})" if "format" in said else model.format
+    yield from facts(said)
+    if stored := precision(model):
+        yield "weights are", stored
+    yield "costs", headline(costs(model.ir))
+
+
+def described(value: ir.Value) -> str:
+    """Describe a tensor with the shape that it has in the file, and with its scale."""
+    dims = value.shape
+    sizes = None if dims is None else [d if isinstance(d, int) else d.value for d in dims]
+    kind = "?" if value.dtype is None else str(value.dtype).lower()
+    scale = constants.scale_of(value)
+    text = f"{kind}{shape(None if sizes is None else as_in_file(value, sizes))}"
+    return f"{text}, {scale}" if scale else text
 
 
 class _Maker:
@@ -69,20 +94,29 @@ class _Maker:
         self._made: dict[ir.Value, int] = {}  # value -> the drawn node that produces it
         self._known: dict[ir.Value, int] = {}  # constant -> its index in `weights`
         self._parts = _splitter(layer_of(n) for n in all_nodes(model.ir.graph))
-        self._size = _sizes(model.ir.graph)
+        self._format = model.format
+        self._texts: dict[ir.Value, str] = {}
+        self._fixed = constants.constant_nodes(model.ir.graph)
+        self.drawing.folded |= self._fixed
+        if model.format != "onnx":  # a file of integers has no such layers
+            self.drawing.folded |= {n for n in all_nodes(model.ir.graph) if _of_reading(n)}
+        self._size = _sizes(model.ir.graph, self.drawing.folded)
 
     def graph(self, graph: ir.Graph, around: tuple[Step, ...]) -> None:
         for value in graph.inputs:
             self._made[value] = self._port("input", value, around)
         for node in graph:
-            self._node(node, around)
+            if node in self.drawing.folded:
+                self._fold(node)
+            else:
+                self._node(node, around)
         for value in graph.outputs if not around else ():
             place = self._port("output", value, around)
             self._link(value, place)
 
     def _port(self, what: str, value: ir.Value, around: tuple[Step, ...]) -> int:
         name = public_name(value)
-        told = [["", name, describe(value), -1]]
+        told = [["", name, self._described(value), -1]]
         data = {"k": what, "n": name, "port": what, "out" if what == "input" else "in": told}
         return self._add(data, around)
 
@@ -91,6 +125,22 @@ class _Maker:
         self.paths.append(path)
         return len(self.paths) - 1
 
+    def _own(self, node: ir.Node) -> str:
+        """Return the operator as the file calls it; "" if it is not from this file."""
+        props = node.metadata_props
+        return props.get("netconv.type", "") if props.get("netconv.format") == self._format else ""
+
+    def _described(self, value: ir.Value) -> str:
+        if value not in self._texts:
+            self._texts[value] = described(value)
+        return self._texts[value]
+
+    def _fold(self, node: ir.Node) -> None:
+        """Connect the consumers of the result with the producer of the operand."""
+        source = self._made.get(node.inputs[0]) if node.inputs[0] is not None else None
+        if source is not None:
+            self._made[node.outputs[0]] = source
+
     def _node(self, node: ir.Node, around: tuple[Step, ...]) -> None:
         layer = layer_of(node)
         props = node.metadata_props
@@ -98,29 +148,29 @@ class _Maker:
         leaf = self._parts(layer)[-1]
         bodies = [a for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH]
         if self._size.get(props.get("netconv.layer", "")) or bodies:
-            title = f"{leaf} ({props.get('netconv.type') or kind(node)})"
+            title = f"{leaf} ({self._own(node) or kind(node)})"
             path = (*path, (LAYER if not bodies else BODY, title))
         for attribute in bodies:
             self.graph(attribute.as_graph(), (*path, (BODY, attribute.name)))
-        data: Json = {"k": kind(node), "n": layer}
+        data: Json = {"k": kind(node), "n": layer, "f": family(kind(node))}
         data |= {
             key: text
             for key, text in (
-                ("t", props.get("netconv.type", "")),
-                ("w", props.get("netconv.where", "")),
+                ("t", self._own(node)),
+                ("w", _place(node)),
             )
             if text and text != data["k"]
         }
         attributes = [[k, show(v)[:TEXT]] for k, v in sorted(attrs_of(node).items()) if _plain(v)]
         data |= {"a": attributes} if attributes else {}
         data["in"] = [
-            [input_label(node, i), str(v.name), describe(v), self._weight(v)]
-            for i, v in enumerate(node.inputs)
-            if v is not None
+            [input_label(node, i), *self._input(v)] for i, v in enumerate(node.inputs) if v
         ]
-        data["out"] = [["", str(o.name), describe(o), -1] for o in node.outputs if o.name]
+        data["out"] = [["", str(o.name), self._described(o), -1] for o in node.outputs if o.name]
         place = self._add(data, path)
         self.drawing.places[node] = place
+        for value in node.inputs:
+            self._belongs(value, place)
         self._made.update((o, place) for o in node.outputs)
         for value in dict.fromkeys(v for v in node.inputs if v is not None):
             self._link(value, place)
@@ -131,17 +181,45 @@ class _Maker:
     def _link(self, value: ir.Value, place: int) -> None:
         source = self._made.get(value)
         if source is not None and source != place:
-            self.drawing.edges.append((source, place, f"{value.name} {describe(value)}"))
+            value = self._unfolded(value)
+            self.drawing.edges.append((source, place, f"{value.name} {self._described(value)}"))
+
+    def _belongs(self, value: ir.Value | None, place: int) -> None:
+        """Assign the folded layers that compute a value to a node that reads it."""
+        node = value.producer() if value is not None else None
+        if node in self.drawing.folded and node not in self.drawing.places:
+            self.drawing.places[node] = place
+            for v in node.inputs:
+                self._belongs(v, place)
+
+    def _unfolded(self, value: ir.Value) -> ir.Value:
+        """Return the value of the file from which a folded layer computes this one."""
+        node = value.producer()
+        if node is None or node not in self.drawing.folded or node in self._fixed:
+            return value
+        assert node.inputs[0] is not None
+        return node.inputs[0]
+
+    def _input(self, value: ir.Value) -> tuple[str, str, int]:
+        """Return name, description and weight (-1 for a computed value) of an operand."""
+        value = self._unfolded(value)
+        return str(value.name), self._described(value), self._weight(value)
 
     def _weight(self, value: ir.Value) -> int:
         """Return the index of a constant in `weights`, -1 for computed values."""
-        if value.producer() is not None or value.is_graph_input():
+        fixed = value.producer() in self._fixed
+        if (value.producer() is not None and not fixed) or value.is_graph_input():
             return -1
         if value not in self._known:
-            array = constant(value)
+            source = constants.stored(value)
+            array = constant(source)
             if array is None:
                 return -1
-            data = {"n": str(value.name), "d": describe(value), "bytes": int(array.nbytes)}
+            tensor = source.const_value
+            size = int(array.nbytes if tensor is None else tensor.nbytes)
+            data = {"n": str(source.name), "d": self._described(source), "bytes": size}
+            if fixed:
+                data["steps"] = [*constants.steps(value)]
             self._known[value] = len(self.drawing.weights)
             self.drawing.weights.append(data | weights.described(array))
         return self._known[value]
@@ -151,10 +229,29 @@ def _plain(value: Any) -> bool:
     return not isinstance(value, ir.Graph)
 
 
-def _sizes(graph: ir.Graph) -> dict[str, bool]:
+def _place(node: ir.Node) -> str:
+    """Return the location of a node in its file."""
+    found = location_of(node)
+    return f"line {found}" if found.isdecimal() else found
+
+
+def _of_reading(node: ir.Node) -> bool:
+    """Return whether a node only turns stored integers into numbers, as no layer of the file."""
+    scale = node.inputs[1] if len(node.inputs) > 1 else None
+    return (
+        node.op_type == "DequantizeLinear"
+        and "netconv.layer" not in node.metadata_props
+        and constant(scale) is not None
+        and not node.outputs[0].is_graph_output()
+    )
+
+
+def _sizes(graph: ir.Graph, folded: Collection[ir.Node]) -> dict[str, bool]:
     """Return, for each layer of the file, whether it is several operators here."""
     found: dict[str, bool] = {}
     for node in all_nodes(graph):
+        if node in folded:
+            continue
         layer = node.metadata_props.get("netconv.layer", "")
         if layer:
             found[layer] = layer in found

@@ -10,15 +10,25 @@ from converter.commands.report import assets
 from converter.commands.report.table import name as breaking
 from converter.commands.view import pairing
 from converter.commands.view.drawing import draw
+from converter.commands.view.families import FAMILIES
 
 if TYPE_CHECKING:
     from converter.commands.verify import Result
     from converter.graph.network import Network
 
-_HINT = (
-    "drag to move, wheel or two fingers to zoom; arrow keys follow the tensors, Enter folds, "
-    "+ and - "
-    "zoom, 0 shows everything"
+_HINT = "the keys are listed by the button keys"
+_KEYS = (
+    ("drag", "move the drawing"),
+    ("wheel, two fingers, + −", "zoom"),
+    ("0", "show everything"),
+    ("click", "select a layer; fold or unfold a group"),
+    ("Tab", "go to the drawing"),
+    ("↓ ↑", "follow a tensor to its consumer or its producer"),
+    ("← →", "go to the layer beside"),
+    ("Enter", "select; fold or unfold a group"),
+    ("/", "search layers, operators and tensors"),
+    ("n", "go to the next difference"),
+    ("?", "show this list"),
 )
 
 
@@ -32,12 +42,12 @@ def render(
     first.
     """
     drawn = [draw(model, name) for name, model in models]
-    data: dict[str, Any] = {"models": [d.as_json() for d in drawn]}
+    data: dict[str, Any] = {"models": [d.as_json() for d in drawn], "families": FAMILIES}
     if len(models) == 2:
         both = drawn[0], drawn[1]
         data["counts"] = pairing.pair(models[0][1], models[1][1], both, given, result)
         if result is not None:
-            data["errors"] = pairing.colour(models[0][1], result, both)
+            data["errors"] = pairing.colour(result, both)
             data["passed"] = result.passed
     title = escape(" and ".join(name for name, _ in models))
     return assets.page(
@@ -62,9 +72,22 @@ def _body(names: Sequence[str]) -> str:
         'aria-label="search layers" placeholder="search layers, operators, tensors" '
         'aria-controls="hits" autocomplete="off"><output aria-live="polite"></output>'
         '<button type="button" id="fold">fold all</button><button type="button" id="unfold">unfold '
-        'all</button><button type="button" id="next" hidden>next difference</button></div>'
+        'all</button><button type="button" id="next" hidden>next difference</button>'
+        '<button type="button" id="help" aria-haspopup="dialog">keys</button></div>'
         '<ul id="hits" hidden></ul><ul class="legend"></ul></header>'
         f'<main><div class="graphs of-{len(names)}">{graphs}</div>'
         '<aside id="found" tabindex="-1" aria-label="details" aria-live="polite"></aside></main>'
-        "<noscript><p>The drawing needs JavaScript.</p></noscript>"
+        f"{_keys()}<noscript><p>The drawing needs JavaScript.</p></noscript>"
+    )
+
+
+def _keys() -> str:
+    rows = "".join(
+        f'<tr><th scope="row"><kbd>{escape(key)}</kbd></th><td>{escape(what)}</td></tr>'
+        for key, what in _KEYS
+    )
+    return (
+        '<dialog id="keys" aria-labelledby="keys-title"><h2 id="keys-title">Keys</h2>'
+        f'<table><tbody>{rows}</tbody></table><form method="dialog"><p><button>close</button></p>'
+        "</form></dialog>"
     )

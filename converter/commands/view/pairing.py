@@ -51,20 +51,25 @@ def pair(
     pairs += [found for n, m in same.items() for found in _bodies(n, m, back)]
     counts = {"same": 0, "changed": 0, "only in the first": 0, "only in the second": 0}
     for n, m, known in pairs:
-        one, other = left.nodes[left.places[n]], right.nodes[right.places[m]]
-        one["twin"], other["twin"] = right.places[m], left.places[n]
-        told = _first([c.text for c in causes([n], [m], known)])
-        counts["changed" if told else "same"] += 1
-        if told:
-            one |= {"state": "changed", "causes": told}
-            other |= {"state": "changed", "causes": told}
+        i, j = left.places.get(n), right.places.get(m)
+        if i is None or j is None:
+            continue
+        one, other = left.nodes[i], right.nodes[j]
+        if n not in left.folded and m not in right.folded:
+            one["twin"], other["twin"] = j, i
+        told = [c.text for c in causes([n], [m], known)]
+        for data in (one, other) if told else ():
+            both = dict.fromkeys([*data.get("causes", ()), *told])
+            data |= {"state": "changed", "causes": _first([*both])}
+    states = [n.get("state", "") for n in left.nodes if "twin" in n]
+    counts["changed"], counts["same"] = states.count("changed"), states.count("")
     for side, drawing, paired, which in (
         (sides[0], left, {n for n, _, _ in pairs}, "first"),
         (sides[1], right, {m for _, m, _ in pairs}, "second"),
     ):
         inner = [x for n in side.nodes for g in subgraphs(n) for x in all_nodes(g)]
         for node in [*side.nodes, *inner]:
-            if node not in paired:
+            if node not in paired and node not in drawing.folded:
                 drawing.nodes[drawing.places[node]]["state"] = "only"
                 counts[f"only in the {which}"] += 1
     _ports(drawn)
@@ -133,7 +138,7 @@ def _ports(drawn: tuple[Drawing, Drawing]) -> None:
             node["twin"], drawn[1].nodes[other]["twin"] = other, i
 
 
-def colour(reference: Network, result: Result, drawn: tuple[Drawing, Drawing]) -> dict[str, int]:
+def colour(result: Result, drawn: tuple[Drawing, Drawing]) -> dict[str, int]:
     """Mark the layers of both drawings with the errors of a comparison, and the named layers with
     the causes. Return the counts of the statuses.
 
@@ -149,12 +154,24 @@ def colour(reference: Network, result: Result, drawn: tuple[Drawing, Drawing]) -
             tensor = next((t for o in node.get("out", ()) if (t := known.get(o[1]))), None)
             if tensor is not None:
                 node |= _error(tensor, node.get("state", ""))
-    layers = list(reference.ir.graph)
+    places = _by_name(drawn[0])
     for f in result.findings:
-        node = drawn[0].nodes[drawn[0].places[layers[f.index]]]
+        place = places.get((f.layer, f.kind), places.get(f.tensor))
+        if place is None:
+            continue
+        node = drawn[0].nodes[place]
         node["state"] = WRONG  # it may be before the tensor that could be compared
         node["causes"] = _first(list(dict.fromkeys([*f.causes, *node.get("causes", [])])))
     return result.counts()
+
+
+def _by_name(drawing: Drawing) -> dict[str | tuple[str, str], int]:
+    """Return the nodes by the name and operator of their layers, and by their tensors."""
+    found: dict[str | tuple[str, str], int] = {}
+    for node, place in drawing.places.items():
+        found.setdefault((layer_of(node), kind(node)), place)
+        found.update((str(o.name), place) for o in node.outputs)
+    return found
 
 
 def _error(t: Tensor, state: str) -> Json:

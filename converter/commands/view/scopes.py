@@ -15,6 +15,7 @@ from converter.io.strict_json import Json
 
 MOST = 64  # boxes side by side in one scope
 PART = 40  # boxes in a part of a long row
+END = 16  # characters of a layer's name in the name of a part
 FEWEST = 3  # layers that justify a scope of their own
 PREFIX, LAYER, BODY, RUN = "prefix", "layer", "body", "part"
 Step = tuple[str, str]  # kind and name of a scope
@@ -29,6 +30,12 @@ class Scope:
     kind: str
     children: list[int | Scope] = field(default_factory=list)
     inner: dict[Step, Scope] = field(default_factory=dict)
+
+    def units(self) -> int:
+        """Return the number of layers; the operators of one layer of the file count once."""
+        return sum(
+            c.units() if isinstance(c, Scope) and c.kind != LAYER else 1 for c in self.children
+        )
 
     def leaves(self) -> list[int]:
         found: list[int] = []
@@ -50,9 +57,15 @@ class Folded:
     of: list[int]
 
 
-def fold(paths: Sequence[Sequence[Step]], kinds: Sequence[str], edges: Iterable[Edge]) -> Folded:
+def fold(
+    paths: Sequence[Sequence[Step]],
+    kinds: Sequence[str],
+    names: Sequence[str],
+    edges: Iterable[Edge],
+) -> Folded:
     """Fold the layers. `paths` has the scopes around each layer, from the outside, `kinds` its
-    operator; the layers are in the order of execution, which `edges` (pairs of indices) follow.
+    operator, `names` its name; the layers are in the order of execution, which `edges` (pairs of
+    indices) follow.
     """
     root = Scope("", PREFIX)
     for place, path in enumerate(paths):
@@ -65,7 +78,7 @@ def fold(paths: Sequence[Sequence[Step]], kinds: Sequence[str], edges: Iterable[
         at.children.append(place)
     _dissolve(root, kinds)
     _cut(root, list(edges))
-    return _numbered(root, len(paths))
+    return _numbered(root, names)
 
 
 def _dissolve(scope: Scope, kinds: Sequence[str]) -> None:
@@ -91,7 +104,7 @@ def _dissolve(scope: Scope, kinds: Sequence[str]) -> None:
 def _worth(scope: Scope, kinds: Sequence[str]) -> bool:
     leaves = scope.leaves()
     return (
-        len(leaves) >= FEWEST
+        scope.units() >= FEWEST
         and len({kinds[i] for i in leaves}) > 1
         and max(leaves) - min(leaves) <= 2 * len(leaves) + 8
     )
@@ -147,15 +160,21 @@ def _bounds(count: int, links: Sequence[Edge]) -> list[Edge]:
     return [*bounds, (start, count)]
 
 
-def _range(leaves: Sequence[int]) -> str:
-    low, high = min(leaves) + 1, max(leaves) + 1
-    whole = high - low < len(leaves)  # branches of other parts may be between
-    return f"layers {low} to {high}" if whole else f"from layer {low} on"
+def _range(leaves: Sequence[int], names: Sequence[str]) -> str:
+    """Name a part by its first and its last layer."""
+    ends = [_short(names[i]) for i in (min(leaves), max(leaves))]
+    return " … ".join(dict.fromkeys(ends))
 
 
-def _numbered(root: Scope, count: int) -> Folded:
+def _short(name: str) -> str:
+    """Return the end of a name, where it differs from others."""
+    name = name.partition(";")[0]
+    return name if len(name) <= END else "…" + name[-END:]
+
+
+def _numbered(root: Scope, names: Sequence[str]) -> Folded:
     scopes: list[Json] = []
-    of = [-1] * count
+    of = [-1] * len(names)
 
     def enter(scope: Scope, place: int) -> None:
         for child in scope.children:
@@ -163,7 +182,7 @@ def _numbered(root: Scope, count: int) -> Folded:
                 of[child] = place
                 continue
             leaves = child.leaves()
-            name = child.name or _range(leaves)
+            name = child.name or _range(leaves, names)
             closed = child.kind == LAYER
             scopes.append({"name": name, "kind": child.kind, "parent": place, "closed": closed})
             enter(child, len(scopes) - 1)

@@ -11,13 +11,15 @@ from converter.graph.infer import Array
 
 BINS = 24
 SAMPLED = 1 << 18  # elements that are read; every n-th of larger weights
+PALETTE = 256  # distinct values at most
 SHORT = 8  # elements of a constant that are listed one by one
 
 
 def described(array: Array) -> dict[str, Any]:
     """Return "values" for a short constant; else "low", "high", "mean", "std", the numbers of
-    "zeros" and "strange" (infinite or NaN) elements, "bars" between low and high, and "of", the
-    number of elements that these describe. Texts have no statistics.
+    "zeros" and "strange" (infinite or NaN) elements, of "distinct" values if they are few, "bars"
+    between low and high, and "of", the number of elements that these describe. Texts have no
+    statistics.
     """
     if array.dtype.kind in "OUS":
         return {"values": [str(v) for v in array.reshape(-1)[:SHORT]]}
@@ -30,6 +32,8 @@ def described(array: Array) -> dict[str, Any]:
     found = {"of": int(part.size), "strange": int(part.size - finite.size)}
     if not finite.size:
         return found
+    if (distinct := _distinct(flat)) and distinct < flat.size:
+        found["distinct"] = distinct
     low, high = float(finite.min()), float(finite.max())
     scale = max(abs(low), abs(high)) or 1.0  # sums of numbers near the largest float overflow
     part = finite / scale
@@ -41,6 +45,13 @@ def described(array: Array) -> dict[str, Any]:
         "zeros": int((finite == 0).sum()),
         "bars": _bars(part).tolist(),
     }
+
+
+def _distinct(flat: Array) -> int:
+    """Return the number of distinct values of a palette; 0 if there are too many for one."""
+    few = flat.dtype.itemsize > 1 and np.unique(flat[: 4 * PALETTE]).size <= PALETTE
+    count = np.unique(flat).size if few else 0
+    return count if count <= PALETTE else 0
 
 
 def _bars(values: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from converter.graph import channels_last
 from converter.graph.build import Builder
 from converter.graph.infer import forget_known, rank_of
 from converter.passes.layout import axes
@@ -88,6 +89,13 @@ class Stored:
     def canonical(self, value: ir.Value, b: Builder) -> ir.Value:
         rank = rank_of(value)
         return value if rank is None else self.form(value, axes.identity(rank), b)
+
+    def note_file_axes(self) -> None:
+        """Note the order of axes that values had in the file, which is the canonical one here."""
+        for forms in self._forms.values():
+            for perm, value in forms.items():
+                if perm != axes.identity(len(perm)):
+                    value.meta[channels_last.FILE_AXES] = perm
 
     def operand(self, value: ir.Value, perm: Perm, b: Builder) -> ir.Value:
         """Return an operand that broadcasts with values stored in `perm`: leading axes of size 1

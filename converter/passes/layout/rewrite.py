@@ -100,6 +100,8 @@ class Rewriting:
             self._node(node)
         self._outputs()
         self._clean()
+        if not self.direction.last:
+            self.stored.note_file_axes()
 
     def _image(self, value: ir.Value) -> bool:
         return rank_of(value) == IMAGE and self.groups.turned(value) and self.turns(value)

@@ -4,11 +4,16 @@
    `model` has nodes [{scope}], edges [[source, target, text]] between places in nodes, and scopes
    [{name, parent}], where -1 is the drawing itself. Each scope is laid out by dagre as a graph of
    its own, with what is open in it as one large box; so thousands of layers cost nothing until
-   they are unfolded, and folding one scope lays out no other but those around it. */
+   they are unfolded, and folding one scope lays out no other but those around it. Of many boxes,
+   only those that are on the screen, and large enough to be seen, are in the document. */
 
 const SVG = "http://www.w3.org/2000/svg";
 const MARGIN = 14, HEAD = 26, LONGEST = 34, FEW = 8; // pixels; characters of a name in a box; boxes that are too few to be the first sight
+const LEAST = 5, READABLE = 0.5, AROUND = 150, MANY = 200; // pixels: boxes that are lower are not drawn; the scale from which edges have texts; pixels around the screen that are drawn; boxes that are not all drawn
+const LARGEST = 8192; // pixels of a side of an exported picture
 const RANK = ["", "equal", "noise", "inherited", "changed", "only", "wrong"]; // what a folded scope shows of its layers: the last
+const pen = document.createElement("canvas").getContext("2d"), widths = new Map();
+let family = "";
 
 function put(parent, tag, attributes = {}, text = "") {
   const made = document.createElementNS(SVG, tag);
@@ -34,9 +39,42 @@ function smooth(points) {
   return points.length === 2 ? path + "L" + at(points[1]) : path;
 }
 
+/* The shape of a tensor in the text of an edge: "name int8[1,16,8,8], scale 1" -> int8 1×16×8×8. */
+function shapeIn(text) {
+  const found = /(\w*)\[([^[\]]*)\](?:, scale .*)?$/.exec(text || "");
+  if (!found || found[2] === "?") return "";
+  const kind = found[1] === "float" ? "" : `${found[1]} `;
+  return `${kind}${found[2].replaceAll(",", "×") || "scalar"}`.trim();
+}
+
+/* Pixels of a text. */
+function widthOf(text, size) {
+  const key = `${size} ${text}`;
+  if (!widths.has(key)) {
+    family = family || getComputedStyle(document.body).fontFamily;
+    pen.font = `${size}px ${family}`;
+    widths.set(key, pen.measureText(text).width);
+  }
+  return widths.get(key);
+}
+
+/* Colors as old viewers of pictures know them. */
+function plainColor(text) {
+  const found = /^color\(srgb ([\d.]+) ([\d.]+) ([\d.]+)/.exec(text);
+  return found ? `rgb(${found.slice(1).map((v) => Math.round(v * 255)).join(",")})` : text;
+}
+
+function save(blob, name) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+}
+
 class Drawing {
-  /* options: describe(item) -> {label, sub, state, mark, own, from, title} (own and from between 0
-     and 1), onChoose(item), wheel ("always", or "ctrl" where a page scrolls), open: how many boxes
+  /* options: describe(item) -> {label, sub, family, mark, own, from, title} (own and from between
+     0 and 1), name: of exported pictures, onChoose(item), wheel ("always", or "ctrl" where a page scrolls), open: how many boxes
      are unfolded at first, across: whether tensors flow to the right (only without scopes). */
   constructor(host, model, options) {
     this.host = host;
@@ -124,7 +162,7 @@ class Drawing {
     const told = this.options.describe(item);
     item.told = told;
     if (item.scope && item.open) return;
-    const wide = Math.max(Math.min(LONGEST, told.label.length + (item.scope ? 2 : 0)) * 6.9, Math.min(LONGEST, (told.sub || "").length) * 5.9);
+    const wide = Math.max(widthOf(shorten(told.label), 12) + (item.scope ? 12 : 0), widthOf(shorten(told.sub || ""), 11));
     item.width = Math.round(Math.max(64, wide + (told.mark ? 42 : 26)));
     item.height = told.sub ? 42 : 28;
   }
@@ -135,7 +173,7 @@ class Drawing {
     for (const child of item.children) this._layout(child);
     const size = this._arranged(item);
     const head = item === this.root ? 0 : HEAD;
-    const label = item.told ? Math.min(LONGEST, item.told.label.length) * 7 + 50 : 0;
+    const label = item.told ? widthOf(shorten(item.told.label), 12) + 50 : 0;
     item.width = Math.max(size.width || 40, label);
     item.inset = { x: (item.width - (size.width || 40)) / 2, y: head };
     item.height = (size.height || 40) + head;
@@ -146,19 +184,23 @@ class Drawing {
      out once. */
   _arranged(item) {
     const place = new Map(item.children.map((child, i) => [child, i])), links = [...item.links.values()];
-    const sizes = item.children.map((c) => [c.width, c.height]), pairs = links.map(({ x, y }) => [place.get(x), place.get(y)]);
+    for (const link of links) {
+      const texts = new Set(link.ends.map((end) => shapeIn(end[2])));
+      link.text = texts.size === 1 ? [...texts][0] : "";
+    }
+    const sizes = item.children.map((c) => [c.width, c.height]), pairs = links.map(({ x, y, text }) => [place.get(x), place.get(y), text && Math.ceil(widthOf(text, 11))]);
     const key = JSON.stringify([sizes, pairs]);
     if (!this.known.has(key)) {
       const g = new dagre.graphlib.Graph();
       g.setGraph({ rankdir: this.options.across ? "LR" : "TB", nodesep: 22, ranksep: 26, edgesep: 12, marginx: MARGIN, marginy: MARGIN });
       sizes.forEach(([width, height], i) => g.setNode(String(i), { width, height }));
-      for (const [x, y] of pairs) g.setEdge(String(x), String(y), {});
+      for (const [x, y, width] of pairs) g.setEdge(String(x), String(y), width ? { width, height: 14, labelpos: "r", labeloffset: 6 } : {});
       dagre.layout(g);
-      this.known.set(key, { size: g.graph(), boxes: sizes.map((_, i) => g.node(String(i))), points: pairs.map(([x, y]) => g.edge(String(x), String(y)).points) });
+      this.known.set(key, { size: g.graph(), boxes: sizes.map((_, i) => g.node(String(i))), edges: pairs.map(([x, y]) => g.edge(String(x), String(y))) });
     }
-    const { size, boxes, points } = this.known.get(key);
+    const { size, boxes, edges } = this.known.get(key);
     item.children.forEach((child, i) => { child.x = boxes[i].x - child.width / 2; child.y = boxes[i].y - child.height / 2; });
-    links.forEach((link, i) => { link.points = points[i]; });
+    links.forEach((link, i) => { link.points = edges[i].points; link.spot = edges[i]; });
     return size;
   }
 
@@ -176,7 +218,9 @@ class Drawing {
     this.tip.hidden = true;
     const zoom = document.createElement("div");
     zoom.className = "zoom";
-    for (const [text, label, act] of [["+", "zoom in", () => this.zoom(1.3)], ["−", "zoom out", () => this.zoom(1 / 1.3)], ["fit", "fit everything", () => this.fit(true)]]) {
+    const buttons = [["+", "zoom in", () => this.zoom(1.3)], ["−", "zoom out", () => this.zoom(1 / 1.3)], ["fit", "fit everything", () => this.fit(true)]];
+    if (this.options.name) buttons.push(["SVG", "save as SVG", () => this.saveSvg()], ["PNG", "save as PNG", () => this.savePng()]);
+    for (const [text, label, act] of buttons) {
       const button = document.createElement("button");
       button.type = "button";
       button.textContent = text;
@@ -190,27 +234,55 @@ class Drawing {
   draw() {
     this._layout(this.root);
     this.stage.textContent = "";
+    this.placed = [];
     this.lines = [];
-    this.boxes = new Map();
-    const below = put(this.stage, "g"), lines = put(this.stage, "g"), above = put(this.stage, "g");
-    this._place(this.root, 0, 0, below, above);
-    this._lines(this.root, lines, new Set());
-    this._mark();
+    this.boxes = new Map(); // what is in the document
+    [this.below, this.between, this.above] = [1, 2, 3].map(() => put(this.stage, "g"));
+    this._place(this.root, 0, 0);
+    this._lines(this.root, new Set());
+    this.paint();
   }
 
-  _place(item, x, y, below, above) {
+  _place(item, x, y) {
     item.left = x;
     item.top = y;
-    if (item !== this.root) this._box(item, item.open ? below : above);
+    if (item !== this.root) this.placed.push(item);
     if (item.node || !item.open) return;
-    for (const child of item.children) this._place(child, x + item.inset.x + child.x, y + item.inset.y + child.y, below, above);
+    for (const child of item.children) this._place(child, x + item.inset.x + child.x, y + item.inset.y + child.y);
+  }
+
+  /* Puts what is on the screen into the document, and takes out what is not. */
+  paint() {
+    const everything = this.whole || this.placed.length < MANY;
+    const gap = AROUND / this.scale, least = everything ? 0 : LEAST / this.scale, chosen = this.chosen && this.shown(this.chosen);
+    const left = -this.at.x / this.scale - gap, top = -this.at.y / this.scale - gap;
+    const right = left + this.svg.clientWidth / this.scale + 2 * gap, bottom = top + this.svg.clientHeight / this.scale + 2 * gap;
+    const near = (x0, y0, x1, y1) => everything || (x1 > left && x0 < right && y1 > top && y0 < bottom);
+    let changed = false;
+    for (const item of this.placed) {
+      const seen = item === chosen || (item.height >= least && near(item.left, item.top, item.left + item.width, item.top + item.height));
+      const box = this.boxes.get(item.id);
+      if (seen === Boolean(box)) continue;
+      changed = true;
+      if (seen) this._box(item, item.scope && item.open ? this.below : this.above);
+      else { box.remove(); this.boxes.delete(item.id); }
+    }
+    for (const line of this.lines) {
+      const seen = Math.min(line.source.height, line.target.height) >= least && near(...line.around);
+      if (seen === Boolean(line.drawn)) continue;
+      changed = true;
+      if (seen) this._line(line);
+      else { line.drawn.remove(); line.drawn = null; }
+    }
+    this.svg.classList.toggle("far", this.scale < READABLE && !this.whole);
+    if (changed) this._mark();
   }
 
   _box(item, layer) {
     const told = item.told, open = item.scope && item.open;
     const state = open ? "" : this.state(item);
     const box = put(layer, "g", {
-      class: `box ${state} ${item.scope ? "scope" : ""} ${open ? "open" : ""} ${told.port ? "port" : ""}`,
+      class: `box ${state} ${item.scope ? "scope" : ""} ${open ? "open" : ""} ${told.port ? "port" : ""} ${told.family !== undefined && !open ? `family f${told.family}` : ""}`,
       transform: `translate(${item.left.toFixed(1)} ${item.top.toFixed(1)})`, "data-id": item.id,
       tabindex: -1, role: "button", "aria-label": this._aloud(told),
     });
@@ -232,22 +304,32 @@ class Drawing {
     return [`${told.label} ${told.sub || ""}`.trim(), ...rest].join(", ");
   }
 
-  _lines(item, layer, seen) {
+  _lines(item, seen) {
     for (const link of item.links.values()) {
-      const middle = link.points.map((p) => ({ x: p.x + item.left + item.inset.x, y: p.y + item.top + item.inset.y }));
+      const shift = (p) => ({ x: p.x + item.left + item.inset.x, y: p.y + item.top + item.inset.y });
+      const middle = link.points.map(shift);
       for (const [a, b, text] of link.ends) {
-        const from = this.shown(a), to = this.shown(b), key = `${from.id} ${to.id}`;
+        const source = this.shown(a), target = this.shown(b), key = `${source.id} ${target.id}`;
         if (seen.has(key)) continue;
         seen.add(key);
         const points = [...middle];
-        if (from !== link.x) points.unshift({ x: from.left + from.width / 2, y: from.top + from.height });
-        if (to !== link.y) points.push({ x: to.left + to.width / 2, y: to.top });
-        const line = put(layer, "path", { class: "edge", d: smooth(points), "marker-end": "url(#arrow)" });
-        put(line, "title", {}, text || "");
-        this.lines.push({ line, from: from.id, to: to.id });
+        if (source !== link.x) points.unshift({ x: source.left + source.width / 2, y: source.top + source.height });
+        if (target !== link.y) points.push({ x: target.left + target.width / 2, y: target.top });
+        const xs = points.map((p) => p.x), ys = points.map((p) => p.y);
+        const around = [Math.min(...xs), Math.min(...ys), Math.max(...xs), Math.max(...ys)];
+        const label = link.labelled === this.placed ? "" : link.text; // once, whatever the number of lines
+        link.labelled = this.placed;
+        this.lines.push({ source, target, from: source.id, to: target.id, points, around, text: text || "", label, spot: label && shift(link.spot) });
       }
     }
-    for (const child of item.children) if (child.scope && child.open) this._lines(child, layer, seen);
+    for (const child of item.children) if (child.scope && child.open) this._lines(child, seen);
+  }
+
+  _line(line) {
+    line.drawn = put(this.between, "g", { class: "edge" });
+    const path = put(line.drawn, "path", { d: smooth(line.points), "marker-end": "url(#arrow)" });
+    put(path, "title", {}, line.text);
+    if (line.label) put(line.drawn, "text", { x: line.spot.x.toFixed(1), y: (line.spot.y + 4).toFixed(1), "aria-hidden": true }, line.label);
   }
 
   _mark(hovered) {
@@ -256,13 +338,14 @@ class Drawing {
       box.classList.toggle("chosen", key === id);
       box.setAttribute("tabindex", key === (id || this.boxes.keys().next().value) ? 0 : -1);
     }
-    for (const { line, from, to } of this.lines) line.classList.toggle("lit", (id && (from === id || to === id)) || (other && (from === other || to === other)) || false);
+    for (const { drawn, from, to } of this.lines) if (drawn) drawn.classList.toggle("lit", (id && (from === id || to === id)) || (other && (from === other || to === other)) || false);
   }
 
   /* ---- moving */
 
   _move() {
     this.stage.setAttribute("transform", `translate(${this.at.x.toFixed(1)} ${this.at.y.toFixed(1)}) scale(${this.scale.toFixed(4)})`);
+    this.paint();
   }
 
   zoom(factor, x = this.svg.clientWidth / 2, y = this.svg.clientHeight / 2) {
@@ -272,19 +355,21 @@ class Drawing {
     this._move();
   }
 
-  /* Everything, or the middle of its top where all of it would be too small to read. */
+  /* Everything; or as wide as the screen, from the top, but never too small to read. */
   fit(all = false) {
     const width = this.svg.clientWidth || 600, height = this.svg.clientHeight || 400;
-    const whole = Math.min(width / this.root.width, height / this.root.height, 1.2);
-    this.scale = all ? whole : Math.max(whole, 0.5);
-    const top = this.root.height * this.scale > height ? 8 : (height - this.root.height * this.scale) / 2;
-    this.at = { x: (width - this.root.width * this.scale) / 2, y: top };
+    const whole = Math.min(width / this.root.width, height / this.root.height, 1.4);
+    this.scale = all ? whole : Math.max(whole, Math.min(width / this.root.width, 1.2), 1);
+    const fits = this.root.width * this.scale <= width, first = this.root.children.find((c) => c.node && c.node.port) || this.root.children[0];
+    const middle = fits || all || !first ? this.root.width / 2 : first.left + first.width / 2;
+    const top = Math.max(all ? 0 : 40, (height - this.root.height * this.scale) / 2); // below the buttons
+    this.at = { x: width / 2 - middle * this.scale, y: top };
     this._move();
   }
 
   centre(item, at = 0.5) {
     const box = this.shown(item);
-    if (this.scale < 0.6) this.scale = 0.9;
+    if (this.scale < 1) this.scale = 1;
     this.at = {
       x: this.svg.clientWidth / 2 - (box.left + box.width / 2) * this.scale,
       y: this.svg.clientHeight * at - (box.top + Math.min(box.height, 60) / 2) * this.scale,
@@ -296,6 +381,7 @@ class Drawing {
 
   choose(item, { centre = false, quiet = false, focus = false } = {}) {
     this.chosen = item;
+    this.paint();
     this._mark();
     if (centre) this.centre(item);
     if (focus) { const box = this.boxes.get(this.shown(item).id); if (box) box.focus({ preventScroll: true }); }
@@ -325,6 +411,45 @@ class Drawing {
     this.root.settled = false;
     this.draw();
     this.fit();
+  }
+
+  /* ---- pictures */
+
+  /* The whole drawing as text in SVG, with the colors of the page. */
+  picture() {
+    this.whole = true;
+    this.paint();
+    const kept = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-size", "font-family", "font-weight", "text-anchor", "rx"];
+    const copy = this.stage.cloneNode(true), originals = this.stage.querySelectorAll("*");
+    copy.removeAttribute("transform");
+    copy.querySelectorAll("*").forEach((made, i) => {
+      const style = getComputedStyle(originals[i]);
+      for (const name of [...made.getAttributeNames()]) if (["class", "tabindex", "role", "data-id"].includes(name) || name.startsWith("aria-")) made.removeAttribute(name);
+      if (["rect", "path", "text", "line"].includes(made.tagName)) for (const name of kept) made.setAttribute(name, plainColor(style.getPropertyValue(name)));
+    });
+    this.whole = false;
+    this.paint();
+    const colors = getComputedStyle(document.body), { width, height } = this.root;
+    const svg = document.createElementNS(SVG, "svg");
+    for (const [name, value] of Object.entries({ xmlns: SVG, width, height, viewBox: `0 0 ${width} ${height}` })) svg.setAttribute(name, value);
+    const defs = this.svg.querySelector("defs").cloneNode(true);
+    defs.querySelector("path").setAttribute("style", `fill:${colors.getPropertyValue("--dim").trim()}`);
+    svg.append(defs);
+    put(svg, "rect", { width, height, fill: colors.backgroundColor });
+    svg.append(copy);
+    return new XMLSerializer().serializeToString(svg);
+  }
+
+  saveSvg() { save(new Blob([this.picture()], { type: "image/svg+xml" }), `${this.options.name}.svg`); }
+
+  async savePng() {
+    const image = new Image(), { width, height } = this.root, scale = Math.min(2, LARGEST / Math.max(width, height));
+    image.src = URL.createObjectURL(new Blob([this.picture()], { type: "image/svg+xml" }));
+    await image.decode();
+    const canvas = Object.assign(document.createElement("canvas"), { width: Math.ceil(width * scale), height: Math.ceil(height * scale) });
+    canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+    URL.revokeObjectURL(image.src);
+    canvas.toBlob((blob) => save(blob, `${this.options.name}.png`));
   }
 
   /* ---- listening */
@@ -399,7 +524,7 @@ class Drawing {
     if (key === "ArrowUp") { const l = this.lines.find((l) => l.to === item.id); return l ? near(l.from) : null; }
     const along = (o) => (across ? o.left + o.width / 2 : o.top + Math.min(o.height, 60) / 2), aside = (o) => (across ? o.top : o.left);
     const later = (o) => (key === "ArrowRight" ? aside(o) > aside(item) : aside(o) < aside(item));
-    const row = [...this.boxes.keys()].map(near).filter((o) => o.parent === item.parent && o !== item && Math.abs(along(o) - along(item)) < 60 && later(o));
+    const row = this.placed.filter((o) => o.parent === item.parent && o !== item && Math.abs(along(o) - along(item)) < 60 && later(o));
     row.sort((p, q) => Math.abs(aside(p) - aside(item)) - Math.abs(aside(q) - aside(item)));
     return row[0] || null;
   }

@@ -5,7 +5,7 @@ const data = JSON.parse(document.getElementById("models").textContent);
 const aside = document.getElementById("found"), hits = document.getElementById("hits");
 const field = document.querySelector("input[type=search]"), count = document.querySelector("header output");
 const two = data.models.length === 2;
-const WORDS = { wrong: "wrong by itself", inherited: "inherits an error", noise: "within noise", equal: "equal", changed: "differs in structure", only: "only in this model" };
+const WORDS = { wrong: "wrong", inherited: "passes an error on", noise: "within rounding noise", equal: "identical", changed: "differs in structure", only: "only in this model" };
 const MARKS = { wrong: "✕", inherited: "↓", changed: "≠", only: "+" };
 const HITS = 60;
 
@@ -24,14 +24,30 @@ function named(tag, text) {
 
 /* ---- drawings */
 
+const inner = (item) => (item.scope ? item.children.flatMap(inner) : [item]);
+
+/* A layer of the file that is several operators here: [operator of the file, name, main operator]. */
+function fileLayer(item) {
+  const found = item.scope && item.scope.kind === "layer" && /^(.*) \((.*)\)$/s.exec(item.scope.name);
+  if (!found) return null;
+  const parts = inner(item).map((i) => i.node), rank = (n) => ["shape", "activation", "types and quantization"].indexOf(data.families[n.f]);
+  const main = parts.find((n) => rank(n) < 0) || [...parts].sort((a, b) => rank(b) - rank(a))[0];
+  return [found[2], found[1], main];
+}
+
+/* The operator as the file calls it, but for a part of what is one layer there. */
+const operator = (item) => (item.parent.scope && item.parent.scope.kind === "layer" ? item.node.k : item.node.t || item.node.k);
+const shapeOf = (n) => (n.out && n.out[0] && n.out[0][2]) || "";
+
 function describe(item) {
   if (item.scope) {
-    const state = drawingOf(item).state(item), name = item.scope.name, layers = `${item.count} layers`;
-    return { label: name, sub: layers, mark: MARKS[state] || "", title: [name, layers, WORDS[state]].filter(Boolean).join("\n") };
+    const state = drawingOf(item).state(item), layer = fileLayer(item), count = `${item.count} ${layer ? "operators" : "layers"}`;
+    const [label, sub] = layer ? layer : [item.scope.name, count];
+    return { label, sub, family: layer ? layer[2].f : undefined, mark: MARKS[state] || "", title: [label, sub, layer && count, WORDS[state]].filter(Boolean).join("\n") };
   }
-  const n = item.node, shape = (n.out && n.out[0] && n.out[0][2]) || "";
-  const title = [`${n.n} (${n.k})`, n.t ? `${n.t} in the file` : "", shape, WORDS[n.state], n.eo ? `own error ${n.eo}` : "", n.et ? `total error ${n.et}` : ""];
-  return { label: n.port ? n.n : n.k, sub: n.port ? shape || n.k : n.n, port: n.port, mark: MARKS[n.state] || "", own: n.own, from: n.from, title: title.filter(Boolean).join("\n") };
+  const n = item.node, shape = shapeOf(n), label = n.port ? n.n : operator(item);
+  const title = [`${n.n} (${label})`, label !== n.k ? `${n.k} in ONNX` : "", shape, WORDS[n.state], n.eo ? `error introduced here ${n.eo}` : "", n.et ? `total error ${n.et}` : ""];
+  return { label, sub: n.port ? shape || n.k : n.n, family: n.f, port: n.port, mark: MARKS[n.state] || "", own: n.own, from: n.from, title: title.filter(Boolean).join("\n") };
 }
 
 let drawings = [];
@@ -48,7 +64,8 @@ const other = (drawing) => drawings.find((d) => d !== drawing);
 
 document.querySelectorAll(".host").forEach((host, i) => {
   const model = data.models[i];
-  drawings.push(new Drawing(host, model, { describe, wheel: "always", open: two ? 60 : 110, onChoose: (item) => chosen(drawings[i], item) }));
+  const name = model.about.name.split(/[\\/]/).pop();
+  drawings.push(new Drawing(host, model, { describe, name, wheel: "always", open: two ? 60 : 110, onChoose: (item) => chosen(drawings[i], item) }));
   Object.assign(drawings[i], { model, index: i });
 });
 
@@ -58,6 +75,9 @@ const row = (name, ...content) => element("tr", {}, element("th", { scope: "row"
 const rows = (...list) => element("table", {}, element("tbody", {}, ...list.filter(Boolean)));
 const number = (v) => Number(v).toLocaleString("en");
 const bytes = (v) => (v >= 1e6 ? `${(v / 1e6).toFixed(1)} MB` : v >= 1e3 ? `${(v / 1e3).toFixed(1)} kB` : `${v} bytes`);
+
+/* TensorFlow Lite joins the names of fused layers. */
+const brief = (name) => (name.includes(";") ? `${name.slice(0, name.indexOf(";"))}; …` : name);
 
 function go(drawing, item, text) {
   const button = element("button", { type: "button", className: "go", textContent: text });
@@ -78,39 +98,41 @@ function tell(drawing, item) {
 }
 
 function ofScope(drawing, scope) {
-  const kinds = new Map(), states = new Map();
-  const walk = (item) => {
-    if (item.scope) return item.children.forEach(walk);
-    kinds.set(item.node.k, (kinds.get(item.node.k) || 0) + 1);
-    if (item.node.state) states.set(item.node.state, (states.get(item.node.state) || 0) + 1);
-  };
-  walk(scope);
+  const kinds = new Map(), states = new Map(), layer = fileLayer(scope);
+  for (const { node } of inner(scope)) {
+    kinds.set(node.t || node.k, (kinds.get(node.t || node.k) || 0) + 1);
+    if (node.state) states.set(node.state, (states.get(node.state) || 0) + 1);
+  }
+  const found = rows(...[...states].map(([s, n]) => row(WORDS[s] || s, String(n))));
+  if (layer) return [named("h2", `${layer[0]} ${layer[1]}`), element("p", { textContent: `One layer of the file is ${scope.count} operators in ONNX.` }), found, rows(row("location", inner(scope)[0].node.w || "")), ...inner(scope).flatMap((i) => ofLayer(drawing, i, true, true))];
   return [
     named("h2", scope.scope.name),
     element("p", { textContent: `${scope.count} layers` }),
-    rows(...[...states].map(([s, n]) => row(WORDS[s] || s, String(n)))),
+    found,
     element("h3", { textContent: "Operators" }),
     rows(...[...kinds].sort((a, b) => b[1] - a[1]).map(([k, n]) => row(k, String(n)))),
   ];
 }
 
-function ofLayer(drawing, item, twin = false) {
-  const n = item.node, parts = [named(twin ? "h3" : "h2", n.port ? `${n.port} ${n.n}` : `${n.k} ${n.n}`)];
+/* Attributes, tensors and weights of a layer; of its counterpart (twin), or of an operator that is a
+   part of it. */
+function ofLayer(drawing, item, twin = false, part = false) {
+  const n = item.node, parts = [named(twin ? "h3" : "h2", n.port ? `${n.port} ${n.n}` : part ? n.k : `${operator(item)} ${n.n}`)];
   if (n.causes && !twin) {
     const list = element("ul", {}, ...n.causes.map((text) => element("li", { textContent: text })));
     parts.push(element("div", { className: `causes ${n.state}` }, element("strong", { textContent: WORDS[n.state] || "" }), list));
   } else if (n.state) parts.push(element("p", { textContent: WORDS[n.state] }));
-  parts.push(rows(n.t && row("in the file", n.t), n.w && row("place", n.w), n.eo && row("own error", n.eo), n.et && row("total error", n.et)));
+  parts.push(rows(n.t && !part && row(operator(item) === n.t ? "in ONNX" : "in the file", operator(item) === n.t ? n.k : n.t), n.w && !part && row("location", n.w), n.eo && row("error introduced here", n.eo), n.et && row("total error", n.et)));
   if (n.a) parts.push(element("h3", { textContent: "Attributes" }), rows(...n.a.map(([name, text]) => row(name, text))));
   for (const [title, list, near] of [["Inputs", n.in, item.into], ["Outputs", n.out, item.out]]) {
     if (!list || !list.length) continue;
     parts.push(element("h3", { textContent: title }), rows(...list.filter(([, , , w]) => w < 0).map(([label, name, shape]) => {
       const from = near.find((o) => title === "Inputs" && (o.node.out || []).some((t) => t[1] === name));
-      return row(label || "tensor", from ? go(drawing, from, name) : name, ` ${shape}`);
+      return row(label || "tensor", from ? go(drawing, from, brief(name)) : brief(name), ` ${shape}`);
     })));
   }
   const readers = [...new Set(item.out)];
-  if (readers.length) parts.push(element("p", {}, "read by ", ...readers.slice(0, 12).flatMap((o, i) => [i ? ", " : "", go(drawing, o, o.node.n || o.node.k)]), readers.length > 12 ? ` and ${readers.length - 12} more` : ""));
+  if (readers.length) parts.push(element("p", {}, "read by ", ...readers.slice(0, 12).flatMap((o, i) => [i ? ", " : "", go(drawing, o, brief(o.node.n) || o.node.k)]), readers.length > 12 ? ` and ${readers.length - 12} more` : ""));
   const weights = (n.in || []).filter(([, , , w]) => w >= 0);
   if (weights.length) parts.push(element("h3", { textContent: "Weights" }), ...weights.map(([label, , , w]) => weight(label, drawing.model.weights[w])));
   return parts;
@@ -119,6 +141,8 @@ function ofLayer(drawing, item, twin = false) {
 /* One constant: its numbers, or their range and histogram. */
 function weight(label, w) {
   const made = element("div", { className: "weight" }, element("p", {}, element("strong", { textContent: label }), ` ${w.n} `, element("span", { className: "dim", textContent: `${w.d}, ${bytes(w.bytes)}` })));
+  if (w.steps) made.append(element("p", { className: "dim", textContent: `then ${w.steps.join("; ")}` }));
+  if (w.distinct) made.append(element("p", { className: "dim", textContent: `${w.distinct} distinct values` }));
   if (w.values) made.append(element("p", { className: "mono", textContent: w.values.join(", ") }));
   if (w.bars) {
     const most = Math.max(...w.bars), step = (w.high - w.low) / w.bars.length;
@@ -134,52 +158,77 @@ function weight(label, w) {
   return made;
 }
 
-/* What is told before anything is chosen. */
+/* What is shown before anything is chosen: the differences, then what is known of the models. */
 function overview() {
-  aside.replaceChildren(...data.models.flatMap(({ about }) => [
+  const hint = element("p", { className: "dim" }, "Select a layer to see its attributes and weights; ", element("kbd", { textContent: "?" }), " lists the keys.");
+  const found = list.slice(0, LISTED).map(({ d, item }) => element("li", {}, go(d, item, `${operator(item)} ${item.node.n}`), ` ${WORDS[item.node.state]}`, ...(item.node.causes || []).slice(0, 1).map((text) => element("div", { className: "dim", textContent: text }))));
+  if (list.length > LISTED) found.push(element("li", { className: "dim", textContent: `and ${list.length - LISTED} more` }));
+  const differing = two ? [element("h2", { textContent: verdict() }), element("ol", { className: "found" }, ...found)] : [];
+  aside.replaceChildren(...differing, hint, ...data.models.flatMap(({ about }) => [
     named("h2", about.name),
     rows(
-      row("format", about.format),
+      ...about.facts.map(([name, text]) => row(name, text)),
       ...["inputs", "outputs"].flatMap((side) => about[side].slice(0, 12).map((t) => row(side.slice(0, -1), `${t.name} ${t.type}[${t.shape === null ? "?" : t.shape.map((d) => d ?? "?").join(",")}]`))),
       row("weights", `${number(about.weights.elements)} in ${bytes(about.weights.bytes)}`),
-      row("operators", Object.entries(about.operators).sort((a, b) => b[1] - a[1]).map(([k, n]) => `${n} ${k}`).join(", ")),
+      row("operators", Object.entries(Object.keys(about.layers).length ? about.layers : about.operators).sort((a, b) => b[1] - a[1]).map(([k, n]) => `${n} ${k}`).join(", ")),
     ),
   ]));
 }
 
-/* ---- legend, differences */
+const some = (n, one, many) => (n ? [`${n} ${n === 1 ? one : many}`] : []);
 
-function legend() {
-  const list = document.querySelector(".legend"), entry = (kind, text) => list.append(element("li", {}, element("i", { className: kind }), text));
-  if (!two) { list.remove(); return; }
-  const c = data.counts;
-  entry("", `${c.same} the same`);
-  entry("changed", `${c.changed} differ in structure ≠`);
-  entry("only", `${c["only in the first"]} and ${c["only in the second"]} on one side only +`);
-  if (!data.errors) return;
-  entry("wrong", `${data.errors.wrong} wrong by themselves ✕`);
-  entry("inherited", `${data.errors.inherited} inherit an error ↓`);
-  entry("noise", `${data.errors.noise} within noise`);
-  entry("equal", `${data.errors.equal} equal`);
-  list.append(element("li", { className: "dim", textContent: "bars: own error to the left, total to the right" }));
+const changed = () => drawings[0].nodes.filter((i) => i.node.state === "changed").length; // but for what is wrong
+
+/* What differs, in a sentence. */
+function verdict() {
+  const c = { ...data.counts, changed: changed() }, e = data.errors;
+  const found = [...(e ? some(e.wrong, "layer is wrong", "layers are wrong") : []), ...some(c.changed, "layer differs in structure", "layers differ in structure"), ...some(c["only in the first"], "layer is only in the first model", "layers are only in the first model"), ...some(c["only in the second"], "layer is only in the second model", "layers are only in the second model")];
+  return found.join(", ") || (e && !data.passed ? "The outputs differ, but no single layer is wrong" : "No layer differs");
 }
 
+/* ---- legend, differences */
+
+/* Families, or what a comparison found. What does not occur is left out. */
+function legend() {
+  const list = document.querySelector(".legend"), entry = (kind, text) => list.append(element("li", {}, element("i", { className: kind }), text));
+  const counted = (n, kind, text) => { if (n) entry(kind, `${n} ${text}`); };
+  const c = data.counts, e = data.errors;
+  if (two) {
+    if (e) {
+      counted(e.wrong, "wrong", "wrong ✕");
+      counted(e.inherited, "inherited", "pass an error on ↓");
+      counted(e.noise, "noise", "within rounding noise");
+      counted(e.equal, "equal", "identical");
+    } else counted(c.same, "", "the same");
+    counted(changed(), "changed", "differ in structure ≠");
+    counted(c["only in the first"], "only", "only in the first +");
+    counted(c["only in the second"], "only", "only in the second +");
+    if (e && e.wrong) list.append(element("li", { className: "dim", textContent: "bars: error introduced here to the left, total error to the right" }));
+  }
+  if (e) return; // colors are those of errors
+  const counts = new Map();
+  for (const d of drawings) for (const { node } of d.nodes) if (node.f !== undefined) counts.set(node.f, (counts.get(node.f) || 0) + 1);
+  for (const [f, n] of [...counts].sort((a, b) => b[1] - a[1])) entry(`family f${f}`, `${data.families[f]} ${n}`);
+}
+
+const LISTED = 12;
+const list = drawings.flatMap((d) => d.nodes.filter((i) => ["wrong", "changed", "only"].includes(i.node.state) && !(d.index && i.node.state !== "only")).map((item) => ({ d, item })));
+list.sort((a, b) => (b.item.node.state === "wrong") - (a.item.node.state === "wrong"));
+
 function differences() {
-  const found = drawings.flatMap((d) => d.nodes.filter((i) => ["wrong", "changed", "only"].includes(i.node.state) && !(d.index && i.node.state !== "only")).map((item) => ({ d, item })));
-  found.sort((a, b) => (b.item.node.state === "wrong") - (a.item.node.state === "wrong"));
   const button = document.getElementById("next");
-  if (!found.length) return;
+  if (!list.length) return;
   let at = -1;
   button.hidden = false;
   if (location.hash.length < 2) { // the first one is seen at once, on either side
-    const { d, item } = found[0], twin = item.node.twin;
+    const { d, item } = list[0], twin = item.node.twin;
     d.reveal(item, { quiet: true });
     if (twin !== undefined) other(d).reveal(other(d).nodes[twin], { quiet: true });
   }
   button.onclick = () => {
-    at = (at + 1) % found.length;
-    found[at].d.reveal(found[at].item, { focus: false });
-    count.textContent = `difference ${at + 1} of ${found.length}`;
+    at = (at + 1) % list.length;
+    list[at].d.reveal(list[at].item, { focus: false });
+    count.textContent = `difference ${at + 1} of ${list.length}`;
   };
 }
 
@@ -197,7 +246,7 @@ function search() {
   hits.hidden = !matches.length;
   count.textContent = words.length ? `${matches.length} found` : "";
   hits.replaceChildren(...matches.slice(0, HITS).map(({ d, item }) => {
-    const n = item.node, button = element("button", { type: "button", textContent: `${n.k} ${n.n}${two ? ` · ${d.model.about.name}` : ""}` });
+    const n = item.node, button = element("button", { type: "button", textContent: `${n.port ? n.port : operator(item)} ${n.n}${two ? ` · ${d.model.about.name}` : ""}` });
     button.onclick = () => { hits.hidden = true; d.reveal(item, { focus: true }); };
     return element("li", {}, button);
   }));
@@ -222,6 +271,16 @@ document.addEventListener("click", (e) => { if (!e.target.closest("#hits, input"
 document.getElementById("fold").onclick = () => drawings.forEach((d) => d.foldAll(false));
 document.getElementById("unfold").onclick = () => drawings.forEach((d) => d.foldAll(true));
 if (!data.models.some((m) => m.scopes.length)) for (const id of ["fold", "unfold"]) document.getElementById(id).hidden = true;
+
+const keys = document.getElementById("keys"), help = document.getElementById("help");
+help.onclick = () => keys.showModal();
+document.addEventListener("keydown", (e) => {
+  if (e.target.closest("input, dialog") || e.ctrlKey || e.metaKey || e.altKey) return;
+  const act = { "?": () => help.click(), "/": () => field.focus(), n: () => document.getElementById("next").click() }[e.key];
+  if (!act) return;
+  e.preventDefault();
+  act();
+});
 
 legend();
 overview();
