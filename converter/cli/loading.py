@@ -44,9 +44,7 @@ def _has_functions(format: str | None) -> bool:
     return format is not None and formats.get(format.split("+")[0]).read_signature is not None
 
 
-def read(
-    file: Path, options: Reading, inputs: Mapping[str, Sequence[int]] | None = None
-) -> Model:
+def read(file: Path, options: Reading, inputs: Mapping[str, Sequence[int]] | None = None) -> Model:
     """Read the model of a file, with the shapes of `inputs` if the file fixes others."""
     from converter import api
 
