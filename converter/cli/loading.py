@@ -18,8 +18,8 @@ def read_pair(
     options: FormatsOfTwo,
     inputs: Mapping[str, Sequence[int]] | None = None,
 ) -> tuple[Model, Model]:
-    """Read two models to compare, with the shapes of `inputs` if their files fix others. Of files of formats that have functions, the chosen one is
-    read; raises UsageError if no file has any.
+    """Read two models to compare, with the shapes of `inputs` if their files fix others. Of files
+    of formats that have functions, the chosen one is read; raises UsageError if no file has any.
     """
     from converter import api, formats
 
@@ -44,9 +44,7 @@ def _has_functions(format: str | None) -> bool:
     return format is not None and formats.get(format.split("+")[0]).read_signature is not None
 
 
-def read(
-    file: Path, options: Reading, inputs: Mapping[str, Sequence[int]] | None = None
-) -> Model:
+def read(file: Path, options: Reading, inputs: Mapping[str, Sequence[int]] | None = None) -> Model:
     """Read the model of a file, with the shapes of `inputs` if the file fixes others."""
     from converter import api
 
