@@ -220,8 +220,8 @@ def verify(reference: Any, candidate: Any, options: Verify) -> Result:
     """
     from converter.commands.verify import compare
 
-    models = (_network(m, options.inputs) for m in (reference, candidate))
-    return compare(*models, options)
+    a, b = (_network(m, options.inputs) for m in (reference, candidate))
+    return compare(a, b, options)
 
 
 @takes(Quantize)

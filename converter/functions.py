@@ -329,7 +329,8 @@ def verify(reference: Any, candidate: Any, options: Verify) -> Result:
     A difference is judged against the measured rounding noise of the reference unless `rtol` or
     `atol` ("[GLOB:]NUMBER") say otherwise. Inputs that are drawn and that the reference does not
     take are left out, with a note. Sizes that one of the models has are those of both; `inputs` are
-    for those that both leave dynamic, and replace sizes that files fix. `progress` is called with the name of each step.
+    for those that both leave dynamic, and replace sizes that files fix. `progress` is called with
+    the name of each step.
 
     `native` says whether the files that the models were read from run too, each in the engine it is
     written for (onnxruntime, OpenVINO, LiteRT), and must give what was read: "auto" where that is
@@ -344,8 +345,8 @@ def verify(reference: Any, candidate: Any, options: Verify) -> Result:
     from converter.commands.verify import compare
 
     with progress.listening(options.progress):
-        models = (load(m, inputs=options.inputs) for m in (reference, candidate))
-        return _shown(compare(*models, options))
+        a, b = (load(m, inputs=options.inputs) for m in (reference, candidate))
+        return _shown(compare(a, b, options))
 
 
 @dataclass(frozen=True, repr=False)

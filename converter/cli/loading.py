@@ -18,8 +18,8 @@ def read_pair(
     options: FormatsOfTwo,
     inputs: Mapping[str, Sequence[int]] | None = None,
 ) -> tuple[Model, Model]:
-    """Read two models to compare, with the shapes of `inputs` if their files fix others. Of files of formats that have functions, the chosen one is
-    read; raises UsageError if no file has any.
+    """Read two models to compare, with the shapes of `inputs` if their files fix others. Of files
+    of formats that have functions, the chosen one is read; raises UsageError if no file has any.
     """
     from converter import api, formats
 

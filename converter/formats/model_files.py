@@ -21,7 +21,6 @@ from converter.errors import (
 )
 from converter.formats import bundles
 from converter.formats.coreml.package import size_of
-from converter.formats.resized import resized
 from converter.formats.sidefiles import demand_replaceable
 from converter.graph.infer import InferenceError
 from converter.graph.lazy_tensor import LazyTensor
@@ -31,6 +30,7 @@ from converter.graph.walk import all_graphs, all_nodes
 from converter.io import progress
 from converter.io.atomic import recover
 from converter.io.files import Output, size_text
+from converter.passes.resized import resized
 from converter.passes.stored_halves import is_weight, stored_half
 
 PathLike = str | os.PathLike[str]

@@ -20,6 +20,7 @@ recurrent.py      LSTM, GRU and RNN written with simpler operators
 fixed_point.py    integer products, roots and activations as gemmlowp rounds them
 pools.py          a correction of onnx's inference for pooling that rounds up
 shapes.py         inference over a whole graph
+open_sizes.py     names instead of the sizes that a call changes, while a file is read
 sizes.py          shapes that must be known, and arrays whose size is read from a file
 verify/           constraints of operators that onnx's inference does not check
 extensions.py     the domain `netconv`: operators defined by a function body of standard

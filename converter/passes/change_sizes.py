@@ -5,9 +5,9 @@ before:  main(x[1,3,8,8]) { y[1,192] = Reshape(x, [1, 192]) }
 after:   main(x[5,3,8,8]) { y[5,192] = Reshape(x, [5, 192]) }
 
 The shapes of all values are inferred twice, with the old sizes and with the new ones. A constant
-that no longer fits is computed anew where the operators show what it follows: the target of a
-Reshape from the order of elements (`regroup.py`), the end of a Slice that was the end of the axis,
-sizes of a Resize that were a whole multiple, a constant that meets data of another size
+that no longer fits is computed anew where the operators show the size that it follows: the target
+of a Reshape from the order of elements (`regroup.py`), the end of a Slice that was the end of the
+axis, sizes of a Resize that were a whole multiple, a constant that meets data of another size
 (`stretch.py`). Where several values are possible, each is tried, and one is taken if the layers
 after it contradict the others. Everything else is refused with its layer.
 """
@@ -41,7 +41,7 @@ JOINED = frozenset(
         *("Or", "Xor", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor"),
     }
 )
-# operators whose results follow the sizes of their data, whatever their other operands are
+# operators whose results follow the sizes of their data, independently of their other operands
 _FOLLOWING = frozenset(
     {
         *("Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "MaxPool", "LpPool"),
@@ -188,7 +188,7 @@ class _Walk:
         return None
 
     def notes(self) -> list[Diagnostic]:
-        """Return a note that lists what was computed anew."""
+        """Return a note that lists the computed constants."""
         if not self.computed:
             return []
         said = [
@@ -256,11 +256,11 @@ class _Walk:
             yield _join
         elif node.op_type in _REPAIRS and not node.domain:
             yield _REPAIRS[node.op_type]
-        elif node.op_type not in _FOLLOWING or node.domain:
+        elif node.domain or not (node.op_type in _FOLLOWING or node.op_type.startswith("Reduce")):
             yield _demand_no_traces
 
     def _result(self, node: ir.Node, value: ir.Value) -> None:
-        """Compare a result with the old one, and keep what its dimensions were merged from."""
+        """Compare a result with the old one, and keep the factors of its dimensions."""
         before, after = self.old.get(value), value.shape
         if before is not None and after is not None and len(before) != len(after):
             raise Refused(node, f"the rank of the result would be {len(after)}, not {len(before)}")
@@ -295,7 +295,7 @@ class _Walk:
         return [i for i, pair in enumerate(self.pairs(value) or ()) if pair.changed]
 
     def fixed(self, value: ir.Value | None) -> Array | None:
-        """Return the elements of a constant; None for what follows the sizes of inputs by itself,
+        """Return the elements of a constant; None if it follows the sizes of inputs by itself,
         or is computed from their elements.
         """
         array = constant(value)
@@ -461,7 +461,7 @@ def _keep_factors(
             if _merged(tuple(found)) == pair:
                 break
         if _merged(tuple(found)) != pair:
-            return  # a size was split: what follows has no history
+            return  # a size was split: its parts have no factors
         if len(found) > 1 and pair.changed:
             walk.factors[out, axis] = tuple(found)
 
@@ -621,7 +621,7 @@ def _extended(walk: _Walk, node: ir.Node, value: ir.Value, axis: int, pair: Pair
 
 
 def _concat(walk: _Walk, node: ir.Node) -> None:
-    """Extend constants beside data of another size."""
+    """Extend constants that are joined with data of another size."""
     shapes = [walk.pairs(v) for v in node.inputs]
     if any(s is None for s in shapes):
         raise Refused(node, "its sizes are not known")
@@ -629,7 +629,7 @@ def _concat(walk: _Walk, node: ir.Node) -> None:
     axis = attribute(node, "axis", 0) % rank
     for other in (i for i in range(rank) if i != axis):
         column = [s[other] for s in shapes if s is not None]
-        (pair, *more) = {p for p in column if p.changed} or {None}
+        pair, *more = {p for p in column if p.changed} or [None]
         if pair is None or more:
             continue  # inference refuses several sizes
         for i, own in enumerate(column):

@@ -2,8 +2,8 @@
 
 before:  Add(x[1,5,4], Expand(c, [1,3,4]))          after:  Add(x[1,5,4], Expand(c, [1,5,4]))
 
-A constant can be extended if all its elements along the axis are equal, if they count in equal
-steps, or if an operator with a constant size made it. Tables of numbers cannot.
+A constant can be extended if all its elements along the axis are equal, if they count in steps
+of 1, or if an operator with a constant size made it. Tables of numbers cannot.
 """
 
 from __future__ import annotations
@@ -70,13 +70,16 @@ def _longer(array: Array, axis: int, pair: Pair) -> Array:
     if array.dtype != object and np.array_equal(
         array, np.broadcast_to(first, array.shape), array.dtype.kind in "fc"
     ):
-        return np.repeat(first, pair.new, axis)
-    if array.dtype.kind in "iu" and pair.old > 1:
-        step = np.take(array, [1], axis) - first
+        repeated: Array = np.repeat(first, pair.new, axis)
+        return repeated
+    if array.dtype.kind in "iu" and pair.old > 2:
+        step = np.take(array, [1], axis).astype(np.int64) - first
         shape = [-1 if i == axis else 1 for i in range(array.ndim)]
-        if np.array_equal(array, first + step * np.arange(pair.old).reshape(shape)):
+        counts = np.array_equal(array, first + step * np.arange(pair.old).reshape(shape))
+        if counts and (np.abs(step) == 1).all():
             longer = first + step * np.arange(pair.new).reshape(shape)
-            return longer.astype(array.dtype)
+            counted: Array = longer.astype(array.dtype)
+            return counted
     raise ValueError(f"a constant is a table of {pair.old} entries, and has none for {pair.new}")
 
 

@@ -42,7 +42,7 @@ class TransposedWindow(Window):
             target, counts = strides, [1] * n
         elif not counts:
             sizes = spatial(r.node, r.data)
-            if None in sizes and is_open():  # what is cropped in the file is cropped in all sizes
+            if None in sizes and is_open():  # all sizes are cropped alike
                 sizes = spatial(r.node, ir.Value(shape=ir.Shape(sizes_in_file(r.data))))
             if None in sizes:
                 raise MappingError("output_shape needs static sizes", "X203", FIX)

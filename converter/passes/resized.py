@@ -25,7 +25,7 @@ Shape = tuple[int | str | None, ...]
 
 def resized(read: Callable[[], Network], given: Mapping[str, Sequence[int]]) -> Network:
     """Return the network that `read` reads, with the given shapes of inputs, as far as they
-    contradict sizes that the file fixes; what they say about dynamic sizes is left to the caller.
+    contradict sizes that the file fixes; dynamic sizes are left to the caller.
 
     Raise UsageError U501 with the layer of a constant that fixes a size and cannot be computed for
     the new one.
@@ -60,7 +60,7 @@ def _changes(network: Network, given: Mapping[str, Sequence[int]]) -> dict[str, 
         try:
             sizes = [int(n) for n in given[info.name]]
         except (TypeError, ValueError):
-            continue  # refused later, with what is wrong
+            continue  # refused later, with the reason
         wanted = network.declared_shape(info.name, sizes)
         if len(wanted) != len(info.shape) or min(wanted, default=0) < 1:
             continue
@@ -86,7 +86,7 @@ def _shapes(
     """Return the shapes of the changed inputs before and after; dynamic sizes of the file are the
     requested ones in both.
     """
-    old = {
+    old: dict[str, Sequence[int]] = {
         name: [a if isinstance(a, int) else b for a, b in zip(c.old, c.new, strict=True)]
         for name, c in changes.items()
     }
