@@ -44,30 +44,36 @@ def of_channels(r: Reading, *indices: int) -> list[Value]:
 
 
 def instance_norm(r: Reading) -> Value:
+    """Statistics of each channel of each image."""
     epsilon = r.attr("eps", float)
     return r.b.InstanceNormalization(r.input(0), *of_channels(r, 1, 2), epsilon=epsilon)
 
 
 def group_norm(r: Reading) -> Value:
+    """Statistics of groups of channels."""
     groups, epsilon = r.attr("num_groups", int), r.attr("eps", float)
     operands = of_channels(r, 1, 2)
     return r.b.GroupNormalization(r.input(0), *operands, num_groups=groups, epsilon=epsilon)
 
 
 def batch_norm(r: Reading) -> Value:
+    """Statistics that are operands."""
     operands = of_channels(r, 1, 2, 3, 4)
     return r.b.BatchNormalization(r.input(0), *operands, epsilon=r.attr("eps", float))
 
 
 def log_softmax(r: Reading) -> Value:
+    """Logarithms of probabilities."""
     return r.b.LogSoftmax(r.input(0), axis=r.attr("axis", int))
 
 
 def hard_sigmoid(r: Reading) -> Value:
+    """min(max(x + 3, 0), 6) / 6"""
     return r.b.HardSigmoid(r.input(0), alpha=1 / 6, beta=0.5)
 
 
 def pixel_shuffle(r: Reading) -> Value:
+    """Channels as blocks of an image."""
     if r.rank() != 4:
         raise MappingError("only images are supported")
     factor = r.attr("upscale_factor", int)
@@ -175,11 +181,13 @@ def write_same(w: Writing, kind: str, attributes: str, *names: str, shape: bool 
 
 
 def write_instance_norm(w: Writing) -> None:
+    """Factors and biases have an axis for each of the image."""
     attributes = f"eps = {real(w.attr('epsilon'))}, "
     write_same(w, "instance_norm", attributes, "gamma", "beta", shape=True)
 
 
 def write_group_norm(w: Writing) -> None:
+    """Factors and biases are vectors."""
     channels = list(w.data.shape or (0, None))[1]
     if not isinstance(channels, int):
         raise not_meant("only a known number of channels is supported")
@@ -191,17 +199,20 @@ def write_group_norm(w: Writing) -> None:
 
 
 def write_log_softmax(w: Writing) -> None:
+    """The axis is counted from the front."""
     axis = int(w.attr("axis")) % max(1, w.rank())
     write_same(w, "log_softmax", f"axis = {axis} : si64, ")
 
 
 def write_hard_sigmoid(w: Writing) -> None:
+    """The slope is fixed."""
     if abs(w.attr("alpha") - 1 / 6) > 1e-6 or w.attr("beta") != 0.5:
         raise not_meant("only alpha=1/6 and beta=0.5 are supported")
     write_same(w, "hard_sigmoid", "")
 
 
 def write_pixel_shuffle(w: Writing) -> None:
+    """Blocks are within channels."""
     if w.attr("mode") != "CRD":
         raise not_meant("only mode=CRD is supported")
     write_same(w, "pixel_shuffle", f"upscale_factor = {w.attr('blocksize')} : si64, ")
