@@ -20,12 +20,16 @@ def matmul(node: ir.Node, b: Builder) -> Value | None:
     """
     x, w, ranks = x_of(node), x_of(node, 1), (rank_of(x_of(node)), rank_of(x_of(node, 1)))
     out = shape_of(node.outputs[0])
-    if None in ranks or out is None or ranks == (2, 2):
+    if None in ranks or ranks == (2, 2):
         return None
     if 1 in ranks:
         left = x[None] if ranks[0] == 1 else x
         right = w[:, None] if ranks[1] == 1 else w
-        return b.Reshape(left @ right, list(out))
+        if out is not None:
+            return b.Reshape(left @ right, list(out))
+        return b.Squeeze(left @ right, [axis - 2 for axis in (0, 1) if ranks[axis] == 1])
+    if out is None:
+        return None
     if ranks[1] == 2:
         rows = shape_of(x)
         return (
@@ -71,14 +75,19 @@ def _expanded(b: Builder, cells: list[list[Value]]) -> Value:
     return total
 
 
-def bias_apart(node: ir.Node, b: Builder) -> Value | None:
-    """Add the bias after a convolution if it, or the weights, are computed."""
+def bias_after(node: ir.Node, b: Builder) -> Value | None:
+    """Add the bias after a convolution."""
     bias, rank = optional(node, 2), rank_of(x_of(node))
-    stored = constant(bias) is not None and constant(node.inputs[1]) is not None
-    if bias is None or rank is None or stored:
+    if bias is None or rank is None:
         return None
     y: Value = b.operator(node.op_type)(*node.inputs[:2], **attrs_of(node))
     return y + b.Reshape(bias, [-1, *[1] * (rank - 2)])
+
+
+def bias_apart(node: ir.Node, b: Builder) -> Value | None:
+    """Add the bias after a convolution if it, or the weights, are computed."""
+    stored = constant(optional(node, 2)) is not None and constant(node.inputs[1]) is not None
+    return None if stored else bias_after(node, b)
 
 
 TABLE: Table = {

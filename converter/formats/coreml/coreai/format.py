@@ -89,7 +89,7 @@ FORMAT = Format(
     package=package,
     read_signature=read_signature,
     options=(Option("fp16", "compute floats in half precision"),),
-    # what Apple's own quantizer (coreai-opt 0.4) puts between quantize and dequantize
+    # the operations around which Apple's own quantizer (coreai-opt 0.4) puts scales
     integers=Integers(COMMON | {"Sub"}, ranks=(3, 4, 5)),
     versions="asset version 2.0, macOS and iOS 27 (coreai-core 1.0.0 beta)",
     states=lambda flavour: "static",

@@ -24,6 +24,8 @@ from converter.graph.windows import halves, of_all_axes, overhang
 from converter.passes.computed_sizes import flatten, gathered_slice, shape, size
 from converter.passes.decompositions import DECOMPOSITIONS
 from converter.passes.decompositions.activations import x_of
+from converter.passes.decompositions.indexing import own_places, strides_of
+from converter.passes.decompositions.linear import bias_after
 from converter.passes.decompositions.recurrent import looped, recurrent
 from converter.passes.indices import cut_elements
 from converter.passes.legalise import Rewrite, Rewrites, either
@@ -36,10 +38,6 @@ _LEAST = np.iinfo(np.int64).min
 
 
 # comparisons and rounding -------------------------------------------------------------------------
-
-
-def less(node: ir.Node, b: Builder) -> Value:
-    return b.Greater(x_of(node, 1), x_of(node))
 
 
 def or_equal(node: ir.Node, b: Builder) -> Value:
@@ -91,40 +89,25 @@ def power(node: ir.Node, b: Builder) -> Value | None:
     return b.Pow(x, b.Cast(y, to=x.dtype))
 
 
-def negated(node: ir.Node, b: Builder) -> Value:
-    return x_of(node) * -1
+def computed_in(wide: ir.DataType, own: Callable[[ir.DataType], bool]) -> Rewrite:
+    """Compute an operator whose data have one of the types `own` in another type."""
+
+    def rewrite(node: ir.Node, b: Builder) -> Value | None:
+        x = x_of(node)
+        if x.dtype is None or not own(x.dtype):
+            return None
+        rest = [b.Cast(v, to=wide) if v is not None and v.dtype == x.dtype else v
+                for v in node.inputs[1:]]  # fmt: skip
+        y = b.op(node.op_type, b.Cast(x, to=wide), *rest, **attrs_of(node))
+        return b.Cast(y, to=x.dtype) if node.outputs[0].dtype == x.dtype else y
+
+    return rewrite
 
 
-def in_integers(node: ir.Node, b: Builder) -> Value | None:
-    """Operators on booleans are computed in si32."""
-    x = x_of(node)
-    if x.dtype != D.BOOL:
-        return None
-    rest = [v if v is None or v.dtype != D.BOOL else b.Cast(v, to=D.INT32) for v in node.inputs[1:]]
-    y = b.op(node.op_type, b.Cast(x, to=D.INT32), *rest, **attrs_of(node))
-    return b.Cast(y, to=D.BOOL) if node.outputs[0].dtype == D.BOOL else y
-
-
-def wide_total(node: ir.Node, b: Builder) -> Value | None:
-    """Totals of integers in 64 bits: one that overflows ends the process of the runtime."""
-    x = x_of(node)
-    if x.dtype is None or not x.dtype.is_integer() or x.dtype in (D.INT64, D.UINT64):
-        return None
-    rest = [b.Cast(v, to=D.INT64) if v is not None and v.dtype == x.dtype else v
-            for v in node.inputs[1:]]  # fmt: skip
-    y = b.op(node.op_type, b.Cast(x, to=D.INT64), *rest, **attrs_of(node))
-    return b.Cast(y, to=x.dtype)
-
-
-def in_floats(node: ir.Node, b: Builder) -> Value | None:
-    """Compute an operator of integers in float64, which represents its results exactly."""
-    x = x_of(node)
-    if x.dtype is None or x.dtype.is_floating_point():
-        return None
-    rest = [b.Cast(v, to=D.DOUBLE) if v is not None and v.dtype == x.dtype else v
-            for v in node.inputs[1:]]  # fmt: skip
-    y = b.op(node.op_type, b.Cast(x, to=D.DOUBLE), *rest, **attrs_of(node))
-    return b.Cast(y, to=x.dtype)
+in_integers = computed_in(D.INT32, lambda dtype: dtype == D.BOOL)
+# totals of integers: one that overflows ends the process of the runtime
+wide_total = computed_in(D.INT64, lambda t: t.is_integer() and t not in (D.INT64, D.UINT64))
+in_floats = computed_in(D.DOUBLE, lambda dtype: not dtype.is_floating_point())
 
 
 # windows ------------------------------------------------------------------------------------------
@@ -209,30 +192,6 @@ def one_axis(node: ir.Node, b: Builder) -> Value | None:
     if rest and rest[0] is not None and node.op_type.startswith("Conv"):
         rest[0] = b.Unsqueeze(rest[0], [2])
     return b.Squeeze(b.op(node.op_type, b.Unsqueeze(x_of(node), [2]), *rest, **a), [2])
-
-
-def bias_apart(node: ir.Node, b: Builder) -> Value | None:
-    """The bias of a convolution is added after it."""
-    bias, rank = optional(node, 2), rank_of(x_of(node))
-    if bias is None or rank is None:
-        return None
-    y: Value = b.operator(node.op_type)(*node.inputs[:2], **attrs_of(node))
-    return y + b.Reshape(bias, [-1, *[1] * (rank - 2)])
-
-
-# products -----------------------------------------------------------------------------------------
-
-
-def vectors(node: ir.Node, b: Builder) -> Value | None:
-    """Vectors are matrices of one row or column."""
-    x, y = x_of(node), x_of(node, 1)
-    ranks = rank_of(x), rank_of(y)
-    if 1 not in ranks or None in ranks:
-        return None
-    left = b.Unsqueeze(x, [0]) if ranks[0] == 1 else x
-    right = b.Unsqueeze(y, [1]) if ranks[1] == 1 else y
-    axes = [a for a, r in ((-2, ranks[0]), (-1, ranks[1])) if r == 1]
-    return b.Squeeze(left @ right, axes)
 
 
 # positions ----------------------------------------------------------------------------------------
@@ -390,37 +349,34 @@ def scattered(node: ir.Node, b: Builder) -> Value | None:
     if sizes is None or depth is None or shape_of(index) is None:
         return None
     rest = math.prod(sizes[depth:])
-    steps = [math.prod(sizes[i + 1 :]) for i in range(depth)]
     extents = np.array(sizes[:depth], np.int64)
     index = b.Cast(index, to=D.INT64)
     index = b.Where(b.Greater(b.const(np.int64(0)), index), index + extents, index)
-    first = b.ReduceSum(index * np.array(steps, np.int64), np.array([-1]), keepdims=0)
+    steps = np.array(strides_of(sizes)[:depth], np.int64)
+    first = b.ReduceSum(index * steps, np.array([-1]), keepdims=0)
     each = b.Reshape(first, [-1, 1]) + np.arange(rest, dtype=np.int64)[None]
-    line = [-1]
-    y = b.ScatterElements(
-        b.Reshape(x, line), b.Reshape(each, line), b.Reshape(updates, line),
-        axis=0, reduction=reduction,
-    )  # fmt: skip
-    return b.Reshape(y, list(sizes))
+    return _in_a_line(b, x, each, updates, reduction)
+
+
+def _in_a_line(b: Builder, x: Value, index: Value, updates: Value, reduction: str) -> Value:
+    """Scatter to elements by their position in the whole operand."""
+    operands = (b.Reshape(v, [-1]) for v in (x, index, updates))
+    made = b.ScatterElements(*operands, axis=0, reduction=reduction)
+    return b.Reshape(made, list(shape_of(x) or ()))
 
 
 def scattered_elements(node: ir.Node, b: Builder) -> Value | None:
     """A ScatterElements whose indices are fewer along other axes: along the elements in a line."""
     x, index, updates = x_of(node), x_of(node, 1), x_of(node, 2)
-    sizes, places, a = shape_of(x), shape_of(index), attrs_of(node)
+    sizes, places, a = shape_of(x), shape_of(index), attributes(node)
     if sizes is None or places is None:
         return None
-    axis = int(a.get("axis", 0)) % len(sizes)
-    steps = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
+    axis, steps = int(a["axis"]) % len(sizes), strides_of(sizes)
     index = b.Cast(index, to=D.INT64)
     index = b.Where(b.Greater(b.const(np.int64(0)), index), index + sizes[axis], index)
-    own = sum(
-        (np.indices(places)[i] * n for i, n in enumerate(steps) if i != axis), np.zeros(places, int)
-    )
-    line = [-1]
+    own = np.broadcast_to(own_places(places, steps, axis), places)
     each = index * steps[axis] + b.const(np.asarray(own, np.int64))
-    operands = (b.Reshape(v, line) for v in (x, each, updates))
-    return b.Reshape(b.ScatterElements(*operands, **{**a, "axis": 0}), list(sizes))
+    return _in_a_line(b, x, each, updates, a["reduction"])
 
 
 def _in_rows(node: ir.Node, b: Builder) -> Value | None:
@@ -434,7 +390,7 @@ def _in_rows(node: ir.Node, b: Builder) -> Value | None:
     return b.ScatterND(x, rows, b.Reshape(updates, b.Concat([-1], tail, axis=0)))
 
 
-def reduced(node: ir.Node, b: Builder) -> Value | None:
+def reduced(node: ir.Node, b: Builder) -> Any:
     """A reduction over no elements: the result that ONNX defines; over no axes: applied to each
     element.
     """
@@ -537,12 +493,12 @@ def _chain(*rewrites: Rewrite) -> Rewrite:
 
 
 REWRITES: Rewrites = {
-    ("", "Less"): less,
+    ("", "Less"): lambda node, b: b.Greater(x_of(node, 1), x_of(node)),
     **{("", n): or_equal for n in ("LessOrEqual", "GreaterOrEqual")},
     **{("", n): floor for n in ("Floor", "Ceil")},
     ("", "Sign"): sign,
     ("", "Mod"): modulo,
-    ("", "Neg"): negated,
+    ("", "Neg"): lambda node, b: x_of(node) * -1,
     ("", "CumSum"): wide_total,
     ("", "Pow"): power,
     **{("", n): in_floats for n in ("Sqrt", "Exp", "Log", "Softmax")},
@@ -552,11 +508,11 @@ REWRITES: Rewrites = {
     ("", "ReduceMean"): reduced,
     ("", "ArgMax"): _chain(last_of_equals, in_integers),
     ("", "ArgMin"): _after(last_of_equals, "ArgMin"),
-    ("", "Conv"): _chain(padded, bias_apart, one_axis),
-    ("", "ConvTranspose"): _chain(bias_apart, one_axis, transposed),
+    ("", "Conv"): _chain(padded, bias_after, one_axis),
+    ("", "ConvTranspose"): _chain(bias_after, one_axis, transposed),
     ("", "MaxPool"): _chain(padded, one_axis),
     ("", "AveragePool"): _chain(in_floats, padded, one_axis),
-    ("", "MatMul"): either(vectors, wide_total),
+    ("", "MatMul"): wide_total,
     ("", "Gather"): gather,
     ("", "Slice"): _chain(backwards, slice_of_all, picked_slice),
     ("", "Squeeze"): squeeze,

@@ -44,30 +44,26 @@ def of_channels(r: Reading, *indices: int) -> list[Value]:
 
 
 def instance_norm(r: Reading) -> Value:
+    """Statistics of each channel of each image."""
     epsilon = r.attr("eps", float)
     return r.b.InstanceNormalization(r.input(0), *of_channels(r, 1, 2), epsilon=epsilon)
 
 
 def group_norm(r: Reading) -> Value:
+    """Statistics of groups of channels."""
     groups, epsilon = r.attr("num_groups", int), r.attr("eps", float)
     operands = of_channels(r, 1, 2)
     return r.b.GroupNormalization(r.input(0), *operands, num_groups=groups, epsilon=epsilon)
 
 
 def batch_norm(r: Reading) -> Value:
+    """Statistics that are operands."""
     operands = of_channels(r, 1, 2, 3, 4)
     return r.b.BatchNormalization(r.input(0), *operands, epsilon=r.attr("eps", float))
 
 
-def log_softmax(r: Reading) -> Value:
-    return r.b.LogSoftmax(r.input(0), axis=r.attr("axis", int))
-
-
-def hard_sigmoid(r: Reading) -> Value:
-    return r.b.HardSigmoid(r.input(0), alpha=1 / 6, beta=0.5)
-
-
 def pixel_shuffle(r: Reading) -> Value:
+    """Channels as blocks of an image."""
     if r.rank() != 4:
         raise MappingError("only images are supported")
     factor = r.attr("upscale_factor", int)
@@ -116,31 +112,21 @@ def write_composite(
 
 def write_layer_norm(w: Writing) -> None:
     """Write a LayerNorm with factor and bias, as Apple's tools do."""
-    x, rank, epsilon = w.data, w.rank(), float(w.attr("epsilon"))
+    rank = w.rank()
     axis = int(w.attr("axis")) % max(1, rank)
-    operands = dict(zip(("input", "gamma", "beta"), map(w.optional, range(3)), strict=True))
-    sizes = list(x.shape or ())[axis:]
-    given = {k: v for k, v in operands.items() if v is not None}
-    if len(given) < 3 or any(w.used(i) for i in range(1, len(w.node.outputs))):
+    sizes = list(w.data.shape or ())[axis:]
+    if not w.has(1) or not w.has(2) or any(w.used(i) for i in range(1, len(w.node.outputs))):
         raise not_meant(
             "only normalizations with scale and bias, and without statistics outputs, are supported"
         )
-    if any(v.dtype != x.dtype or list(v.shape or ()) != sizes for v in [*given.values()][1:]):
-        raise not_meant(
-            "scale and bias must have the type of the input and the shape of the normalized axes"
-        )
-    if x.dtype not in FLOATS or not sizes or any(not isinstance(n, int) or not n for n in sizes):
-        raise not_meant("only floating-point data with static shape are supported")
-    axes = list(range(axis, rank))
-
-    def body(b: Builder, x: Value, gamma: Value, beta: Value) -> ir.Value:
-        centered = x - b.ReduceMean(x, axes, keepdims=1)
-        variance = b.ReduceMean(centered * centered, axes, keepdims=1)
-        return centered * b.Reciprocal(b.Sqrt(variance + epsilon)) * gamma + beta
-
-    listed = ", ".join(f"{a} : si64" for a in axes)
-    attributes = f"axes = [{listed}], eps = {real(epsilon)}, version = 1 : si64"
-    write_composite(w, "layer_norm", attributes, given, body)
+    if any(list(w.input(i).shape or ()) != sizes for i in (1, 2)):
+        raise not_meant("scale and bias must have the shape of the normalized axes")
+    if not sizes or any(not isinstance(n, int) or not n for n in sizes):
+        raise not_meant("only data with static shape are supported")
+    listed = ", ".join(f"{a} : si64" for a in range(axis, rank))
+    write_same(
+        w, "layer_norm", f"axes = [{listed}], eps = {real(w.attr('epsilon'))}, ", "gamma", "beta"
+    )
 
 
 def real(number: float) -> str:
@@ -157,12 +143,11 @@ def write_same(w: Writing, kind: str, attributes: str, *names: str, shape: bool 
     types = {v.dtype for v in operands}
     if len(types) > 1 or not types <= FLOATS or w.data.shape is None:
         raise not_meant("only floating-point data of one type and known rank are supported")
-    line = [-1, *[1] * (w.rank() - 2)]
+    ones = [1] * (w.rank() - 2)
     if shape:
-        sizes = [[*(v.shape or ()), *line[1:]] for v in operands[1:]]
         operands[1:] = [
-            w.emit("reshape", v, w.numbers(line), shape=s)
-            for v, s in zip(operands[1:], sizes, strict=True)
+            w.emit("reshape", v, w.numbers([-1, *ones]), shape=[*(v.shape or ()), *ones])
+            for v in operands[1:]
         ]
 
     def body(b: Builder, x: Value, *rest: Value) -> ir.Value:
@@ -174,12 +159,8 @@ def write_same(w: Writing, kind: str, attributes: str, *names: str, shape: bool 
     write_composite(w, kind, f"{attributes}version = 1 : si64", given, body)
 
 
-def write_instance_norm(w: Writing) -> None:
-    attributes = f"eps = {real(w.attr('epsilon'))}, "
-    write_same(w, "instance_norm", attributes, "gamma", "beta", shape=True)
-
-
 def write_group_norm(w: Writing) -> None:
+    """Factors and biases are vectors."""
     channels = list(w.data.shape or (0, None))[1]
     if not isinstance(channels, int):
         raise not_meant("only a known number of channels is supported")
@@ -190,18 +171,15 @@ def write_group_norm(w: Writing) -> None:
     write_same(w, "group_norm", attributes, "weight", "bias")
 
 
-def write_log_softmax(w: Writing) -> None:
-    axis = int(w.attr("axis")) % max(1, w.rank())
-    write_same(w, "log_softmax", f"axis = {axis} : si64, ")
-
-
 def write_hard_sigmoid(w: Writing) -> None:
+    """The slope is fixed."""
     if abs(w.attr("alpha") - 1 / 6) > 1e-6 or w.attr("beta") != 0.5:
         raise not_meant("only alpha=1/6 and beta=0.5 are supported")
     write_same(w, "hard_sigmoid", "")
 
 
 def write_pixel_shuffle(w: Writing) -> None:
+    """Blocks are within channels."""
     if w.attr("mode") != "CRD":
         raise not_meant("only mode=CRD is supported")
     write_same(w, "pixel_shuffle", f"upscale_factor = {w.attr('blocksize')} : si64, ")
@@ -259,11 +237,28 @@ def write_attention(w: Writing) -> None:
 FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16}
 RULES: list[Rule | Custom] = [
     custom("LayerNormalization", f"{PREFIX}layer_norm", layer_norm, write_layer_norm),
-    custom("InstanceNormalization", f"{PREFIX}instance_norm", instance_norm, write_instance_norm),
+    custom(
+        "InstanceNormalization",
+        f"{PREFIX}instance_norm",
+        instance_norm,
+        lambda w: write_same(
+            w, "instance_norm", f"eps = {real(w.attr('epsilon'))}, ", "gamma", "beta", shape=True
+        ),
+    ),
     custom("GroupNormalization", f"{PREFIX}group_norm", group_norm, write_group_norm),
     custom("", f"{PREFIX}batch_norm", batch_norm),
-    custom("LogSoftmax", f"{PREFIX}log_softmax", log_softmax, write_log_softmax),
-    custom("HardSigmoid", f"{PREFIX}hard_sigmoid", hard_sigmoid, write_hard_sigmoid),
+    custom(
+        "LogSoftmax",
+        f"{PREFIX}log_softmax",
+        lambda r: r.b.LogSoftmax(r.input(0), axis=r.attr("axis", int)),
+        lambda w: write_same(w, "log_softmax", f"axis = {w.attr('axis') % w.rank()} : si64, "),
+    ),
+    custom(
+        "HardSigmoid",
+        f"{PREFIX}hard_sigmoid",
+        lambda r: r.b.HardSigmoid(r.input(0), alpha=1 / 6, beta=0.5),
+        write_hard_sigmoid,
+    ),
     custom("DepthToSpace", f"{PREFIX}pixel_shuffle", pixel_shuffle, write_pixel_shuffle),
     custom("AveragePool", "", None, write_average),
     custom("netconv::ScaledDotProductAttention", "", None, write_attention),
