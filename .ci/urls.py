@@ -15,7 +15,10 @@ from email.parser import HeaderParser
 from pathlib import Path
 from typing import Any
 
-from hatchling.metadata.plugin.interface import MetadataHookInterface
+try:
+    from hatchling.metadata.plugin.interface import MetadataHookInterface
+except ImportError:  # where nothing is built, as for the pages
+    MetadataHookInterface = object
 
 PAGES = {"Homepage": "", "Issues": "/issues", "Changelog": "/blob/HEAD/CHANGELOG.md"}
 
@@ -35,6 +38,18 @@ def before(made: Path) -> dict[str, str]:
 
 def pages(address: str) -> dict[str, str]:
     return {name: address + path for name, path in PAGES.items()} if address else {}
+
+
+def resolved(text: str, root: Path) -> str:
+    """A text with OWNER/netconv@COMMIT, and OWNER/netconv, as those of the repository that it is
+    built from, as far as they are known.
+    """
+    name = re.sub(r"^https://[^/]+/", "", repository(root))
+    if not name:
+        return text
+    commit = os.environ.get("GITHUB_SHA", "")
+    text = text.replace("OWNER/netconv", name)
+    return text.replace(f"{name}@COMMIT", f"{name}@{commit}") if commit else text
 
 
 def repository(root: Path) -> str:

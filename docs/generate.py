@@ -8,12 +8,14 @@ the Python package, the exit codes, the changelog.
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import converter
@@ -47,7 +49,8 @@ def main(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(DOCS, folder, ignore=shutil.ignore_patterns("__pycache__", "generate.py"))
     for page in folder.rglob("*.md"):
-        page.write_text(shown(page.read_text(encoding="utf-8")), encoding="utf-8")
+        text = _urls().resolved(shown(page.read_text(encoding="utf-8")), DOCS.parent)
+        page.write_text(text, encoding="utf-8")
     for name, lines in pages():
         page = folder / name
         page.parent.mkdir(parents=True, exist_ok=True)
@@ -57,6 +60,15 @@ def main(folder: Path) -> None:
 def shown(text: str) -> str:
     """Remove what only the tests read: the names of files in the heads of blocks."""
     return re.sub(r"^```(\w+) (?:file=\S+|rows)$", r"```\1", text, flags=re.M)
+
+
+def _urls() -> ModuleType:
+    """Return the module that knows the repository that the pages are built from."""
+    spec = importlib.util.spec_from_file_location("urls", DOCS.parent / ".ci" / "urls.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def pages() -> Iterator[tuple[str, Iterable[str]]]:

@@ -89,6 +89,45 @@ def test_it_breaks_with_one_byte_of_either_model(name: str, tmp_path: Path) -> N
     assert (why.code, why.message) == ("N410", f"{name} has changed since it was certified")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("target", "name"), [
+    ("onnx+external", "n.onnx"), ("mlprogram", "n.mlpackage"), ("coreml+spec=5", "n.mlpackage"),
+    ("zhouyi", "n.txt"), ("nnapi", "n.nnapi.json"), ("openvino+ir=7", "n.xml"),
+])  # fmt: skip
+def test_it_breaks_with_one_byte_of_any_file_of_any_format(
+    target: str, name: str, tmp_path: Path
+) -> None:
+    """Side files, and all files of a package."""
+    path = certified(tmp_path)
+    out = tmp_path / "all"
+    out.mkdir()
+    converter.convert(tmp_path / "net.mlmodel", out / name, target=target)
+    sides = (
+        Side(tmp_path / "net.mlmodel", "coreml"),
+        Side(out / name, target.partition("+")[0]),
+    )
+    result = converter.verify(sides[0].file, sides[1].file, native="off")
+    made = certificate.statement(*sides, result, {"native": "off"}, None, tmp_path)
+    path.write_text(certificate.text_of(made))
+    assert certificate.check(path).holds
+    files = [p for p in out.rglob("*") if p.is_file()]
+    assert files
+    for file in files:
+        content = file.read_bytes()
+        file.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+        (why,) = certificate.check(path).changed
+        assert file.name in why.message
+        file.write_bytes(content)
+
+
+def test_the_page_explains_every_key_of_the_schema() -> None:
+    schema = json.loads((ROOT / "schemas" / "report" / "certificate.json").read_text())
+    page = (ROOT / "docs" / "tasks" / "certificates.md").read_text()
+    keys = [k for k in schema["properties"] if k != "predicate"]
+    keys += [f"predicate.{k}" for k in schema["properties"]["predicate"]["properties"]]
+    assert [k for k in keys if f"`{k}`" not in page] == []
+
+
 def test_a_missing_file_breaks_it(tmp_path: Path) -> None:
     path = certified(tmp_path)
     (tmp_path / "out" / "net.bin").unlink()

@@ -142,6 +142,24 @@ def test_addresses_are_those_of_the_repository(
     assert module.repository(tmp_path) == "https://github.com/me/other"
 
 
+def test_examples_name_the_repository_that_they_are_built_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
+    text, resolved = "uses: OWNER/netconv@COMMIT\n", urls().resolved
+    assert resolved(text, tmp_path) == text
+    monkeypatch.setenv("GITHUB_REPOSITORY", "me/other")
+    monkeypatch.delenv("GITHUB_SHA", raising=False)
+    assert resolved(text, tmp_path) == "uses: me/other@COMMIT\n"
+    monkeypatch.setenv("GITHUB_SHA", "a" * 40)
+    assert resolved(text, tmp_path) == f"uses: me/other@{'a' * 40}\n"
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    generate = importlib.import_module("generate")
+    generate.main(tmp_path / "pages")
+    page = (tmp_path / "pages" / "tasks" / "ci.md").read_text("utf-8")
+    assert f"uses: me/other@{'a' * 40}" in page and "OWNER/" not in page
+
+
 def test_a_source_distribution_keeps_its_addresses(tmp_path: Path) -> None:
     info = tmp_path / "PKG-INFO"
     info.write_text(

@@ -4,11 +4,13 @@ progress.
 
 from __future__ import annotations
 
+import http.server
 import io
 import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -60,6 +62,62 @@ def store(tmp_path: Path) -> Iterator[Any]:
 
 
 A, XML = "memory://nets/a.onnx", "memory://nets/a.xml"
+
+
+class Hub(http.server.BaseHTTPRequestHandler):
+    """The few answers of a model hub that a file needs."""
+
+    content = b""
+
+    def do_GET(self) -> None:
+        path = self.path.split("?")[0]
+        file = {"type": "file", "path": "model.onnx", "size": len(self.content), "oid": "a" * 40}
+        about = {"id": "org/name", "sha": "c" * 40, "siblings": [{"rfilename": "model.onnx"}]}
+        if path == "/org/name/resolve/main/model.onnx":
+            self._send(self.content)
+        elif path.startswith("/api/models/org/name/tree"):
+            self._send(json.dumps([file]).encode())
+        elif path == "/api/models/org/name":
+            self._send(json.dumps(about).encode())
+        else:
+            self.send_error(404)
+
+    do_HEAD = do_GET
+
+    def _send(self, content: bytes) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("ETag", '"x"')
+        self.send_header("X-Repo-Commit", "c" * 40)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.slow
+def test_a_model_of_a_hub_is_read(tmp_path: Path) -> None:
+    pytest.importorskip("huggingface_hub", reason="the extra `hub` is not installed")
+    Hub.content = small(tmp_path / "a.onnx").read_bytes()
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        address = f"http://127.0.0.1:{server.server_port}"
+        done = subprocess.run(
+            [sys.executable, "-m", "converter.cli", "convert", "hf://org/name/model.onnx", "b.xml"],
+            cwd=tmp_path,
+            env=os.environ
+            | {"PYTHONPATH": str(ROOT), "HF_ENDPOINT": address, "HF_HOME": str(tmp_path / "hub")},
+            capture_output=True,
+            text=True,
+            timeout=HANG,
+        )
+    finally:
+        server.shutdown()
+    assert done.returncode == 0, done.stderr
+    assert converter.load(tmp_path / "b.xml").inputs[0].name == "x"
 
 
 @pytest.mark.parametrize(

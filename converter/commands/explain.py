@@ -382,7 +382,7 @@ CODES: dict[str, Explanation] = {
         "Optional features need extra packages: engines (netconv[openvino], netconv[litert]), "
         "Core AI (netconv[coreai]), images (netconv[images]), and batches on many machines and at "
         "URLs (netconv[batch]).",
-        "Install the package that the message names, for example pip install 'netconv[openvino]'.",
+        "Run the command that the message prints, for example pip install 'openvino>=2025.0'.",
     ),
     "U503": Explanation(
         "not enough memory is available",

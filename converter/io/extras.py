@@ -9,7 +9,7 @@ import shlex
 
 # scheme of a URL -> the package that fsspec opens it with
 STORES = {
-    **{"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "hf": "huggingface_hub"},
+    **{"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs"},
     **{"az": "adlfs", "abfs": "adlfs", "abfss": "adlfs", "http": "aiohttp", "https": "aiohttp"},
 }
 
@@ -34,5 +34,8 @@ def _packages(extra: str) -> list[str]:
 
 def install_for(url: str) -> str:
     """Return the command that installs what opens a URL."""
-    store = STORES.get(url.partition("://")[0])
+    scheme = url.partition("://")[0]
+    if scheme == "hf":
+        return install("hub")
+    store = STORES.get(scheme)
     return install("batch", *([store] if store else []))

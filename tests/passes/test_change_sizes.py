@@ -8,7 +8,7 @@ that is made at that size, and with the engine's own reshape.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -441,6 +441,8 @@ def test_real_networks_are_reshaped_as_the_engine_reshapes_them(case: Path) -> N
     shapes = {i.name: i.shape for i in fixed.inputs}
     if any(s is None or not all(isinstance(d, int) for d in s) for s in shapes.values()):
         pytest.skip("its sizes are dynamic")
+    if fixed.variables:
+        pytest.skip("its states are no inputs of the engine")
     compared = 0
     for number in range(min(len(other_sizes(s)) for s in shapes.values())):
         new = {n: other_sizes(s)[number] for n, s in shapes.items()}
@@ -456,18 +458,26 @@ def test_real_networks_are_reshaped_as_the_engine_reshapes_them(case: Path) -> N
             compiled = ov.Core().compile_model(engine, "CPU", PRECISE)
         except RuntimeError:
             continue  # a constant that OpenVINO does not change
-        expected = compiled({port_of(engine, n): a for n, a in feeds.items()})
+        expected = compiled([feeds[name_of(port, feeds)] for port in engine.inputs])
         actual = found.run(feeds)
+        # results of quantized networks are multiples of a step, 1/255 in this one
+        step = 2.5 / 255 if "qdq" in case.name else 0
         for a, b in zip(actual.values(), expected.values(), strict=True):
-            np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-3 * max(1, np.abs(b).max()))
+            most = max(step, 2e-3 * max(1, np.abs(b).max()))
+            np.testing.assert_allclose(a, b, rtol=2e-3, atol=most)
         compared += 1
     if not compared:
         pytest.skip("no other size is taken by both")
 
 
 def port_of(model: Any, name: str) -> Any:
-    names = ({*p.get_names(), p.get_node().get_friendly_name()} for p in model.inputs)
-    return next(p for p, known in zip(model.inputs, names, strict=True) if name in known)
+    return next(p for p in model.inputs if name_of(p, [name]))
+
+
+def name_of(port: Any, names: Iterable[str]) -> str:
+    """Return the name of a port of the engine, of those of the network."""
+    known = {*port.get_names(), port.get_node().get_friendly_name()}
+    return next((n for n in names if n in known), "")
 
 
 def feeds_for_sizes(case: Path, model: Any, shapes: dict[str, Shape]) -> dict[str, Any]:
