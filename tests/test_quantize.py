@@ -393,6 +393,25 @@ def test_refusals(made: tuple[Path, Path], tmp_path: Path) -> None:
         quantize(tmp_path / "q.onnx", tmp_path / "r.onnx", data=data)
 
 
+@pytest.mark.parametrize(
+    "variance",
+    ["q = Mul (d, d) v = ReduceMean <keepdims = 1> (q, axes)", "v = ReduceSumSquare (d, axes)"],
+)
+def test_a_normalization_stays_in_floats(tmp_path: Path, variance: str) -> None:
+    """Its reciprocals are from 0.5 to 300, of which no scale of 8 bits holds both."""
+    text = f"""<ir_version: 9, opset_import: ["" : 18]>
+        net (float[1, 16, 8] x) => (float[1, 16, 8] y)
+        <float e = {{0.00001}}, int64[1] axes = {{2}}> {{
+            m = ReduceMean <keepdims = 1> (x, axes) d = Sub (x, m) {variance} w = Add (v, e)
+            s = Sqrt (w) r = Reciprocal (s) n = Mul (d, r) y = Sigmoid (n) }}"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "n.onnx")
+    scale = np.where(np.arange(16) % 2, 2, 0.003).reshape(1, 16, 1)
+    data = [{"x": np.random.default_rng(n).standard_normal((1, 16, 8)) * scale} for n in range(4)]
+    found = quantize(tmp_path / "n.onnx", tmp_path / "q.tflite", data=data)
+    assert "a part of a normalization" in found.floats.values()
+    assert found.quality.least > 12  # half of the rows are less than a step of the input
+
+
 @pytest.mark.parametrize("form", ["div", "factor", "gate", "sigmoid"])
 def test_hard_swish_is_found_in_its_parts(tmp_path: Path, form: str) -> None:
     parts = {

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 import numpy as np
 import onnx_ir as ir
 
+from converter.commands.quantize.normalizations import normalizations
 from converter.commands.quantize.scales import LARGEST
 from converter.formats.integers import FIXED, Integers, named
 from converter.graph.build import attributes
@@ -156,11 +157,12 @@ def place(
     """Choose the values of a graph that are quantized. `kept` returns why a node is to compute in
     floats, "" for others.
     """
-    made, absorbed = Placement(), set[ir.Node]()
+    made, absorbed, parts = Placement(), set[ir.Node](), normalizations(graph)
     for node in graph:
         if node in absorbed or node.op_type in rules.moves or node.op_type == "Constant":
             continue
-        why = kept(node) or reason_for_float(node, rules, title)
+        why = kept(node) or ("a part of a normalization" if node in parts else "")
+        why = why or reason_for_float(node, rules, title)
         if rules.fake and node.op_type == "Add" and not why and not _adds_layer(made, node):
             why = "no result of a layer on integers is added"
         if why:
@@ -179,7 +181,8 @@ def place(
             made.add(result)
         if (ends := FIXED.get(whole[-1].op_type)) is not None:
             made.fixed[result] = ends
-    while any([_moved(made, n, rules) for n in graph if not kept(n) and _moves(n, rules)]):
+    moving = {n for n in graph if n not in parts and not kept(n) and _moves(n, rules)}
+    while any([_moved(made, n, rules) for n in graph if n in moving]):
         pass
     return made
 
