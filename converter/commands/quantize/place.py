@@ -31,7 +31,8 @@ class Placement:
     `groups`  quantized value -> a value whose scale it has
     `fixed`   quantized value -> the range that the kernel dictates
     `owned`   quantized values of which all users read the quantized numbers
-    `layers`  results of the layers on integers, with an added vector and an activation
+    `layers`  first result of a layer on integers -> its last one, which is another one if the
+              kernel adds a vector or computes an activation
     `again`   (first result, input) where a value with a fixed scale gets that of its group
     `floats`  layer -> why it computes in floats
     """
@@ -40,7 +41,7 @@ class Placement:
     groups: dict[str, str] = field(default_factory=dict)
     fixed: dict[str, tuple[float, float]] = field(default_factory=dict)
     owned: set[str] = field(default_factory=set)
-    layers: set[str] = field(default_factory=set)
+    layers: dict[str, str] = field(default_factory=dict)
     again: set[tuple[str, int]] = field(default_factory=set)
     floats: dict[str, str] = field(default_factory=dict)
 
@@ -166,6 +167,7 @@ def place(
         if rules.fake and node.op_type == "Add" and not why and not _adds_layer(made, node):
             why = "no result of a layer on integers is added"
         if why:
+            absorbed.update(tail(node, rules) if kept(node) else ())
             if any(v.dtype == F for v in node.outputs) and any(map(_is_computed, node.inputs)):
                 made.floats[layer(node)] = why
             continue
@@ -173,7 +175,7 @@ def place(
         absorbed.update(whole)
         made.nodes.update(map(key, whole))
         result = str(whole[-1].outputs[0].name)
-        made.layers.add(result)
+        made.layers[key(node)] = result
         for _, name in computed(node):
             made.add(name)
         if not rules.fake:  # those kernels give floats as well
@@ -189,7 +191,7 @@ def place(
 
 def _adds_layer(made: Placement, node: ir.Node) -> bool:
     names = [n for _, n in computed(node)]
-    return len(names) > 1 and any(n in made.layers for n in names)
+    return len(names) > 1 and any(n in made.layers.values() for n in names)
 
 
 def _is_computed(value: ir.Value | None) -> bool:
@@ -222,7 +224,6 @@ def _moved(made: Placement, node: ir.Node, rules: Integers) -> bool:
         elif (key(node), i) not in made.again:
             new |= made.join(outputs[0], name)
     made.nodes.add(key(node))
-    made.layers.update(outputs)
     if not rules.fake:
         made.owned.update(outputs)
     return new
