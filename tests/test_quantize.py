@@ -16,7 +16,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import converter
-from converter.commands.quantize.measure import Noise, interval
+from converter.commands.quantize.measure import Noise, Quality, interval
 from converter.commands.quantize.run import prepared
 from converter.commands.quantize.scales import Observer, Range
 from converter.commands.quantize.search import Limit
@@ -301,6 +301,13 @@ def test_openvino_keeps_wrong_kernels_in_floats(tmp_path: Path) -> None:
     assert "grouped 1x1" in found.floats["b"] and found.quality.least > 25
 
 
+def test_litert_computes_prelu_of_16_bits_in_floats(tmp_path: Path) -> None:
+    """Its own kernel gives wrong numbers."""
+    chain = layers_of(tmp_path / "n.onnx", ("a", 8, 1, 1))
+    found = quantize(chain, tmp_path / "q.tflite", data=tmp_path / "n.npz", activations="int16")
+    assert found.quality.least > 40
+
+
 def test_the_same_data_give_the_same_bytes(made: tuple[Path, Path], tmp_path: Path) -> None:
     quantize(made[0], tmp_path / "a.onnx", data=made[1])
     quantize(made[0], tmp_path / "b.onnx", data=made[1])
@@ -415,6 +422,25 @@ def test_refusals(made: tuple[Path, Path], tmp_path: Path) -> None:
         quantize(tmp_path / "q.onnx", tmp_path / "r.onnx", data=data)
 
 
+@pytest.mark.parametrize(
+    "variance",
+    ["q = Mul (d, d) v = ReduceMean <keepdims = 1> (q, axes)", "v = ReduceSumSquare (d, axes)"],
+)
+def test_a_normalization_stays_in_floats(tmp_path: Path, variance: str) -> None:
+    """Its reciprocals are from 0.5 to 300, of which no scale of 8 bits holds both."""
+    text = f"""<ir_version: 9, opset_import: ["" : 18]>
+        net (float[1, 16, 8] x) => (float[1, 16, 8] y)
+        <float e = {{0.00001}}, int64[1] axes = {{2}}> {{
+            m = ReduceMean <keepdims = 1> (x, axes) d = Sub (x, m) {variance} w = Add (v, e)
+            s = Sqrt (w) r = Reciprocal (s) n = Mul (d, r) y = Sigmoid (n) }}"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "n.onnx")
+    scale = np.where(np.arange(16) % 2, 2, 0.003).reshape(1, 16, 1)
+    data = [{"x": np.random.default_rng(n).standard_normal((1, 16, 8)) * scale} for n in range(4)]
+    found = quantize(tmp_path / "n.onnx", tmp_path / "q.tflite", data=data)
+    assert "a part of a normalization" in found.floats.values()
+    assert found.quality.least > 12  # half of the rows are less than a step of the input
+
+
 @pytest.mark.parametrize("form", ["div", "factor", "gate", "sigmoid"])
 def test_hard_swish_is_found_in_its_parts(tmp_path: Path, form: str) -> None:
     parts = {
@@ -453,11 +479,32 @@ def test_max_drop_leaves_the_worst_layers_in_floats(
 ) -> None:
     plain = quantize(made[0], tmp_path / "a.onnx", data=made[1])
     limit = plain.quality.least + 3
-    found = quantize(made[0], tmp_path / "b.onnx", data=made[1], max_drop=f"{limit:.1f}dB")
+    found = quantize(made[0], tmp_path / "b.nnapi.json", data=made[1], max_drop=f"{limit:.1f}dB")
     assert found.quality.least > plain.quality.least
     reasons = [w for w in found.floats.values() if "--max-drop" in w]
-    assert 0 < len(reasons) < 6
+    assert 0 < len(reasons) < 6 and not found.wide
     assert not list(tmp_path.glob("*.search.json"))
+
+
+@pytest.mark.parametrize(("lost", "limit", "holds"), [(1, "1%", True), (6, "1%", False)])
+def test_a_limit_holds_within_the_interval(lost: int, limit: str, holds: bool) -> None:
+    """1 of 50 is 2 %, and may well be 1 % of all; 6 of 50 may not (5.6 % to 23.8 %)."""
+    quality = Quality(50, "litert", {}, agree=50 - lost)
+    found = Limit.parse(limit)
+    assert found is not None and not found.holds(quality)
+    assert found.holds(quality, likely=True) == holds
+
+
+@pytest.mark.parametrize("suffix", [".onnx", ".tflite", ".txt"])
+def test_max_drop_prefers_16_bits_to_floats(
+    made: tuple[Path, Path], tmp_path: Path, suffix: str
+) -> None:
+    plain = quantize(made[0], tmp_path / f"a{suffix}", data=made[1])
+    limit = f"{plain.quality.least + 3:.1f}dB"
+    found = quantize(made[0], tmp_path / f"b{suffix}", data=made[1], max_drop=limit)
+    assert found.quality.least > plain.quality.least + 1
+    assert 0 < len(found.wide) < 6 and found.floats == plain.floats
+    assert found.size < 1.2 * plain.size
 
 
 def test_only_floats_keep_an_impossible_limit(made: tuple[Path, Path], tmp_path: Path) -> None:

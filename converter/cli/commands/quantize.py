@@ -61,6 +61,7 @@ def lines(made: Any, verbosity: int) -> list[str]:
         worst = min(q.sqnr, key=lambda n: q.sqnr[n], default="")
         said.append(f"  {q.samples} samples in {q.engine}: {q.least:.1f} dB at {worst}")
         counts = {"same answer": q.agree, "right": q.after, "right in floats": q.before}
+        counts["lost"] = None if q.agree is None else q.lost
         for what, count in counts.items():
             if count is not None:
                 low, high = interval(count, q.samples)
@@ -71,6 +72,8 @@ def lines(made: Any, verbosity: int) -> list[str]:
     if made.forms:
         count = Counter(made.forms.values())
         said.append("  weights: " + ", ".join(f"{n} layers in {form}" for form, n in count.items()))
+    if made.wide:
+        said.append("  in 16 bits (--max-drop): " + ", ".join(made.wide))
     for why in dict.fromkeys(made.floats.values()):
         names = ", ".join(n for n, w in made.floats.items() if w == why)
         said.append(f"  in floats: {names}: {why}")

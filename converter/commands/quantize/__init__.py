@@ -3,6 +3,7 @@
 result.py   what became of a network
 run.py      one model for one or several targets
 place.py    which values are quantized for a target
+normalizations.py  normalizations in several operators, which stay in floats
 scales.py   ranges, measured on data, and their scales
 insert.py   scales in a graph
 bias.py     biases corrected for rounded weights

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from converter.commands.quantize.place import Placement, data_inputs, is_depthwise, key
+from converter.commands.quantize.place import Placement, computed, data_inputs, is_depthwise, key
 from converter.commands.quantize.scales import BITS, Range, stored
 from converter.formats.integers import Integers
 from converter.graph.build import Builder
-from converter.graph.infer import Array, constant, rank_of
+from converter.graph.infer import Array, constant
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import Names
+from converter.graph.record import record
 from converter.graph.value import optional
 from converter.graph.walk import replace_outputs
 from converter.passes.fuse_constants import channel_axis
@@ -24,21 +25,34 @@ D = ir.DataType
 LARGEST_BIAS = (
     2.0**30
 )  # in units of the scale of data times that of weights; int32 holds twice that
-Scale = tuple[Any, Any]  # and zero point; arrays where each channel has its own
+
+
+@record
+class Scale:
+    """A scale and its zero point, arrays where each channel has its own, of an integer type."""
+
+    step: Any
+    zero: Any
+    dtype: str
 
 
 def insert(
-    model: ir.Model, placed: Placement, ranges: Mapping[str, Range], rules: Integers, dtype: str
+    model: ir.Model,
+    placed: Placement,
+    ranges: Mapping[str, Range],
+    rules: Integers,
+    dtype: str,
+    wide: Collection[str] = (),
 ) -> list[tuple[ir.Node, ir.Value]]:
     """Quantize a graph in place; return nodes with their weights as they were, which are still in
-    the graph. Values that have no range are left as they are.
+    the graph. Values that have no range are left as they are. `wide`: the layers of 16 bits.
     """
     writer = _Insertion(model, placed, ranges, rules, dtype)
+    writer.choose_scales({placed.layers[n] for n in wide})
     for node in list(model.graph):
         if key(node) in placed.nodes:
             writer.constants(node)
-    for node, index in writer.again:
-        writer.requantize(node, index)
+            writer.requantize(node)
     for value in writer.values:
         writer.activation(value)
     model.graph.sort()
@@ -54,50 +68,49 @@ class _Insertion:
         rules: Integers,
         dtype: str,
     ) -> None:
-        self.placed, self.rules, self.dtype = placed, rules, dtype
+        self.placed, self.ranges, self.rules, self.dtype = placed, ranges, rules, dtype
         graph = model.graph
         self.b = Builder(graph, Names(model))
         everything = [*graph.inputs, *(v for n in graph for v in n.outputs)]
         self.values = [v for v in everything if v.name in placed.groups]
-        self.again = [
-            (n, i) for n in graph for i in range(len(n.inputs)) if (key(n), i) in placed.again
-        ]
-        members: dict[str, list[str]] = {}
-        for name in placed.groups:
-            members.setdefault(placed.group(name), []).append(name)
         self.scales: dict[str, Scale] = {}
+        self.scale_in: dict[str, Callable[[str], Scale]] = {}  # of a value, in another type
         self.rounded: list[tuple[ir.Node, ir.Value]] = []
+
+    def choose_scales(self, wide: Collection[str]) -> None:
+        """Choose one scale for each group of values; `wide` values have 16 bits."""
+        members: dict[str, list[str]] = {}
+        for name in self.placed.groups:
+            members.setdefault(self.placed.group(name), []).append(name)
         for names in members.values():
-            fixed = [placed.fixed[n] for n in names if n in placed.fixed]
-            found = [ranges[n] for n in names if n in ranges]
-            if fixed:
-                scale = self._fixed(*fixed[0])
-            elif found:
-                whole = Range(min(r.low for r in found), max(r.high for r in found))
-                scale = whole.scale(dtype)
-                if rules.fake and found[0].channels and len(names) == 1:
-                    scale = self._by_channel(names[0], found[0]) or scale
-            else:
-                continue
-            self.scales.update(dict.fromkeys(names, scale))
+            if (of := self._scales(names)) is not None:
+                scale = of("int16" if {*names} & {*wide} else self.dtype)
+                self.scales.update(dict.fromkeys(names, scale))
+                self.scale_in.update(dict.fromkeys(names, of))
 
-    def _fixed(self, low: float, high: float) -> Scale:
-        if self.dtype == "int16":
-            return np.float32(2.0 ** np.ceil(np.log2(max(-low, high))) / 32768), 0
-        return Range(low, high).scale(self.dtype)
+    def _scales(self, names: list[str]) -> Callable[[str], Scale] | None:
+        """Return the scale of values that have one in common, as a function of its type."""
+        fixed = [self.placed.fixed[n] for n in names if n in self.placed.fixed]
+        found = [self.ranges[n] for n in names if n in self.ranges]
+        if fixed:
+            return partial(_fixed, *fixed[0])
+        if not found:
+            return None
+        split = found[0] if self.rules.fake and found[0].channels and len(names) == 1 else None
+        if split is not None and self._feeds_channels(names[0]):
+            return lambda dtype: Scale(*split.by_channel(dtype), dtype)
+        whole = Range(min(r.low for r in found), max(r.high for r in found))
+        return lambda dtype: Scale(*whole.scale(dtype), dtype)
 
-    def _by_channel(self, name: str, found: Range) -> Scale | None:
-        """Return scales of channels, for a value that only depthwise convolutions read."""
+    def _feeds_channels(self, name: str) -> bool:
+        """Whether only depthwise convolutions read a value."""
         value = next(v for v in self.values if v.name == name)
         readers = [u.node for u in value.uses() if key(u.node) in self.placed.nodes]
-        rank = rank_of(value)
-        if rank is None or not all(map(is_depthwise, readers)):
-            return None
-        return found.by_channel(self.dtype, rank)
+        return all(map(is_depthwise, readers))
 
-    def pair(self, value: ir.Value, scale: Scale, dtype: str = "") -> ir.Value:
+    def pair(self, value: ir.Value, scale: Scale) -> ir.Value:
         """Return the numbers of a value after quantization."""
-        b, (step, zero), dtype = self.b, scale, dtype or self.dtype
+        b, step, zero, dtype = self.b, scale.step, scale.zero, scale.dtype
         name = f"{value.name}.quantized"
         if self.rules.fake:
             ends = [
@@ -134,11 +147,19 @@ class _Insertion:
         moves = node.op_type in self.rules.moves and key(node) in self.placed.nodes
         return moves and node.op_type != "Resize"
 
-    def requantize(self, node: ir.Node, index: int) -> None:
-        """Give one user of a value with a fixed scale the scale of its result."""
-        value, scale = node.inputs[index], self.scales.get(key(node))
-        if value is not None and scale is not None:
-            node.replace_input_with(index, self.pair(value, scale))
+    def requantize(self, node: ir.Node) -> None:
+        """Give operands the scale of the result, where they have another type of integers, or a
+        fixed scale.
+        """
+        result = self.scales.get(self.placed.layers.get(key(node), key(node)))
+        for i, name in computed(node):
+            value, own = node.inputs[i], self.scales.get(name)
+            if value is None or own is None or result is None:
+                continue
+            if (key(node), i) in self.placed.again:
+                node.replace_input_with(i, self.pair(value, result))
+            elif own.dtype != result.dtype:
+                node.replace_input_with(i, self.pair(value, self.scale_in[name](result.dtype)))
 
     # constants -----------------------------------------------------------------------------------
 
@@ -156,14 +177,17 @@ class _Insertion:
                 made = self._weights(node, value, array)
                 self.rounded.append((node, value))
             else:
-                step, zero = self._scale_of(node, array)
-                made = self._constant(value, array, np.asarray(step), zero, self.dtype)
+                scale = self._scale_of(node, array)
+                made = self._constant(value, array, np.asarray(scale.step), scale.zero, scale.dtype)
             node.replace_input_with(i, made)
 
     def _scale_of(self, node: ir.Node, array: Array) -> Scale:
         if node.op_type in self.rules.moves and key(node) in self.scales:
             return self.scales[key(node)]
-        return Range(float(array.min(initial=0)), float(array.max(initial=0))).scale(self.dtype)
+        result = self.scales.get(self.placed.layers.get(key(node), key(node)))
+        dtype = self.dtype if result is None else result.dtype
+        whole = Range(float(array.min(initial=0)), float(array.max(initial=0)))
+        return Scale(*whole.scale(dtype), dtype)
 
     def _weights(self, node: ir.Node, value: ir.Value, array: Array) -> ir.Value:
         """Symmetric 8 bits. Scales are so large that the bias fits into 32 bits."""
@@ -177,7 +201,7 @@ class _Insertion:
         largest = np.abs(array).max(axis=None if axis is None else rest, initial=0)
         bias, data = constant(optional(node, 2)), self.scales.get(str(node.inputs[0].name))  # type: ignore[union-attr]
         if bias is not None and data is not None and not self.rules.fake:
-            size = np.abs(bias).astype(np.float64) / (float(data[0]) * LARGEST_BIAS)
+            size = np.abs(bias).astype(np.float64) / (float(data.step) * LARGEST_BIAS)
             largest = np.maximum(largest, 127 * (size.max(initial=0) if axis is None else size))
         steps = np.asarray(largest / 127, np.float32)
         steps = np.where(steps < np.finfo(np.float32).tiny, np.float32(1), steps)
@@ -200,6 +224,13 @@ class _Insertion:
         return self.b.DequantizeLinear(
             self.b.const(tensor, str(value.name)), np.asarray(step), zeros, axis=axis
         )
+
+
+def _fixed(low: float, high: float, dtype: str) -> Scale:
+    """Return the scale that a kernel dictates."""
+    if dtype == "int16":
+        return Scale(np.float32(2.0 ** np.ceil(np.log2(max(-low, high))) / 32768), 0, dtype)
+    return Scale(*Range(low, high).scale(dtype), dtype)
 
 
 def _integers(array: Array, step: Array, zero: int, dtype: str) -> Array:

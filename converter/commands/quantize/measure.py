@@ -51,11 +51,11 @@ class Quality:
         return min(self.sqnr.values(), default=EXACT)
 
     @property
-    def lost(self) -> float:
-        """The share of right answers that are lost, or of answers that are others."""
+    def lost(self) -> int:
+        """The number of right answers that are lost, or of answers that are others."""
         if self.before is not None and self.after is not None:
-            return (self.before - self.after) / self.samples
-        return 0.0 if self.agree is None else 1 - self.agree / self.samples
+            return max(0, self.before - self.after)
+        return 0 if self.agree is None else self.samples - self.agree
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 import numpy as np
 import onnx_ir as ir
 
+from converter.commands.quantize.normalizations import normalizations
 from converter.commands.quantize.scales import LARGEST
 from converter.formats.integers import FIXED, Integers, named
 from converter.graph.build import attributes
@@ -30,7 +31,8 @@ class Placement:
     `groups`  quantized value -> a value whose scale it has
     `fixed`   quantized value -> the range that the kernel dictates
     `owned`   quantized values of which all users read the quantized numbers
-    `layers`  results of the layers on integers, with an added vector and an activation
+    `layers`  first result of a layer on integers -> its last one, which is another one if the
+              kernel adds a vector or computes an activation
     `again`   (first result, input) where a value with a fixed scale gets that of its group
     `floats`  layer -> why it computes in floats
     """
@@ -39,7 +41,7 @@ class Placement:
     groups: dict[str, str] = field(default_factory=dict)
     fixed: dict[str, tuple[float, float]] = field(default_factory=dict)
     owned: set[str] = field(default_factory=set)
-    layers: set[str] = field(default_factory=set)
+    layers: dict[str, str] = field(default_factory=dict)
     again: set[tuple[str, int]] = field(default_factory=set)
     floats: dict[str, str] = field(default_factory=dict)
 
@@ -156,14 +158,16 @@ def place(
     """Choose the values of a graph that are quantized. `kept` returns why a node is to compute in
     floats, "" for others.
     """
-    made, absorbed = Placement(), set[ir.Node]()
+    made, absorbed, parts = Placement(), set[ir.Node](), normalizations(graph)
     for node in graph:
         if node in absorbed or node.op_type in rules.moves or node.op_type == "Constant":
             continue
-        why = kept(node) or reason_for_float(node, rules, title)
+        why = kept(node) or ("a part of a normalization" if node in parts else "")
+        why = why or reason_for_float(node, rules, title)
         if rules.fake and node.op_type == "Add" and not why and not _adds_layer(made, node):
             why = "no result of a layer on integers is added"
         if why:
+            absorbed.update(tail(node, rules) if kept(node) else ())
             if any(v.dtype == F for v in node.outputs) and any(map(_is_computed, node.inputs)):
                 made.floats[layer(node)] = why
             continue
@@ -171,7 +175,7 @@ def place(
         absorbed.update(whole)
         made.nodes.update(map(key, whole))
         result = str(whole[-1].outputs[0].name)
-        made.layers.add(result)
+        made.layers[key(node)] = result
         for _, name in computed(node):
             made.add(name)
         if not rules.fake:  # those kernels give floats as well
@@ -179,14 +183,15 @@ def place(
             made.add(result)
         if (ends := FIXED.get(whole[-1].op_type)) is not None:
             made.fixed[result] = ends
-    while any([_moved(made, n, rules) for n in graph if not kept(n) and _moves(n, rules)]):
+    moving = {n for n in graph if n not in parts and not kept(n) and _moves(n, rules)}
+    while any([_moved(made, n, rules) for n in graph if n in moving]):
         pass
     return made
 
 
 def _adds_layer(made: Placement, node: ir.Node) -> bool:
     names = [n for _, n in computed(node)]
-    return len(names) > 1 and any(n in made.layers for n in names)
+    return len(names) > 1 and any(n in made.layers.values() for n in names)
 
 
 def _is_computed(value: ir.Value | None) -> bool:
@@ -219,7 +224,6 @@ def _moved(made: Placement, node: ir.Node, rules: Integers) -> bool:
         elif (key(node), i) not in made.again:
             new |= made.join(outputs[0], name)
     made.nodes.add(key(node))
-    made.layers.update(outputs)
     if not rules.fake:
         made.owned.update(outputs)
     return new

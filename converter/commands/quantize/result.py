@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,13 @@ from converter.graph.record import record
 
 @record
 class Quantized:
-    """A written model. `floats`: layer -> why it computes in floats; `forms`: layer -> the form of
-    its compressed weights; `layers`: decibels of the results of layers, the worst first; `before`:
-    bytes of the float network.
+    """A written model.
+
+    `before`   bytes of the float network
+    `floats`   layer -> why it computes in floats
+    `wide`     results of the layers with 16 bits
+    `forms`    layer -> the form of its compressed weights
+    `layers`   decibels of the results of layers, the worst first
     """
 
     flavour: Flavour = field(default_factory=lambda: Flavour(""))
@@ -27,6 +31,7 @@ class Quantized:
     before: int = 0
     quality: Quality | None = None
     floats: Mapping[str, str] = field(default_factory=dict)
+    wide: Sequence[str] = ()
     forms: Mapping[str, str] = field(default_factory=dict)
     layers: Mapping[str, float] = field(default_factory=dict)
 
@@ -48,6 +53,7 @@ class Quantized:
             "bytes": {"before": self.before, "after": self.size},
             "quality": None if self.quality is None else self.quality.as_json(),
             "floats": dict(self.floats),
+            "int16": list(self.wide),
             "weights": dict(self.forms),
             "layers": dict(self.layers),
         }

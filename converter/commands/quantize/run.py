@@ -179,7 +179,7 @@ class _Job:
         if self.reference is None:
             self.reference = Reference(self.model, self.shown)
         quality = self.reference.quality(back, native=self.options.native != "off")
-        if self.limit is not None and not self.limit.holds(quality):
+        if self.limit is not None and not self.limit.holds(quality, likely=True):
             why = "the network loses more on data that the search has not seen"
             where, help = Where(str(made.files[0])), "use more samples"
             self.notes.append(Diagnostic("N412", why, where=where, help=help))
@@ -216,30 +216,37 @@ class _Job:
         dtype = self.options.activations or rules.activations[0]
         ranges = self.calibrate().ranges(dtype)
 
-        def attempt(floats: Collection[str]) -> tuple[Network, Placement]:
+        def attempt(
+            floats: Collection[str] = (), wide: Collection[str] = ()
+        ) -> tuple[Network, Placement]:
             placed = place(self.graph.ir.graph, rules, target.title, self._kept(floats))
             made = replace(self.graph, ir=self.graph.ir.clone())
-            rounded = insert(made.ir, placed, ranges, rules, dtype)
+            rounded = insert(made.ir, placed, ranges, rules, dtype, wide)
             correct_biases(made, rounded, self.feeds)
             return made, placed
 
-        graph, placed = attempt(())
+        graph, placed = attempt()
+        wide: Collection[str] = ()
         if not placed.groups:
             raise _nothing(self.source, "no layer of the network has an integer kernel")
         if self.limit is not None:
             reference = Reference(self.model, self.used[:MEASURED])
 
-            def quality(floats: Collection[str]) -> Quality:
-                return reference.quality(attempt(floats)[0], native=False)
+            def quality(floats: Collection[str], wide: Collection[str]) -> Quality:
+                return reference.quality(attempt(floats, wide)[0], native=False)
 
             about = [self.digest.hexdigest(), target.name, dtype, *map(str, self.options.keep)]
             journal = path.with_name(f"{path.name}.search.json")
-            names = sorted(placed.nodes)
-            graph, placed = attempt(Search(self.limit, quality, names, journal, about).floats())
+            more = "int16" in rules.activations and dtype != "int16"
+            search = Search(self.limit, quality, [*placed.layers], journal, about, more)
+            floats, wide = search.run()
+            graph, placed = attempt(floats, wide)
         if rules.fake:
             self.notes += narrow_doubles(graph.ir)
         return graph, Quantized(
-            floats=placed.floats, layers=dict.fromkeys(sorted(placed.layers), 0.0)
+            floats=placed.floats,
+            wide=[*wide],
+            layers=dict.fromkeys(sorted(placed.layers.values()), 0.0),
         )
 
     def _about(self) -> dict[str, Any]:

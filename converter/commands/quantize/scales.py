@@ -23,11 +23,14 @@ _STEPS = 80  # of a range that is tried shorter and shorter
 
 @record
 class Range:
-    """The least and the greatest of the numbers that are represented, and those of channels."""
+    """The least and the greatest of the numbers that are represented, and those of channels,
+    whose numbers broadcast in `shape`.
+    """
 
     low: float
     high: float
     channels: Sequence[Range] = ()
+    shape: tuple[int, ...] = ()
 
     def scale(self, dtype: str) -> tuple[np.float32, int]:
         """Return scale and zero point: 0 is represented exactly, and is the zero point of 16
@@ -42,11 +45,10 @@ class Range:
             return np.float32(1.0), min(max(first, 0), last)
         return step, min(max(round(first - low / float(step)), first), last)
 
-    def by_channel(self, dtype: str, rank: int) -> tuple[Array, Array]:
+    def by_channel(self, dtype: str) -> tuple[Array, Array]:
         """Return scales and zero points that broadcast along axis 1."""
         scales, zeros = zip(*(c.scale(dtype) for c in self.channels), strict=True)
-        shape = (len(scales), *[1] * (rank - 2))
-        return np.reshape(scales, shape), np.reshape(zeros, shape)
+        return np.reshape(scales, self.shape), np.reshape(zeros, self.shape)
 
 
 class Observer:
@@ -82,8 +84,8 @@ class Observer:
             self.seen[name] = low, high, odd + before
             if name in self.by_channel and finite.all():
                 rest = (0, *range(2, array.ndim))
-                ends = array.min(axis=rest, initial=0), array.max(axis=rest, initial=0)
-                least, most = self.channels.get(name, ends)
+                ends = [f(axis=rest, initial=0, keepdims=True)[0] for f in (array.min, array.max)]
+                least, most = self.channels.get(name, (ends[0], ends[1]))
                 self.channels[name] = np.minimum(least, ends[0]), np.maximum(most, ends[1])
             if self.collector is not None and array.size:
                 self.collector.collect_value({name: array})
@@ -92,8 +94,8 @@ class Observer:
         found = self._wholes(dtype)
         for name, ends in self.channels.items():
             low, high = found[name].low, found[name].high
-            clipped = zip(*(np.clip(e, low, high).tolist() for e in ends), strict=True)
-            found[name] = Range(low, high, [Range(*pair) for pair in clipped])
+            clipped = zip(*(np.clip(e, low, high).ravel().tolist() for e in ends), strict=True)
+            found[name] = Range(low, high, [Range(*pair) for pair in clipped], ends[0].shape)
         return found
 
     def _wholes(self, dtype: str) -> dict[str, Range]:

@@ -1,4 +1,4 @@
-"""Which layers stay in floats, so that a network loses no more than a limit."""
+"""Search the layers that stay in floats, so that a network loses no more than a limit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from converter.commands.quantize.measure import Quality
+from converter.commands.quantize.measure import Quality, interval
 from converter.errors import Diagnostic, UnsupportedError, wrong_call
 from converter.graph.record import record
 from converter.io import progress
@@ -36,45 +36,62 @@ class Limit:
             raise wrong_call(f"--max-drop must be like 1% or 30dB, got {text!r}")
         return None
 
-    def holds(self, quality: Quality) -> bool:
+    def holds(self, quality: Quality, *, likely: bool = False) -> bool:
+        """Whether no more is lost; `likely`: the limit is within the interval that the samples
+        leave, or above it.
+        """
         if self.share is not None:
-            return quality.lost <= self.share + 1e-9
+            of = max(1, quality.samples)
+            lost = interval(quality.lost, of)[0] if likely else quality.lost / of
+            return lost <= self.share + 1e-9
         return self.decibels is None or quality.least >= self.decibels
 
 
 @record
 class Search:
     """Measures how much each of the layers `names` loses alone, then leaves the fewest of the worst
-    in floats. `quality` measures the network with some layers in floats.
+    in 16 bits or, where that is not enough or the target has none, in floats. `quality` measures
+    the network with some layers in floats and others in 16 bits.
 
     `journal` keeps what was measured, for a run that is interrupted; `about` says for which data
     and options.
     """
 
     limit: Limit
-    quality: Callable[[Collection[str]], Quality]
+    quality: Callable[[Collection[str], Collection[str]], Quality]
     names: Sequence[str]
     journal: Path
     about: Sequence[str]
+    wide: bool = False
 
-    def floats(self) -> list[str]:
-        """Return the layers that stay in floats."""
-        if self.limit.holds(self.quality([])):
-            return []
+    def run(self) -> tuple[list[str], list[str]]:
+        """Return the layers that stay in floats, and those that have 16 bits."""
+        if self.limit.holds(self.quality([], [])):
+            return [], []
         order = self._ranked()
-        low, high = 0, len(order)  # with `high` layers in floats it holds
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self.limit.holds(self.quality(order[:middle])):
-                high = middle
-            else:
-                low = middle
-        if high == len(order):
+        if self.wide and self.limit.holds(self.quality([], order)):
+            count = self._least(lambda n: self.quality([], order[:n]), len(order))
+            found = list[str](), order[:count]
+        else:
+            count = self._least(lambda n: self.quality(*self._parts(order, n)), len(order))
+            found = self._parts(order, count)
+        if len(found[0]) == len(order):
             why = "every quantization exceeds --max-drop"
             help = "try another --method, --activations int16, or more data"
             raise UnsupportedError(Diagnostic("N412", why, help=help))
         self.journal.unlink(missing_ok=True)
-        return order[:high]
+        return found
+
+    def _parts(self, order: list[str], count: int) -> tuple[list[str], list[str]]:
+        return order[:count], order[count:] if self.wide else []
+
+    def _least(self, quality: Callable[[int], Quality], most: int) -> int:
+        """Return the least number of layers with which the limit holds; it holds with `most`."""
+        low = 0
+        while most - low > 1:
+            middle = (low + most) // 2
+            low, most = (low, middle) if self.limit.holds(quality(middle)) else (middle, most)
+        return most
 
     def _ranked(self) -> list[str]:
         """Return the layers, those first that lose most when they alone are quantized."""
@@ -82,7 +99,7 @@ class Search:
         for count, name in enumerate(self.names, 1):
             if name not in known:
                 with progress.step(f"measuring layer {count} of {len(self.names)}"):
-                    known[name] = self.quality([n for n in self.names if n != name]).least
+                    known[name] = self.quality([n for n in self.names if n != name], []).least
                 self.journal.parent.mkdir(parents=True, exist_ok=True)
                 self.journal.write_text(json.dumps({"about": [*self.about], "layers": known}))
         return sorted(self.names, key=lambda n: (known[n], n))

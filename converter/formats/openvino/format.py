@@ -51,14 +51,8 @@ def engine(path: Path) -> str:
 def reason_for_floats(node: ir.Node) -> str:
     """Return why a layer computes in floats. With AMX, OpenVINO (2026.4) gives other numbers for a
     grouped 1x1 convolution whose groups have 68, 72, 80, 96, ... channels, or does not load it;
-    groups of up to 64 channels and of whole multiples are right. It finds normalizations by
-    their operators, between which no FakeQuantize may be.
+    groups of up to 64 channels and of whole multiples are right.
     """
-    data = node.inputs[0]
-    if node.op_type == "ReduceMean" and data is not None:
-        squares = data.producer()
-        if len(data.uses()) > 1 or (squares is not None and squares.op_type in ("Mul", "Pow")):
-            return "the mean is a part of a normalization"
     shape = node.inputs[1].shape if node.op_type == "Conv" and node.inputs[1] is not None else None
     if shape is not None and node.attributes.get_int("group", 1) > 1:
         _, channels, *window = (d if isinstance(d, int) else 0 for d in shape)

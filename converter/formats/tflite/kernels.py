@@ -7,7 +7,7 @@ A row of `_TABLE` is
 The types are those of the tensors that an operator moves or computes with, by the codes below;
 `q4`, `q8`, `qu8` and `q16` are int4, int8, uint8 and int16 with a scale; int4 is only supported for
 constants. "axes" is the largest supported rank. Types were measured with LiteRT 2.3.0 on its
-built-in kernels, with one file for each.
+built-in kernels, with one file for each. PRELU also takes int16, but gives wrong numbers.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ PACK                         f i8 u8 i16 i32 i64 q8 qu8 q16           7
 PAD                          f i8 u8 i16 i32 i64 b q8 qu8 q16         5
 PADV2                        f i8 u8 i16 i32 i64 b q8 qu8 q16         5
 POW                          f i32                                    4
-PRELU                        f q8 qu8 q16                             4
+PRELU                        f q8 qu8                                 4
 QUANTIZE                     f q8 qu8 q16                             8
 RANDOM_STANDARD_NORMAL       i32 i64                                  8
 RANDOM_UNIFORM               i32 i64                                  8
