@@ -30,7 +30,6 @@ from converter.graph.walk import all_graphs, all_nodes
 from converter.io import progress
 from converter.io.atomic import recover
 from converter.io.files import Output, size_text
-from converter.passes.resized import resized
 from converter.passes.stored_halves import is_weight, stored_half
 
 PathLike = str | os.PathLike[str]
@@ -53,7 +52,11 @@ def load(
 ) -> Network:
     """Load a network as `converter.load` documents, but without the means to run it."""
     read = partial(_read, path, format, weights, dequantize, signature, member)
-    return read() if not inputs else resized(read, inputs)
+    if not inputs:
+        return read()
+    from converter.passes.resized import resized
+
+    return resized(read, inputs)
 
 
 def _read(

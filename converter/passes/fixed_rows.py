@@ -21,8 +21,6 @@ import onnx_ir as ir
 
 from converter.errors import Diagnostic, MappingError, UnsupportedError, Where
 from converter.graph.build import Builder, attributes, builder_before
-from converter.graph.catalogue.compact import front
-from converter.graph.catalogue.compact import total as count_true
 from converter.graph.extensions import replace
 from converter.graph.infer import forget_known, infer, known, rank_of, shape_of
 from converter.graph.names import Names, public_name
@@ -34,7 +32,6 @@ from converter.graph.value import BOOL, INT64, Value, operand, optional, with_op
 from converter.graph.walk import subgraphs
 from converter.mapping.lowering import refusal
 from converter.passes.dead_code import remove_dead_code
-from converter.passes.decompositions.indexing import strides_of
 from converter.passes.fold import fold
 from converter.passes.pipeline import Context, Pass
 
@@ -490,6 +487,10 @@ def _positions(node: ir.Node, b: Builder, rows: int) -> tuple[Value, Value]:
     """Return the positions of elements that are not 0, those of the first element in columns that
     are not valid, and the number of those that are.
     """
+    from converter.graph.catalogue.compact import front
+    from converter.graph.catalogue.compact import total as count_true
+    from converter.passes.decompositions.indexing import strides_of
+
     x = operand(node)
     shape = shape_of(x) or ()
     mask = x if x.dtype == BOOL else ~b.Equal(x, 0)

@@ -15,7 +15,6 @@ import onnx_ir as ir
 from converter.formats.openvino.legacy.rules.convolution import fit_steps
 from converter.formats.openvino.legacy.types import SMALL, kind_before
 from converter.graph.build import Builder, Value, attrs_of
-from converter.graph.catalogue.suppression import LOWEST
 from converter.graph.infer import constant, known, shape_of
 from converter.graph.sizes import static
 from converter.graph.value import operands
@@ -188,7 +187,7 @@ def suppression_mask(node: ir.Node, b: Builder) -> Value:
     batch, classes, count = size = static(scores, "the scores")
     total = math.prod(size)
     centered = attrs_of(node).get("center_point_box", 0)
-    limits = [count], iou, np.array([LOWEST], np.float32)
+    limits = [count], iou, np.array([np.finfo(np.float32).min], np.float32)
     rows = b.FixedNonMaxSuppression(
         boxes, scores, *limits, rows=total, center_point_box=centered, sort_result_descending=0
     )
