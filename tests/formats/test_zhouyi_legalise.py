@@ -440,3 +440,31 @@ def test_a_network_without_inputs_is_refused(target: str, tmp_path: Path) -> Non
     b.output(b.op("Relu", b.const(floats(3))))
     with pytest.raises(UnsupportedError, match="has no inputs"):
         converter.save(Model(model, "onnx"), tmp_path / "m.txt", target)
+
+
+def _slope(b: Builder, x: ir.Value) -> ir.Value:
+    y = b.op("Conv", x, b.const(floats(8, 3, 3, 3)))
+    return b.op("PRelu", y, b.const(floats(8, 1, 1)))
+
+
+def _levels(b: Builder, x: ir.Value) -> ir.Value:
+    low, high = floats(1, 3, 1, 1) - 2, floats(1, 3, 1, 1) + 1
+    return b.ext("FakeQuantize", x, *map(b.const, (low, high, low, high)), levels=256)
+
+
+def _bound(b: Builder, x: ir.Value) -> ir.Value:
+    return b.op("Max", b.op("Min", x, b.const(np.float32(0.5))), b.const(np.float32([0.25])))
+
+
+def _matrix(b: Builder, x: ir.Value) -> ir.Value:
+    return b.op("MatMul", x, b.const(floats(1, 1, 32, 16)))
+
+
+@pytest.mark.parametrize(
+    ("make", "elements"), [(_slope, 232), (_levels, 20), (_bound, 0), (_matrix, 528)]
+)
+def test_constants_that_broadcast_are_not_stored_in_full(
+    make: Callable[..., ir.Value], elements: int, tmp_path: Path
+) -> None:
+    layers({"x": floats(2, 3, 32, 32)}, make, tmp_path)
+    assert (tmp_path / "m.bin").stat().st_size <= 4 * elements

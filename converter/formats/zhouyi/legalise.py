@@ -12,10 +12,10 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.zhouyi import legalise_windows as windows
 from converter.formats.zhouyi.legalise_windows import attributes, static
-from converter.formats.zhouyi.types import numpy_type
+from converter.formats.zhouyi.types import is_float, numpy_type
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import Builder, same_attrs
-from converter.graph.infer import constant, known
+from converter.graph.infer import constant, known, shape_of
 from converter.graph.names import Names
 from converter.graph.sizes import arange
 from converter.graph.value import Value, operand, optional
@@ -30,9 +30,17 @@ from converter.passes.split_directions import split_directions
 
 def extremes(node: ir.Node, b: Builder) -> Value | None:
     """Operators on two operands of one shape; the common decomposition splits those with more into
-    pairs.
+    pairs. One number for all elements is a bound of a Clip.
     """
-    return equal_shapes(node, b) if len(node.inputs) == 2 else None
+    if len(node.inputs) != 2:
+        return None
+    for x, other in ((operand(node), operand(node, 1)), (operand(node, 1), operand(node))):
+        bound = constant(other)
+        same = shape_of(x) is not None and shape_of(x) == shape_of(node.outputs[0])
+        if same and bound is not None and bound.size == 1 and is_float(x.dtype):
+            limit = bound.reshape(())
+            return b.Clip(x, limit, None) if node.op_type == "Max" else b.Clip(x, None, limit)
+    return equal_shapes(node, b)
 
 
 def integer_div(node: ir.Node, b: Builder) -> Value | None:

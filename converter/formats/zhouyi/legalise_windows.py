@@ -304,7 +304,8 @@ def computed_scale(node: ir.Node, b: Builder) -> ir.Value | None:
 
 def mat_mul(node: ir.Node, b: Builder) -> ir.Value | None:
     """Equally many axes, equal batches: leading ones by Reshape, broadcast by Tile; fewer layers
-    than the common decomposition makes.
+    than the common decomposition makes. One matrix for all rows of a batch is multiplied by the
+    rows of one matrix, so that constant weights are stored once.
     """
     x, y = operand(node), operand(node, 1)
     sx, sy = static(x), static(y)
@@ -314,6 +315,11 @@ def mat_mul(node: ir.Node, b: Builder) -> ir.Value | None:
     rank = max(len(sx), len(sy))
     sx, sy = [1] * (rank - len(sx)) + sx, [1] * (rank - len(sy)) + sy
     batch = [max(m, n) if m and n else 0 for m, n in zip(sx[:-2], sy[:-2], strict=True)]
+
+    if math.prod(sy[:-2]) == 1 < math.prod(sx[:-2]):
+        rows = b.Reshape(x, [math.prod(sx[:-1]), sx[-1]])
+        z = rows @ (y if len(static(y)) == 2 else b.Reshape(y, sy[-2:]))
+        return b.Reshape(z, static(node.outputs[0]))
 
     def fitting(v: Value, shape: list[int]) -> Value:
         v = v if static(v) == shape else b.Reshape(v, shape)

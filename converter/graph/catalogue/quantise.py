@@ -36,11 +36,12 @@ def FakeQuantize(
     scale = steps / width
     shift = -input_low * scale
     step = (output_high - output_low) / steps
-    clipped = b.Min(b.Max(x, b.Min(input_low, input_high)), b.Max(input_low, input_high))
-    level = b.Round(clipped * scale + shift)
-    y = level * step + output_low
     if distinct:
-        return y
+        # levels have the same bounds in all channels
+        level = b.Round(b.Clip(x * scale + shift, 0, levels - 1))
+        return level * step + output_low
+    clipped = b.Min(b.Max(x, b.Min(input_low, input_high)), b.Max(input_low, input_high))
+    y = b.Round(clipped * scale + shift) * step + output_low
     # equal bounds are a threshold, as in binary networks
     above = b.Where(x > input_high, output_high, output_low)
     return b.Where(b.Equal(input_low, input_high), above, y)

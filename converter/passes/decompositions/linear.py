@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import onnx_ir as ir
 
@@ -37,7 +39,18 @@ def matmul(node: ir.Node, b: Builder) -> Value | None:
             if rows is None
             else b.Reshape(b.Reshape(x, [int(np.prod(rows[:-1])), rows[-1]]) @ w, list(out))
         )
+    matrix = _one_matrix(w)
+    if matrix is not None and rank_of(x) == len(out):
+        return x @ b.const(matrix)
     return _batches(b, x, w, out)
+
+
+def _one_matrix(w: Value) -> np.ndarray | None:
+    """Return constant weights of which all matrices of a batch are one, as this matrix."""
+    array, shape = constant(w), shape_of(w)
+    if array is None or shape is None or math.prod(shape[:-2]) != 1:
+        return None
+    return array.reshape(shape[-2:])
 
 
 def _batches(b: Builder, x: Value, w: Value, out: tuple[int, ...]) -> Value | None:

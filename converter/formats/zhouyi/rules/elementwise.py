@@ -85,9 +85,9 @@ def multiply_alpha(r: Reading) -> None:
 
 
 def read_slope(r: Reading) -> None:
-    """A constant slope <-> `negative_slope` in the shape of the data, with 1 for the batch.
-
-    So the vendor's parser stores it.
+    """A constant slope <-> `negative_slope`, which broadcasts to the data: one number for each
+    element of the last axis, else with all axes of the data. The vendor's parser stores it in the
+    shape of the data, with 1 for the batch; the document, executor and quantizer take both.
     """
     slope, rank = r.blob("negative_slope"), len(r.shape)
     more = max(0, slope.ndim - rank)  # a leading 1 too many
@@ -98,8 +98,8 @@ def read_slope(r: Reading) -> None:
 def write_slope(w: Writing) -> None:
     slope, shape = constant_of(w, 1, "the slope"), w.static()
     slope = slope.reshape((1,) * (len(shape) - slope.ndim) + slope.shape)
-    if slope.shape[:1] == (1,):
-        slope = np.broadcast_to(slope, (1, *shape[1:]))
+    if slope.size == slope.shape[-1] == shape[-1]:
+        slope = slope.reshape(-1)
     w.layer.blobs["negative_slope"] = slope
 
 
