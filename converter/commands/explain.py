@@ -50,6 +50,8 @@ CODES: dict[str, Explanation] = {
         "The bytes do not follow the format: the file is truncated, or has wrong sizes, a wrong "
         "encoding or an invalid value.",
         "Download or export the file again.",
+        "netconv inspect samples/digits_cnn.mlmodel -f onnx",
+        "netconv inspect samples/digits_cnn.mlmodel",
     ),
     "R104": Explanation(
         "the version is not supported",
@@ -119,6 +121,8 @@ CODES: dict[str, Explanation] = {
         "Neither the operator nor any of its decompositions can be written in the target format.",
         "Read the reason: it names the attribute or type that is not supported. Change the model, "
         "choose a newer version of the target, or another format.",
+        "netconv check samples/digits_cnn.mlmodel -t zhouyi+int8",
+        "netconv check samples/digits_cnn.mlmodel -t zhouyi",
     ),
     "X203": Explanation(
         "the target needs static shapes",
@@ -218,6 +222,8 @@ CODES: dict[str, Explanation] = {
         "netconv overwrites files only with --force. It never overwrites its own input, and a "
         "side file (`n.bin`) only for a new result of the model that uses it (`n.xml`).",
         "Use --force, or choose another name.",
+        "netconv convert samples/digits_cnn.mlmodel samples/digits_lstm.mlmodel",
+        "netconv convert samples/digits_cnn.mlmodel digits.mlmodel",
     ),
     "W303": Explanation(
         "the format cannot represent a string",
@@ -233,6 +239,8 @@ CODES: dict[str, Explanation] = {
         "100x) it is refused before it is written; a batch refuses more than 100 times the source "
         "and 64 MB by default.",
         "Raise --max-output if the size is intended.",
+        "netconv convert samples/digits_cnn.mlmodel digits.onnx --max-output 10kB",
+        "netconv convert samples/digits_cnn.mlmodel digits.onnx --max-output 1MB",
     ),
     "W330": Explanation(
         "the text format cannot represent a value",
@@ -260,6 +268,8 @@ CODES: dict[str, Explanation] = {
         "the model could not be run",
         "The engine cannot run the model, or the inputs do not match those of the model.",
         "Correct the inputs, or choose another engine with --engine.",
+        "netconv run samples/digits_cnn.mlmodel --data samples/digits_lstm.npz",
+        "netconv run samples/digits_cnn.mlmodel",
     ),
     "N404": Explanation(
         "netconv misreads this file, or the engine does",
@@ -401,6 +411,8 @@ CODES: dict[str, Explanation] = {
         "the time limit was exceeded",
         "The command took longer than --timeout allows and was stopped; nothing was written.",
         "Raise --timeout.",
+        "netconv run samples/digits_cnn.mlmodel --timeout 0.001",
+        "netconv run samples/digits_cnn.mlmodel",
     ),
     "U506": Explanation(
         "constants that fix sizes were computed for the new shapes",
