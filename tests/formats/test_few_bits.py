@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
+from test_tflite_operators import needs_litert
 
 import converter
+from converter.formats.tflite.codec import LiteTensor, read_flat
+from converter.formats.tflite.tensors import (
+    FLOAT8_E4M3FN,
+    INT2,
+    UINT4,
+    constant_of,
+    is_quantized,
+)
 
 NUMBERS = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
 X = np.random.default_rng(1).normal(size=(1, 64)).astype(np.float32)
@@ -92,3 +102,36 @@ def test_eight_bit_floats_that_need_their_bits_keep_them(tmp_path: Path) -> None
     onnx.save(model, path)
     converter.convert(path, tmp_path / "written.xml")
     assert 'element_type="f8e4m3"' in (tmp_path / "written.xml").read_text()
+
+
+def _tflite(folder: Path, kind: str) -> tuple[Path, object]:
+    path, expected = source(folder, kind)
+    converter.convert(path, folder / "written.tflite")
+    return folder / "written.tflite", expected
+
+
+def test_two_bits_in_tensorflow_lite(tmp_path: Path) -> None:
+    path, expected = _tflite(tmp_path, "INT2")
+    kinds = {t.type: t for t in read_flat(path).graphs[0].tensors}
+    assert len(kinds[INT2].data) == 512
+    (actual,) = converter.load(path).run({"x": X}).values()
+    np.testing.assert_allclose(actual, expected, atol=1e-4)
+
+
+@needs_litert
+def test_two_bits_in_litert(tmp_path: Path) -> None:
+    path, expected = _tflite(tmp_path, "INT2")
+    (actual,) = converter.run(path, {"x": X}, engine="litert").values()
+    np.testing.assert_allclose(actual, expected, atol=1e-4)
+
+
+def test_new_types_of_tensorflow_lite_are_read() -> None:
+    """The numbers are those of ml_dtypes, packed from the lowest bits of a byte on."""
+    two = LiteTensor("t", INT2, [5], np.array([0b11_10_01_00, 0b01], np.uint8))
+    assert np.asarray(constant_of(two).numpy(), int).tolist() == [0, 1, -2, -1, 1]
+    four = LiteTensor("t", UINT4, [3], np.array([0xF8, 0x01], np.uint8), [0.5], [8])
+    assert is_quantized(four)
+    assert np.asarray(constant_of(four).numpy(), int).tolist() == [8, 15, 1]
+    numbers = np.array([0.5, -6, 448], ml_dtypes.float8_e4m3fn)
+    eight = LiteTensor("t", FLOAT8_E4M3FN, [3], numbers.view(np.uint8))
+    assert constant_of(eight).astype(float).tolist() == [0.5, -6, 448]
