@@ -16,6 +16,7 @@ findings.py              diagnostics about a subgraph, with their JSON paths
 validate_structure.py    indexes, roles, order of execution, references
 validate_operands.py     operands by themselves
 validate_operations.py   operations by their signatures
+repeated.py              operations that equal earlier ones in everything that is checked
 validate_shapes.py       stated dimensions against those that the graph infers
 
 mapping.py               the table in one value

@@ -10,7 +10,7 @@ finding about an operation is the reason why its node cannot be written.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import field
 from itertools import islice
 from typing import Any, Protocol
@@ -23,6 +23,7 @@ from converter.formats.lite.quantization import parameters
 from converter.formats.nnapi.findings import Findings
 from converter.formats.nnapi.levels import bound_level
 from converter.formats.nnapi.quantization import DATA_TYPES, QUANTISED
+from converter.formats.nnapi.repeated import signature
 from converter.formats.nnapi.table import (
     Array,
     Lifetime,
@@ -123,6 +124,8 @@ class Writer:
     narrowing: Narrowing = field(default_factory=lambda: Narrowing(NARROW))
     _journal: list[tuple[dict[Any, Any], Any]] = field(default_factory=list)
     _plain: set[ir.Value] = field(default_factory=set)  # integers without a scale
+    # the levels that valid operations need, which equal ones need, too
+    _levels: dict[Hashable, int] = field(default_factory=dict)
 
     def fresh(self) -> Writer:
         """One for dry runs, with the same limits."""
@@ -247,11 +250,16 @@ class Writer:
         """
         subgraph, operation = self.subgraph, Operation(kind, inputs, outputs)
         subgraph.operations.append(operation)
-        found, lifetimes = Findings(subgraph), Lifetimes(subgraph.operands)
-        binding = check_operation(Table(), lifetimes, found, operation)
-        if found.errors:
-            raise MappingError(f"{kind}: {found.errors[0].message}")
-        needed = bound_level(binding, subgraph) if binding is not None else 1
+        lifetimes, same = Lifetimes(subgraph.operands), signature(operation, subgraph)
+        needed = self._levels.get(same)
+        if needed is None:
+            found = Findings(subgraph)
+            binding = check_operation(Table(), lifetimes, found, operation)
+            if found.errors:
+                raise MappingError(f"{kind}: {found.errors[0].message}")
+            needed = bound_level(binding, subgraph) if binding is not None else 1
+            if same is not None:
+                self._levels[same] = needed
         if needed > self.level:
             raise MappingError(
                 f"{kind} with these operands needs feature level {needed}, the "

@@ -17,6 +17,7 @@ from converter.formats.nnapi.collector import Objection, Ref, Writer
 from converter.formats.nnapi.findings import Findings
 from converter.formats.nnapi.levels import feature_level
 from converter.formats.nnapi.mapping import MAPPING
+from converter.formats.nnapi.operations import operations
 from converter.formats.nnapi.pipeline import AT_LEVEL, PREPARE, AllLevels, Ends, Level, give_up
 from converter.formats.nnapi.table import Operand, OperandType, Table
 from converter.formats.nnapi.validate import validate
@@ -31,6 +32,7 @@ from converter.passes.channels_last import boundary_permutation
 from converter.passes.pipeline import run_passes
 
 LEVELS = (1, 2, 3, 4, 6, 7)  # level 5 added no operation
+CELL = "UNIDIRECTIONAL_SEQUENCE_LSTM"
 Written = tuple[Table, list[Diagnostic]]  # and warnings
 
 
@@ -115,18 +117,27 @@ class Search:
         """
         graph, shapes = prepared(self.model, self.ends, self.notes)
         cells = any(n.op_type == "LSTM" for n in all_nodes(graph.graph))  # which a newer level has
-        oldest = None if cells else self.attempt(graph.clone(), LEVELS[0])
-        if oldest is not None and not count(oldest[0], "TRANSPOSE"):  # many networks need no more
-            return *oldest, shapes
-        newest = self.written(graph.clone(), max(level for level in LEVELS if level <= limit))
-        if oldest is not None and no_worse(oldest[0], newest[0]):
-            return *oldest, shapes
-        return *self._between(graph, newest), shapes
+        levels = [level for level in LEVELS if level <= limit]
+        tried: dict[int, Written | None] = {}
+        for level in levels[: 0 if cells else 2]:
+            oldest = tried[level] = self.attempt(graph.clone(), level)
+            if oldest is not None:
+                if not count(oldest[0], "TRANSPOSE"):  # many networks need no more
+                    return *oldest, shapes
+                break
+        newest = self.written(graph.clone(), levels[-1])
+        for found in tried.values():
+            if found is not None and no_worse(found[0], newest[0]):
+                return *found, shapes
+        needed = feature_level(newest[0])[0]
+        # an older level writes out the steps of a cell that the newest one keeps
+        kept = operations()[CELL].level if count(newest[0], CELL) else 2
+        left = [n for n in levels if kept <= n < needed and n not in tried]
+        return *self._between(graph, newest, left), shapes
 
-    def _between(self, graph: ir.Model, newest: Written) -> Written:
-        """Bisect the levels; the first level has been tried."""
-        best, needed = newest, feature_level(newest[0])[0]
-        levels = [level for level in LEVELS[1:] if level < needed]
+    def _between(self, graph: ir.Model, newest: Written, levels: list[int]) -> Written:
+        """Bisect the levels that have not been tried."""
+        best = newest
         while levels:
             middle = len(levels) // 2
             found = self.attempt(graph.clone(), levels[middle])
@@ -164,10 +175,7 @@ def no_worse(older: Table, newest: Table) -> bool:
     """An older level is not worth moving data to and fro, nor writing out the steps of a cell that
     a newer one has.
     """
-    moved, cells = (
-        [count(t, kind) for t in (older, newest)]
-        for kind in ("TRANSPOSE", "UNIDIRECTIONAL_SEQUENCE_LSTM")
-    )
+    moved, cells = ([count(t, kind) for t in (older, newest)] for kind in ("TRANSPOSE", CELL))
     return moved[0] <= moved[1] and cells[0] >= cells[1]
 
 

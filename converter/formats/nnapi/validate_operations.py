@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from converter.formats.nnapi.operations import (
     bind,
     domain_values,
 )
+from converter.formats.nnapi.repeated import signature
 from converter.formats.nnapi.table import (
     Lifetime,
     Operand,
@@ -54,12 +56,14 @@ def check_operations(
     table: Table, subgraph: Subgraph, lifetimes: list[Lifetime], found: Findings
 ) -> list[int]:
     """Return the indices of the operations without findings."""
-    sound = []
+    sound, known = [], set[Hashable]()
     for i, operation in enumerate(subgraph.operations):
-        before = len(found)
-        check_operation(table, lifetimes, found, operation, f"operations[{i}]")
+        before, same = len(found), signature(operation, subgraph)
+        if same is None or same not in known:
+            check_operation(table, lifetimes, found, operation, f"operations[{i}]")
         if len(found) == before:
             sound.append(i)
+            known.add(same)
     return sound
 
 

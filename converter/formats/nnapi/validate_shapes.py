@@ -13,7 +13,7 @@ operations that netconv cannot express. Three things are not checked here:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -23,6 +23,7 @@ from converter.formats.nnapi.findings import Findings
 from converter.formats.nnapi.lift import SubgraphLift
 from converter.formats.nnapi.operations import Binding, arguments_of, bind
 from converter.formats.nnapi.quantization import DATA_TYPES
+from converter.formats.nnapi.repeated import signature
 from converter.formats.nnapi.table import Dimensions, Lifetime, Operation, Subgraph, fits
 from converter.graph.build import new_model
 from converter.mapping.conversion_errors import CONVERSION_ERRORS, code_message_help
@@ -45,9 +46,13 @@ SIZES = {
 
 def check_shapes(subgraph: Subgraph, operations: Sequence[int], found: Findings) -> None:
     """Check the shapes of the operations with these indices; the others cannot be checked."""
-    lifting = _ShapeLift(subgraph, found)
+    lifting, known = _ShapeLift(subgraph, found), set[Hashable]()
     for position in operations:
-        lifting.check(position)
+        before, same = len(found), signature(subgraph.operations[position], subgraph)
+        if same is None or same not in known:
+            lifting.check(position)
+        if len(found) == before:
+            known.add(same)
 
 
 class _ShapeLift(SubgraphLift):

@@ -13,7 +13,11 @@ import onnx_ir as ir
 from converter.errors import Diagnostic, MappingError, UnsupportedError
 from converter.formats.onnx.boundary import values_of
 from converter.formats.onnx.loadable import make_loadable, name_apart, pair_int8
-from converter.formats.onnx.opset_converter.decompose_newer import REWRITES, bytes_for_nibbles
+from converter.formats.onnx.opset_converter.decompose_newer import (
+    REWRITES,
+    bytes_for_nibbles,
+    pairs_of_bits,
+)
 from converter.formats.onnx.opset_converter.downgrade import form, respell
 from converter.formats.onnx.types import NAMED
 from converter.formats.onnx.unsigned_bytes import unsigned_bytes
@@ -33,6 +37,7 @@ from converter.passes.stored_halves import store_halves, stored_half
 
 CUSTOM = (EXTENSION_DOMAIN, "CustomLayer")
 OLDEST = 13
+PAIRS_SINCE = 25  # types of two bits
 NEWEST = onnx.defs.onnx_opset_version()
 
 
@@ -110,6 +115,8 @@ def _respell(model: ir.Model, version: int) -> None:
     ]
     if problems:
         raise UnsupportedError(problems)
+    if version >= PAIRS_SINCE:
+        pairs_of_bits(model)
     for graph in all_graphs(model.graph):
         b = Builder(graph, names)
         for node in graph:

@@ -31,7 +31,7 @@ from converter.formats.tflite.pipeline import PIPELINE
 from converter.formats.tflite.rules.context import NARROW
 from converter.formats.tflite.rules.control_flow import SubgraphBody
 from converter.formats.tflite.schema import schema
-from converter.formats.tflite.tensors import NUMBERS, TYPES
+from converter.formats.tflite.tensors import NUMBERS, TYPES, few_bits
 from converter.formats.tflite.versions import version_of
 from converter.graph.infer import shape_of
 from converter.graph.lazy_tensor import LazyTensor
@@ -82,6 +82,7 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> LiteMode
         lite.metadata[METADATA], lite.files = model.interface["associated"]
     for part in lite.graphs:
         separate(part)
+        few_bits(part)
         for operator in part.operators:
             operator.version = version_of(operator, part.tensors)
     return lite

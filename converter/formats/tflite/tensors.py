@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.lite.quantization import Quantization, dequantize, quantize
-from converter.formats.tflite.codec import LiteTensor
+from converter.formats.tflite.codec import LiteGraph, LiteOperator, LiteTensor
 from converter.formats.tflite.schema import schema
 from converter.formats.tflite.sparsity import dense
 from converter.graph.build import Builder
@@ -24,6 +24,9 @@ from converter.graph.lazy_tensor import LazyTensor
 
 T, D = schema.TensorType, ir.DataType
 COMPLEX = (T.COMPLEX64, T.COMPLEX128)
+# types that came after the package `tflite` of today
+# (https://github.com/google-ai-edge/LiteRT/blob/main/tflite/converter/schema/schema.fbs)
+INT2, UINT4, FLOAT8_E4M3FN, FLOAT8_E5M2 = range(19, 23)
 TYPES = {
     T.FLOAT32: D.FLOAT,
     T.FLOAT16: D.FLOAT16,
@@ -44,8 +47,13 @@ TYPES = {
     T.COMPLEX128: D.DOUBLE,
 }
 NUMBERS = {dtype: number for number, dtype in reversed(TYPES.items()) if number not in COMPLEX}
+# types that are read; two bits are written where four hold such numbers (`few_bits`)
+TYPES |= {INT2: D.INT4, UINT4: D.UINT4}
+TYPES |= {FLOAT8_E4M3FN: D.FLOAT8E4M3FN, FLOAT8_E5M2: D.FLOAT8E5M2}
 NUMBERS[D.COMPLEX64] = T.COMPLEX64
 TYPE_NAMES = {v: k for k, v in vars(T).items() if isinstance(v, int)}
+TYPE_NAMES |= {INT2: "INT2", UINT4: "UINT4"}
+TYPE_NAMES |= {FLOAT8_E4M3FN: "FLOAT8_E4M3FN", FLOAT8_E5M2: "FLOAT8_E5M2"}
 STORED = (D.INT4, D.INT8, D.UINT8, D.INT16, D.UINT16)  # possible storage types of an activation
 STORED_TYPES = frozenset(NUMBERS[d] for d in STORED)
 
@@ -68,7 +76,7 @@ def is_quantized(tensor: LiteTensor) -> bool:
     """Whether the integers of a tensor are quantized values. 32-bit and 64-bit integers are biases,
     whose scale only their operator reads.
     """
-    return bool(tensor.scales) and TYPES.get(tensor.type) in STORED
+    return bool(tensor.scales) and TYPES.get(tensor.type) in (*STORED, D.UINT4)
 
 
 def constant_of(tensor: LiteTensor) -> Array | LazyTensor:
@@ -80,8 +88,10 @@ def constant_of(tensor: LiteTensor) -> Array | LazyTensor:
     shape = [max(n, 0) for n in tensor.shape]
     if dtype == D.STRING:
         return _shaped(_strings(data, tensor), shape, tensor)
-    if dtype == D.INT4:
-        return _four_bits(data, shape, tensor)
+    if tensor.type == INT2:
+        return _two_bits(data, shape, tensor)
+    if dtype in (D.INT4, D.UINT4):
+        return _four_bits(data, shape, tensor, dtype)
     kind = dtype.numpy()
     if data.nbytes % kind.itemsize:
         raise MappingError(
@@ -101,15 +111,67 @@ def _shaped(found: Array, shape: list[int], tensor: LiteTensor) -> Array:
     return found.reshape(shape)
 
 
-def _four_bits(data: Array, shape: list[int], tensor: LiteTensor) -> Array | LazyTensor:
+def _four_bits(
+    data: Array, shape: list[int], tensor: LiteTensor, dtype: ir.DataType
+) -> Array | LazyTensor:
     if tensor.sparsity is not None:
-        every = LazyTensor(data, D.INT4, [2 * data.nbytes]).numpy()
+        every = LazyTensor(data, dtype, [2 * data.nbytes]).numpy()
         return dense(every[: math.prod(shape)], shape, tensor.sparsity)
-    size = -(-math.prod(shape) // 2)
+    return LazyTensor(_bytes_of(data, shape, tensor, 4), dtype, shape)
+
+
+def _two_bits(data: Array, shape: list[int], tensor: LiteTensor) -> Array | LazyTensor:
+    """Return signed numbers of two bits as those of four, which the graph has."""
+    if tensor.sparsity is not None:
+        raise MappingError(f"sparse tensor {tensor.name!r} of two bits is not supported", "X201")
+    stored = _bytes_of(data, shape, tensor, 2)
+
+    def four_bits() -> Array:
+        pairs = np.stack([stored & 15, stored >> 4], -1).reshape(-1)  # of two numbers each
+        wide = (pairs & 3) | (pairs >> 2) << 4
+        found: Array = wide | (wide & 0x22) << 1 | (wide & 0x22) << 2
+        return found[: -(-math.prod(shape) // 2)]
+
+    return LazyTensor(four_bits, D.INT4, shape)
+
+
+def _bytes_of(data: Array, shape: list[int], tensor: LiteTensor, bits: int) -> Array:
+    size = -(-math.prod(shape) * bits // 8)
     if data.nbytes < size:
         message = f"tensor {tensor.name!r} has {data.nbytes} bytes, but its shape is {shape}"
         raise MappingError(message, "R103")
-    return LazyTensor(data[:size], D.INT4, shape)
+    return data[:size]
+
+
+def few_bits(graph: LiteGraph) -> None:
+    """Store constants of four bits in two, which hold -2 to 1, where only a DEQUANTIZE or a CAST
+    uses them, in place.
+    """
+    users: dict[int, list[LiteOperator]] = {}
+    for operator in graph.operators:
+        for i in operator.inputs:
+            users.setdefault(i, []).append(operator)
+    for i, tensor in enumerate(graph.tensors):
+        readers = users.get(i, [])
+        if tensor.type != T.INT4 or tensor.data is None or i in graph.outputs:
+            continue
+        if any(o.builtin not in ("DEQUANTIZE", "CAST") for o in readers):
+            continue
+        numbers = LazyTensor(_packed(tensor), D.INT4, tensor.shape).numpy()
+        numbers = numbers.astype(np.int8).reshape(-1)
+        if numbers.size and numbers.min() >= -2 and numbers.max() <= 1:
+            fields = np.pad(numbers & 3, (0, -numbers.size % 4)).reshape(-1, 4).astype(np.uint8)
+            shifted = fields << np.array([0, 2, 4, 6], np.uint8)
+            tensor.type, tensor.data = INT2, np.bitwise_or.reduce(shifted, axis=1)
+            for operator in readers:
+                if operator.builtin == "CAST":
+                    operator.options["in_data_type"] = INT2
+
+
+def _packed(tensor: LiteTensor) -> Array:
+    data = tensor.data
+    stored = data.stored() if isinstance(data, LazyTensor) else np.asarray(data)
+    return np.ascontiguousarray(stored).reshape(-1).view(np.uint8)
 
 
 def _strings(data: Array, tensor: LiteTensor) -> Array:

@@ -23,7 +23,7 @@ from functools import cache
 
 from converter.formats.tflite.codec import LiteOperator, LiteTensor
 from converter.formats.tflite.kernels import CODES, kernels
-from converter.formats.tflite.tensors import TYPES
+from converter.formats.tflite.tensors import INT2, TYPES
 
 _TABLE = """
 ABS i8=2 u8=2 q16=3 i16=4 i32=5
@@ -34,12 +34,12 @@ AVERAGE_POOL_2D i8=2 i16=3
 BATCH_MATMUL i8=2 i16=3
 BATCH_TO_SPACE_ND i8=2 i16=4
 BROADCAST_TO f=2 i8=3 u8=2 i16=3 i32=2 i64=2 b=2
-CAST u32=2 out:u32=2 i8=3 out:i8=3 u16=4 out:u16=4 h=5 out:h=5 d=5 out:d=5 i4=6
+CAST u32=2 out:u32=2 i8=3 out:i8=3 u16=4 out:u16=4 h=5 out:h=5 d=5 out:d=5 i4=6 i2=8
 CONCATENATION i8=2 i16=3 u32=4
 CONV_2D i8=3 grouped=6
 DEPTHWISE_CONV_2D dilation_w_factor>1=2 dilation_h_factor>1=2 i8=3
 DEPTH_TO_SPACE i8=2
-DEQUANTIZE i8=2 h=3 i16=3 channels=5 i4=6
+DEQUANTIZE i8=2 h=3 i16=3 channels=5 i4=6 i2=7
 DIV wide=2
 DYNAMIC_UPDATE_SLICE i64at2=2 i16=4
 EQUAL i8=2 i16=5
@@ -151,5 +151,7 @@ _SHORT = {dtype: code for code, dtype in CODES.items()}
 
 
 def _code(tensor: LiteTensor) -> str:
+    if tensor.type == INT2:
+        return "i2"
     dtype = TYPES.get(tensor.type)
     return "" if dtype is None else _SHORT.get(dtype, "")

@@ -19,6 +19,7 @@ from converter.passes.legalise import Rewrites
 _INT64 = ir.DataType.INT64
 
 
+_PAIRS = {ir.DataType.INT4: ir.DataType.INT2, ir.DataType.UINT4: ir.DataType.UINT2}
 _BYTES = {ir.DataType.INT4: ir.DataType.INT8, ir.DataType.UINT4: ir.DataType.UINT8}
 
 
@@ -43,6 +44,37 @@ def bytes_for_nibbles(model: ir.Model) -> None:
                 value.const_value.numpy().astype(wide.numpy()), name=value.name
             )
             value.type = ir.TensorType(wide)
+
+
+def pairs_of_bits(model: ir.Model) -> None:
+    """Store 4-bit constants as 2-bit ones, which opset 25 introduced, if all numbers fit and all
+    consumers only use the numbers. In place.
+    """
+    for graph in all_graphs(model.graph):
+        found = {
+            v
+            for v in graph.initializers.values()
+            if v.dtype in _PAIRS and v.const_value is not None and not v.is_graph_output()
+            if all(u.node.op_type == "DequantizeLinear" for u in v.uses()) and _fits(v)
+        }
+        while strange := {
+            v for v in found if not all(_reads_numbers(u.node, u.idx, found) for u in v.uses())
+        }:
+            found -= strange
+        for value in found:
+            assert value.const_value is not None and value.dtype is not None
+            narrow = _PAIRS[value.dtype]
+            numbers = value.const_value.numpy().astype(np.int8).astype(narrow.numpy())
+            value.const_value = LazyTensor(numbers, narrow, name=value.name)
+            value.type = ir.TensorType(narrow)
+
+
+def _fits(value: ir.Value) -> bool:
+    """Return whether two bits hold all numbers of a 4-bit constant."""
+    assert value.const_value is not None
+    numbers = value.const_value.numpy().astype(np.int8)
+    low, high = (-2, 1) if value.dtype == ir.DataType.INT4 else (0, 3)
+    return bool(numbers.size and numbers.min() >= low and numbers.max() <= high)
 
 
 def _reads_numbers(node: ir.Node, index: int, found: set[ir.Value]) -> bool:

@@ -110,8 +110,14 @@ def with_lowest_first(tensor: LazyTensor) -> LazyTensor:
 
 
 def narrowest(tensor: LazyTensor) -> LazyTensor:
-    """Return 2-bit integers, for which ONNX has no type, as u2; other tensors unchanged."""
-    if code_of(tensor) or tensor.dtype not in (U8, ir.DataType.UINT4) or not tensor.size:
+    """Return integers of 2 bits as u2, and 8-bit floats that are all numbers of 4 bits as f4e2m1:
+    ONNX has no such types in the opset of the graph. Other tensors are unchanged.
+    """
+    if code_of(tensor) or not tensor.size:
+        return tensor
+    if tensor.dtype == ir.DataType.FLOAT8E4M3FN:
+        return _four_bits(tensor)
+    if tensor.dtype not in (U8, ir.DataType.UINT4):
         return tensor
     raw, four = tensor.bytes(), tensor.dtype == ir.DataType.UINT4
     most = 0x33 if four else 3
@@ -120,6 +126,37 @@ def narrowest(tensor: LazyTensor) -> LazyTensor:
     array = _fields(raw, 4, True)[: tensor.size] if four else raw
     packed = _packed(np.pad(array, (0, -array.size % 4)), 2, True)
     return coded("u2", packed, tensor.shape.numpy(), str(tensor.name))
+
+
+def _four_bits(tensor: LazyTensor) -> LazyTensor:
+    """Return 8-bit floats (E4M3) as f4e2m1 if it has all of the numbers."""
+    raw, codes = tensor.bytes(), _CODES_OF_BYTES
+    if (codes[raw[:4096]] > 15).any() or (codes[raw] > 15).any():
+        return tensor
+    found = codes[raw]
+    packed = _packed(np.pad(found, (0, found.size % 2)), 4, True)
+    return coded("f4e2m1", packed, tensor.shape.numpy(), str(tensor.name))
+
+
+def _codes_of_bytes() -> Array:
+    """Return the code of f4e2m1 for each byte of E4M3, 255 where it lacks the number."""
+    table = np.full(256, 255, np.uint8)
+    table[F4E2M1.astype(ir.DataType.FLOAT8E4M3FN.numpy()).view(np.uint8)] = np.arange(16)
+    return table
+
+
+_CODES_OF_BYTES = _codes_of_bytes()
+
+
+def powers(tensor: LazyTensor) -> LazyTensor:
+    """Return floats that are all powers of two as f8e8m0; other tensors unchanged."""
+    if code_of(tensor) or tensor.dtype != F32 or not tensor.size:
+        return tensor
+    bits = tensor.bytes().view(np.uint32)
+    exponents = bits >> 23
+    if (bits & 0x007FFFFF).any() or not ((exponents > 0) & (exponents < 255)).all():
+        return tensor  # a sign is a part of the exponent here
+    return coded("f8e8m0", exponents.astype(np.uint8), tensor.shape.numpy(), str(tensor.name))
 
 
 _FIRST_LOW = {

@@ -640,6 +640,58 @@ def corner_size(r: Reading) -> list[int]:
     return size
 
 
+def lift_heatmap_keypoints(r: Reading) -> list[ir.Value]:
+    """Heat maps [n, s, s, k] and boxes [n, 4]: scores [n, k, 1], positions [n, k, 2], and zeros
+    instead of probabilities. Scores are truncated, and no box is smaller than a pixel. Source: the
+    vendor's executor, heatmapMaxkeypoint.py.
+    """
+    b = r.b
+    if r.attr("isSoftmax", bool, False):
+        raise undocumented("what HeatmapMaxKeypoint with isSoftmax=true computes")
+    n, height, width, k = r.static(0, "the heat maps", axes=4)
+    if height != width:
+        raise MappingError(f"heat maps must be square, got {height} x {width}", "R105")
+    maps = b.Transpose(r.input(0), perm=[0, 3, 1, 2])
+    whole = b.Cast(b.Cast(maps, to=ir.DataType.INT32), to=FLOAT)
+    low, high = b.Split(r.cast(r.input(1), FLOAT), [2, 2], outputs=2, axis=1)
+    boxes = b.Concat(low, low + b.Max(high - low, 1.0), axis=1)
+    scores, places = b.HeatmapKeypoints(whole, boxes, outputs=2)
+    return [b.Unsqueeze(scores, [2]), places, b.const(np.zeros((n, k, 1), np.float32))]
+
+
+def lift_post_nms_by_class(r: Reading) -> list[ir.Value]:
+    """The kept boxes [1, n, 4] of each class, repeated as often as there are indices in `keep`,
+    class after class, up to `proposal_cnt`; zeros for the scores, and the number of boxes. Source:
+    the vendor's executor, postnms2.py.
+    """
+    b, most = r.b, r.count("proposal_cnt")
+    demand_small(most)
+    boxes = r.input(0)
+    counts, classes_in_use, keep = (r.cast(r.input(i), ir.DataType.INT64) for i in (1, 3, 5))
+    batch, n, _ = r.static(boxes, "the boxes", axes=3)
+    classes, kept = r.static(counts, axes=2)[1], r.static(keep, axes=2)[1]
+    if batch != 1:
+        raise MappingError(f"only one image is supported, got {batch}", "X202")
+    number = b.Reshape(counts, [classes])
+    number = b.Where(b.Less(arange(classes), b.Reshape(classes_in_use, [-1])[:1]), number, 0)
+    first = b.CumSum(number, 0) - number
+    usable = b.Max(b.Min(number, kept - first), 0)
+    ends = b.CumSum(usable * kept, 0)
+    row = b.const(arange(most))
+    passed = b.Cast(b.LessOrEqual(ends[None], row[:, None]), to=ir.DataType.INT64)
+    kind = b.ReduceSum(passed, [1], keepdims=0)
+    real, kind = kind < classes, b.Min(kind, classes - 1)
+    length, start = b.Max(b.Gather(usable, kind, axis=0), 1), b.Gather(first, kind, axis=0)
+    place = start + (row - b.Gather(ends - usable * kept, kind, axis=0)) % length
+    index = b.Gather(b.Reshape(keep, [kept]), b.Min(b.Max(place, 0), kept - 1), axis=0) + start
+    index = b.Min(b.Max(index, 0), n - 1)
+    found = b.Where(real[None, :, None], b.Gather(boxes, index, axis=1), 0)
+    scores = b.const(np.zeros((1, most), np.float32))
+    total = b.ReduceSum(number, keepdims=0)
+    declared = r.layer.outputs[2].dtype if len(r.layer.outputs) > 2 else None
+    return [found, scores, total if declared is None else b.Cast(total, to=declared)]
+
+
 RULES = [
     op(
         "netconv::RefineBoxes",
@@ -752,6 +804,8 @@ RULES = [
     custom("", "DetectionOutput", lift=lift_detection_output),
     custom("", "FilterBoxes", lift=lift_filter_boxes),
     custom("", "PostNMS1", lift=lift_post_nms),
+    custom("", "PostNMS2", lift=lift_post_nms_by_class, ignored="image_width image_height"),
+    custom("", "HeatmapMaxKeypoint", lift=lift_heatmap_keypoints),
     custom("", "Proposal", lift=lift_proposal, ignored="scale_anchor"),
     custom("", "GenerateProposals", lift=lift_generated_proposals),
     custom(

@@ -25,7 +25,7 @@ reduction writes ArgMax ArgMin CumSum ReduceL1 ReduceL2 ReduceMax ReduceMean Red
 reduction writes ReduceSum TopK netconv::CumProd netconv::Histogram netconv::InTopK
 reduction reads ArgMinMax Count Cumulate InTopK Reduce TopK ZeroFraction
 matmul writes Gemm MatMul
-matmul reads FullyConnected Gemm MatMul MatMulInteger RotaryEmbedding
+matmul reads FullyConnected Gemm MatMul MatMulInteger RotaryEmbedding SDPAttention
 shape writes Concat DepthToSpace Flatten Pad Reshape ReverseSequence Slice SpaceToDepth Split
 shape writes Squeeze Tile Transpose Unsqueeze netconv::BatchToSpace netconv::ShuffleChannels
 shape writes netconv::SpaceToBatch
@@ -35,9 +35,9 @@ shape reads Split Tile Transpose Trilu
 indexing writes Compress Gather GatherElements GatherND OneHot ScatterElements ScatterND
 indexing writes netconv::AccidentalHits netconv::EmbeddingLookupSparse netconv::FilterSlices
 indexing writes netconv::SegmentSum
-indexing reads AccidentalHits CTCGreedyDecoder Compress EmbeddingLookupSparse Filter Gather
-indexing reads GatherElements GatherND NonZero OneHot QueryRebatch ScatterElements ScatterND
-indexing reads SegmentReduce SlotUpdate Unique
+indexing reads AccidentalHits CTCGreedyDecoder CacheUpdate CollapseRepeated Compress
+indexing reads EmbeddingLookupSparse Filter Gather GatherElements GatherND NonZero OneHot
+indexing reads QueryRebatch ScatterElements ScatterND SegmentReduce SlotUpdate Switch Unique
 resize writes GridSample Resize netconv::CropAndResize netconv::RgbToYuv netconv::YuvToRgb
 resize reads AffineGrid CropAndResize GridSample Resize RgbToYuv YuvToRgb
 recurrent writes GRU LSTM RNN
@@ -46,8 +46,8 @@ detection writes MaxRoiPool RoiAlign netconv::DecodeBoxes netconv::FuseRegions
 detection writes netconv::GetValidCount netconv::GroupedNMS netconv::GroupedSoftNMS
 detection writes netconv::MultiboxDecode netconv::RefineBoxes netconv::RegionGroups
 detection reads BoundingBox DecodeBox DetectionOutput FilterBoxes GenerateProposals GetValidCount
-detection reads MaxRoiPool MultiboxTransformLoc NMS PostNMS1 Proposal PyramidROIAlign Region
-detection reads RegionFuse RoiAlign
+detection reads HeatmapMaxKeypoint MaxRoiPool MultiboxTransformLoc NMS PostNMS1 PostNMS2 Proposal
+detection reads PyramidROIAlign Region RegionFuse RoiAlign
 quantization reads ConvInteger DeQuantize FakeQuantWithMinMaxVars Quantize
 control_flow writes If Loop
 """

@@ -19,10 +19,11 @@ from converter.formats.zhouyi.rules.fields import (
     words,
 )
 from converter.formats.zhouyi.types import numpy_type
+from converter.graph.catalogue.compact import front, take
 from converter.graph.demands import at_least, axis_of, held
 from converter.graph.infer import constant
 from converter.graph.sizes import arange, demand_small
-from converter.graph.value import stack
+from converter.graph.value import stack, with_operators
 from converter.mapping.codecs import Floats
 from converter.mapping.concepts.axes import Axis
 from converter.mapping.context import Writing, static
@@ -185,6 +186,52 @@ def lift_slot_update(r: Reading) -> ir.Value:
     return y
 
 
+def lift_cache_update(r: Reading) -> list[ir.Value]:
+    """Rows x[B, heads, T, D] are written into a block of the cache [blocks, 1, L, heads * D], at
+    the given positions [1, T]; the first result are those rows of the cache, of which one position
+    means all up to it. Source: the vendor's executor, cacheupdate.py.
+    """
+    b, cache, x = r.b, r.input(0), r.input(2)
+    blocks, _, length, width = r.static(cache, "the cache", axes=4)
+    batch, heads, count, size = r.static(x, "the rows", axes=4)
+    block = r.attr("block_index", int)
+    if batch != 1 or heads * size != width or not 0 <= block < blocks:
+        raise MappingError(f"rows of shape {[batch, heads, count, size]} do not fit", "R105")
+    at = b.Reshape(r.cast(r.input(1), T.INT64), [count])
+    rows = b.Reshape(b.Transpose(x, perm=[0, 2, 1, 3]), [count, width])
+    flat = b.Reshape(cache, [blocks * length, width])
+    place = b.Where(at < 0, at + length, at) + block * length
+    flat = b.ScatterND(flat, b.Unsqueeze(place, [1]), r.cast(rows, cache.dtype or T.FLOAT))
+    own = flat[block * length : (block + 1) * length]
+    chosen = b.Slice(own, [0], at + 1, [0]) if count == 1 else b.Gather(own, at, axis=0)
+    parts = b.Reshape(chosen, [1, -1, heads, size])
+    found = b.Transpose(parts, perm=[0, 2, 1, 3])
+    return [found, b.Reshape(flat, list(r.static(cache)))]
+
+
+def lift_collapse_repeated(r: Reading) -> list[ir.Value]:
+    """Labels [B, n] within their lengths [B] that differ from the one before, followed by zeros;
+    and how many. Source: the vendor's executor, collapse_repeated.py.
+    """
+    b, labels = r.b, r.input(0)
+    batch, n = r.static(labels, "the labels", axes=2)
+    lengths = b.Reshape(r.cast(r.input(1), T.INT64), [batch, 1])
+    mask = b.Less(arange(n)[None], lengths)
+    if n > 1:
+        wide = r.cast(labels, T.FLOAT)
+        differs = ~b.Equal(wide[:, 1:], wide[:, : n - 1])
+        mask = mask & b.Concat(np.ones((batch, 1), np.bool_), differs, axis=1)
+    places, real = front(b, mask, r.declared_size(0))
+    count = b.ReduceSum(b.Cast(mask, to=T.INT64), [1], keepdims=0)
+    return [take(b, with_operators(labels), places, real), count]
+
+
+def lift_switch(r: Reading) -> ir.Value:
+    """The first input with elements, else the first one."""
+    inputs = [r.input(i) for i in range(len(r.layer.inputs))]
+    return next((v for v in inputs if 0 not in r.static(v)), inputs[0])
+
+
 def lift_query_rebatch(r: Reading) -> ir.Value:
     """The rows of x[B, Q, D] that each list of indices names, filled up with zeros.
 
@@ -306,6 +353,9 @@ RULES = [
         given="i32:2,2 i32:3 -> 3",
     ),
     custom("", "SlotUpdate", lift=lift_slot_update),
+    custom("", "CacheUpdate", lift=lift_cache_update),
+    custom("", "CollapseRepeated", lift=lift_collapse_repeated),
+    custom("", "Switch", lift=lift_switch),
     custom("", "QueryRebatch", lift=lift_query_rebatch),
     custom("", "CTCGreedyDecoder", lift=lift_ctc),
     custom("", "Unique", lift=lift_unique),

@@ -139,6 +139,36 @@ ONE_BATCH = Guard(
 # rotated embeddings ------------------------------------------------------------------------------
 
 
+def lift_attention(r: Reading) -> ir.Value:
+    """softmax(q @ k * scale_factor + mask) @ v; `trans_*` exchange the last two axes before, and
+    `enable_gqa` repeats the heads of k and v. Source: the vendor's executor, sdp_attetnion.py.
+    """
+    b, operands = r.b, []
+    for i, name in enumerate("qkv"):
+        x = r.input(i)
+        if r.attr(f"trans_{name}", bool, False):
+            axes = list(range(len(r.static(x, least=2))))
+            x = b.Transpose(x, perm=[*axes[:-2], axes[-1], axes[-2]])
+        operands.append(x)
+    q, k, v = operands
+    if r.attr("enable_gqa", bool, False):
+        k, v = (_repeated_heads(r, x, r.static(q, least=3)[-3]) for x in (k, v))
+    scores = (q @ k) * r.attr("scale_factor", float)
+    if r.attr("with_mask", bool, False):
+        scores = scores + r.input(3)
+    return b.Softmax(scores, axis=-1) @ v
+
+
+def _repeated_heads(r: Reading, x: Value, heads: int) -> Value:
+    """Return x[.., heads / n, S, D] with each head n times, one after the other."""
+    *before, own, length, size = r.static(x, least=3)
+    if not own or heads % own:
+        raise MappingError(f"{heads} heads cannot share {own} of the keys and values", "R105")
+    each = r.b.Reshape(x, [*before, own, 1, length, size])
+    wide = r.b.Expand(each, [*before, own, heads // own, length, size])
+    return r.b.Reshape(wide, [*before, heads, length, size])
+
+
 def lift_rotary(r: Reading) -> ir.Value:
     """Rotary position embedding of x[B, heads, S, D] or [B, S, heads * D].
 
@@ -225,6 +255,16 @@ RULES = [
         ZeroPoint(3, "b_zero_point", 1),
         lift_only=True,
         given="u8:2,3 u8:3,4 =u8: =u8:",
+    ),
+    custom(
+        "",
+        "SDPAttention",
+        lift=lift_attention,
+        # how an integer form is computed
+        ignored="impl_method is_perf_mode lut_mode sage_attn_block_m sage_attn_block_n "
+        "sage_attn_use_QMatMul_for_QK sage_attn_scale_granularity_for_q "
+        "sage_attn_scale_granularity_for_k sage_attn_use_QMatMul_for_PV "
+        "sage_attn_scale_granularity_for_v",
     ),
     custom("", "RotaryEmbedding", lift=lift_rotary, ignored="num_heads"),
 ]

@@ -9,7 +9,14 @@ import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
 from converter.formats.openvino.fields import dim
-from converter.formats.openvino.opset.codes import TABLES, code_of, coded, narrowest, repacked
+from converter.formats.openvino.opset.codes import (
+    TABLES,
+    code_of,
+    coded,
+    narrowest,
+    powers,
+    repacked,
+)
 from converter.formats.openvino.opset.rules.context import Reading, Writing, element_type
 from converter.formats.openvino.opset.rules.fields import BROADCAST, convert
 from converter.graph.demands import axis_of
@@ -109,7 +116,10 @@ def read_compressed(r: Reading) -> None:
 def write_compressed(w: Writing) -> None:
     zero = w.optional(2)
     point = None if zero is None else along(w, zero)
-    w.set_inputs(*factors(w, w.data, along(w, w.input(1)), point))
+    x = w.data
+    if x.dtype == T.FLOAT8E4M3FN and x.const_value is not None and point is None:
+        x, _ = _narrowed(w, x, None)
+    w.set_inputs(*factors(w, x, along(w, w.input(1)), point))
 
 
 COMPRESSED = Detail(read=read_compressed, write=write_compressed, names=("axis", "block_size"))
@@ -120,7 +130,8 @@ def factors(
 ) -> tuple[ir.Value, ir.Value]:
     """Convert(x) - Convert(zero), and the scale in the type of the result."""
     out = w.out.dtype or scale.dtype or T.FLOAT
-    y = convert(w, w.stored(x), out)
+    # numbers of other types than those of the graph are converted where they are written
+    y = x if x.dtype == T.FLOAT else convert(w, w.stored(x), out)
     if zero is not None:
         y = w.emit("Subtract", y, convert(w, w.stored(zero), out), auto_broadcast="numpy")
     return y, convert(w, scale, out)
@@ -185,6 +196,9 @@ class Blocks(Field):
         scale, zero = cut(w.input(1), first, count, count, 1), w.optional(2)
         point = None if zero is None else cut(zero, first, count, count, 1)
         weights, point = _narrowed(w, weights, point)
+        if code_of(weights.const_value) == "f4e2m1" and isinstance(scale.const_value, LazyTensor):
+            # a microscaling format
+            scale = w.const(powers(scale.const_value), scale.name or "const")
         product = factors(w, weights, scale, point)
         dtype = w.out.dtype
         y = w.emit("Multiply", *product, dtype=dtype, auto_broadcast="numpy")
@@ -194,8 +208,8 @@ class Blocks(Field):
 def _narrowed(
     w: Writing, weights: ir.Value, point: ir.Value | None
 ) -> tuple[ir.Value, ir.Value | None]:
-    """Return 2-bit weights as such, with 2-bit zero points: runtimes require both to have the same
-    type.
+    """Return weights of 2 bits, or floats of 4, as such, with zero points of this type: runtimes
+    require both to have the same.
     """
     tensors = [v.const_value for v in (weights, point) if v is not None]
     fewer = [narrowest(t) for t in tensors if isinstance(t, LazyTensor)]
