@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 
 import converter
+from converter.api import Model
+from converter.graph.build import new_model
 
 WINDOW = np.hanning(16).astype(np.float32)
 CASES: dict[str, tuple[dict[str, Any], list[Any], list[int]]] = {
@@ -46,4 +49,19 @@ def test_open_sizes(case: str, target: str, name: str, tmp_path: Path) -> None:
     converter.convert(tmp_path / "m.onnx", tmp_path / name, target=target)
     model = converter.load(tmp_path / name)
     (found,) = model.run({model.inputs[0].name: x}).values()
+    np.testing.assert_allclose(found.reshape(wanted.shape), wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("length", [10, 9, 6, 13])
+@pytest.mark.parametrize("axis", [1, 2])
+def test_one_side_becomes_a_real_signal(length: int, axis: int, tmp_path: Path) -> None:
+    bins = np.random.default_rng(1).standard_normal((2, 6, 6, 2)).astype(np.float32)
+    model, b = new_model()
+    x = b.input("x", ir.DataType.FLOAT, list(bins.shape))
+    with b:
+        y = b.op("DFT", x, np.array(length), np.array(axis), inverse=1, onesided=1)
+    b.output(y)
+    converter.save(Model(model, "test"), tmp_path / "m.mlmodel")
+    (found,) = converter.load(tmp_path / "m.mlmodel").run({"x": bins}).values()
+    wanted = np.fft.irfft(bins[..., 0] + 1j * bins[..., 1], length, axis)
     np.testing.assert_allclose(found.reshape(wanted.shape), wanted, rtol=1e-4, atol=1e-5)

@@ -1,5 +1,5 @@
 """Operators of ai.onnx.ml: linear models and support vector machines as matrix products, tree
-ensembles as lookups and comparisons.
+ensembles as lookups and comparisons. Counts of n-grams as comparisons.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
-from operator import or_
+from operator import add, or_
 from typing import Any
 
 import numpy as np
@@ -16,12 +16,13 @@ import onnx_ir as ir
 from converter.graph.build import Builder, Value, attributes
 from converter.graph.infer import rank_of
 from converter.graph.record import record
-from converter.graph.value import FLOAT, INT32, INT64, array_type
+from converter.graph.value import FLOAT, INT32, INT64, array_type, known_sizes
 from converter.passes.decompositions.activations import x_of
 from converter.passes.decompositions.table import Table
 
 DOMAIN = "ai.onnx.ml"
 DOUBLE = ir.DataType.DOUBLE
+LARGEST = 1 << 22  # elements of a table of n-grams
 _AFTER = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT")
 _MODES = {
     "BRANCH_LEQ": "LessOrEqual",
@@ -620,6 +621,51 @@ def _reached(nodes: Sequence[TreeNode], root: int) -> dict[int, int]:
     return found
 
 
+def tf_idf(node: ir.Node, b: Builder) -> Value | None:
+    """Count n-grams of numbers: those at each position are compared with all of the pool, and hits
+    are added to their entries of the result.
+    """
+    x, a = x_of(node), attributes(node)
+    length = (known_sizes(x) or [None])[-1]
+    if not a.get("pool_int64s") or rank_of(x) not in (1, 2) or length is None:
+        return None
+    rows = b.Cast(x if rank_of(x) == 2 else b.Unsqueeze(x, [0]), to=INT64)
+    entries = np.array(a["ngram_indexes"])
+    if len(a["pool_int64s"]) * max(length, entries.max() + 1) > LARGEST:
+        return None
+    total = reduce(add, _grams(b, rows, length, a, entries))
+    if a["mode"] == "IDF":
+        total = b.Min(total, 1)
+    if a["mode"] != "TF" and a.get("weights"):
+        factors = np.zeros(entries.max() + 1, np.float32)
+        factors[entries] = a["weights"]
+        total = total * factors
+    return total if rank_of(x) == 2 else b.Squeeze(total, [0])
+
+
+def _grams(
+    b: Builder, rows: Value, length: int, a: dict[str, Any], entries: np.ndarray
+) -> Iterator[Value]:
+    """Yield how often n-grams of one length, with one number of elements skipped between their
+    own, are in each of the rows, [rows, entries].
+    """
+    pool, places = np.array(a["pool_int64s"]), np.eye(entries.max() + 1, dtype=np.float32)
+    for size, part in enumerate(np.split(pool, a["ngram_counts"][1:]), 1):
+        grams = part.reshape(-1, size)
+        own, entries = entries[: len(grams)], entries[len(grams) :]
+        if not a["min_gram_length"] <= size <= a["max_gram_length"] or not grams.size:
+            continue
+        for step in range(1, a["max_skip_count"] + 2 if size > 1 else 2):
+            count = length - (size - 1) * step
+            if count < 1:
+                break
+            starts = [i * step for i in range(size)]
+            windows = [b.Unsqueeze(rows[:, s : s + count], [2]) for s in starts]
+            same = [b.Equal(v, b.const(grams[:, i])) for i, v in enumerate(windows)]
+            hits = b.Cast(reduce(b.And, same), to=FLOAT)
+            yield b.ReduceSum(hits, [1], keepdims=0) @ places[own]
+
+
 TABLE: Table = {
     (DOMAIN, "LinearClassifier"): linear_classifier,
     (DOMAIN, "LabelEncoder"): label_encoder,
@@ -629,4 +675,5 @@ TABLE: Table = {
     (DOMAIN, "TreeEnsemble"): tree_ensemble,
     (DOMAIN, "TreeEnsembleRegressor"): tree_regressor,
     (DOMAIN, "TreeEnsembleClassifier"): tree_classifier,
+    ("", "TfIdfVectorizer"): tf_idf,
 }

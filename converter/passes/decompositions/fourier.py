@@ -4,6 +4,8 @@ as a convolution with them.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx_ir as ir
 
@@ -28,16 +30,22 @@ def dft(node: ir.Node, b: Builder) -> Value | None:
     axis = (
         np.array(-2) if len(node.inputs) < 3 or node.inputs[2] is None else constant(node.inputs[2])
     )
-    if shape is None or axis is None or not is_float(x) or (attrs["inverse"] and attrs["onesided"]):
+    if shape is None or axis is None or not is_float(x):
         return None
     rank = len(shape)
     place = int(axis.reshape(())) % rank
     given, size, parts = optional(node, 1), shape[place], shape[-1]
-    n = _one(constant(given)) if given is not None else size
     if not isinstance(size, int) or not isinstance(parts, int) or place == rank - 1:
         return None
-    if not isinstance(n, int) or not 0 < n <= LONGEST:
+    halved = attrs["inverse"] and attrs["onesided"]
+    n = _one(constant(given)) if given is not None else 2 * (size - 1) if halved else size
+    if not 0 < n <= LONGEST:
         return None
+    back = [*range(place), rank - 2, *range(place, rank - 2), rank - 1]
+    if halved:
+        real, imaginary = _parts(b, _fitted(b, x, place, n // 2 + 1), parts, place)
+        y = _signal(b, real, imaginary, n, array_type(x))[..., None]
+        return b.Transpose(y, perm=back) if place < rank - 2 else y
     real, imaginary = _parts(b, _fitted(b, x, place, n), parts, place)
     bins = n // 2 + 1 if attrs["onesided"] else n
     angle = 2 * np.pi * np.outer(arange(n), arange(bins)) / n
@@ -50,8 +58,18 @@ def dft(node: ir.Node, b: Builder) -> Value | None:
     if imaginary is not None:
         re, im = (re + imaginary @ sine, im + imaginary @ cosine)
     both = b.Concat(*(b.Unsqueeze(v, [rank - 1]) for v in (re, im)), axis=rank - 1)
-    back = [*range(place), rank - 2, *range(place, rank - 2), rank - 1]
     return b.Transpose(both, perm=back) if place < rank - 2 else both
+
+
+def _signal(b: Builder, real: Value, imaginary: Value | None, n: int, dtype: Any) -> Value:
+    """Return the real signal of `n` numbers whose transform begins with these bins: each bin stands
+    for a second one too, except for the first, and the last of an even `n`.
+    """
+    bins = arange(n // 2 + 1)
+    angle = 2 * np.pi * np.outer(bins, arange(n)) / n
+    factor = np.where((bins == 0) | (2 * bins == n), 1, 2)[:, None] / n
+    y = real @ (np.cos(angle) * factor).astype(dtype)
+    return y if imaginary is None else y - imaginary @ (np.sin(angle) * factor).astype(dtype)
 
 
 def _fitted(b: Builder, x: Value, place: int, n: int) -> Value:

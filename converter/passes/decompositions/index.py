@@ -7,9 +7,10 @@ activations rewrites Sqrt Tan Tanh ThresholdedRelu
 arithmetic rewrites BatchNormalization Div Dropout Flatten Gemm GlobalAveragePool GlobalMaxPool
 arithmetic rewrites Identity Max Mean Neg Reciprocal Squeeze Sub Sum Unsqueeze
 bitwise rewrites BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor
-classical rewrites ai.onnx.ml::LabelEncoder ai.onnx.ml::LinearClassifier ai.onnx.ml::Normalizer
-classical rewrites ai.onnx.ml::SVMClassifier ai.onnx.ml::SVMRegressor ai.onnx.ml::TreeEnsemble
-classical rewrites ai.onnx.ml::TreeEnsembleClassifier ai.onnx.ml::TreeEnsembleRegressor
+classical rewrites TfIdfVectorizer ai.onnx.ml::LabelEncoder ai.onnx.ml::LinearClassifier
+classical rewrites ai.onnx.ml::Normalizer ai.onnx.ml::SVMClassifier ai.onnx.ml::SVMRegressor
+classical rewrites ai.onnx.ml::TreeEnsemble ai.onnx.ml::TreeEnsembleClassifier
+classical rewrites ai.onnx.ml::TreeEnsembleRegressor
 computed rewrites Slice
 einsum rewrites Einsum
 fourier rewrites DFT
