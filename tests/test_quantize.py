@@ -425,6 +425,16 @@ def test_refusals(made: tuple[Path, Path], tmp_path: Path) -> None:
         quantize(tmp_path / "q.onnx", tmp_path / "r.onnx", data=data)
 
 
+@pytest.mark.parametrize("suffix", [".tflite", ".txt"])
+def test_a_far_bound_is_clipped(tmp_path: Path, suffix: str) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> net (float[1, 4] x) => (float[1, 4] y)
+        <float far = {1.0e12}> { m = Min (x, far) y = Mul (m, m) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "n.onnx")
+    data = [{"x": np.random.default_rng(n).standard_normal((1, 4))} for n in range(5)]
+    found = quantize(tmp_path / "n.onnx", tmp_path / f"q{suffix}", data=data)
+    assert found.quality.least > 25 and not found.floats
+
+
 @pytest.mark.parametrize(
     "variance",
     ["q = Mul (d, d) v = ReduceMean <keepdims = 1> (q, axes)", "v = ReduceSumSquare (d, axes)"],
