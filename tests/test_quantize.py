@@ -565,6 +565,22 @@ def test_int4_blocks_round_as_the_formula_has_it() -> None:
     assert steps[0, 0] == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize("form", ["int8", "int4", "palette4"])
+def test_half_weights_are_compressed(tmp_path: Path, form: str) -> None:
+    rng = np.random.default_rng(0)
+    text = """<ir_version: 9, opset_import: ["" : 21]>
+        net (float16[1, 70] x) => (float16[1, 40] y) {
+        a = MatMul (x, w0) b = MatMul (a, w1) c = MatMul (b, w2) y = Identity (c) }"""
+    model = onnx.parser.parse_model(text)
+    for i, shape in enumerate([(70, 64), (64, 64), (64, 40)]):
+        weight = (rng.standard_normal(shape) / 8).astype(np.float16)
+        model.graph.initializer.append(numpy_helper.from_array(weight, f"w{i}"))
+    onnx.save(model, tmp_path / "n.onnx")
+    data = [{"x": rng.standard_normal((1, 70)).astype(np.float16)} for _ in range(3)]
+    found = quantize(tmp_path / "n.onnx", tmp_path / "q.onnx", data=data, weights=form)
+    assert found.quality.least > 15 and form in found.forms.values()
+
+
 def test_a_palette_holds_the_centers_of_clusters() -> None:
     rng = np.random.default_rng(0)
     array = np.concatenate([rng.normal(c, 0.01, 500) for c in (-2.0, 0.0, 0.5, 3.0)])
