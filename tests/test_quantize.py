@@ -565,6 +565,15 @@ def test_int4_blocks_round_as_the_formula_has_it() -> None:
     assert steps[0, 0] == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize("suffix", [".tflite", ".mlpackage"])
+def test_a_recurrent_layer_in_floats_has_weights_of_8_bits(tmp_path: Path, suffix: str) -> None:
+    samples = Path(__file__).parents[1] / "samples"
+    source, data = samples / "digits_lstm.mlmodel", samples / "digits_lstm.npz"
+    found = quantize(source, tmp_path / f"q{suffix}", data=data, labels="labels")
+    assert found.forms and found.size < 0.85 * found.before
+    assert found.quality.after >= 0.99 * found.quality.before
+
+
 @pytest.mark.parametrize("form", ["int8", "int4", "palette4"])
 def test_half_weights_are_compressed(tmp_path: Path, form: str) -> None:
     rng = np.random.default_rng(0)

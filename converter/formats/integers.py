@@ -47,6 +47,7 @@ class Integers:
     `fake`         whether scales are FakeQuantize, of the operands of kernels alone, instead of
                    QuantizeLinear and DequantizeLinear, of results too
     `reason`       why a node with a kernel computes in floats all the same, "" for others
+    `recurrent`    whether recurrent layers, which compute in floats, take weights of 8 bits
     `fixed`        ranges that kernels dictate for results
     `option`       the option of the flavour that writes integers
     """
@@ -59,5 +60,6 @@ class Integers:
     biased: bool = False
     fake: bool = False
     reason: Callable[[ir.Node], str] = lambda node: ""
+    recurrent: bool = False
     fixed: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     option: str = ""

@@ -23,8 +23,14 @@ from converter.passes.fuse_constants import channel_axis
 from converter.passes.stored_halves import HALVES, is_weight, note_halves
 
 D = ir.DataType
+_FLOATS = (D.FLOAT, D.FLOAT16)
 LEAST = 1024  # elements of a tensor that is worth compressing
-_PLACES = {"Conv": 1, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1, "Gather": 0}
+RECURRENT = ("GRU", "LSTM", "RNN")
+_PLACES = {
+    "Gather": (0,),
+    **dict.fromkeys(("Conv", "ConvTranspose", "Gemm", "MatMul"), (1,)),
+    **dict.fromkeys(RECURRENT, (1, 2)),
+}
 _FACTORS = (1.0, 0.93, 0.86, 0.79)  # of the largest weight of a block that is still represented
 _ITERATIONS = 20
 _THREADS = 2  # numpy computes outside of the lock of the interpreter
@@ -64,14 +70,14 @@ def _uses(model: ir.Model) -> Iterator[tuple[ir.Node, int]]:
     """Yield nodes with the index of their weights."""
     for graph in all_graphs(model.graph):
         for node in graph:
-            index = None if node.domain else _PLACES.get(node.op_type)
-            value = None if index is None else optional(node, index)
-            tensor = None if value is None else value.const_value
-            if index is None or tensor is None or tensor.dtype not in (D.FLOAT, D.FLOAT16):
-                continue
-            own = value is not None and value.graph is graph and not value.is_graph_output()
-            if own and tensor.size >= LEAST and len(tensor.shape) > 1:
-                yield node, index
+            for index in () if node.domain else _PLACES.get(node.op_type, ()):
+                value = optional(node, index)
+                tensor = None if value is None else value.const_value
+                if value is None or tensor is None or value.graph is not graph:
+                    continue
+                large = tensor.size >= LEAST and len(tensor.shape) > 1
+                if large and tensor.dtype in _FLOATS and not value.is_graph_output():
+                    yield node, index
 
 
 def _halves(model: ir.Model, form: str) -> dict[str, str]:
@@ -105,7 +111,7 @@ def _compressed(b: Builder, node: ir.Node, value: ir.Value, form: str, block: in
         indices = tensor.derived(partial(_nearest, table, dtype), dtype)
         return b.Gather(b.const(table), b.Cast(b.const(indices, name), to=D.INT32), axis=0)
     rank = len(tensor.shape)
-    axis = 0 if node.op_type == "Gather" else channel_axis(node)
+    axis = _channels(node)
     if form == "int8":
         array = tensor.numpy()
         rest = tuple(i for i in range(rank) if i != axis)
@@ -123,6 +129,12 @@ def _compressed(b: Builder, node: ir.Node, value: ir.Value, form: str, block: in
     steps = _steps(block_steps(array, along, block), array.dtype)
     stored = tensor.derived(partial(_packed, steps, along, block), D.INT4)
     return b.DequantizeLinear(b.const(stored, name), steps, axis=along, block_size=block)
+
+
+def _channels(node: ir.Node) -> int:
+    if node.op_type in RECURRENT:
+        return 1
+    return 0 if node.op_type == "Gather" else channel_axis(node)
 
 
 def _steps(found: Array, dtype: Any = np.float32) -> Array:

@@ -114,6 +114,7 @@ FORMAT = Format(
         ),
         activations=("int8", "uint8", "int16"),
         biased=True,
+        recurrent=True,
         fixed=FIXED,
     ),
 )
