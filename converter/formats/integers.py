@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from converter.graph.record import record
@@ -24,8 +25,8 @@ MOVES = named(
 )
 # operators of which nearly every target has an integer kernel
 COMMON = named("Add AveragePool Conv ConvTranspose Gemm GlobalAveragePool MatMul Mul")
-# The results of these have one scale in all kernels: 1/256 for probabilities, 1/128 for Tanh, 1/16
-# for their logarithms.
+# The results of these have one scale in the kernels of Android: 1/256 for probabilities, 1/128 for
+# Tanh, 1/16 for logarithms of probabilities.
 FIXED = {
     "Softmax": (0.0, 255 / 256),
     "Sigmoid": (0.0, 255 / 256),
@@ -46,6 +47,8 @@ class Integers:
     `fake`         whether scales are FakeQuantize, of the operands of kernels alone, instead of
                    QuantizeLinear and DequantizeLinear, of results too
     `reason`       why a node with a kernel computes in floats all the same, "" for others
+    `recurrent`    whether recurrent layers, which compute in floats, take weights of 8 bits
+    `fixed`        ranges that kernels dictate for results
     `option`       the option of the flavour that writes integers
     """
 
@@ -57,4 +60,6 @@ class Integers:
     biased: bool = False
     fake: bool = False
     reason: Callable[[ir.Node], str] = lambda node: ""
+    recurrent: bool = False
+    fixed: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     option: str = ""

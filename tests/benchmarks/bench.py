@@ -411,15 +411,20 @@ class Bench:
             if (bad := failure(found)) is not None:
                 self.fail("quantize", q.target, bad)
                 continue
-            size = sum(f.stat().st_size for f in self.folder.glob(f"mine-{q.target}.*"))
-            text = f"{best(found['own']):.2f} s, {size / 1e6:.2f} MB"
             figures = {
                 m: ratio(found, "own", "peer", measure=m) for m in ("seconds", "resident") if there
             }
             more = ", ".join(f"{m} {v:.2f}" for m, v in figures.items())
-            self.say(
-                "quantize", q.target, f"{text}   {more or q.name + ' is not installed'}", **figures
-            )
+            sides = {"mine": mine, "theirs": theirs} if there else {"mine": mine}
+            for side, path in sides.items():
+                size = sum(f.stat().st_size for f in self.folder.glob(f"{path.stem}.*"))
+                script = [self.lite_python, "-c", q.noise, str(floats), str(data), str(path)]
+                noise = subprocess.run(script, capture_output=True, text=True, check=False).stdout
+                figures[f"{side} MB"] = size / 1e6
+                figures[f"{side} dB"] = float(noise) if noise.strip() else float("nan")
+            kept = ", ".join(f"{n} {figures[n]:.2f}" for n in figures if " " in n)
+            text = f"{best(found['own']):.2f} s   {more or q.name + ' is not installed'}   {kept}"
+            self.say("quantize", q.target, text, **figures)
 
     def peers(self) -> None:
         self.make("resnet50", "bert_base")

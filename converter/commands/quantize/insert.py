@@ -22,6 +22,7 @@ from converter.graph.walk import replace_outputs
 from converter.passes.fuse_constants import channel_axis
 
 D = ir.DataType
+_SELECTS = ("Max", "Min")
 LARGEST_BIAS = (
     2.0**30
 )  # in units of the scale of data times that of weights; int32 holds twice that
@@ -182,9 +183,9 @@ class _Insertion:
             node.replace_input_with(i, made)
 
     def _scale_of(self, node: ir.Node, array: Array) -> Scale:
-        if node.op_type in self.rules.moves and key(node) in self.scales:
-            return self.scales[key(node)]
         result = self.scales.get(self.placed.layers.get(key(node), key(node)))
+        if result is not None and (node.op_type in self.rules.moves or node.op_type in _SELECTS):
+            return result  # larger numbers than those of the result are clipped, and never selected
         dtype = self.dtype if result is None else result.dtype
         whole = Range(float(array.min(initial=0)), float(array.max(initial=0)))
         return Scale(*whole.scale(dtype), dtype)

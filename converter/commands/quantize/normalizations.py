@@ -17,7 +17,7 @@ from converter.graph.infer import shape_of
 from converter.graph.value import maker, producer_of
 
 _REDUCTIONS = named("GlobalAveragePool ReduceMean ReduceSum ReduceSumSquare")
-_PARTS = MOVES | named("Add Div Max Mul Neg Reciprocal Sqrt Sub")
+_PARTS = MOVES | named("Add Div Max Min Mul Neg Reciprocal Sqrt Sub")
 
 
 def normalizations(graph: ir.Graph) -> set[ir.Node]:

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from converter.commands.quantize.normalizations import normalizations
 from converter.commands.quantize.scales import LARGEST
-from converter.formats.integers import FIXED, Integers, named
+from converter.formats.integers import Integers, named
 from converter.graph.build import attributes
 from converter.graph.infer import constant, rank_of, shape_of
 from converter.graph.value import optional
@@ -181,7 +181,7 @@ def place(
         if not rules.fake:  # those kernels give floats as well
             made.owned.add(result)
             made.add(result)
-        if (ends := FIXED.get(whole[-1].op_type)) is not None:
+        if (ends := rules.fixed.get(whole[-1].op_type)) is not None:
             made.fixed[result] = ends
     moving = {n for n in graph if n not in parts and not kept(n) and _moves(n, rules)}
     while any([_moved(made, n, rules) for n in graph if n in moving]):

@@ -27,7 +27,7 @@ from converter.commands.quantize.place import Placement, chosen, is_depthwise, k
 from converter.commands.quantize.result import Quantized
 from converter.commands.quantize.scales import Observer
 from converter.commands.quantize.search import Limit, Search
-from converter.commands.quantize.weights import compress
+from converter.commands.quantize.weights import RECURRENT, compress
 from converter.commands.verify.feeds import Feed, feeds_for
 from converter.commands.verify.program import Program
 from converter.commands.verify.sizes import shapes_for
@@ -218,14 +218,19 @@ class _Job:
 
         def attempt(
             floats: Collection[str] = (), wide: Collection[str] = ()
-        ) -> tuple[Network, Placement]:
-            placed = place(self.graph.ir.graph, rules, target.title, self._kept(floats))
+        ) -> tuple[Network, Placement, dict[str, str]]:
+            kept = self._kept(floats)
+            placed = place(self.graph.ir.graph, rules, target.title, kept)
             made = replace(self.graph, ir=self.graph.ir.clone())
             rounded = insert(made.ir, placed, ranges, rules, dtype, wide)
             correct_biases(made, rounded, self.feeds)
-            return made, placed
+            forms = dict[str, str]()
+            if rules.recurrent:
+                recurrent = partial(_unless_recurrent, kept)
+                forms = compress(made.ir, "int8", self.options.block, recurrent)
+            return made, placed, forms
 
-        graph, placed = attempt()
+        graph, placed, forms = attempt()
         wide: Collection[str] = ()
         if not placed.groups:
             raise _nothing(self.source, "no layer of the network has an integer kernel")
@@ -240,12 +245,13 @@ class _Job:
             more = "int16" in rules.activations and dtype != "int16"
             search = Search(self.limit, quality, [*placed.layers], journal, about, more)
             floats, wide = search.run()
-            graph, placed = attempt(floats, wide)
+            graph, placed, forms = attempt(floats, wide)
         if rules.fake:
             self.notes += narrow_doubles(graph.ir)
         return graph, Quantized(
             floats=placed.floats,
             wide=[*wide],
+            forms=forms,
             layers=dict.fromkeys(sorted(placed.layers.values()), 0.0),
         )
 
@@ -256,6 +262,11 @@ class _Job:
         data = {"data": self.digest.hexdigest(), "samples": len(self.used)}
         more = {"method": self.options.method, "onnxruntime": version("onnxruntime")}
         return {**about, **data, **more}
+
+
+def _unless_recurrent(kept: Callable[[ir.Node], str], node: ir.Node) -> str:
+    """Return why the weights of a layer without an integer kernel stay in floats."""
+    return kept(node) or ("" if node.op_type in RECURRENT else "no recurrent layer")
 
 
 def _samples(model: Network, options: Quantize) -> Iterator[Sample]:

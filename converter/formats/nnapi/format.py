@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from converter.formats.format import Flavour, Format, Option, Written
-from converter.formats.integers import COMMON, Integers, named
+from converter.formats.integers import COMMON, FIXED, Integers, named
 
 if TYPE_CHECKING:
     from converter.errors import Diagnostic
@@ -163,5 +163,6 @@ FORMAT = Format(
         per_channel=named("Conv ConvTranspose"),
         activations=("uint8", "int8"),
         biased=True,
+        fixed=FIXED,
     ),
 )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, Where
+from converter.formats.integers import NOTE
 from converter.formats.nnapi.boundary import StoredEnds
 from converter.formats.nnapi.lift_bodies import lift_control
 from converter.formats.nnapi.mapping import MAPPING
@@ -46,6 +48,8 @@ def lift(table: Table, file: str = "") -> Network:
     ends.restore(model)
     to_nchw(model)
     fold(model, limit=0)
+    if NOTE in table.extra:
+        model.metadata_props[NOTE] = json.dumps(table.extra[NOTE], sort_keys=True)
     return Network(model, "nnapi", interface={"nnapi": ends})
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from converter.formats.format import Flavour, Format, Option, Written
-from converter.formats.integers import COMMON, Integers, named
+from converter.formats.integers import COMMON, FIXED, Integers, named
 
 if TYPE_CHECKING:
     from converter.errors import Diagnostic
@@ -114,5 +114,7 @@ FORMAT = Format(
         ),
         activations=("int8", "uint8", "int16"),
         biased=True,
+        recurrent=True,
+        fixed=FIXED,
     ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from converter.formats.format import Flavour, Format, Option, Written
-from converter.formats.integers import COMMON, Integers, named
+from converter.formats.integers import COMMON, NOTE, Integers, named
 
 if TYPE_CHECKING:
     from converter.errors import Diagnostic
@@ -61,6 +62,9 @@ def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
 
     notes: list[Diagnostic] = []
     document, renaming = lower(model, flavour, notes)
+    if NOTE in model.ir.metadata_props:
+        about = json.loads(model.ir.metadata_props[NOTE])  # a value may hold no quotes
+        document.header[NOTE] = ";".join(f"{k}:{v}" for k, v in about.items())
     with Output(path) as out:
         write_ir(document, out)
         write_map(renaming, out)

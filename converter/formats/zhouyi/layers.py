@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from converter.formats.integers import NOTE
 from converter.formats.zhouyi.blocks import LimitedFindings, TextBlock
 from converter.formats.zhouyi.ir import BASE_KEYS, MEMBERS, Constant, Layer, Shape, Tensor
 from converter.formats.zhouyi.values import (
@@ -25,6 +26,7 @@ TEXTS = frozenset(
         "subgraph_name",
         "layer_name",
         "layer_type",
+        NOTE,
     }
 )
 NAMES = frozenset({"layer_bottom", "layer_top", "input_tensors", "output_tensors"})

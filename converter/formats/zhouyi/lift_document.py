@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 from converter.errors import ReadError
+from converter.formats.integers import NOTE
 from converter.formats.zhouyi.ir import Document
 from converter.formats.zhouyi.lift import GraphLift
 from converter.formats.zhouyi.lift_bodies import CONTROL
@@ -40,4 +43,8 @@ def lift(document: Document, dequantise: bool = False) -> Network:
     reader.outputs()
     to_nchw(model)
     remove_dead_code(model)
+    if NOTE in document.header:
+        pairs = (part.partition(":")[::2] for part in str(document.header[NOTE]).split(";"))
+        about = {k: int(v) if v.isdecimal() else v for k, v in pairs}
+        model.metadata_props[NOTE] = json.dumps(about, sort_keys=True)
     return Network(model, "zhouyi", notes=[*faults, *reader.notes])

@@ -15,6 +15,7 @@ from converter.formats.coreml.description import Declared, said_of
 from converter.formats.coreml.mlprogram.collector import MilLowering
 from converter.formats.coreml.mlprogram.names import NAMES, SCALARS, STATES
 from converter.formats.coreml.mlprogram.program import ProgramWriter
+from converter.formats.integers import NOTE
 from converter.graph.infer import shape_of
 from converter.graph.names import public_name
 from converter.graph.network import Network
@@ -79,6 +80,8 @@ def describe(
     for key, found in ((STATES, told), (SCALARS, side.scalars), (NAMES, changed)):
         if found:
             description.metadata.userDefined[key] = json.dumps(found, sort_keys=True)
+    if NOTE in network.ir.metadata_props:
+        description.metadata.userDefined[NOTE] = network.ir.metadata_props[NOTE]
     return side.boundary
 
 

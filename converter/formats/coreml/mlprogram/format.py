@@ -136,6 +136,6 @@ FORMAT = Format(
     ),
     text=lambda flavour: True,  # of classifiers
     versions="specification 6-10",
-    integers=Integers(COMMON - {"Mul"}),
+    integers=Integers(COMMON - {"Mul"}, recurrent=True),
     states=lambda flavour: "computed",  # its lowering says which are none
 )

@@ -27,6 +27,7 @@ from converter.formats.coreml.mlprogram.rules.context import SMALL, Reading
 from converter.formats.coreml.mlprogram.values import constant, dims_of, dtype_of
 from converter.formats.coreml.package import open_model
 from converter.formats.coreml.proto import Model_pb2
+from converter.formats.integers import NOTE
 from converter.graph.build import Builder, new_model
 from converter.graph.infer import known, set_type
 from converter.graph.lazy_tensor import LazyTensor
@@ -70,6 +71,8 @@ def read_model(path: Path, weights: Path | None = None, function: str = "") -> N
     interface = {"defaults": defaults, "states": states}
     interface |= reading.boundary.interface(model.description)
     remember(b_model, interface)
+    if quantization := model.description.metadata.userDefined.get(NOTE):
+        b_model.metadata_props[NOTE] = quantization
     return Network(b_model, "mlprogram", interface=interface)
 
 
