@@ -25,7 +25,7 @@ from converter.errors import Diagnostic, UsageError, Where
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import RecordingBuilder
 from converter.graph.infer import Array, InferenceError, constant, known, shape_of
-from converter.graph.names import Names, public_name
+from converter.graph.names import Names, layer_name, public_name
 from converter.graph.shapes import forget, infer_again
 from converter.graph.value import optional
 from converter.graph.verify.shapes_of import attribute, window_of
@@ -123,15 +123,10 @@ _SEVERAL = (
 
 
 def _error(node: ir.Node | None, reason: str) -> UsageError:
-    where = Where() if node is None else Where(layer=_layer(node), kind=node.op_type)
-    message = f"the network does not work with these shapes: {reason}"
+    where = Where() if node is None else Where(layer=layer_name(node), kind=node.op_type)
+    message = f"the network does not accept these shapes: {reason}"
     help = "export the network with the new size, or with a dynamic one"
     return UsageError(Diagnostic("U501", message, where=where, help=help))
-
-
-def _layer(node: ir.Node) -> str:
-    named = node.metadata_props.get("netconv.layer") or node.name
-    return named or next((str(o.name) for o in node.outputs if o.name), "")
 
 
 @dataclass
@@ -353,7 +348,7 @@ class _Walk:
         b = RecordingBuilder(node.graph, self.names, node)
         node.replace_input_with(index, b.const(np.array(numbers, dtype), before.name or "sizes"))
         if array is not None:
-            self.computed[_layer(node)] = (tuple(array.reshape(-1).tolist()), tuple(numbers))
+            self.computed[layer_name(node)] = (tuple(array.reshape(-1).tolist()), tuple(numbers))
 
 
 _MIXING = frozenset(
@@ -616,7 +611,7 @@ def _extended(walk: _Walk, node: ir.Node, value: ir.Value, axis: int, pair: Pair
         raise Refused(node, str(e)) from None
     walk.pending.pop(value, None)
     before = walk.old.get(value) or shape_of(value) or ()
-    walk.computed[_layer(node)] = (before, shape_of(found) or ())
+    walk.computed[layer_name(node)] = (before, shape_of(found) or ())
     return found
 
 
