@@ -220,7 +220,7 @@ def python() -> Iterator[str]:
         if inspect.ismodule(thing):
             continue
         yield f"## {name}\n"
-        yield from member(f"converter.{name}", thing)
+        yield from member(f"netconv.{name}", thing)
         if inspect.isclass(thing):
             for key, inner in vars(thing).items():
                 if inspect.isfunction(inner) and (not key.startswith("_") or key == "__call__"):

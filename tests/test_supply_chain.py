@@ -116,6 +116,16 @@ def test_an_audit_without_an_answer_says_so(
     assert done.returncode == code and said in done.stdout, done.stdout + done.stderr
 
 
+def test_the_action_keeps_what_is_slow_and_needs_no_secrets() -> None:
+    """So that it runs in the pull request of a fork, which gets none."""
+    text = (ROOT / "action.yml").read_text()
+    assert "secrets." not in text and "github.token" not in text and "permissions" not in text
+    steps = yaml.safe_load(text)["runs"]["steps"]
+    cached = [s["with"]["path"] for s in steps if "actions/cache" in s.get("uses", "")]
+    assert any(p.endswith("/netconv-environment") for p in cached)
+    assert "${{ inputs.results }}" in cached
+
+
 def test_the_action_does_not_run_modules_of_the_checkout() -> None:
     action = yaml.safe_load((ROOT / "action.yml").read_text())
     for step in action["runs"]["steps"]:

@@ -158,6 +158,10 @@ def test_sizes_that_a_network_does_not_take_are_named_with_sizes_that_it_takes(
         assert "/onnxruntime" not in printed
         assert call(*command, "--inputs", "x:4,7") == 0
         capsys.readouterr()
+    assert call("convert", "m.onnx", "m.tflite", "--inputs", "x:3,7") == ExitCode.USAGE
+    printed = capsys.readouterr().err
+    assert "21 elements cannot have the shape [-1,4,7]" in printed
+    assert "(Reshape)" in printed and "use --inputs x:4,7" in printed
 
 
 def test_images_of_core_ml_point_at_the_native_layout(tmp_path: Path) -> None:

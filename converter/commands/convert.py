@@ -21,6 +21,7 @@ from converter.commands.options.shared import Custom
 from converter.errors import (
     Diagnostic,
     UnsupportedError,
+    UsageError,
     did_you_mean,
     in_file,
     wrong_call,
@@ -131,8 +132,24 @@ def _fix(model: Network, inputs: Mapping[str, Sequence[int]], freeze: Mapping[st
             if (start := model.interface.get("defaults", {}).get(name)) is not None:
                 shapes.setdefault(name, list(start.shape))
     values = {name: _array(model, name, value) for name, value in freeze.items()}
-    model.notes.extend(fix_inputs(model.ir, shapes, values))
+    dynamic = any(i.shape and not isinstance(i.shape[0], int) for i in model.inputs)
+    before = model.copy() if shapes and dynamic and not values else model
+    try:
+        model.notes.extend(fix_inputs(model.ir, shapes, values))
+    except UsageError as e:
+        raise _with_batch(e, before, shapes) from None
     settle(model)
+
+
+def _with_batch(
+    error: UsageError, model: Network, shapes: Mapping[str, Sequence[int]]
+) -> Exception:
+    """Return the error with sizes that the network takes, if there are such."""
+    from converter.commands.verify.sizes import fitting_batch
+
+    (diagnostic, *_) = error.diagnostics
+    help = "" if diagnostic.help or not diagnostic.where.layer else fitting_batch(model, shapes)
+    return type(error)(replace(diagnostic, help=help)) if help else error
 
 
 def _rename(model: Network, names: Mapping[str, str]) -> None:

@@ -389,9 +389,9 @@ CODES: dict[str, Explanation] = {
     ),
     "U502": Explanation(
         "a package is not installed",
-        "Optional features need extra packages: engines (netconv[openvino], netconv[litert]), "
-        "Core AI (netconv[coreai]), images (netconv[images]), and batches on many machines and at "
-        "URLs (netconv[batch]).",
+        "Optional features need extra packages, which netconv names as extras: engines (openvino, "
+        "litert), Core AI (coreai), images (images), batches on many machines and at URLs (batch), "
+        "and models of the Hugging Face Hub (hub).",
         "Run the command that the message prints, for example pip install 'openvino>=2025.0'.",
     ),
     "U503": Explanation(

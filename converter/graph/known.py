@@ -36,7 +36,11 @@ _PACKED = (ir.DataType.INT4, ir.DataType.UINT4)  # compact weights, not shape ar
 
 
 class InferenceError(Exception):
-    """A node whose inputs contradict its operator; the message is onnx's."""
+    """A node whose inputs contradict its operator; the message is onnx's. `node` is that node, if a
+    whole graph was inferred.
+    """
+
+    node: ir.Node | None = None
 
 
 def shape_of(value: ir.Value | None) -> tuple[int, ...] | None:

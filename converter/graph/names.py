@@ -56,6 +56,12 @@ def tell_nodes_apart(model: ir.Model) -> None:
             seen.add(name)
 
 
+def layer_name(node: ir.Node) -> str:
+    """Return the name of the layer that a node was read from, or that of the node."""
+    named = node.metadata_props.get("netconv.layer") or node.name
+    return named or next((str(o.name) for o in node.outputs if o.name), "")
+
+
 def public_name(value: ir.Value) -> str:
     """Return the name of a graph input or output as the source file spells it (such names need not
     be unique).

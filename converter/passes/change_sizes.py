@@ -23,16 +23,18 @@ import onnx_ir as ir
 
 from converter.errors import Diagnostic, UsageError, Where
 from converter.graph import EXTENSION_DOMAIN
-from converter.graph.build import RecordingBuilder
+from converter.graph.build import RecordingBuilder, attrs_of
 from converter.graph.infer import Array, InferenceError, constant, known, shape_of
-from converter.graph.names import Names, public_name
+from converter.graph.names import Names, layer_name, public_name
 from converter.graph.shapes import forget, infer_again
 from converter.graph.value import optional
 from converter.graph.verify.shapes_of import attribute, window_of
 from converter.graph.walk import all_nodes, subgraphs
+from converter.passes.dead_code import remove_dead_code
 from converter.passes.regroup import Factors, Pair, regrouped
 from converter.passes.stretch import Stretch
 
+FEW = 3  # elements of an axis of which the first one may also be a half
 MOST_TRIED = 24  # assignments of sizes of which several are possible
 JOINED = frozenset(
     {
@@ -123,15 +125,10 @@ _SEVERAL = (
 
 
 def _error(node: ir.Node | None, reason: str) -> UsageError:
-    where = Where() if node is None else Where(layer=_layer(node), kind=node.op_type)
-    message = f"the network does not work with these shapes: {reason}"
+    where = Where() if node is None else Where(layer=layer_name(node), kind=node.op_type)
+    message = f"the network does not accept these shapes: {reason}"
     help = "export the network with the new size, or with a dynamic one"
     return UsageError(Diagnostic("U501", message, where=where, help=help))
-
-
-def _layer(node: ir.Node) -> str:
-    named = node.metadata_props.get("netconv.layer") or node.name
-    return named or next((str(o.name) for o in node.outputs if o.name), "")
 
 
 @dataclass
@@ -149,9 +146,10 @@ class _Walk:
     old_known: dict[ir.Value, Array] = field(default_factory=dict)
     factors: dict[tuple[ir.Value, int], Factors] = field(default_factory=dict)
     computed: dict[str, tuple[Sizes, Sizes]] = field(default_factory=dict)
-    pending: dict[ir.Value, str] = field(default_factory=dict)
+    pending: dict[tuple[ir.Value, int], str] = field(default_factory=dict)
     single: set[Pair] = field(default_factory=set)  # sizes of 1 of inputs, but for the batch
     batches: set[Pair] = field(default_factory=set)
+    sizes: set[int] = field(default_factory=set)  # large ones, of images and sequences
     assumed: bool = False  # a size of 1 was taken for the batch
     asked: int = 0
 
@@ -165,11 +163,13 @@ class _Walk:
         self.batches = {p for pairs in inputs for p in pairs[:1] if p.changed}
         self.single = {p for pairs in inputs for p in pairs[1:] if p.changed and p.old == 1}
         self.single -= self.batches
+        self.sizes = {p.old for pairs in inputs for p in pairs[1:] if p.changed and p.old >= _LARGE}
         for node in list(self.model.graph):
             self._node(node)
         if self.assumed:
             self._demand_separate_samples()
-        for value, reason in self.pending.items():
+        remove_dead_code(self.model)  # with the constants that were replaced
+        for (value, _), reason in self.pending.items():
             if value.is_graph_output() or any(True for _ in value.uses()):
                 raise Refused(value.producer(), reason)
 
@@ -353,7 +353,7 @@ class _Walk:
         b = RecordingBuilder(node.graph, self.names, node)
         node.replace_input_with(index, b.const(np.array(numbers, dtype), before.name or "sizes"))
         if array is not None:
-            self.computed[_layer(node)] = (tuple(array.reshape(-1).tolist()), tuple(numbers))
+            self.computed[layer_name(node)] = (tuple(array.reshape(-1).tolist()), tuple(numbers))
 
 
 _MIXING = frozenset(
@@ -376,7 +376,8 @@ def _merged(factors: Factors) -> Pair:
 
 def _keeps_samples(walk: _Walk, node: ir.Node) -> bool:
     """Return whether an operator computes each element along the first axis by itself."""
-    if node.domain or node.op_type in _MIXING or any(subgraphs(node)):
+    extension = node.domain and "axes" not in node.attributes
+    if extension or node.op_type in _MIXING or any(subgraphs(node)):
         return False
     shapes = [walk.pairs(v) for v in node.inputs]
     if node.op_type == "Transpose":
@@ -392,7 +393,9 @@ def _keeps_samples(walk: _Walk, node: ir.Node) -> bool:
 def _axes(node: ir.Node, rank: int) -> set[int]:
     """Return the axes along which an operator computes."""
     axes: list[int] = []
-    if "axis" in node.attributes or node.op_type in ("Gather", "Split", "ArgMax", "ArgMin"):
+    if "axes" in node.attributes:
+        axes = attribute(node, "axes", [])
+    elif "axis" in node.attributes or node.op_type in ("Gather", "Split", "ArgMax", "ArgMin"):
         axes = [attribute(node, "axis", 0)]
     elif node.op_type.startswith("Reduce"):
         given = known(optional(node, 1))
@@ -503,7 +506,7 @@ def _slice(walk: _Walk, node: ir.Node) -> None:
     for i, axis in enumerate(chosen):
         pair = pairs[axis % len(pairs)]
         if pair.changed and strides[i] > 0:
-            moved[i] = _end(node, pair, starts[i], ends[i])
+            moved[i] = _end(node, pair, starts[i], ends[i], strides[i])
         elif pair.changed and not (starts[i] == -1 or starts[i] >= 1 << 30):
             raise Refused(node, f"it begins at {starts[i]} of an axis of {pair.old}")
     if moved != ends:
@@ -511,15 +514,17 @@ def _slice(walk: _Walk, node: ir.Node) -> None:
     assert x is not None
 
 
-def _end(node: ir.Node, pair: Pair, start: int, end: int) -> int:
+def _end(node: ir.Node, pair: Pair, start: int, end: int, step: int) -> int:
     """Return the end of a slice of an axis whose size has changed."""
-    if end >= pair.old:
+    begins = start < 0 or start < max(step, 2)  # counted from the end, or at the first elements
+    if end >= pair.old and begins and (start != 1 or step > 1 or pair.old > FEW):
         return _WHOLE_AXIS
-    if end < 0 or (start, end) == (0, 1):  # counted from the end, or the first element
+    first = (start, end) == (0, 1) and pair.old > FEW
+    if (end < 0 and begins) or first:
         return end
     reason = (
-        f"it takes elements {start} to {end} of {pair.old}; whether the end follows the size of "
-        "the axis is not shown"
+        f"it takes elements {start} to {min(end, pair.old)} of {pair.old}; nothing shows which of "
+        "these bounds follow the size of the axis"
     )
     raise Refused(node, reason)
 
@@ -544,13 +549,16 @@ def _split(walk: _Walk, node: ir.Node) -> None:
     if not pair.changed or parts is None:
         return
     count = parts.size
-    if len(set(parts.reshape(-1).tolist())) > 1 or pair.new % count:
+    equal = {*parts.reshape(-1).tolist()}
+    if len(equal) > 1 or 1 in equal or pair.new % count:
         raise Refused(node, f"an axis of {pair.old} is split into parts of constant sizes")
     walk.set_constant(node, 1, [pair.new // count] * count)
 
 
 def _resize(walk: _Walk, node: ir.Node) -> None:
-    """Let constant sizes that were a whole multiple or fraction follow the image."""
+    """Let constant sizes that were a whole multiple follow the image. Layers after it show
+    whether others do.
+    """
     pairs, sizes = walk.pairs(node.inputs[0]), walk.fixed(optional(node, 3))
     if sizes is None:
         return
@@ -562,10 +570,10 @@ def _resize(walk: _Walk, node: ir.Node) -> None:
         pair, size = pairs[axis], numbers[i]
         if not pair.changed:
             continue
-        if size % pair.old == 0 or (pair.old % size == 0 and pair.new * size % pair.old == 0):
+        if (size % pair.old == 0 and size > pair.old) or (axis < 2 and size == pair.old):
             numbers[i] = pair.new * size // pair.old
         else:
-            walk.pending[node.outputs[0]] = (
+            walk.pending[node.outputs[0], axis] = (
                 f"it resizes {pair.old} to {size}; what the size follows is not shown"
             )
     if numbers != sizes.reshape(-1).tolist():
@@ -614,9 +622,12 @@ def _extended(walk: _Walk, node: ir.Node, value: ir.Value, axis: int, pair: Pair
         found = walk.stretch.extended(value, axis % size, pair, node)
     except ValueError as e:
         raise Refused(node, str(e)) from None
-    walk.pending.pop(value, None)
+    for old, new, along in walk.stretch.steps:  # other axes stay to be shown
+        more = [(at, why) for (v, at), why in walk.pending.items() if v is old and at != along]
+        walk.pending.update({(new, at): why for at, why in more})
+    walk.stretch.steps.clear()
     before = walk.old.get(value) or shape_of(value) or ()
-    walk.computed[_layer(node)] = (before, shape_of(found) or ())
+    walk.computed[layer_name(node)] = (before, shape_of(found) or ())
     return found
 
 
@@ -676,7 +687,7 @@ def _recurrent(walk: _Walk, node: ir.Node) -> None:
 
 
 def _demand_no_whole_window(walk: _Walk, node: ir.Node) -> None:
-    """Refuse an average over the whole image of the old size: it may stand for a global one."""
+    """Refuse a window over the whole image of the old size: it may stand for a global pooling."""
     pairs = walk.pairs(node.inputs[0])
     kernel = attribute(node, "kernel_shape", [])
     if pairs is None:
@@ -686,7 +697,7 @@ def _demand_no_whole_window(walk: _Walk, node: ir.Node) -> None:
     whole = all(k >= p.old for k, p in zip(kernel, spatial, strict=True)) and not any(pads)
     if whole and any(p.changed for p in spatial):
         size = _text(kernel)
-        raise Refused(node, f"its window {size} covers the old image; it may be a global average")
+        raise Refused(node, f"its window {size} covers the old image; it may be a global pooling")
 
 
 def _topk(walk: _Walk, node: ir.Node) -> None:
@@ -722,17 +733,68 @@ def _demand_scale(walk: _Walk, node: ir.Node) -> None:
                 raise Refused(user, f"it divides by {count}, the number of elements before")
 
 
+def _demand_scale_of_axis(walk: _Walk, node: ir.Node) -> None:
+    """Refuse scales for each element of an axis that has changed."""
+    pairs, scale = walk.pairs(node.inputs[0]), shape_of(node.inputs[1])
+    if pairs is None or scale is None or math.prod(scale) == 1:
+        return
+    layers = node.op_type == "LayerNormalization"
+    axis = attribute(node, "axis", -1 if layers else 1) % len(pairs)
+    if any(p.changed for p in (pairs[axis:] if layers else pairs[axis : axis + 1])):
+        raise Refused(node, f"it has a constant for each of {pairs[axis].old} elements")
+
+
+def _demand_no_size_as_number(walk: _Walk, node: ir.Node) -> None:
+    """Refuse arithmetic with a constant that may be an old size of the input: coordinates are
+    divided by the size of the image, or limited to it.
+    """
+    if node.op_type not in _ARITHMETIC or node.domain:
+        return
+    for value in node.inputs:
+        array = walk.fixed(value)
+        if array is None or array.dtype.kind not in "fiu" or array.size > _FEW_NUMBERS:
+            continue
+        for number in np.abs(array.reshape(-1).astype(float)):
+            size = next((n for n in walk.sizes if _is_of_size(number, n)), None)
+            if size is not None:
+                reason = f"it computes with {number:g}, which may come from the size {size}"
+                raise Refused(node, reason)
+
+
+def _is_of_size(number: float, size: int) -> bool:
+    """Return whether a number is a size, its last index, or the reciprocal of either."""
+    return number in (size, size - 1) or (
+        0 < number < 1 and any(math.isclose(number * n, 1, rel_tol=1e-6) for n in (size, size - 1))
+    )
+
+
 def _demand_no_traces(walk: _Walk, node: ir.Node) -> None:
     """Refuse operands that may have come from the old sizes."""
-    changed = {p.old for v in node.inputs for p in walk.pairs(v) or () if p.changed}
+    changed = {p.old for v in node.inputs for p in walk.pairs(v) or () if p.changed} - {1}
     for value in node.inputs:
         pairs = walk.pairs(value)
         if value is None or pairs is None or walk.changed(value):
             continue
-        traces = [p.old for p in pairs if p.old in changed and p.old != 1]
+        numbers = walk.fixed(value)
+        small = numbers is not None and numbers.dtype.kind in "iu" and numbers.size <= _FEW_NUMBERS
+        traces = [p.old for p in pairs if p.old in changed]
+        if numbers is not None and small:
+            traces += [int(n) for n in numbers.reshape(-1) if n in changed]
         if traces:
-            reason = f"an operand has {traces[0]} elements along an axis, as the data had"
+            reason = f"an operand has {traces[0]} elements or this number, as the data had"
             raise Refused(node, reason)
+    for name, number in _numbers(node):
+        if number in changed:
+            raise Refused(node, f"its {name} has the number {number}, as the data had elements")
+
+
+def _numbers(node: ir.Node) -> Iterator[tuple[str, int]]:
+    """Yield the integers of the attributes of a node that may be sizes."""
+    for name, value in attrs_of(node).items():
+        if name not in ("axis", "axes", "dtype", "to"):
+            for number in value if isinstance(value, list | tuple) else [value]:
+                if isinstance(number, int) and not isinstance(number, bool):
+                    yield name, number
 
 
 def _demand_no_indices(walk: _Walk, node: ir.Node) -> None:
@@ -766,7 +828,11 @@ def _demand_standard(walk: _Walk, node: ir.Node) -> None:
 
 
 _WINDOWS = frozenset({"Conv", "MaxPool", "AveragePool", "LpPool"})
-_CHECKS = (_demand_scale, _demand_same_padding, _demand_standard)
+_ARITHMETIC = frozenset(
+    {"Add", "Sub", "Mul", "Div", "Min", "Max", "Clip", "Mod", "Less", "Greater"}
+)
+_LARGE, _FEW_NUMBERS = 16, 64  # sizes that few other numbers are; elements of a constant
+_CHECKS = (_demand_scale, _demand_no_size_as_number, _demand_same_padding, _demand_standard)
 _REPAIRS: dict[str, Callable[[_Walk, ir.Node], None]] = {
     "Reshape": _reshape,
     "Expand": _expand,
@@ -776,7 +842,10 @@ _REPAIRS: dict[str, Callable[[_Walk, ir.Node], None]] = {
     "Resize": _resize,
     "Concat": _concat,
     "MatMul": _matmul,
-    "AveragePool": _demand_no_whole_window,
+    "LayerNormalization": _demand_scale_of_axis,
+    "DequantizeLinear": _demand_scale_of_axis,
+    "QuantizeLinear": _demand_scale_of_axis,
+    **dict.fromkeys(("AveragePool", "MaxPool", "LpPool"), _demand_no_whole_window),
     "TopK": _topk,
     **dict.fromkeys(("LSTM", "GRU", "RNN"), _recurrent),
     **dict.fromkeys(

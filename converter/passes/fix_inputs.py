@@ -6,6 +6,7 @@ after (x is [1,8], k is 2):  main(x[1,8]) { ... }
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,9 +16,9 @@ import onnx_ir as ir
 
 from converter.errors import Diagnostic, UsageError, Where, wrong_call
 from converter.graph.build import attributes
-from converter.graph.infer import Array, InferenceError, shape_of
+from converter.graph.infer import Array, InferenceError, known, shape_of
 from converter.graph.lazy_tensor import lazy
-from converter.graph.names import public_name
+from converter.graph.names import layer_name, public_name
 from converter.graph.shapes import forget, freezing, keep_better
 from converter.graph.value import array_type
 from converter.graph.walk import all_graphs, all_nodes
@@ -73,9 +74,9 @@ def fix_inputs(
         unroll(model, lambda node: node.op_type == "If")
     except InferenceError as e:
         conditions = [n.inputs[0] for n in all_nodes(model.graph) if n.op_type == "If"]
-        raise _refused(
-            f"the network does not accept these shapes: {e}", freezing(conditions)
-        ) from None
+        where = Where() if e.node is None else Where(layer=layer_name(e.node), kind=e.node.op_type)
+        message = f"the network does not accept these shapes: {_rule(e)}"
+        raise _refused(message, freezing(conditions), where) from None
     for value, old in declared.items():
         if value.producer() is not None:
             keep_better(value, value.type, old)
@@ -83,6 +84,18 @@ def fix_inputs(
         if node.op_type in _PADDED and not node.domain:
             _pad_by_numbers(node)
     return notes
+
+
+def _rule(error: InferenceError) -> str:
+    """Return the rule of the network that a shape breaks."""
+    node = error.node
+    if node is None or node.op_type != "Reshape" or node.domain:
+        return str(error)
+    shape, target = shape_of(node.inputs[0]), known(node.inputs[1])
+    if shape is None or target is None:
+        return str(error)
+    sizes = ",".join(str(int(n)) for n in target.reshape(-1))
+    return f"{math.prod(shape)} elements cannot have the shape [{sizes}]"
 
 
 def _pad_by_numbers(node: ir.Node) -> None:
@@ -178,5 +191,5 @@ def _freeze(graph: ir.Graph, value: ir.Value, array: Array) -> None:
     graph.register_initializer(value)
 
 
-def _refused(message: str, help: str = "") -> UsageError:
-    return wrong_call(message, help=help, where=Where())
+def _refused(message: str, help: str = "", where: Where | None = None) -> UsageError:
+    return wrong_call(message, help=help, where=where or Where())

@@ -34,11 +34,13 @@ _ELEMENTWISE = frozenset(
 class Stretch:
     """Extends values; ValueError with the reason for those that cannot be.
 
-    `old` has the shapes before the change, by value.
+    `old` has the shapes before the change, by value; `steps` are the values that were replaced, by
+    which ones, and along which axis.
     """
 
     def __init__(self, old: Mapping[ir.Value, tuple[int, ...] | None], names: Names) -> None:
         self.old, self.names = old, names
+        self.steps: list[tuple[ir.Value, ir.Value, int]] = []
 
     def extended(self, value: ir.Value, axis: int, pair: Pair, before: ir.Node) -> ir.Value:
         """Return the value with the new size along an axis; it is made before a node."""
@@ -59,6 +61,7 @@ class Stretch:
             raise ValueError(
                 f"a value has the old size {pair.old}, and what it follows is not shown"
             )
+        self.steps.append((value, made, axis))
         return made
 
 

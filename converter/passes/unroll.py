@@ -86,7 +86,11 @@ def _infer_and_choose(graph: ir.Graph, names: Names) -> None:
             if made is not None:
                 queue.extendleft(reversed(made))
                 continue
-        infer_again(node, lambda branch: _infer_and_choose(branch, names))
+        try:
+            infer_again(node, lambda branch: _infer_and_choose(branch, names))
+        except InferenceError as e:
+            e.node = e.node or node
+            raise
 
 
 def _infer_moved(node: ir.Node, moved: set[ir.Value]) -> None:

@@ -300,16 +300,58 @@ def fixed_part(shape: Shape) -> onnx.ModelProto:
     return t.model(t.op("Resize", "x", "", "", [*shape[:2], 5, 5], mode="nearest"))
 
 
+def widened(shape: Shape) -> onnx.ModelProto:
+    """Resized along two axes, of which the layer after it shows one."""
+    t, (_, c, h, w) = Trace(shape), shape
+    up = t.op("Relu", t.op("Resize", "x", "", "", [1, c, h + 3, w + 3], mode="nearest"))
+    column = t.op("ReduceMean", "x", axes=[3])
+    more = t.op("Concat", column, t.op("Slice", column, [0], [1], [2]), axis=2)
+    more = t.op("Concat", more, t.op("Slice", column, [0], [1], [2]), axis=2)
+    more = t.op("Concat", more, t.op("Slice", column, [0], [1], [2]), axis=2)
+    return t.model(t.op("Add", up, more))
+
+
+def normalized(shape: Shape) -> onnx.ModelProto:
+    """Coordinates as parts of the image."""
+    t = Trace(shape)
+    return t.model(t.op("Mul", t.op("Relu", "x"), np.array(1 / shape[2], F)))
+
+
+def halved(shape: Shape) -> onnx.ModelProto:
+    t = Trace(shape)
+    first = t.op("Slice", "x", [0], [shape[2] // 2], [2])
+    return t.model(t.op("Mul", first, t.op("Slice", "x", [shape[2] // 2], [shape[2]], [2])))
+
+
+def shrunk(shape: Shape) -> onnx.ModelProto:
+    t = Trace(shape)
+    return t.model(t.op("Resize", "x", "", "", [*shape[:2], 4, 4], mode="nearest"))
+
+
+def maximum(shape: Shape) -> onnx.ModelProto:
+    t = Trace(shape)
+    return t.model(t.op("MaxPool", "x", kernel_shape=shape[2:]))
+
+
+def layer_normalized(shape: Shape) -> onnx.ModelProto:
+    t = Trace(shape)
+    return t.model(t.op("LayerNormalization", "x", np.ones(shape[2:], F), axis=2))
+
+
 REFUSED: dict[Net, str] = {
     table: "a constant is a table of 8 entries",
     classified: "Gemm",
-    averaged: "may be a global average",
+    averaged: "may be a global pooling",
     divided: "it divides by 64",
     undecided: "which of its sizes follow",
     cropped: "it takes elements 1 to 7 of 8",
     selected: "constant indices",
     looped: "the loop",
     fixed_part: "it resizes 8 to 5",
+    halved: "it takes elements 0 to 4 of 8",
+    shrunk: "it resizes 8 to 4",
+    maximum: "may be a global pooling",
+    layer_normalized: "it has a constant for each of 8 elements",
 }
 
 
@@ -320,6 +362,22 @@ def test_what_nothing_shows_is_refused_with_the_layer(net: Net) -> None:
         netconv.load(net(old).SerializeToString(), inputs={"x": new})
     (diagnostic,) = refused.value.diagnostics
     assert diagnostic.code == "U501" and diagnostic.where.layer and diagnostic.help
+
+
+def test_each_axis_of_a_resize_has_to_be_shown() -> None:
+    old, one, both = (1, 3, 8, 8), (1, 3, 16, 8), (1, 3, 16, 12)
+    model = widened(old).SerializeToString()
+    found = netconv.load(model, inputs={"x": one})
+    assert_close([*found.run(data_of(one)).values()], expected_of(widened, one))
+    with pytest.raises(UsageError, match="it resizes 8 to 11"):
+        netconv.load(model, inputs={"x": both})
+
+
+def test_arithmetic_with_a_size_is_refused() -> None:
+    model = normalized((1, 3, 32, 32)).SerializeToString()
+    with pytest.raises(UsageError, match="which may come from the size 32"):
+        netconv.load(model, inputs={"x": (1, 3, 48, 48)})
+    netconv.load(model, inputs={"x": (2, 3, 32, 32)})  # the size is the same
 
 
 def test_a_size_of_1_is_not_repeated_for_other_positions() -> None:

@@ -168,7 +168,7 @@ class Shapes(Options):
         default=None,
         kind=Kind.SHAPES,
         repeatable=True,
-        help="Fix an input's shape: x:1,3,224,224.",
+        help="Set an input's shape, also where the file fixes one: x:1,3,224,224.",
         python='Shapes of inputs by name: {"x": [1, 3, 224, 224]}.',
         group=Group.CHANGES,
         job=dict,

@@ -11,12 +11,13 @@ from converter.io.escape import escaped
 
 MARKS = {0: "✅", 1: "❌", 130: "⏸"}
 DETAILED = 20  # failures whose text is shown
+CAUSES, OPEN = 15, 8  # causes, and failures, that are not folded: the rest fits one screen
 MOST = 300  # rows of a table: a job summary of GitHub has a limit of 1 MiB
 
 
 def render(report: Report) -> str:
     """Render the verdict, the causes of failures, the failures, new ones first, with their details,
-    and the cases that passed, folded.
+    folded if they are many, and the cases that passed, folded.
     """
     since = [f"Since {_code(report.baseline)}: {report.trend}.", ""] if report.baseline else []
     failed = sorted((e for e in report.entries if e.code), key=lambda e: e.trend != "new")
@@ -24,17 +25,23 @@ def render(report: Report) -> str:
     grouped = causes(failed)
     lines = [f"## {report.verdict}", "", *since]
     if len(grouped) > 1 or len(failed) > 1:
-        lines += [*(f"* {_cell(c.line())}" for c in grouped[:MOST]), ""]
+        more = len(grouped) - CAUSES
+        lines += [f"* {_cell(c.line())}" for c in grouped[:CAUSES]]
+        lines += [f"* and {more} more causes", ""] if more > 0 else [""]
     if failed:
-        lines += [*_table(failed), ""]
-        lines += [line for e in failed[:DETAILED] for line in _details(e)]
-    if left := len(failed) - DETAILED:
-        lines += [f"{left} more failed.", ""] if left > 0 else []
+        shown = [*_table(failed), "", *(line for e in failed[:DETAILED] for line in _details(e))]
+        left = len(failed) - DETAILED
+        shown += [f"{left} more failed.", ""] if left > 0 else []
+        lines += _folded(f"{len(failed)} failed", shown) if len(failed) > OPEN else shown
     if passed:
+        shown = [*_table(passed), ""]
         fold = bool(failed) or len(passed) > DETAILED
-        head = [f"<details><summary>{len(passed)} passed</summary>", ""] if fold else []
-        lines += [*head, *_table(passed), "", *(["</details>", ""] if fold else [])]
+        lines += _folded(f"{len(passed)} passed", shown) if fold else shown
     return "\n".join([*lines, f"netconv {report.version}"])
+
+
+def _folded(head: str, lines: Sequence[str]) -> list[str]:
+    return [f"<details><summary>{head}</summary>", "", *lines, "</details>", ""]
 
 
 def _table(entries: Sequence[Entry]) -> list[str]:

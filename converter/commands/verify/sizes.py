@@ -247,6 +247,19 @@ def _advice(model: Network, given: Mapping[str, Sequence[int]]) -> str:
     return f"{said}; other values of --inputs may fit"
 
 
+def fitting_batch(model: Network, shapes: Mapping[str, Sequence[int]]) -> str:
+    """Return the options with a batch that the network takes in place of a dynamic one that it does
+    not; "" if there is none.
+    """
+    batched = [i.name for i in model.inputs if i.shape and not isinstance(i.shape[0], int)]
+    names = [n for n in shapes if n in batched and len(shapes[n])]
+    for size in BATCHES if names else ():
+        others = {n: (size, *s[1:]) if n in names else tuple(s) for n, s in shapes.items()}
+        if _takes(model, others):
+            return f"use {_as_options(others, list(others))}"
+    return ""
+
+
 def _is_static(shape: Sequence[int | str | None] | None) -> bool:
     return shape is not None and all(isinstance(d, int) for d in shape)
 
