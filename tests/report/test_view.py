@@ -14,10 +14,10 @@ import pytest
 import converter
 from converter.api import Model
 from converter.cli import app, console
-from converter.commands.view import constants, families, scopes, weights
+from converter.commands.view import families, scopes, weights
 from converter.commands.view.page import render
 from converter.graph.build import new_model
-from converter.graph.walk import all_nodes
+from converter.graph.walk import all_nodes, constant_nodes
 from report.views import blocks, drawn, scope_of
 from support import SAMPLES
 from verify.nets import copy_of, resnet
@@ -126,7 +126,7 @@ def test_every_format_is_drawn(target: str, tmp_path: Path) -> None:
     model = converter.load(path)
     (made,) = drawn(render([("net", model)]))["models"]
     layers = [n for n in made["nodes"] if "port" not in n]
-    fixed = constants.constant_nodes(model.ir.graph)
+    fixed = constant_nodes(model.ir.graph)
     assert Counter(n["k"].split(".")[-1] for n in layers) == Counter(
         n.op_type for n in all_nodes(model.ir.graph) if n not in fixed
     )

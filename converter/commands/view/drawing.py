@@ -22,7 +22,7 @@ from converter.graph.channels_last import as_in_file
 from converter.graph.infer import constant
 from converter.graph.names import public_name
 from converter.graph.network import Network
-from converter.graph.walk import all_nodes, subgraphs
+from converter.graph.walk import all_nodes, constant_nodes, subgraphs
 from converter.io.strict_json import Json
 
 TEXT = 300  # characters of an attribute
@@ -96,7 +96,7 @@ class _Maker:
         self._parts = _splitter(layer_of(n) for n in all_nodes(model.ir.graph))
         self._format = model.format
         self._texts: dict[ir.Value, str] = {}
-        self._fixed = constants.constant_nodes(model.ir.graph)
+        self._fixed = constant_nodes(model.ir.graph)
         self.drawing.folded |= self._fixed
         if model.format != "onnx":  # a file of integers has no such layers
             self.drawing.folded |= {n for n in all_nodes(model.ir.graph) if _of_reading(n)}
