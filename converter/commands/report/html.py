@@ -114,7 +114,7 @@ def _head(report: Report, home: str) -> str:
         f'<span class="{kind}">{n} {escape(status)}</span>' for status, kind, n in counts
     )
     title = "netconv: "
-    if len(report.entries) == 1 and report.entries[0].numbers is not None:
+    if len(report.entries) == 1:
         ((status, kind, _),) = counts
         word = _SINGLE.get(status, status.capitalize())
         title, verdict = "", f'<span class="{kind}">{word}</span>'

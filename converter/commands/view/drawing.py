@@ -11,7 +11,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from converter.commands.costs import costs, headline, shape
+from converter.commands.costs import costs, describe, headline, shape
 from converter.commands.inspect import about, facts, precision, summary
 from converter.commands.verify.cause import input_label, kind, layer_of, location_of, show
 from converter.commands.view import constants, scopes, weights
@@ -217,7 +217,11 @@ class _Maker:
                 return -1
             tensor = source.const_value
             size = int(array.nbytes if tensor is None else tensor.nbytes)
-            data = {"n": str(source.name), "d": self._described(source), "bytes": size}
+            data = {
+                "n": str(source.name),
+                "d": describe(source) if fixed else self._described(source),
+                "bytes": size,
+            }
             if fixed:
                 data["steps"] = [*constants.steps(value)]
             self._known[value] = len(self.drawing.weights)
