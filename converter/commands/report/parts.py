@@ -40,13 +40,13 @@ def outputs(result: Result) -> str:
         )
         for o in worst_first
     ]
-    head = ("output", "verdict", "largest difference", "compared with the tolerance")
+    head = ("output", "verdict", "largest difference", "× tolerance")
     return f"<h3>Outputs</h3><p>{escape(how_wrong(result))}</p>" + table(
         (*head, "relative (L2)", "cosine", "ulp", "on input"),
         rows,
         numbers={2, 3, 4, 5, 6},
         kind="sortable" if len(rows) > 1 else "",
-        extra={5, 6},
+        extra={5, 6, 7},
     )
 
 
@@ -72,7 +72,7 @@ def how_wrong(result: Result) -> str:
 
 def _allowed(d: Difference) -> Cell:
     known = math.isfinite(d.excess) and d.excess > 0
-    return Cell(f"{d.excess:.2g} ×" if known else "", d.excess if known else -1)
+    return Cell(f"{d.excess:.2g}" if known else "", d.excess if known else -1)
 
 
 def _percent(value: float) -> Cell:

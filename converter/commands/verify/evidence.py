@@ -16,7 +16,7 @@ from converter.commands.verify.cause import kind, layer_of
 from converter.commands.verify.compare import compare, distance, same_shape
 from converter.commands.verify.isolate import Unit
 from converter.commands.verify.program import CannotRun, Program
-from converter.commands.verify.result import WRONG, Finding, Tensor
+from converter.commands.verify.result import INHERITED, WRONG, Finding, Tensor
 from converter.graph.channels_last import as_in_file
 from converter.graph.infer import Array, shape_of
 from converter.graph.walk import constant_nodes, reads
@@ -167,6 +167,9 @@ def around(graph: ir.Graph, finding: Finding | None, tensors: Sequence[Tensor]) 
     index = {n: i for i, n in enumerate(nodes)}
     pictured = [_pictured(n, index[n], known) for n in order]
     # the named layer may be before the tensor that could be compared
+    for p in pictured:
+        if p["tensor"] == finding.tensor and p["status"] == WRONG:
+            p["status"] = INHERITED
     pictured[place[nodes[finding.index]]]["status"] = WRONG
     return {
         "nodes": pictured,

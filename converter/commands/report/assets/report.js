@@ -28,7 +28,7 @@ function filter(table) {
   const counted = (key) => items.reduce((found, { data }) => (data[key] ? found.set(data[key], (found.get(data[key]) || 0) + 1) : found), new Map());
   const field = element("input", { type: "search", placeholder: `search ${what}`, ariaLabel: `search ${what}` });
   const said = element("output", { ariaLive: "polite" }), none = element("p", { className: "dim", hidden: true });
-  const buttons = ["s", "n"].flatMap((key) => [...counted(key)].map(([value, count]) => {
+  const buttons = ["s", "n"].flatMap((key) => [...counted(key)].sort(([a], [b]) => (a === "ok") - (b === "ok")).map(([value, count]) => {
     const button = element("button", { type: "button", textContent: `${value} ${count}`, ariaPressed: "false" });
     Object.assign(button.dataset, { [key]: value });
     button.onclick = () => { button.ariaPressed = String(button.ariaPressed !== "true"); changed(); };
