@@ -16,6 +16,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import converter
+from converter.commands.options.quantize import Quantize
+from converter.commands.quantize import run
 from converter.commands.quantize.measure import Noise, Quality, interval
 from converter.commands.quantize.run import prepared
 from converter.commands.quantize.scales import Observer, Range
@@ -397,6 +399,18 @@ def test_biases_keep_the_means_of_channels(made: tuple[Path, Path], tmp_path: Pa
 def warnings_of(source: Path, target: Path, data: Any) -> list[str]:
     found = quantize(source, target, data=data, native="off")
     return [d.message for d in found.notes if d.code == "N411"]
+
+
+def test_layers_are_measured_before_and_after_corrections(
+    made: tuple[Path, Path], tmp_path: Path
+) -> None:
+    options = Quantize(data=made[1], keep=["conv2"], native="off")
+    (found,) = run.quantize(made[0], tmp_path / "q.onnx", options, detailed=True)
+    assert {*found.layers} == {*found.rounded} and len(found.layers) > 3
+    assert sum(found.layers.values()) > sum(found.rounded.values())  # biases are corrected
+    (other,) = run.quantize(made[0], tmp_path / "p.onnx", options)
+    assert not other.rounded and other.layers == found.layers
+    assert (tmp_path / "p.onnx").read_bytes() == (tmp_path / "q.onnx").read_bytes()
 
 
 def test_doubtful_data(made: tuple[Path, Path], tmp_path: Path) -> None:

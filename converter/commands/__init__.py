@@ -21,4 +21,5 @@ provenance.py  OUT.map.json: the origin of tensors and layers (for convert and v
 explain.py     the page for each diagnostic code
 pipeline.py    the passes of a format, and their changes in a model (for explain)
 startup.py     the setup of netconv's own processes
+versions.py    the versions of netconv, packages and engines (for env and pages)
 """

@@ -37,6 +37,24 @@ def all_nodes(graph: ir.Graph) -> Iterator[ir.Node]:
         yield node
 
 
+def constant_nodes(graph: ir.Graph) -> set[ir.Node]:
+    """Return the nodes that only read constants, unless their result is an output."""
+    found: set[ir.Node] = set()
+    for node in all_nodes(graph):
+        inputs = [v for v in node.inputs if v is not None]
+        bodies = any(a.type == ir.AttributeType.GRAPH for a in node.attributes.values())
+        ends = any(o.is_graph_output() for o in node.outputs)
+        if inputs and not bodies and not ends and all(_fixed(v, found) for v in inputs):
+            found.add(node)
+    return found
+
+
+def _fixed(value: ir.Value, found: set[ir.Node]) -> bool:
+    return value.producer() in found or (
+        value.producer() is None and not value.is_graph_input() and value.const_value is not None
+    )
+
+
 def outer_reads(body: ir.Graph) -> list[ir.Value]:
     """Return the outer values that a graph and its sub-graphs read, each once."""
     inside = set(all_graphs(body))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import platform
+import re
 import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
@@ -139,3 +141,47 @@ def test_causes_come_by_severity_and_frequency(tmp_path: Path) -> None:
     found = causes(stored(tmp_path).entries)
     assert [(c.code, len(c.entries)) for c in found] == [(130, 1), (4, 1), (3, 2), (1, 1)]
     assert json.loads(results(tmp_path, SPEC).read_text())["exit_code"] == 4
+
+
+def test_messages_that_differ_in_names_and_sizes_alone_are_one_cause(tmp_path: Path) -> None:
+    def refused(name: str, text: str) -> tuple[ExitCode, str, str]:
+        return ExitCode.UNSUPPORTED, "X203", text
+
+    spec = {
+        "a": refused("a", "x:0 has the shape [None,3], but the target needs static shapes"),
+        "b": refused("b", "in/y has the shape [N,8,8], but the target needs static shapes"),
+        "c": refused("c", "Conv2D is not supported by zhouyi"),
+        "d": refused("d", "Conv3D is not supported by zhouyi"),
+    }
+    found = causes(stored(tmp_path, spec).entries)
+    assert [(c.text, len(c.entries)) for c in found] == [
+        ("unsupported: X203 … has the shape …, but the target needs static shapes", 2),
+        ("unsupported: X203 Conv2D is not supported by zhouyi", 1),
+        ("unsupported: X203 Conv3D is not supported by zhouyi", 1),
+    ]
+
+
+def test_pages_say_when_where_and_how_they_were_made(
+    batch: Callable[..., int], tmp_path: Path
+) -> None:
+    batch("--report", "report")
+    found = json.loads((tmp_path / "report" / "origin.json").read_text())
+    assert found["arguments"][:2] == ["batch", "models"] and found["host"] == platform.node()
+    assert found["folder"] == str(tmp_path) and "onnxruntime" in found["versions"]
+    page = facts.read([tmp_path / "report" / "results.json"])
+    for text in (
+        (tmp_path / "report" / "index.html").read_text(),
+        report.render(page, "html"),
+        (tmp_path / "report" / "job-0000.html").read_text(),
+    ):
+        for part in (found["date"][:10], found["host"], "netconv batch models -t zhouyi"):
+            assert part in text
+        assert "onnxruntime " + found["versions"]["onnxruntime"] in text
+
+
+def test_codes_of_a_page_lead_to_their_explanations_in_it(tmp_path: Path) -> None:
+    page = report.render(stored(tmp_path), "html")
+    for code in ("X201", "R101"):
+        assert f'href="#{code}"' in page and f'<dt id="{code}">' in page
+    targets = set(re.findall(r'href="#([A-Z]\d+)"', page))
+    assert targets == set(re.findall(r'<dt id="(.*?)"', page))

@@ -14,10 +14,10 @@ import pytest
 import converter
 from converter.api import Model
 from converter.cli import app, console
-from converter.commands.view import constants, families, scopes, weights
+from converter.commands.view import families, scopes, weights
 from converter.commands.view.page import render
 from converter.graph.build import new_model
-from converter.graph.walk import all_nodes
+from converter.graph.walk import all_nodes, constant_nodes
 from report.views import blocks, drawn, scope_of
 from support import SAMPLES
 from verify.nets import copy_of, resnet
@@ -126,7 +126,7 @@ def test_every_format_is_drawn(target: str, tmp_path: Path) -> None:
     model = converter.load(path)
     (made,) = drawn(render([("net", model)]))["models"]
     layers = [n for n in made["nodes"] if "port" not in n]
-    fixed = constants.constant_nodes(model.ir.graph)
+    fixed = constant_nodes(model.ir.graph)
     assert Counter(n["k"].split(".")[-1] for n in layers) == Counter(
         n.op_type for n in all_nodes(model.ir.graph) if n not in fixed
     )
@@ -405,3 +405,22 @@ def test_a_name_cannot_leave_its_place(tmp_path: Path) -> None:
     page = render([("<b>.onnx", Model(model, "onnx"))])
     assert "<script>alert" not in page and "<b>" not in page
     assert any(n["n"] == odd for n in drawn(page)["models"][0]["nodes"])
+
+
+def test_one_box_is_wrong_where_the_cause_is_before_the_compared_tensor() -> None:
+    """The second model has other names, so that the tensor after the pool is the first compared."""
+
+    def net(kind: str, name: str) -> Model:
+        model, b = new_model()
+        y = b.op("Tanh", b.input("x", ir.DataType.FLOAT, [1, 2, 6, 6]), name="t")
+        y = b.op(kind, y, kernel_shape=[2, 2], name=name)
+        y.producer().name = "pool"  # type: ignore[union-attr]
+        b.output(b.op("Relu", y, name="last"))
+        return Model(model, "onnx")
+
+    a, b = net("MaxPool", "one"), net("AveragePool", "other")
+    result = converter.verify(a, b, tensors="all")
+    assert [f.layer for f in result.findings] == ["pool"]
+    for side in drawn(render([("a", a), ("b", b)], result))["models"]:
+        states = {n["n"]: n.get("state") for n in side["nodes"] if "port" not in n}
+        assert states == {"t": "equal", "pool": "wrong", "last": "inherited"}

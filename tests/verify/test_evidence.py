@@ -10,6 +10,8 @@ import pytest
 
 import converter
 from converter.api import Model
+from converter.commands import report
+from converter.commands.report import facts
 from converter.commands.verify.stored import result_of
 from converter.graph.build import new_model
 
@@ -78,3 +80,24 @@ def test_every_rank_is_shown(sizes: tuple[int, ...]) -> None:
 def test_nothing_is_shown_of_what_is_the_same() -> None:
     result = converter.verify(net(0.1), net(0.1), tensors="all")
     assert result.passed and result.samples == () and result.picture is None
+
+
+def test_a_part_is_named_as_each_file_indexes_it(tmp_path: Path) -> None:
+    """TensorFlow Lite stores images channels-last, where ONNX has channels first."""
+
+    def pooled(pads: list[int]) -> Model:
+        model, b = new_model()
+        x = b.input("x", ir.DataType.FLOAT, [1, 3, 8, 8])
+        y = b.op("AveragePool", x, kernel_shape=[3, 3], strides=[2, 2], pads=pads, name="pool")
+        b.output(b.op("Transpose", b.op("Relu", y, name="last"), perm=[0, 2, 3, 1]))
+        return Model(model, "onnx")
+
+    path = tmp_path / "a.tflite"
+    converter.convert(pooled([0, 0, 1, 1]), path)
+    result = converter.verify(pooled([1, 1, 0, 0]), converter.load(path), tensors="all")
+    (sample,) = result.samples
+    assert sample["shape"] == (1, 3, 4, 4) and sample["axes"] == ((), (0, 2, 3, 1))
+    (entry,) = facts.of_data(result.as_json(), "x")
+    page = report.render(facts.Report("t", "1", (entry,)), "html")
+    c = sample["corner"][1]
+    assert f"[0,{c},0..3,0..3] of [1,3,4,4]" in page and f"[0,0..3,0..3,{c}] of [1,4,4,3]" in page

@@ -69,9 +69,10 @@ def command(console: Console, options: BatchCommand, source: str) -> None:
 
 def _as_report(data: Json, times: Json, baseline: Path | None) -> Any:
     from converter.commands.report import facts
+    from converter.commands.report.origin import origin
 
     entries = tuple(facts.timed(facts.of_data(data, "batch"), times))
-    report = facts.Report("batch", data["version"], entries)
+    report = facts.Report("batch", data["version"], entries, origin=origin(sys.argv[1:]))
     return report if baseline is None else facts.since(report, baseline)
 
 
@@ -143,21 +144,27 @@ def _details(console: Console, data: Json) -> None:
 
 
 def _report(console: Console, folder: str, data: Json, times: Json, report: Any) -> None:
-    """Write results.json, timing.json, junit.xml, index.html, and a page for each job that
-    failed.
+    """Write results.json, timing.json, origin.json, junit.xml, index.html, and a page for each job
+    that failed.
     """
     from converter.commands.batch import result, staging
-    from converter.commands.report import facts, html, render
+    from converter.commands.report import facts, html, origin, render
 
     pages = {i: f"job-{i:04}.html" for i, e in enumerate(report.entries) if e.code}
     files = {
         "results.json": result.dumps(data),
         "timing.json": result.dumps(times),
+        origin.FILE: result.dumps(report.origin),
         "junit.xml": render(report, "junit") + "\n",
     }
     files |= {
         name: html.render(
-            facts.Report(report.entries[i].name, report.version, (report.entries[i],)),
+            facts.Report(
+                report.entries[i].name,
+                report.version,
+                (report.entries[i],),
+                origin=report.origin,
+            ),
             home="index.html",
         )
         for i, name in pages.items()

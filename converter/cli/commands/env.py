@@ -6,21 +6,6 @@ from converter.cli.console import Console
 from converter.cli.options import subcommand
 from converter.commands.options.batch import EnvCommand
 
-PACKAGES = (
-    "onnx",
-    "onnx-ir",
-    "onnxruntime",
-    "protobuf",
-    "numpy",
-    "lxml",
-    "click",
-    "coremltools",
-    "openvino",
-    "ai-edge-litert",
-    "coreai-core",
-    "tflite",
-)
-
 
 @subcommand("env", EnvCommand, examples="netconv env\nnetconv env --settings")
 def command(console: Console, options: EnvCommand) -> None:
@@ -28,22 +13,9 @@ def command(console: Console, options: EnvCommand) -> None:
     if options.with_settings:
         _settings(console)
         return
-    import platform
-    from importlib import metadata
+    from converter.commands.versions import versions
 
-    from converter import version
-
-    found = {
-        "netconv": version.__version__,
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-    }
-    for package in PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            found[package] = "not installed"
-    console.result = found
+    console.result = found = versions()
     for name, found_version in found.items():
         console.say(f"{name:16} {found_version}")
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from converter.cli.common import FilePath, Source
 from converter.cli.console import Console
 from converter.cli.options import subcommand
+from converter.cli.streams import uploaded
 from converter.commands.options.quantize import QuantizeCommand
 from converter.errors import ExitCode, wrong_call
+
+if TYPE_CHECKING:
+    from converter.commands.quantize.result import Quantized
 
 EXAMPLES = """netconv quantize net.onnx net.tflite --data images --mean 127 --std 128
 netconv quantize net.xml -o net.txt -t zhouyi --data calib.npz --labels labels --max-drop 1%
@@ -35,18 +40,31 @@ def command(console: Console, options: QuantizeCommand, file: Path, out: Path | 
     """
     from converter.commands.quantize.run import quantize
 
-    results: list[dict[str, Any]] = []
+    results: list[Quantized] = []
     output = out or options.output
     if output is None or (out and options.output):
         why = "the output is named twice" if output else "the call names no output"
         raise wrong_call(why, help="netconv quantize IN OUT --data DIR")
-    for made in quantize(file, output, options):
+    for made in quantize(file, output, options, detailed=options.page is not None):
         console.report(made.notes)
         if any(d.code == "N412" for d in made.notes):
             console.verdict(ExitCode.FINDING)
-        results.append(made.as_json())
+        results.append(made)
         console.say(*lines(made, console.verbosity))
-    console.result = results
+    console.result = [made.as_json() for made in results]
+    if options.page is not None:
+        _page(console, options.page, file, results)
+
+
+def _page(console: Console, place: str, source: Path, results: list[Quantized]) -> None:
+    from converter.commands import report
+    from converter.commands.report import quantized
+    from converter.commands.report.origin import origin
+
+    text = quantized.render(str(source), results, sys.argv[1:], origin())
+    with uploaded(place, force=True) as path:
+        report.write(path, text)
+    console.say(f"page: {place}")
 
 
 def lines(made: Any, verbosity: int) -> list[str]:

@@ -43,6 +43,7 @@ def command(console: Console, options: VerifyCommand, reference: Path, candidate
     which must load it and agree with netconv. Exit 0: same. 1: different. 6: could not compare.
     9: hidden difference (outputs are equal, but layers differ).
     """
+    from converter.commands.report.origin import origin
     from converter.io import limits
 
     several = options.labels is not None or "," in options.engine
@@ -66,7 +67,11 @@ def command(console: Console, options: VerifyCommand, reference: Path, candidate
             _table(console, a, b, options)
             return
         result = _compare(a, b, options)
-    console.about = {"arguments": _again(), "seconds": round(time.monotonic() - began, 3)}
+    console.about = {
+        "arguments": _again(),
+        "seconds": round(time.monotonic() - began, 3),
+        "origin": origin(),
+    }
     if not console.text or options.report:
         from converter.commands.inspect import summary
 
@@ -126,7 +131,8 @@ def _page(console: Console, place: str) -> None:
         console.command, int(console.code), console.diagnostics, console.result, console.about
     )
     entries = tuple(facts.of_data(data, "verify"))
-    text = report.render(facts.Report("verify", version.__version__, entries), "html")
+    found = facts.Report("verify", version.__version__, entries, origin=data["origin"])
+    text = report.render(found, "html")
     with uploaded(place, force=True) as path:
         report.write(path, text)
     console.say(f"report: {place}")

@@ -120,3 +120,10 @@ class QuantizeCommand(Quantize):
         help="Another way to give OUT.",
         group=Group.OUTPUT,
     )
+    page: str | None = option(
+        default=None,
+        kind=Kind.PLACE,
+        metavar="PAGE.html",
+        help="Also write a page: the error of each layer, sizes, layers in floating point.",
+        group=Group.OUTPUT,
+    )

@@ -23,6 +23,7 @@ class Quantized:
     `wide`     results of the layers with 16 bits
     `forms`    layer -> the form of its compressed weights
     `layers`   decibels of the results of layers, the worst first
+    `rounded`  the same with all layers rounded and biases as they were, if that was asked for
     """
 
     flavour: Flavour = field(default_factory=lambda: Flavour(""))
@@ -34,6 +35,7 @@ class Quantized:
     wide: Sequence[str] = ()
     forms: Mapping[str, str] = field(default_factory=dict)
     layers: Mapping[str, float] = field(default_factory=dict)
+    rounded: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -56,4 +58,5 @@ class Quantized:
             "int16": list(self.wide),
             "weights": dict(self.forms),
             "layers": dict(self.layers),
+            **({"rounded": dict(self.rounded)} if self.rounded else {}),
         }

@@ -57,8 +57,11 @@ SHOWN = 8  # samples on which layers are compared
 FAR = 4.0  # deviations of the data from the mean that a normalization expects
 
 
-def quantize(source: Path, output: Path, options: Quantize) -> Iterator[Quantized]:
-    """Write a quantized model for each target. Raises UsageError for wrong options, and what
+def quantize(
+    source: Path, output: Path, options: Quantize, detailed: bool = False
+) -> Iterator[Quantized]:
+    """Write a quantized model for each target. With `detailed`, the layers are also measured before
+    biases are corrected and layers left in floats. Raises UsageError for wrong options, and what
     reading and writing raise.
     """
     targets = _targets(output, options)
@@ -68,7 +71,7 @@ def quantize(source: Path, output: Path, options: Quantize) -> Iterator[Quantize
     model = convert.read(source, Convert(source=options.source, inputs=options.inputs))
     if any(n.op_type == "QuantizeLinear" for n in all_nodes(model.ir.graph)):
         raise _nothing(source, "the network already has quantized activations")
-    job = _Job(source, model, options)
+    job = _Job(source, model, options, detailed)
     for path, flavour in targets:
         yield job.write(path, flavour)
 
@@ -110,8 +113,10 @@ def _of_integers(flavour: Flavour, options: Quantize) -> Flavour:
 class _Job:
     """What the targets of one model have in common: the graph, the data, and the ranges."""
 
-    def __init__(self, source: Path, model: Network, options: Quantize) -> None:
-        self.source, self.model, self.options = source, model, options
+    def __init__(
+        self, source: Path, model: Network, options: Quantize, detailed: bool = False
+    ) -> None:
+        self.source, self.model, self.options, self.detailed = source, model, options, detailed
         self.limit = Limit.parse(options.max_drop)
         self.before = sum(map(size_of, [source, *sidefiles.present(source)]))
         self.notes: list[Diagnostic] = [*model.notes]
@@ -217,13 +222,14 @@ class _Job:
         ranges = self.calibrate().ranges(dtype)
 
         def attempt(
-            floats: Collection[str] = (), wide: Collection[str] = ()
+            floats: Collection[str] = (), wide: Collection[str] = (), corrected: bool = True
         ) -> tuple[Network, Placement, dict[str, str]]:
             kept = self._kept(floats)
             placed = place(self.graph.ir.graph, rules, target.title, kept)
             made = replace(self.graph, ir=self.graph.ir.clone())
             rounded = insert(made.ir, placed, ranges, rules, dtype, wide)
-            correct_biases(made, rounded, self.feeds)
+            if corrected:
+                correct_biases(made, rounded, self.feeds)
             forms = dict[str, str]()
             if rules.recurrent:
                 recurrent = partial(_unless_recurrent, kept)
@@ -234,6 +240,7 @@ class _Job:
         wide: Collection[str] = ()
         if not placed.groups:
             raise _nothing(self.source, "no layer of the network has an integer kernel")
+        first = self._by_layer(attempt(corrected=False)[0], placed) if self.detailed else {}
         if self.limit is not None:
             reference = Reference(self.model, self.used[:MEASURED])
 
@@ -253,7 +260,12 @@ class _Job:
             wide=[*wide],
             forms=forms,
             layers=dict.fromkeys(sorted(placed.layers.values()), 0.0),
+            rounded=first,
         )
+
+    def _by_layer(self, graph: Network, placed: Placement) -> dict[str, float]:
+        feeds = (s.load() for s in self.shown[:SHOWN])
+        return by_layer(self.graph, graph, sorted(placed.layers.values()), feeds)
 
     def _about(self) -> dict[str, Any]:
         about = {"netconv": sys.modules["converter"].__version__}  # its API imports this

@@ -8,10 +8,14 @@ sarif.py     SARIF
 github.py    annotations
 machine.py   the formats of --format
 html.py      one self-contained page (parts.py, wrong.py, plot.py, table.py)
+matrix.py    models and targets of a batch, and failures by cause, in a page
+codes.py     error codes as links to explanations in the same page
 assets.py    style sheets and scripts of pages
 page.py      the page of one comparison
+quantized.py the page of a quantization
 facts.py     stored results, the input of all renderings
 causes.py    failures grouped by their cause
+origin.py    when, where and with which versions results were computed
 cases.py     passed and failed cases, for JUnit, SARIF, annotations
 """
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from converter.commands.report import origin
 from converter.commands.report.cases import ERRORS, Case
 from converter.commands.verify.result import Result
 from converter.commands.verify.stored import result_of, value_of
@@ -91,6 +92,7 @@ class Report:
     version: str
     entries: tuple[Entry, ...]
     baseline: str = ""
+    origin: Json = field(default_factory=dict)  # see converter.commands.report.origin
 
     @property
     def code(self) -> int:
@@ -146,6 +148,7 @@ def read(paths: Sequence[Path], baseline: Path | None = None) -> Report:
         ", ".join(p.name for p in paths[:3]) + (", ..." if len(paths) > 3 else ""),
         _version(paths),
         tuple(entries),
+        origin=_origin(paths[0]),
     )
     return report if baseline is None else since(report, baseline)
 
@@ -188,8 +191,19 @@ def _entries(path: Path) -> list[Entry]:
 
 
 def _times(path: Path) -> Json:
-    """Read timing.json next to results.json; empty if it is not there."""
-    beside = path.with_name("timing.json")
+    return _beside(path, "timing.json")
+
+
+def _origin(path: Path) -> Json:
+    """Return the origin of stored results, empty if it is unknown."""
+    data = strict_json.read(path, "JSON")
+    found = data.get("origin") if isinstance(data, dict) else None
+    return found if isinstance(found, dict) else _beside(path, origin.FILE)
+
+
+def _beside(path: Path, name: str) -> Json:
+    """Read a file next to results.json; empty if it is not there."""
+    beside = path.with_name(name)
     known = path.name == "results.json" and beside.is_file()
     found = strict_json.read(beside, "JSON") if known else {}
     return found if isinstance(found, dict) else {}

@@ -9,9 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
 
-from converter.commands.report import assets, parts, wrong
+from converter.commands.report import assets, matrix, parts, wrong
+from converter.commands.report.causes import first_error
+from converter.commands.report.codes import explanations, linked
 from converter.commands.report.facts import Entry, Report
-from converter.commands.report.table import Cell, name, table
+from converter.commands.report.origin import shown
+from converter.commands.report.table import Cell, duration, name, table
 from converter.errors import ExitCode
 from converter.io.files import size_text
 
@@ -74,7 +77,9 @@ def _page(report: Report, link: Link | None, home: str, share: float) -> str:
     known = set(told)
     address = link or (lambda i, e: f"#e{i}" if i in known else "")
     rows = max(int(ROWS * share) // max(len(told), 1), 20)
-    body = [] if alone else [_list(report, places, address)]
+    body = (
+        [] if alone else [matrix.grouped(report, places, address), _cases(report, places, address)]
+    )
     if told and not alone:
         body.append(_folds())
     for number, i in enumerate(told):
@@ -83,7 +88,7 @@ def _page(report: Report, link: Link | None, home: str, share: float) -> str:
         body.append(
             f'<p class="dim">{left} more are not told in full; the results hold their details.</p>'
         )
-    inner = "".join(body)
+    inner = "".join([*body, explanations(body)])
     scripts = ["report.js"]
     if 'class="picture"' in inner:
         scripts = [*assets.DRAWING, *scripts]
@@ -109,7 +114,7 @@ def _head(report: Report, home: str) -> str:
         f'<span class="{kind}">{n} {escape(status)}</span>' for status, kind, n in counts
     )
     title = "netconv: "
-    if len(report.entries) == 1 and report.entries[0].numbers is not None:
+    if len(report.entries) == 1:
         ((status, kind, _),) = counts
         word = _SINGLE.get(status, status.capitalize())
         title, verdict = "", f'<span class="{kind}">{word}</span>'
@@ -117,12 +122,20 @@ def _head(report: Report, home: str) -> str:
         f'<span class="{kind}" style="flex:{n}" title="{n} {escape(status)}"></span>'
         for status, kind, n in counts
     )
-    bar = f'<div class="totals" role="img" aria-label="{escape(report.verdict)}">{segments}</div>'
+    label = f'role="img" aria-label="{escape(report.verdict)}"'
+    bar = f'<div class="totals" {label}>{segments}</div>' if len(report.entries) > 1 else ""
     return (
         f'<header>{back}<h1>{title}<span class="verdict">{verdict}</span></h1>{bar}'
         f'<p class="dim">{name(report.title)} · netconv {escape(report.version)} · exit '
-        f"code {report.code}{spent}</p>{since}</header>"
+        f"code {report.code}{spent}{_within(report)}</p>{shown(report.origin)}{since}</header>"
     )
+
+
+def _within(report: Report) -> str:
+    """Return within which tolerance numbers were compared."""
+    found = {e.numbers.measured for e in report.entries if e.numbers is not None}
+    words = {True: "the measured rounding noise", False: "the given tolerance"}
+    return f" · compared within {' or '.join(words[m] for m in sorted(found))}" if found else ""
 
 
 # what the page of one case is called
@@ -137,11 +150,11 @@ def _counts(report: Report) -> list[tuple[str, str, int]]:
     return [(status, kind, n) for (status, kind), n in found.items()]
 
 
-def duration(seconds: float) -> str:
-    """Format a duration for people: 0.4 s, 12 s, 3 min 5 s."""
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    return f"{int(seconds) // 60} min {int(seconds) % 60} s"
+def _cases(report: Report, places: Sequence[int], address: Link) -> str:
+    columns = matrix.columns(report)
+    if columns is None:
+        return _list(report, places, address)
+    return matrix.matrix(report, places, columns, address)
 
 
 def _list(report: Report, places: Sequence[int], address: Link) -> str:
@@ -161,14 +174,14 @@ def _list(report: Report, places: Sequence[int], address: Link) -> str:
             f'<span class="badge {parts.colour(e.code)}">{escape(e.status)}</span>{trend}',
             kind="st",
         )
-        to, shown = address(i, e), name(e.source if split else e.name)
-        yield Cell(f"<a href='{to}'>{shown}</a>" if to else shown, kind="name")
+        to, title = address(i, e), name(e.source if split else e.name)
+        yield Cell(f'<a href="{to}">{title}</a>' if to else title, kind="name")
         if split:
             yield Cell(name(e.target), label="to")
         if actions:
             yield Cell(escape(e.group), label="by")
         cut = e.headline if len(e.headline) <= HEADLINE else e.headline[: HEADLINE - 1] + "…"
-        yield Cell(escape(cut), kind="what")
+        yield Cell(linked(cut), kind="what")
         if timed:
             yield _timed(e)
         if sized:
@@ -181,10 +194,15 @@ def _list(report: Report, places: Sequence[int], address: Link) -> str:
         (list(row(i, e)) for i, e in entries),
         numbers=range(last, len(head)),
         kind="cases sortable",
-        states=[e.status for _, e in entries],
+        states=[_state(i, e) for i, e in entries],
         filtered="cases",
     )
     return f"<h2>Cases</h2>{body}"
+
+
+def _state(i: int, e: Entry) -> dict[str, str]:
+    """Return the data of a row by which it is filtered."""
+    return {"s": e.status, "c": first_error(e), "n": e.trend, "i": str(i)}
 
 
 def _timed(e: Entry) -> Cell:
@@ -201,12 +219,13 @@ def _folds() -> str:
 def _section(i: int, e: Entry, rows: int, alone: bool, unfolded: bool) -> str:
     trend = f' <b class="s-warn">{e.trend}</b>' if e.trend else ""
     badge = f'<span class="badge {parts.colour(e.code)}">{escape(e.status)}</span>{trend}'
-    headline = f'<p class="headline">{escape(e.headline)}</p>'
+    headline = f'<p class="headline">{linked(e.headline)}</p>'
     inner = "".join(_parts(e, rows))
     if alone:
         return f'<section id="e{i}"><h2>{name(e.name)} {badge}</h2>{headline}{inner}</section>'
+    state = f'data-i="{i}"{" open" if e.code and unfolded else ""}'
     return (
-        f'<details class="case"{" open" if e.code and unfolded else ""}><summary>{badge} '
+        f'<details class="case" {state}><summary>{badge} '
         f'{name(e.name)}</summary><div id="e{i}">{headline}{inner}</div></details>'
     )
 
@@ -220,7 +239,7 @@ def _parts(e: Entry, rows: int) -> Iterator[str]:
         yield wrong.picture(e.numbers)
         yield wrong.samples(e.numbers)
         yield parts.errors(e.numbers.tensors)
-        yield parts.comparison(e.numbers)
+        yield parts.native(e.numbers)
     yield parts.said(e.diagnostics)
     if e.coverage is not None:
         yield parts.coverage(e.coverage)
@@ -232,6 +251,8 @@ def _parts(e: Entry, rows: int) -> Iterator[str]:
         yield parts.files(e.files)
     if e.roundtrip is not None:
         yield parts.losses(e.roundtrip)
+    if e.numbers is not None:
+        yield parts.printed(e.numbers)
 
 
 def _data(report: Report) -> str:

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from html import escape
 
 from converter.commands.report import plot
+from converter.commands.report.codes import linked
 from converter.commands.report.table import Cell, table
 from converter.commands.report.text import group
 from converter.commands.verify.compare import Difference
 from converter.commands.verify.result import EQUAL, INHERITED, NOISE, WRONG, Result, Tensor
-from converter.commands.verify.text import lines
-from converter.errors import Diagnostic
+from converter.commands.verify.text import STATUSES, lines
+from converter.errors import Diagnostic, counted
 from converter.io.files import size_text
 from converter.io.strict_json import Json
 
@@ -24,34 +25,65 @@ def colour(code: int) -> str:
 
 
 def outputs(result: Result) -> str:
-    """Return how far the outputs differ, the worst first."""
+    """Return how far the outputs differ, in a sentence and one by one, the worst first."""
     worst_first = sorted(result.outputs, key=lambda o: (o.passed, -o.difference.excess))
     rows = [
         (
             o.reference,
             Cell(_verdict(o.passed)),
             _measure(o.difference.max_abs),
-            _measure(o.difference.l2),
+            _allowed(o.difference),
+            _percent(o.difference.l2),
             Cell(f"{o.difference.cos:.6f}", o.difference.cos),
             _measure(o.difference.ulp),
             o.feed,
         )
         for o in worst_first
     ]
-    return "<h3>Outputs</h3>" + table(
-        ("output", "verdict", "largest difference", "relative", "cosine", "ulp", "on input"),
+    head = ("output", "verdict", "largest difference", "× tolerance")
+    return f"<h3>Outputs</h3><p>{escape(how_wrong(result))}</p>" + table(
+        (*head, "relative (L2)", "cosine", "ulp", "on input"),
         rows,
-        numbers={2, 3, 4, 5},
+        numbers={2, 3, 4, 5, 6},
         kind="sortable" if len(rows) > 1 else "",
-        extra={3, 5},
+        extra={5, 6, 7},
     )
 
 
-def comparison(result: Result) -> str:
-    """Return the files in their own engines, and the result as a terminal shows it."""
+def how_wrong(result: Result) -> str:
+    """Return how wrong the outputs are, in a sentence."""
+    failed = [o for o in result.outputs if not o.passed]
+    within = "the measured rounding noise" if result.measured else "the given tolerance"
+    if not failed:
+        wrong = len(result.findings)
+        layers = f", but {counted(wrong, 'layer')} {'is' if wrong == 1 else 'are'} wrong"
+        largest = f"the largest difference is {result.max_difference:.3g}"
+        return f"All outputs agree within {within}{layers if wrong else ''}; {largest}."
+    worst = max(failed, key=lambda o: o.difference.excess)
+    d = worst.difference
+    verb = "differs" if len(failed) == 1 else "differ"
+    differ = f"{len(failed)} of {counted(len(result.outputs), 'output')} {verb}"
+    if d.note and math.isinf(d.max_abs):
+        return f'{differ}; "{worst.reference}": {d.note}.'
+    share = f" ({100 * d.l2:.2g} %)" if math.isfinite(d.l2) else ""
+    times = f", {d.excess:.2g} times {within}" if math.isfinite(d.excess) else ""
+    return f'{differ}; "{worst.reference}" by up to {d.max_abs:.3g}{share}{times}.'
+
+
+def _allowed(d: Difference) -> Cell:
+    known = math.isfinite(d.excess) and d.excess > 0
+    return Cell(f"{d.excess:.2g}" if known else "", d.excess if known else -1)
+
+
+def _percent(value: float) -> Cell:
+    return Cell(f"{100 * value:.3g} %", value) if math.isfinite(value) else Cell("∞", 1e308)
+
+
+def printed(result: Result) -> str:
+    """Return the result as a terminal shows it."""
     text = escape("\n".join(lines(result)))
     folded = f"<details><summary>as netconv verify prints it</summary><pre>{text}</pre></details>"
-    return f"{_native(result)}<h3>Text</h3>{folded}"
+    return f"<h3>Text</h3>{folded}"
 
 
 def errors(tensors: Sequence[Tensor]) -> str:
@@ -66,9 +98,11 @@ def _verdict(passed: bool) -> str:
     return f'<span class="badge {kind}">{word}</span>'
 
 
-def _native(result: Result) -> str:
+def native(result: Result) -> str:
+    """Return the verdicts of the files' own engines."""
     rows = [
-        (n.role, n.file, n.engine, n.status, f"{n.code} {n.message}".strip()) for n in result.native
+        (n.role, n.file, n.engine, n.status, Cell(linked(f"{n.code} {n.message}".strip())))
+        for n in result.native
     ]
     return (
         "<h3>The files in their own engines</h3>"
@@ -100,13 +134,13 @@ def layers(tensors: Sequence[Tensor], limit: int) -> str:
         for t in chosen
     ]
     shown = f"{len(chosen)} of {len(tensors)}" if len(chosen) < len(tensors) else str(len(tensors))
-    head = ("#", "layer", "operator", "status", "own error", "total error")
+    head = ("#", "layer", "operator", "status", "error introduced", "total error")
     body = table(
         (*head, "tensor", "in the candidate"),
         rows,
         numbers={0, 4, 5},
         kind="layers sortable",
-        states=[t.status for t in chosen],
+        states=[{"s": STATUSES[t.status]} for t in chosen],
         extra={0, 2, 5, 6, 7},
         filtered="layers",
     )
@@ -115,7 +149,7 @@ def layers(tensors: Sequence[Tensor], limit: int) -> str:
 
 def _status(status: str) -> str:
     kind = {WRONG: "s-bad", INHERITED: "s-warn"}.get(status, "s-ok")
-    return f'<span class="badge {kind}">{escape(status)}</span>'
+    return f'<span class="badge {kind}">{escape(STATUSES[status])}</span>'
 
 
 def structure(sides: Sequence[Json]) -> str:
@@ -192,7 +226,7 @@ def said(diagnostics: Sequence[Diagnostic]) -> str:
     groups = group(diagnostics)
     rows = [
         (
-            g[0].code,
+            Cell(linked(g[0].code)),
             g[0].level,
             g[0].message + (f" (help: {g[0].help})" if g[0].help else ""),
             _places(g),

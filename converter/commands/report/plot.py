@@ -9,6 +9,7 @@ from html import escape
 from converter.commands.report import assets
 from converter.commands.verify.compare import Difference
 from converter.commands.verify.result import EQUAL, WRONG, Tensor
+from converter.commands.verify.text import STATUSES
 
 POINTS = 600  # above this number, only the largest of neighboring points are kept
 NAMES = 6  # labeled parts of the curve
@@ -16,8 +17,9 @@ WIDTH, HEIGHT = 1000, 200  # of the drawing, which is stretched to the page
 
 
 def curve(tensors: Sequence[Tensor]) -> str:
-    """Draw own error, total error and tolerance in the order of execution, on a logarithmic scale,
-    with a line at the first wrong layer, and the data for tooltips. Empty without any error.
+    """Draw the error that each layer introduces, the total error and the tolerance in the order of
+    execution, on a logarithmic scale, with a line at the first wrong layer, and the data for
+    tooltips. Empty without any error.
     """
     chosen = _thin(tensors)
     curves = {
@@ -54,7 +56,8 @@ def curve(tensors: Sequence[Tensor]) -> str:
     labels = "".join(f'<span class="y" style="top:{y * 100:.1f}%">1e{e}</span>' for e, y in heights)
     count = f"{len(tensors)} tensors in the order of execution"
     return (
-        '<figure class="curve"><ul class="legend"><li><i class="line own"></i>own error</li>'
+        '<figure class="curve"><ul class="legend">'
+        '<li><i class="line own"></i>error introduced here</li>'
         '<li><i class="line total"></i>total error</li>'
         f'<li><i class="line limit"></i>tolerance</li><li class="dim">{count}</li></ul>'
         f'<div class="plot" role="group" aria-label="error along the graph, {count}; arrow keys '
@@ -87,7 +90,7 @@ def _names(chosen: Sequence[Tensor], first: int | None) -> str:
 def _point(t: Tensor) -> list[str]:
     own, total = (f"{d.max_abs:.3g}" if d is not None else "none" for d in (t.own, t.total))
     limit = f"{t.own.tolerance:.3g}" if t.own is not None else "none"
-    return [t.layer, t.kind, t.status, own, total, limit]
+    return [t.layer, t.kind, STATUSES[t.status], own, total, limit]
 
 
 def histogram(tensors: Sequence[Tensor]) -> str:
@@ -108,8 +111,8 @@ def histogram(tensors: Sequence[Tensor]) -> str:
         (f"1e{e}", [(kind, n) for kind in ("noise", "wrong") if (n := bins.get(e, {}).get(kind))])
         for e in range(min(bins), max(bins) + 1)
     ]
-    below = f'<p class="dim">and {exact} without any error of their own</p>' if exact else ""
-    return bars(rows, "tensors by their own error") + below
+    below = f'<p class="dim">and {exact} that introduce no error</p>' if exact else ""
+    return bars(rows, "tensors by the error introduced there") + below if len(rows) > 1 else ""
 
 
 def bars(rows: Iterable[tuple[str, Sequence[tuple[str, int]]]], label: str) -> str:

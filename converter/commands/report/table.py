@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from html import escape
 
 
 @dataclass(frozen=True)
 class Cell:
     """A cell with more than text: `html` is inserted unescaped, `value` is the sort key, `kind` its
-    class, `label` its label where there is no header.
+    class, `label` its label where there is no header, `data` is for scripts.
     """
 
     html: str
     value: float | None = None
     kind: str = ""
     label: str = ""
+    data: Mapping[str, str] = field(default_factory=dict)
 
 
 SHORT = 24  # characters; shorter names never break
@@ -30,17 +31,28 @@ def name(text: str) -> str:
     return re.sub(r"(?<=[^/._:;\s-])([/._:;-]+)(?=[^/._:;\s-])", r"\1<wbr>", escape(text))
 
 
+def duration(seconds: float) -> str:
+    """Format a duration for people: 0.4 s, 12 s, 3 min 5 s."""
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    return f"{int(seconds) // 60} min {int(seconds) % 60} s"
+
+
+def _data(found: Mapping[str, str]) -> str:
+    return "".join(f' data-{k}="{escape(v)}"' for k, v in found.items() if v)
+
+
 def table(
     head: Sequence[str],
     rows: Iterable[Sequence[str | Cell]],
     numbers: Collection[int] = (),
     kind: str = "",
-    states: Sequence[str] = (),
+    states: Sequence[Mapping[str, str]] = (),
     extra: Collection[int] = (),
     filtered: str = "",
 ) -> str:
     """Return a table. `numbers` are the right-aligned columns, `extra` those that a narrow screen
-    omits, `states` a status for each row to filter by, `filtered` the name of the rows if a search
+    omits, `states` the data of each row to filter by, `filtered` the name of the rows if a search
     field is wanted.
     """
 
@@ -54,10 +66,10 @@ def table(
             return f"<td{classes(i)}>{name(c)}</td>"
         value = "" if c.value is None else f' data-v="{c.value:.6g}"'
         label = f' data-label="{escape(c.label)}"' if c.label else ""
-        return f"<td{classes(i, c.kind)}{value}{label}>{c.html}</td>"
+        return f"<td{classes(i, c.kind)}{value}{label}{_data(c.data)}>{c.html}</td>"
 
     def row(number: int, cells: Sequence[str | Cell]) -> str:
-        state = f' data-s="{escape(states[number])}"' if states else ""
+        state = _data(states[number]) if states else ""
         return f"<tr{state}>{''.join(cell(i, c) for i, c in enumerate(cells))}</tr>"
 
     heads = "".join(

@@ -14,9 +14,11 @@ from converter.commands.report import assets, plot
 from converter.commands.report.facts import Entry
 from converter.commands.report.table import name
 from converter.commands.verify.compare import Difference
-from converter.commands.verify.result import WRONG, Finding, Result, Tensor
+from converter.commands.verify.result import INHERITED, WRONG, Finding, Result, Tensor
+from converter.commands.verify.text import STATUSES
 from converter.io.strict_json import Json
 
+CAUSES = 6  # that are not folded
 FOUND = 12  # wrong layers that are named
 
 
@@ -37,10 +39,10 @@ def commands(e: Entry) -> list[tuple[str, str]]:
         }.get(e.group, ())
     if again[:1] == ("verify",) and not e.arguments and e.numbers is not None and e.numbers.seed:
         again = (*again, "--seed", str(e.numbers.seed))
-    found = [("repeat", again)] if again else []
+    found = [(again[0], again)] if again else []
     if e.numbers is not None and not e.numbers.same and e.group in ("verify", "convert"):
-        found.append(("cut it down", ("reduce", *pair, "-o", "smallest")))
-        found.append(("see all of it", ("view", *pair, "--verify", "-o", "view.html")))
+        found.append(("reduce", ("reduce", *pair, "-o", "smallest")))
+        found.append(("view", ("view", *pair, "--verify", "-o", "view.html")))
     return [(label, shlex.join(["netconv", *line])) for label, line in found]
 
 
@@ -48,7 +50,7 @@ def told(e: Entry) -> str:
     """Return the commands, each with a copy button."""
     rows = "".join(
         f'<div class="cmd"><code>{escape(line)}</code><button type="button" class="copy" hidden>'
-        f"copy: {escape(label)}</button></div>"
+        f"Copy {escape(label)} command</button></div>"
         for label, line in commands(e)
     )
     return f"<h3>Reproduce</h3>{rows}" if rows else ""
@@ -62,13 +64,13 @@ def first(result: Result) -> str:
     more = len(result.findings) - 1 - len(others)
     listed = "".join(
         f"<li>{_layer(f)}: "
-        f"{escape(f.causes[0]) if f.causes else f'own error {f.own.max_abs:.3g}'}</li>"
+        f"{escape(f.causes[0]) if f.causes else f'error introduced here: {f.own.max_abs:.3g}'}</li>"
         for f in others
     )
-    also = f"<p>Wrong by themselves as well:</p><ul>{listed}</ul>" if others else ""
+    also = f"<p>These layers are wrong as well:</p><ul>{listed}</ul>" if others else ""
     if more > 0:
         also += f'<p class="dim">and {more} more</p>'
-    return f'<h3>First divergence</h3><div class="first-divergence">{_finding(result)}{also}</div>'
+    return f'<h3>First wrong layer</h3><div class="first-divergence">{_finding(result)}{also}</div>'
 
 
 def _finding(result: Result) -> str:
@@ -79,15 +81,19 @@ def _finding(result: Result) -> str:
             for model, place in zip(result.models, f.where, strict=True)
             if place
         ),
-        ("own error", _error(f.own)),
-        *([("inherited", f"{f.inherited:.3g}")] if f.inherited else []),
+        ("error introduced here", _error(f.own)),
+        *([("passed on by earlier layers", f"{f.inherited:.3g}")] if f.inherited else []),
         *([("computed by", ", ".join(f.layers[:6]))] if len(f.layers) > 1 else []),
     ]
-    causes = "".join(f"<li>{escape(c)}</li>" for c in f.causes)
+    causes = _list(f.causes[:CAUSES])
+    if more := f.causes[CAUSES:]:
+        causes += f"<details><summary>and {len(more)} more</summary>{_list(more)}</details>"
     body = "".join(f'<tr><th scope="row">{name(a)}</th><td>{name(b)}</td></tr>' for a, b in rows)
-    return (
-        f"<p><strong>{_layer(f)}</strong></p><ul>{causes}</ul><table><tbody>{body}</tbody></table>"
-    )
+    return f"<p><strong>{_layer(f)}</strong></p>{causes}<table><tbody>{body}</tbody></table>"
+
+
+def _list(texts: Sequence[str]) -> str:
+    return f"<ul>{''.join(f'<li>{escape(t)}</li>' for t in texts)}</ul>" if texts else ""
 
 
 def _layer(f: Finding) -> str:
@@ -97,8 +103,8 @@ def _layer(f: Finding) -> str:
 def _error(d: Difference) -> str:
     if d.note and math.isinf(d.max_abs):
         return d.note
-    limit = f", tolerance {d.tolerance:.3g}" if d.tolerance else ""
-    share = f", {d.l2:.2%} of the tensor's length" if math.isfinite(d.l2) else ""
+    limit = f", allowed {d.tolerance:.3g}" if d.tolerance else ""
+    share = f", {100 * d.l2:.3g} % relative (L2)" if math.isfinite(d.l2) else ""
     return f"{d.max_abs:.3g}{limit}{share}"
 
 
@@ -106,28 +112,47 @@ def _error(d: Difference) -> str:
 
 
 def samples(result: Result) -> str:
-    return "".join(map(_sample, result.samples))
+    return "".join(_sample(s, result.models) for s in result.samples)
 
 
-def _sample(s: Json) -> str:
-    corner, shape = list(s["corner"]), list(s["shape"])
+def _sample(s: Json, models: Sequence[str]) -> str:
+    corner = list(s["corner"])
     pairs = [
         [_distance(a, b) for a, b in zip(x, y, strict=True)]
         for x, y in zip(s["reference"], s["candidate"], strict=True)
     ]
     most = max((d for row in pairs for d in row), default=0.0)
-    names = (("reference", s["reference"]), ("candidate", s["candidate"]))
+    sides = zip(("reference", "candidate"), models, s.get("axes", ((), ())), strict=True)
     tables = "".join(
-        f"<div><p>{escape(title)}</p>{_numbers(title, rows, pairs, most, corner)}</div>"
-        for title, rows in names
+        f'<div><p>{title} {name(model)}<br><span class="dim">{_part(s, title, axes)}</span></p>'
+        f"{_numbers(title, s[title], pairs, most, corner)}</div>"
+        for title, model, axes in sides
     )
-    place = ",".join(map(str, corner))
-    spread = _spread(s)
     return (
         f"<h3>Tensor {name(str(s['tensor']))} before and after</h3>"
-        f'<p class="dim">shape {shape}, from [{place}] on, on input {escape(str(s["feed"]))}; '
-        f'what differs most is framed</p><div class="pair">{tables}{spread}</div>'
+        f'<p class="dim">around the largest difference, on input {escape(str(s["feed"]))}</p>'
+        f'{_shades(most)}<div class="pair">{tables}{_spread(s)}</div>'
     )
+
+
+def _shades(most: float) -> str:
+    """Return the legend of the shades of numbers."""
+    return (
+        '<ul class="legend"><li><i></i>equal</li><li><i class="least"></i>differs a little</li>'
+        '<li><i class="shade"></i>differs most</li><li><i class="frame"></i>largest difference'
+        f"{f' {most:.3g}' if math.isfinite(most) else ''}</li></ul>"
+    )
+
+
+def _part(s: Json, side: str, axes: Sequence[int]) -> str:
+    """Return the part of a tensor that is shown, as the file indexes it: [0,3..8,2..7,5]."""
+    corner, shape = list(s["corner"]), list(s["shape"])
+    rows = s[side]
+    sizes = [*[1] * (len(shape) - 2), len(rows), len(rows[0]) if rows else 0]
+    pairs = zip(corner, sizes[len(sizes) - len(shape) :], strict=True)
+    parts = [f"{c}" if n == 1 else f"{c}..{c + n - 1}" for c, n in pairs]
+    order = list(axes) or list(range(len(shape)))
+    return f"[{','.join(parts[i] for i in order)}] of [{','.join(str(shape[i]) for i in order)}]"
 
 
 def _distance(a: Any, b: Any) -> float:
@@ -204,10 +229,11 @@ def picture(result: Result) -> str:
         return ""
     known = {t.reference: t for t in result.tensors}
     nodes = [_box(n, known.get(n["tensor"])) for n in found["nodes"]]
-    words = {WRONG: "introduces an error ✕", "inherited": "inherits an error ↓"}
-    words |= {"noise": "within noise", "equal": "equal"}
+    words = {WRONG: f"{STATUSES[WRONG]} ✕", INHERITED: f"{STATUSES[INHERITED]} ↓"}
+    words = {**STATUSES, **words}
     legend = "".join(f'<li><i class="{k}"></i>{text}</li>' for k, text in words.items())
-    legend += '<li class="dim">bars: own error to the left, total to the right</li>'
+    bars = "bars: error introduced here to the left, total error to the right"
+    legend += f'<li class="dim">{bars}</li>'
     more = " The drawing shows only its surroundings." if found.get("more") else ""
     return (
         f'<h3>The graph around it</h3><figure class="picture"><ul class="legend">{legend}</ul>'
@@ -249,7 +275,7 @@ def _said(n: Json, t: Tensor | None) -> Iterator[str]:
     if n["shape"] is not None:
         yield f"shape {n['shape']}"
     if t is not None:
-        yield t.status
-        for what, d in (("own error", t.own), ("total error", t.total)):
+        yield STATUSES[t.status]
+        for what, d in (("error introduced here", t.own), ("total error", t.total)):
             if d is not None and d.max_abs:
                 yield f"{what} {_error(d)}"

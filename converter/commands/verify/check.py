@@ -115,7 +115,13 @@ def _samples(
         pair = worst.reference, worst.candidate
         mine, theirs = [m[i] for m in ran.mine], [t[j] for t in ran.theirs]
         found.append(evidence.of_output(pair, names, mine, theirs))
-    return tuple(asdict(s) for s in found if s is not None)
+    graphs = plan.reference.ir.graph, plan.candidate.ir.graph
+
+    def placed(s: evidence.Sample) -> evidence.Sample:
+        a, b = map(evidence.axes_in_file, graphs, (s.tensor, s.counterpart))
+        return replace(s, axes=(a, b))
+
+    return tuple(asdict(placed(s)) for s in found if s is not None)
 
 
 def _tensor(plan: Plan, layers: Layers, u: Unit) -> Tensor:

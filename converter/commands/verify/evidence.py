@@ -5,7 +5,7 @@ errors, and the graph around the first wrong layer.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +16,10 @@ from converter.commands.verify.cause import kind, layer_of
 from converter.commands.verify.compare import compare, distance, same_shape
 from converter.commands.verify.isolate import Unit
 from converter.commands.verify.program import CannotRun, Program
-from converter.commands.verify.result import WRONG, Finding, Tensor
+from converter.commands.verify.result import INHERITED, WRONG, Finding, Tensor
+from converter.graph.channels_last import as_in_file
 from converter.graph.infer import Array, shape_of
-from converter.graph.walk import reads
+from converter.graph.walk import constant_nodes, reads
 from converter.io.strict_json import Json
 
 SAMPLES = 3  # wrong layers whose tensors are shown
@@ -33,7 +34,9 @@ class Sample:
 
     `corner` is the index of the first element shown; `reference` and `candidate` are rows (the last
     axis) of numbers or texts. `errors` counts elements by the power of ten of their absolute
-    difference, `same` those without any, `infinite` those that are finite on one side only.
+    difference, `same` those without any, `infinite` those that are finite on one side only. `axes`
+    has, for each file, the axes of the tensor in the order in which the file stores them; empty
+    where it is the same.
     """
 
     tensor: str
@@ -46,6 +49,7 @@ class Sample:
     errors: tuple[tuple[int, int], ...] = ()
     same: int = 0
     infinite: int = 0
+    axes: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
 
 
 def of_layers(
@@ -78,6 +82,14 @@ def of_output(
 ) -> Sample | None:
     """Return one output of either model, on the feed with its largest difference."""
     return _worst(*names, list(zip(feeds, mine, theirs, strict=True)))
+
+
+def axes_in_file(graph: ir.Graph, name: str) -> tuple[int, ...]:
+    """Return the axes of a tensor in the order of its file; empty if that is the same."""
+    value = next((o for n in graph for o in n.outputs if o.name == name), None)
+    rank = None if value is None or value.shape is None else len(value.shape)
+    found = [] if value is None or rank is None else as_in_file(value, range(rank))
+    return () if found == sorted(found) else tuple(found)
 
 
 def _worst(name: str, other: str, pairs: Sequence[tuple[str, Array, Array]]) -> Sample | None:
@@ -142,7 +154,7 @@ def around(graph: ir.Graph, finding: Finding | None, tensors: Sequence[Tensor]) 
     nodes = list(graph)
     if finding is None or not 0 <= finding.index < len(nodes):
         return None
-    chosen = _near(nodes[finding.index])
+    chosen = _near(nodes[finding.index], constant_nodes(graph))
     order = [n for n in nodes if n in chosen]
     known = {t.reference: t for t in tensors}
     place = {n: i for i, n in enumerate(order)}
@@ -155,6 +167,9 @@ def around(graph: ir.Graph, finding: Finding | None, tensors: Sequence[Tensor]) 
     index = {n: i for i, n in enumerate(nodes)}
     pictured = [_pictured(n, index[n], known) for n in order]
     # the named layer may be before the tensor that could be compared
+    for p in pictured:
+        if p["tensor"] == finding.tensor and p["status"] == WRONG:
+            p["status"] = INHERITED
     pictured[place[nodes[finding.index]]]["status"] = WRONG
     return {
         "nodes": pictured,
@@ -176,9 +191,9 @@ def _pictured(node: ir.Node, index: int, known: Mapping[str, Tensor]) -> Json:
     }
 
 
-def _near(start: ir.Node) -> set[ir.Node]:
+def _near(start: ir.Node, fixed: Collection[ir.Node]) -> set[ir.Node]:
     """Return the layers reached through the fewest tensors in either direction, ignoring
-    constants.
+    constants, and those that compute constants, `fixed`.
     """
     chosen, border = {start}, [start]
     while border and len(chosen) < PICTURED:
@@ -196,6 +211,7 @@ def _near(start: ir.Node) -> set[ir.Node]:
                 n is not None
                 and n.graph is start.graph
                 and n not in chosen
+                and n not in fixed
                 and len(chosen) < PICTURED
             ):
                 chosen.add(n)

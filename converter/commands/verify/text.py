@@ -19,6 +19,13 @@ from converter.commands.verify.result import (
 )
 from converter.errors import ExitCode
 
+# statuses of layers, for people
+STATUSES = {
+    WRONG: "wrong",
+    INHERITED: "passes an error on",
+    NOISE: "within rounding noise",
+    EQUAL: "identical",
+}
 CAUSES = 3
 ALSO = 6  # wrong layers after the first
 
@@ -90,9 +97,14 @@ def headline(result: Result) -> str:
     worst = result.worst
     return (
         f'output "{worst.reference}" differs by {worst.difference.max_abs:.3g}'
+        f"{_times(worst.difference)}"
         if worst is not None
         else "different"
     )
+
+
+def _times(d: Difference) -> str:
+    return f", {d.excess:.2g} times the tolerance" if 0 < d.excess < float("inf") else ""
 
 
 def _why(f: Finding) -> str:
@@ -157,7 +169,7 @@ def _worst(o: Output, first: Finding | None, failed: bool) -> str:
         if d.index
         else ""
     )
-    share = f", {d.excess:.2g} times the tolerance" if 0 < d.excess < float("inf") else ""
+    share = _times(d)
     whole = "" if d.note else f" ({_whole(d)})"
     cause = f'   caused by layer "{first.layer}"' if first is not None and failed else ""
     return f'WORST  output "{o.reference}"   {measure}{at}{whole}{share} (input {o.feed}){cause}'

@@ -15,27 +15,8 @@ from converter.commands.verify.cause import input_label, kind
 from converter.graph.build import attrs_of
 from converter.graph.infer import Array, constant
 from converter.graph.value import optional
-from converter.graph.walk import all_nodes
 
 _SHOWN = 4  # numbers that are written out
-
-
-def constant_nodes(graph: ir.Graph) -> set[ir.Node]:
-    """Return the nodes that only read constants, unless their result is an output."""
-    found: set[ir.Node] = set()
-    for node in all_nodes(graph):
-        inputs = [v for v in node.inputs if v is not None]
-        bodies = any(a.type == ir.AttributeType.GRAPH for a in node.attributes.values())
-        ends = any(o.is_graph_output() for o in node.outputs)
-        if inputs and not bodies and not ends and all(_fixed(v, found) for v in inputs):
-            found.add(node)
-    return found
-
-
-def _fixed(value: ir.Value, found: set[ir.Node]) -> bool:
-    return value.producer() in found or (
-        value.producer() is None and not value.is_graph_input() and value.const_value is not None
-    )
 
 
 def stored(value: ir.Value) -> ir.Value:

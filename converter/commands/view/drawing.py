@@ -11,7 +11,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from converter.commands.costs import costs, headline, shape
+from converter.commands.costs import costs, describe, headline, shape
 from converter.commands.inspect import about, facts, precision, summary
 from converter.commands.verify.cause import input_label, kind, layer_of, location_of, show
 from converter.commands.view import constants, scopes, weights
@@ -22,7 +22,7 @@ from converter.graph.channels_last import as_in_file
 from converter.graph.infer import constant
 from converter.graph.names import public_name
 from converter.graph.network import Network
-from converter.graph.walk import all_nodes, subgraphs
+from converter.graph.walk import all_nodes, constant_nodes, subgraphs
 from converter.io.strict_json import Json
 
 TEXT = 300  # characters of an attribute
@@ -96,7 +96,7 @@ class _Maker:
         self._parts = _splitter(layer_of(n) for n in all_nodes(model.ir.graph))
         self._format = model.format
         self._texts: dict[ir.Value, str] = {}
-        self._fixed = constants.constant_nodes(model.ir.graph)
+        self._fixed = constant_nodes(model.ir.graph)
         self.drawing.folded |= self._fixed
         if model.format != "onnx":  # a file of integers has no such layers
             self.drawing.folded |= {n for n in all_nodes(model.ir.graph) if _of_reading(n)}
@@ -217,7 +217,11 @@ class _Maker:
                 return -1
             tensor = source.const_value
             size = int(array.nbytes if tensor is None else tensor.nbytes)
-            data = {"n": str(source.name), "d": self._described(source), "bytes": size}
+            data = {
+                "n": str(source.name),
+                "d": describe(source) if fixed else self._described(source),
+                "bytes": size,
+            }
             if fixed:
                 data["steps"] = [*constants.steps(value)]
             self._known[value] = len(self.drawing.weights)

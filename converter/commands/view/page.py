@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from converter.commands.report import assets
 from converter.commands.report.table import name as breaking
+from converter.commands.verify.text import STATUSES
 from converter.commands.view import pairing
 from converter.commands.view.drawing import draw
 from converter.commands.view.families import FAMILIES
@@ -42,7 +43,11 @@ def render(
     first.
     """
     drawn = [draw(model, name) for name, model in models]
-    data: dict[str, Any] = {"models": [d.as_json() for d in drawn], "families": FAMILIES}
+    data: dict[str, Any] = {
+        "models": [d.as_json() for d in drawn],
+        "families": FAMILIES,
+        "words": STATUSES,
+    }
     if len(models) == 2:
         both = drawn[0], drawn[1]
         data["counts"] = pairing.pair(models[0][1], models[1][1], both, given, result)

@@ -11,7 +11,7 @@ from converter.commands.diff import partners
 from converter.commands.report.wrong import errors
 from converter.commands.verify.align import Alignment, Side, align
 from converter.commands.verify.cause import causes, kind, layer_of
-from converter.commands.verify.result import WRONG, Result, Tensor
+from converter.commands.verify.result import INHERITED, WRONG, Result, Tensor
 from converter.commands.view.drawing import Drawing
 from converter.errors import NothingComparedError
 from converter.graph.network import Network
@@ -159,10 +159,19 @@ def colour(result: Result, drawn: tuple[Drawing, Drawing]) -> dict[str, int]:
         place = places.get((f.layer, f.kind), places.get(f.tensor))
         if place is None:
             continue
-        node = drawn[0].nodes[place]
-        node["state"] = WRONG  # it may be before the tensor that could be compared
+        measured = places.get(f.tensor, place)
+        _mark(drawn, measured, INHERITED)  # it may be after the layer with the cause
+        node = _mark(drawn, place, WRONG)
         node["causes"] = _first(list(dict.fromkeys([*f.causes, *node.get("causes", [])])))
     return result.counts()
+
+
+def _mark(drawn: tuple[Drawing, Drawing], place: int, state: str) -> Json:
+    """Set the state of a layer of the first drawing, which is returned, and of its counterpart."""
+    node = drawn[0].nodes[place]
+    for data in (node, *([drawn[1].nodes[node["twin"]]] if "twin" in node else [])):
+        data["state"] = state
+    return node
 
 
 def _by_name(drawing: Drawing) -> dict[str | tuple[str, str], int]:

@@ -10,62 +10,80 @@ function element(tag, properties = {}, ...children) {
 }
 
 /* The state of the filter of the cases is part of the address, so that a link shows the same rows:
-   ?q=WORDS&status=A&status=B. */
-const asked = new URLSearchParams(location.search);
+   #q=WORDS&status=A&status=B&target=C&code=D. Addresses of parts of the page have no "=". */
+const asked = () => new URLSearchParams(location.hash.includes("=") ? location.hash.slice(1) : "");
 
-function remember(words, chosen) {
-  const query = new URLSearchParams();
-  if (words) query.set("q", words);
-  for (const status of chosen) query.append("status", status);
+function remember(query) {
   try {
-    history.replaceState(null, "", `${query.size ? `?${query}` : location.pathname}${location.hash}`);
+    history.replaceState(null, "", query.size ? `#${query}` : location.pathname + location.search);
   } catch { /* a page inside of another one has no address of its own */ }
 }
 
-/* A search field and one button for each status above a table whose rows have data-s. */
+/* A search field, one button for each status, and choices above a table. What is filtered has
+   data-s: rows, or the cells of a matrix. */
 function filter(table) {
-  const rows = [...table.tBodies[0].rows], texts = rows.map((r) => r.textContent.toLowerCase());
-  const counts = new Map();
-  for (const r of rows) if (r.dataset.s) counts.set(r.dataset.s, (counts.get(r.dataset.s) || 0) + 1);
-  const what = table.dataset.filter, chosen = new Set();
+  const what = table.dataset.filter, kept = what === "cases";
+  const rows = [...table.tBodies[0].rows].map((row) => ({ row, items: row.dataset.s ? [row] : all("[data-s]", row) }));
+  const items = rows.flatMap(({ row, items }) => items.map((item) => ({ item, data: item.dataset, text: [row.dataset.s ? row.textContent : row.cells[0].textContent, item.textContent, item.dataset.t, item.dataset.c, ...all("[title]", item).map((e) => e.title)].join(" ").toLowerCase() })));
+  const counted = (key) => items.reduce((found, { data }) => (data[key] ? found.set(data[key], (found.get(data[key]) || 0) + 1) : found), new Map());
   const field = element("input", { type: "search", placeholder: `search ${what}`, ariaLabel: `search ${what}` });
-  const said = element("output", { ariaLive: "polite" });
-  const none = element("p", { className: "dim", hidden: true });
-  const kept = what === "cases";
-  const apply = () => {
-    const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
-    let left = 0;
-    rows.forEach((r, i) => {
-      r.hidden = (chosen.size > 0 && !chosen.has(r.dataset.s)) || !words.every((w) => texts[i].includes(w));
-      left += !r.hidden;
-    });
-    said.textContent = left < rows.length ? `${left} of ${rows.length}` : `${rows.length} ${what}`;
-    none.hidden = left > 0;
-    none.textContent = field.value ? `no ${what} match "${field.value}"` : `no ${what} of this status`;
-  };
-  const buttons = [...counts].map(([status, count]) => {
-    const button = element("button", { type: "button", textContent: `${status} ${count}`, ariaPressed: "false" });
-    button.dataset.s = status;
-    button.onclick = () => {
-      if (!chosen.delete(status)) chosen.add(status);
-      button.ariaPressed = String(chosen.has(status));
-      apply();
-      if (kept) remember(field.value, chosen);
-    };
-    if (kept && asked.getAll("status").includes(status)) {
-      chosen.add(status);
-      button.ariaPressed = "true";
-    }
-    return button;
+  const said = element("output", { ariaLive: "polite" }), none = element("p", { className: "dim", hidden: true });
+  const buttons = ["s", "n"].flatMap((key) => [...counted(key)].sort(([a], [b]) => (a === "ok") - (b === "ok")).map(([value, count]) => {
+    const button = element("button", { type: "button", textContent: `${value} ${count}`, ariaPressed: "false" });
+    Object.assign(button.dataset, { [key]: value });
+    button.onclick = () => { button.ariaPressed = String(button.ariaPressed !== "true"); changed(); };
+    return { key, value, button };
+  }));
+  const choices = [["t", "target"], ["c", "code"]].filter(([key]) => kept && counted(key).size > 1).map(([key, title]) => {
+    const select = element("select", { ariaLabel: title }, new Option(`every ${title}`, ""), ...[...counted(key)].sort().map(([value, count]) => new Option(`${value} (${count})`, value)));
+    select.onchange = () => changed();
+    return { key, title, select };
   });
-  if (kept) field.value = asked.get("q") || "";
-  field.oninput = () => { apply(); if (kept) remember(field.value, chosen); };
-  field.onkeydown = (e) => { if (e.key === "Escape") { field.value = ""; field.oninput(); } };
+  const pressed = (key) => buttons.filter((b) => b.key === key && b.button.ariaPressed === "true").map((b) => b.value);
+  const apply = () => {
+    const words = field.value.toLowerCase().split(/\s+/).filter(Boolean), status = pressed("s"), since = pressed("n");
+    let left = 0;
+    const seen = new Set();
+    for (const { item, data, text } of items) {
+      const fits = (!status.length || status.includes(data.s)) && (!since.length || since.includes(data.n)) && choices.every(({ key, select }) => !select.value || data[key] === select.value) && words.every((w) => text.includes(w));
+      item.classList.toggle("off", !fits);
+      if (fits) { left += 1; seen.add(data.i); }
+    }
+    for (const { row, items } of rows) row.hidden = items.every((i) => i.classList.contains("off"));
+    if (kept) for (const part of all("details.case")) part.hidden = !seen.has(part.dataset.i);
+    said.textContent = left < items.length ? `${left} of ${items.length}` : `${items.length} ${what}`;
+    none.hidden = left > 0;
+    table.hidden = left === 0;
+    none.textContent = field.value ? `no ${what} match "${field.value}"` : `no ${what} of this kind`;
+  };
+  const changed = () => {
+    apply();
+    if (!kept) return;
+    const query = new URLSearchParams();
+    if (field.value) query.set("q", field.value);
+    for (const status of pressed("s")) query.append("status", status);
+    for (const since of pressed("n")) query.append("since", since);
+    for (const { title, select } of choices) if (select.value) query.set(title, select.value);
+    remember(query);
+  };
+  const restore = () => {
+    const query = asked();
+    field.value = query.get("q") || "";
+    for (const { key, value, button } of buttons) button.ariaPressed = String(query.getAll(key === "s" ? "status" : "since").includes(value));
+    for (const { title, select } of choices) select.value = [...select.options].some((o) => o.value === query.get(title)) ? query.get(title) : "";
+    apply();
+  };
+  field.oninput = changed;
+  field.onkeydown = (e) => { if (e.key === "Escape") { field.value = ""; changed(); } };
   const around = table.closest("details.case"), of = around ? ` of ${around.querySelector("summary").textContent.trim()}` : "";
-  const bar = element("div", { className: "tools filter", role: "search", ariaLabel: `filter ${what}${of}` }, field, ...(counts.size > 1 ? buttons : []), said);
+  const shown = buttons.filter(({ key }) => counted(key).size > (key === "s" ? 1 : 0)).map(({ button }) => button);
+  const bar = element("div", { className: "tools filter", role: "search", ariaLabel: `filter ${what}${of}` }, field, ...shown, ...choices.map(({ select }) => select), said);
   table.closest(".wide").before(bar);
   table.closest(".wide").after(none);
-  apply();
+  if (kept) {
+    restore();
+    addEventListener("hashchange", () => { if (!location.hash || asked().size) { restore(); if (asked().size) bar.scrollIntoView(); } });
+  } else apply();
 }
 
 /* What is wider than the screen is scrolled by the keyboard, too. */
@@ -124,7 +142,7 @@ function curve(figure) {
   const show = (i, aloud) => {
     at = Math.max(0, Math.min(points.length - 1, i));
     const [layer, kind, status, own, total, limit] = points[at], share = points.length > 1 ? at / (points.length - 1) : 0;
-    const text = `${layer} (${kind}): ${status}\nown ${own}, total ${total}, tolerance ${limit}`;
+    const text = `${layer} (${kind}): ${status}\nerror introduced here ${own}, total ${total}, allowed ${limit}`;
     cursor.hidden = tip.hidden = false;
     cursor.style.left = `${share * 100}%`;
     tip.textContent = text;
@@ -176,7 +194,7 @@ all("[data-fold]").forEach((button) => {
   button.onclick = () => all("details.case").forEach((d) => { d.open = button.dataset.fold === "open"; });
 });
 const target = () => {
-  const found = location.hash && document.getElementById(location.hash.slice(1)), around = found && found.closest("details");
+  const found = location.hash.length > 1 && !location.hash.includes("=") && document.getElementById(location.hash.slice(1)), around = found && found.closest("details");
   if (around) { around.open = true; around.scrollIntoView(); }
 };
 const reach = () => all(".wide").forEach(reachable);

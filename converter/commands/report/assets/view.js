@@ -5,7 +5,7 @@ const data = JSON.parse(document.getElementById("models").textContent);
 const aside = document.getElementById("found"), hits = document.getElementById("hits");
 const field = document.querySelector("input[type=search]"), count = document.querySelector("header output");
 const two = data.models.length === 2;
-const WORDS = { wrong: "wrong", inherited: "passes an error on", noise: "within rounding noise", equal: "identical", changed: "differs in structure", only: "only in this model" };
+const WORDS = { ...data.words, changed: "differs in structure", only: "only in this model" };
 const MARKS = { wrong: "✕", inherited: "↓", changed: "≠", only: "+" };
 const HITS = 60;
 
