@@ -1,6 +1,5 @@
 """The functions of `import netconv`: each command of the command line, for models in files and in
-memory. converter.api has the same without what a program expects of Python: errors that are also
-Python's own, warnings, and a log.
+memory, with what a program expects of Python: errors that are also Python's own, warnings, a log.
 """
 
 from __future__ import annotations
@@ -32,6 +31,7 @@ from converter.errors import (
     python_error,
     wrong_call,
 )
+from converter.formats import model_files
 from converter.formats.model_files import PathLike
 from converter.graph.network import Network
 from converter.io import progress
@@ -442,7 +442,7 @@ def check(
             return Checked(found.diagnostics, found)
         if isinstance(source, Network):
             return Checked(tuple(source.notes))
-        return Checked(tuple(api.check(source, format, options.get("weights"))))
+        return Checked(tuple(model_files.check(source, format, options.get("weights"))))
 
 
 @dataclass(frozen=True, repr=False)

@@ -9,9 +9,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import converter
 import every_command
 from batch.models import small
-from converter import api
 from converter.errors import ConverterError, Diagnostic, UsageError, WriteError
 from converter.io import growth
 
@@ -52,7 +52,7 @@ def test_every_target_refuses_before_it_writes(tmp_path: Path, target: str) -> N
     out = tmp_path / "out"
     out.mkdir()
     with pytest.raises(WriteError) as refused:
-        api.convert(source, out / "a", target=target, max_output="100x")
+        converter.convert(source, out / "a", target=target, max_output="100x")
     (why,) = refused.value.diagnostics
     assert why.code == "W304" and "12.6 MB" in why.message
     assert growth.size_text(source.stat().st_size) in why.message and "--max-output" in why.help
@@ -61,7 +61,7 @@ def test_every_target_refuses_before_it_writes(tmp_path: Path, target: str) -> N
 
 @pytest.mark.parametrize("target", SPELLED_OUT)
 def test_without_a_limit_it_is_a_warning(tmp_path: Path, target: str) -> None:
-    notes = api.convert(filled(tmp_path / "a.onnx"), tmp_path / "b", target=target)
+    notes = converter.convert(filled(tmp_path / "a.onnx"), tmp_path / "b", target=target)
     (why,) = [d for d in notes if d.level == "warning"]
     assert why.code == "W304" and "12.6 MB" in why.message
 
@@ -148,6 +148,8 @@ def test_what_is_no_size(text: str) -> None:
 def test_small_models_grow_without_a_word(tmp_path: Path) -> None:
     for target in SPELLED_OUT:
         (tmp_path / target).mkdir()
-        notes = api.convert(small(tmp_path / "a.onnx"), tmp_path / target / "b", target=target)
+        notes = converter.convert(
+            small(tmp_path / "a.onnx"), tmp_path / target / "b", target=target
+        )
         assert "W304" not in {d.code for d in notes}
     assert onnx.load(tmp_path / "a.onnx").graph.node

@@ -14,9 +14,9 @@ import pytest
 from mil_files import Blob, Block, Op, package
 
 import converter
-from converter.api import check
 from converter.errors import ConverterError, ReadError, UsageError
 from converter.formats.coreml.proto import Model_pb2
+from converter.formats.model_files import check
 from support import ROOT
 
 INNER = "Data/com.apple.CoreML/model.mlmodel"

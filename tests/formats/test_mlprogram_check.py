@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from mil_files import Blob, Block, Op, package
 
-from converter.api import check
 from converter.errors import ReadError
 from converter.formats.coreml.proto import Model_pb2
+from converter.formats.model_files import check
 from support import corpus_cases
 
 INNER = "Data/com.apple.CoreML/model.mlmodel"

@@ -52,10 +52,11 @@ def command(console: Console, options: CheckCommand, file: Path) -> None:
 
 
 def _validate(console: Console, file: Path, options: CheckCommand) -> None:
-    from converter import api, formats
+    from converter import formats
+    from converter.formats import model_files
 
     chosen = formats.get(options.source) if options.source else formats.detect(file)
-    found = api.check(file, chosen.name, options.weights)
+    found = model_files.check(file, chosen.name, options.weights)
     errors = sum(d.level == "error" for d in found)
     console.verdict(ExitCode.UNREADABLE if errors else ExitCode.OK)
     console.report(found, err=False)

@@ -119,13 +119,11 @@ def _tell(console: Console, written: Any, shown: Path) -> None:
 def _verify(console: Console, written: Any, shown: Path, native: str) -> Any:
     from converter import api
     from converter.cli.commands.verify import show
+    from converter.commands.options.verify import Verify
+    from converter.commands.verify import compare
 
     target = written.files[0]
-    result = api.verify(
-        written.model,
-        api.load(target, written.flavour.format),
-        names=(str(shown), str(target)),
-        native=native,
-    )
+    options = Verify(names=(str(shown), str(target)), native=native)
+    result = compare(written.model, api.load(target, written.flavour.format), options)
     show(console, result)
     return result

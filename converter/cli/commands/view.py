@@ -30,6 +30,8 @@ def command(console: Console, options: ViewCommand, a: Path, b: Path | None) -> 
     """
     from converter import api
     from converter.commands import report
+    from converter.commands.options.verify import Verify
+    from converter.commands.verify import compare
     from converter.commands.view import page
     from converter.errors import wrong_call
 
@@ -41,16 +43,15 @@ def command(console: Console, options: ViewCommand, a: Path, b: Path | None) -> 
         console.report(model.notes)
     result = None
     if options.with_verify:
-        first, second = (m for _, m in models)
-        result = api.verify(
-            first,
-            second,
-            options.data,
+        (_, first), (_, second) = models
+        asked = Verify(
+            data=options.data,
             tensors="all",
             seed=options.seed,
             map=options.map,
             native="off",
         )
+        result = compare(first, second, asked)
     text = page.render(models, result, options.map)
     with uploaded(options.output, force=True) as path:
         report.write(path, text)
