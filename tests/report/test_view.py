@@ -18,7 +18,7 @@ from converter.commands.view import families, scopes, weights
 from converter.commands.view.page import render
 from converter.graph.build import new_model
 from converter.graph.walk import all_nodes, constant_nodes
-from report.views import blocks, drawn, scope_of
+from report.views import blocks, drawn, integers, scope_of
 from support import SAMPLES
 from verify.nets import copy_of, resnet
 
@@ -200,22 +200,11 @@ def test_folded_constants_are_no_differences_and_move_no_finding() -> None:
 
 
 def test_a_quantized_layer_shows_bits_and_scales() -> None:
-    model, b = new_model()
-    x = b.input("x", ir.DataType.FLOAT, [1, 4])
-    props = {"netconv.format": "tflite", "netconv.layer": "dense", "netconv.type": "DENSE"}
-    q = b.op("QuantizeLinear", x, np.float32(0.5), np.int8(3), name="q")
-    y = b.op("DequantizeLinear", q, np.float32(0.5), np.int8(3), name="as_number")
-    stored = b.const(np.arange(8, dtype=np.int8).reshape(4, 2), "w")
-    scales = np.array([0.25, 2], np.float32)
-    w = b.op("DequantizeLinear", stored, scales, axis=1, name="weights")
-    b.output(b.op("MatMul", y, w, name="product"))
-    product = next(n for n in model.graph if n.op_type == "MatMul")
-    product.metadata_props.update(props)
-    (made,) = drawn(render([("a", Model(model, "tflite"))]))["models"]
+    (made,) = drawn(render([("a", integers())]))["models"]
     kinds = [n["k"] for n in made["nodes"]]
     assert kinds == ["input", "QuantizeLinear", "MatMul", "output"]  # as the file has them
     dense = made["nodes"][2]
-    assert dense["t"] == "DENSE" and dense["in"][0][1] == str(q.name)
+    assert dense["t"] == "DENSE" and dense["in"][0][1] == "q"
     assert dense["in"][0][2] == "int8[1,4], scale 0.5, zero point 3"
     weight = made["weights"][dense["in"][1][3]]
     assert weight["d"].startswith("int8[4,2]") and weight["bytes"] == 8

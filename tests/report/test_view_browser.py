@@ -14,7 +14,7 @@ import pytest
 import converter
 from converter.commands.view.page import render
 from report.conftest import Barriers, find, resize
-from report.views import blocks
+from report.views import blocks, integers
 from verify.nets import copy_of, resnet
 
 pytestmark = pytest.mark.browser
@@ -38,6 +38,13 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("view") / "two.html"
     models = [("models/vision/resnet.onnx", good), ("converted/resnet.xml", bad)]
     path.write_text(render(models, result))
+    return path
+
+
+@pytest.fixture(scope="module")
+def quantized(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("view") / "quantized.html"
+    path.write_text(render([("net.tflite", integers())]))
     return path
 
 
@@ -328,10 +335,21 @@ def test_nothing_is_wider_than_the_screen_and_no_word_is_broken(
 
 @pytest.mark.parametrize("width", [390, 1300])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("which", ["single", "pair", "quantized"])
 def test_axe_finds_no_barrier(
-    browser: Any, barriers: Barriers, pair: Path, scheme: str, width: int
-) -> None:
-    assert barriers(browser, pair, scheme, width) == []
+    browser: Any, barriers: Barriers, request: pytest.FixtureRequest, which: str, scheme: str,
+    width: int,
+) -> None:  # fmt: skip
+    assert barriers(browser, request.getfixturevalue(which), scheme, width) == []
+
+
+def test_a_quantized_layer_shows_bits_and_scales(browser: Any, quantized: Path) -> None:
+    browser.get(quantized.as_uri())
+    assert [b.text.split("\n")[0] for b in boxes(browser)][1] == "QuantizeLinear"
+    box(browser, "dense").click()
+    text = details(browser)
+    for part in ("int8[1,4], scale 0.5, zero point 3", "int8[4,2]", "DequantizeLinear", "0.25 2"):
+        assert part in text
 
 
 def test_the_first_difference_is_seen_at_once(browser: Any, pair: Path) -> None:

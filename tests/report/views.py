@@ -38,6 +38,22 @@ def blocks(count: int, named: bool = True) -> Model:
     return Model(model, "onnx")
 
 
+def integers() -> Model:
+    """A layer of stored integers, as the reader of a file makes it."""
+    model, b = new_model()
+    x = b.input("x", ir.DataType.FLOAT, [1, 4])
+    q = b.op("QuantizeLinear", x, np.float32(0.5), np.int8(3), name="q")
+    y = b.op("DequantizeLinear", q, np.float32(0.5), np.int8(3), name="as_number")
+    stored = b.const(np.arange(8, dtype=np.int8).reshape(4, 2), "w")
+    scales = np.array([0.25, 2], np.float32)
+    w = b.op("DequantizeLinear", stored, scales, axis=1, name="weights")
+    b.output(b.op("MatMul", y, w, name="product"))
+    product = next(n for n in model.graph if n.op_type == "MatMul")
+    props = {"netconv.format": "tflite", "netconv.layer": "dense", "netconv.type": "DENSE"}
+    product.metadata_props.update(props)
+    return Model(model, "tflite")
+
+
 def drawn(page: str | Path) -> dict[str, Any]:
     """The data in a page."""
     text = page if isinstance(page, str) else page.read_text(encoding="utf-8")
