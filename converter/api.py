@@ -122,7 +122,12 @@ class Model(Network):
                 continue
             shape = ",".join(map(str, np.shape(feeds[info.name])))
             message = f"the input is {info}, the given array has the shape [{shape}]"
-            raise UsageError(Diagnostic("N403", message))
+            found = np.shape(arrays[info.name])
+            alike = info.shape is not None and len(info.shape) == len(found)
+            help = f"--inputs {info.name}:{','.join(map(str, found))}, or load(inputs=...)"
+            raise UsageError(
+                Diagnostic("N403", message, help=f"to read the model so: {help}" if alike else "")
+            )
 
     def save(self, path: PathLike, format: str | None = None) -> None:
         """Write the model; see converter.save."""

@@ -195,7 +195,7 @@ def test_check_validates_or_tries(
     assert call("check", "good.onnx") == 0
     assert call("check", "good.onnx", "-t", "onnx") == 0
     assert capsys.readouterr().out.splitlines()[-1] == (
-        "good.onnx -> onnx: 5 of 5 layers can be converted (5 of 5 operators); the "
+        "good.onnx -> onnx: 5 of 5 layers can be converted (5 of 5 operator types); the "
         "model can be converted."
     )
     (nets / "cut.onnx").write_bytes((nets / "good.onnx").read_bytes()[:-20])

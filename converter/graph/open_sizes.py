@@ -52,16 +52,46 @@ def is_open() -> bool:
     return bool(_CURRENT.get())
 
 
+# operators whose results have the sizes of their operands
+_ELEMENTWISE = frozenset(
+    {
+        *("Add", "Sub", "Mul", "Div", "Max", "Min", "Relu", "LeakyRelu", "PRelu", "Clip", "Elu"),
+        *("Sigmoid", "Tanh", "Softplus", "HardSigmoid", "HardSwish", "BatchNormalization"),
+    }
+)
+
+
 def sizes_in_file(value: ir.Value) -> list[int | None]:
     """Return the sizes that a value has in the file, before a change; None for those not known."""
     changes = (_CURRENT.get() or {}).values()
     pairs = [p for c in changes for p in zip(c.opened(), c.old, strict=True)]
-    numbers = {name: n for name, n in pairs if isinstance(name, str) and isinstance(n, int)}
+    numbers = {n: d for n, d in pairs if isinstance(n, str) and isinstance(d, int)}
+    return _sizes(value, numbers, {})
+
+
+def _sizes(
+    value: ir.Value, numbers: Mapping[str, int], seen: dict[ir.Value, list[int | None]]
+) -> list[int | None]:
+    if value not in seen:
+        seen[value] = _computed(value, numbers, seen)
+    return seen[value]
+
+
+def _computed(
+    value: ir.Value, numbers: Mapping[str, int], seen: dict[ir.Value, list[int | None]]
+) -> list[int | None]:
     found: list[int | None] = []
     for d in value.shape or ():
         size = d if isinstance(d, int) else parse(d.value) if d.value else None
         found.append(evaluated(size, numbers) if isinstance(size, Size) else size)
-    return found
+    node = value.producer()
+    if None not in found or node is None or node.op_type not in _ELEMENTWISE or node.domain:
+        return found
+    # sizes that are equal in the file, not as expressions
+    operands = [_sizes(v, numbers, seen) for v in node.inputs if v is not None]
+    columns = zip(*(s for s in operands if len(s) == len(found)), strict=True)
+    known = [[n for n in column if n is not None] for column in columns]
+    return [max(c, default=None) if d is None else d for d, c in zip(found, known, strict=False)]
 
 
 def opened(name: str, shape: Sequence[Any] | None) -> Sequence[Any] | None:

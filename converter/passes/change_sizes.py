@@ -23,13 +23,14 @@ import onnx_ir as ir
 
 from converter.errors import Diagnostic, UsageError, Where
 from converter.graph import EXTENSION_DOMAIN
-from converter.graph.build import RecordingBuilder, attrs_of
+from converter.graph.build import RecordingBuilder, attributes, attrs_of
 from converter.graph.infer import Array, InferenceError, constant, known, shape_of
 from converter.graph.names import Names, layer_name, public_name
 from converter.graph.shapes import forget, infer_again
 from converter.graph.value import optional
 from converter.graph.verify.shapes_of import attribute, window_of
 from converter.graph.walk import all_nodes, subgraphs
+from converter.graph.windows import transposed_pads
 from converter.passes.dead_code import remove_dead_code
 from converter.passes.regroup import Factors, Pair, regrouped
 from converter.passes.stretch import Stretch
@@ -686,6 +687,22 @@ def _recurrent(walk: _Walk, node: ir.Node) -> None:
         walk.set_constant(node, 4, [length.new] * batch.new)
 
 
+def _conv_transpose(walk: _Walk, node: ir.Node) -> None:
+    """Crop as much as the constant size of the result cropped before."""
+    if "output_shape" not in node.attributes:
+        return
+    pairs, weights = walk.pairs(node.inputs[0]), shape_of(node.inputs[1])
+    a = attributes(node)
+    kernel = a.get("kernel_shape") or (weights or ())[2:]
+    if pairs is None or not kernel:
+        raise Refused(node, "its sizes are not known")
+    pads, extra = transposed_pads(a, [p.old for p in pairs[2:]], kernel)
+    for name in ("auto_pad", "output_shape"):
+        node.attributes.pop(name, None)
+    node.attributes["pads"] = ir.AttrInt64s("pads", pads)
+    node.attributes["output_padding"] = ir.AttrInt64s("output_padding", extra)
+
+
 def _demand_no_whole_window(walk: _Walk, node: ir.Node) -> None:
     """Refuse a window over the whole image of the old size: it may stand for a global pooling."""
     pairs = walk.pairs(node.inputs[0])
@@ -797,11 +814,11 @@ def _numbers(node: ir.Node) -> Iterator[tuple[str, int]]:
                     yield name, number
 
 
-def _demand_no_indices(walk: _Walk, node: ir.Node) -> None:
-    """Refuse constant indices into, or updates of, data whose sizes have changed."""
+def _demand_no_constants(walk: _Walk, node: ir.Node) -> None:
+    """Refuse constant indices, updates and sizes for data whose sizes have changed."""
     for value in node.inputs[1:]:
         if walk.fixed(value) is not None and (shape_of(value) or ()) != ():
-            raise Refused(node, "it has constant indices or updates, and data of another size")
+            raise Refused(node, "it has constant operands, and data of another size")
 
 
 def _demand_same_padding(walk: _Walk, node: ir.Node) -> None:
@@ -847,8 +864,9 @@ _REPAIRS: dict[str, Callable[[_Walk, ir.Node], None]] = {
     "QuantizeLinear": _demand_scale_of_axis,
     **dict.fromkeys(("AveragePool", "MaxPool", "LpPool"), _demand_no_whole_window),
     "TopK": _topk,
+    "ConvTranspose": _conv_transpose,
     **dict.fromkeys(("LSTM", "GRU", "RNN"), _recurrent),
-    **dict.fromkeys(
-        ("GatherElements", "GatherND", "ScatterElements", "ScatterND"), _demand_no_indices
-    ),
+    **dict.fromkeys(("GatherElements", "GatherND", "MaxUnpool"), _demand_no_constants),
+    **dict.fromkeys(("ScatterElements", "ScatterND"), _demand_no_constants),
+    **dict.fromkeys(("AffineGrid", "CenterCropPad"), _demand_no_constants),
 }

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from converter.errors import ReadError, UnsupportedError
+from converter.errors import ReadError, UnsupportedError, UsageError, wrong_call
 from converter.graph.network import Network
 from converter.graph.open_sizes import Change, reading_open
 from converter.passes.change_sizes import change_sizes
@@ -38,9 +38,9 @@ def resized(read: Callable[[], Network], given: Mapping[str, Sequence[int]]) -> 
     try:
         with reading_open(changes):
             opened = read()
-    except (ReadError, UnsupportedError):
-        if network.format not in DECLARED:
-            raise
+    except (ReadError, UnsupportedError) as e:
+        if not _declares_all_shapes(network):
+            raise _refused(e) from None
         opened, by_declared = network, True
     old, new = _shapes(network, changes)
     notes = change_sizes(opened.ir, old, new, by_declared)
@@ -49,6 +49,21 @@ def resized(read: Callable[[], Network], given: Mapping[str, Sequence[int]]) -> 
     opened.source = None  # no engine runs the file in these sizes
     _resize_defaults(opened, changes)
     return opened
+
+
+def _declares_all_shapes(network: Network) -> bool:
+    """Return whether the file has the shape of every layer; of OpenVINO IR the legacy versions."""
+    values = (v for node in network.ir.graph for v in node.outputs)
+    opsets = any("openvino.name" in v.metadata_props for v in values)
+    return network.format in DECLARED and not opsets
+
+
+def _refused(error: ReadError | UnsupportedError) -> UsageError:
+    """Return the refusal of a layer whose reader needs the size that is to change."""
+    (diagnostic, *_) = error.diagnostics
+    message = f"the network does not accept these shapes: {diagnostic.message}"
+    help = "export the network with the new size, or with a dynamic one"
+    return wrong_call(message, help=help, where=diagnostic.where)
 
 
 def _changes(network: Network, given: Mapping[str, Sequence[int]]) -> dict[str, Change]:

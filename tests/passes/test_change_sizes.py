@@ -140,6 +140,18 @@ def looked_up(shape: Shape) -> onnx.ModelProto:
     return t.model(t.op("Add", *parts))
 
 
+def decoded(shape: Shape) -> onnx.ModelProto:
+    """Two transposed convolutions with constant sizes of their results, and a skip connection."""
+    t, (_, _, h, w) = Trace(shape), shape
+    a = t.op("Conv", "x", t.weights(4, 3, 3, 3), pads=[1, 1, 1, 1], strides=[2, 2])
+    y = t.op("Conv", a, t.weights(4, 4, 3, 3), pads=[1, 1, 1, 1], strides=[2, 2])
+    half = [(h + 1) // 2, (w + 1) // 2]
+    y = t.op("ConvTranspose", y, t.weights(4, 4, 3, 3), strides=[2, 2], output_shape=half)
+    y = t.op("Relu", t.op("Add", t.op("Relu", y), a))
+    y = t.op("ConvTranspose", y, t.weights(4, 2, 4, 4), strides=[2, 2], output_shape=[h, w])
+    return t.model(y)
+
+
 Net = Callable[[Shape], onnx.ModelProto]
 CASES: list[tuple[Net, Shape, Shape]] = [
     (flattened, (1, 3, 8, 8), (5, 3, 8, 8)),
@@ -151,6 +163,7 @@ CASES: list[tuple[Net, Shape, Shape]] = [
     (attention, (2, 6, 8), (5, 3, 8)),
     (pyramid, (1, 3, 8, 8), (1, 3, 12, 16)),
     (pyramid, (1, 3, 7, 9), (4, 3, 13, 5)),
+    (decoded, (1, 3, 8, 12), (2, 3, 16, 20)),
     (recurrent, (1, 7, 4), (3, 7, 4)),
     (recurrent, (2, 7, 4), (5, 3, 4)),
     (looked_up, (1, 6, 4), (1, 10, 4)),
@@ -188,7 +201,7 @@ def test_a_network_is_that_of_the_other_size(net: Net, old: Shape, new: Shape) -
 
 
 FORMATS = ("m.xml", "m.tflite", "m.mlmodel", "m.mlpackage", "m.txt", "v7/m.xml", "m.nnapi.json")
-SHOWN = [CASES[0], CASES[4], CASES[7]]
+SHOWN = [CASES[0], CASES[4], CASES[7], CASES[9]]
 
 
 @pytest.mark.parametrize("file", FORMATS)

@@ -47,7 +47,7 @@ def command(console: Console, options: CheckCommand, file: Path) -> None:
     console.say(
         f"{file.name} -> {found.flavour}: {found.converted} of {found.layers} "
         f"layers can be converted ({found.operators_converted} of "
-        f"{found.operators} operators); {tail}."
+        f"{found.operators} operator types); {tail}."
     )
 
 

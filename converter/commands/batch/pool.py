@@ -203,7 +203,7 @@ def kill_all() -> None:
 
 def _died(task: Task, evidence: tuple[str, ...]) -> Outcome:
     help = "the memory limit may be the reason" if task.memory else ""
-    message, where = f"the worker died {ATTEMPTS} times", Where(task.shown)
+    message, where = f"the job crashed {ATTEMPTS} times", Where(task.shown)
     why = Diagnostic("B602", message, where=where, evidence=evidence, help=help)
     return outcome(ExitCode.BUG, why)
 

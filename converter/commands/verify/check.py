@@ -199,7 +199,8 @@ def _notes(ran: Ran, outputs: Sequence[Output]) -> tuple[str, ...]:
     notes = [*ran.skipped, *_without_numbers(outputs)]
     missing = len(plan.reference.ir.graph.outputs) - len(plan.alignment.outputs)
     if missing > 0:
-        notes.append(f"{missing} outputs of the reference have no counterpart")
+        are = "output of the reference is" if missing == 1 else "outputs of the reference are"
+        notes.append(f"{missing} {are} missing in the candidate")
     notes += [f"{d.where}: {d.message}" for d in unused(plan.feeds)]
     return tuple(notes)
 
