@@ -42,6 +42,7 @@ class Integers:
     `operators`    those with a kernel, of the shared graph, beside `moves`
     `per_channel`  those whose constant weights may have a scale for each channel of the results
     `activations`  types of quantized values, the default first
+    `narrow`       operators that the search does not give 16 bits
     `ranks`        ranks of the data of convolutions
     `biased`       whether an Add of a vector after MatMul is a part of its kernel
     `fake`         whether scales are FakeQuantize, of the operands of kernels alone, instead of
@@ -56,6 +57,7 @@ class Integers:
     moves: frozenset[str] = MOVES
     per_channel: frozenset[str] = named("Conv ConvTranspose Gemm MatMul")
     activations: tuple[str, ...] = ("int8", "uint8")
+    narrow: frozenset[str] = frozenset()
     ranks: tuple[int, ...] = (3, 4)
     biased: bool = False
     fake: bool = False

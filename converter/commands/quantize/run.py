@@ -220,6 +220,7 @@ class _Job:
         assert rules is not None
         dtype = self.options.activations or rules.activations[0]
         ranges = self.calibrate().ranges(dtype)
+        narrow = {key(n) for n in self.graph.ir.graph if n.op_type in rules.narrow}
 
         def attempt(
             floats: Collection[str] = (), wide: Collection[str] = (), corrected: bool = True
@@ -227,7 +228,7 @@ class _Job:
             kept = self._kept(floats)
             placed = place(self.graph.ir.graph, rules, target.title, kept)
             made = replace(self.graph, ir=self.graph.ir.clone())
-            rounded = insert(made.ir, placed, ranges, rules, dtype, wide)
+            rounded = insert(made.ir, placed, ranges, rules, dtype, {*wide} - narrow)
             if corrected:
                 correct_biases(made, rounded, self.feeds)
             forms = dict[str, str]()
@@ -257,7 +258,7 @@ class _Job:
             self.notes += narrow_doubles(graph.ir)
         return graph, Quantized(
             floats=placed.floats,
-            wide=[*wide],
+            wide=[n for n in wide if n not in narrow],
             forms=forms,
             layers=dict.fromkeys(sorted(placed.layers.values()), 0.0),
             rounded=first,

@@ -68,26 +68,22 @@ class Search:
         """Return the layers that stay in floats, and those that have 16 bits."""
         if self.limit.holds(self.quality([], [])):
             return [], []
-        order = self._ranked()
-        if self.wide and self.limit.holds(self.quality([], order)):
-            count = self._least(lambda n: self.quality([], order[:n]), len(order))
-            found = list[str](), order[:count]
-        else:
-            count = self._least(lambda n: self.quality(*self._parts(order, n)), len(order))
-            found = self._parts(order, count)
-        if len(found[0]) == len(order):
+        order, count = self._ranked(), 0
+        if not self.wide or not self.limit.holds(self.quality([], order)):
+            wide = len(order) if self.wide else 0
+            count = self._least(lambda n: self.quality(order[:n], order[n:wide]), len(order))
+        if count == len(order):
             why = "every quantization exceeds --max-drop"
             help = "try another --method, --activations int16, or more data"
             raise UnsupportedError(Diagnostic("N412", why, help=help))
+        floats, rest = order[:count], order[count:] if self.wide else []
+        wide = self._least(lambda n: self.quality(floats, rest[:n]), len(rest))
         self.journal.unlink(missing_ok=True)
-        return found
-
-    def _parts(self, order: list[str], count: int) -> tuple[list[str], list[str]]:
-        return order[:count], order[count:] if self.wide else []
+        return floats, rest[:wide]
 
     def _least(self, quality: Callable[[int], Quality], most: int) -> int:
         """Return the least number of layers with which the limit holds; it holds with `most`."""
-        low = 0
+        low = -1
         while most - low > 1:
             middle = (low + most) // 2
             low, most = (low, middle) if self.limit.holds(quality(middle)) else (middle, most)

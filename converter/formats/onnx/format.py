@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from converter.formats.format import Flavour, Format, Option
-from converter.formats.integers import COMMON, Integers
+from converter.formats.integers import COMMON, Integers, named
 
 if TYPE_CHECKING:
     from converter.errors import Diagnostic
@@ -136,6 +136,8 @@ FORMAT = Format(
     "ai.onnx.ml as exporters write them; writes opset 21 by default",
     engine=lambda path: "onnxruntime",
     integers=Integers(
-        COMMON | {"LeakyRelu", "Sigmoid", "Softmax"}, activations=("int8", "uint8", "int16")
+        COMMON | {"LeakyRelu", "Sigmoid", "Softmax"},
+        activations=("int8", "uint8", "int16"),
+        narrow=named("Gemm MatMul"),  # by default onnxruntime rounds their data to 8 bits
     ),
 )
