@@ -181,7 +181,7 @@ def _may_saturate(s: Side) -> bool:
 
 
 def _saturated(s: Side, native: Native, usual: Native) -> Native:
-    """Return the result of exact options, or what is wrong with that of the default ones."""
+    """Return the result of exact options, or the fault of the default ones."""
     if usual.status != DIFFERS:
         return native
     worst = worst_of(o for o in usual.outputs if not o.passed)
