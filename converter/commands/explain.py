@@ -341,6 +341,14 @@ CODES: dict[str, Explanation] = {
         "format, in decibels: 40 dB correspond to differences of 1 %, 20 dB to 10 %.",
         "No action is needed; limit the loss with --max-drop.",
     ),
+    "N414": Explanation(
+        "the engine's default options give other numbers",
+        "With exact options onnxruntime computes what netconv reads from the file, with its "
+        "default options it does not. On x86 processors with AVX2 and without VNNI its kernels "
+        "add products of 8-bit integers in 16 bits, which saturate.",
+        'Set the session option "session.x64quantprecision" to "1", or store weights as uint8 or '
+        "in 7 bits. netconv writes unsigned weights to ONNX where the source is another format.",
+    ),
     "B601": Explanation(
         "another run is active",
         "Two batches must not write to the same folder at the same time; its journal is locked.",

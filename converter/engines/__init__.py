@@ -12,6 +12,7 @@ coreml.py       Core ML on macOS, through the Core ML writer
 coreai.py       Core AI, through the Core AI writer
 file.py         a model file itself in the engine it is written for
 file_child.py   the process in which that engine runs
+processor.py    whether 8-bit products saturate on this processor
 """
 
 from __future__ import annotations

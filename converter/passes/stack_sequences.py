@@ -40,12 +40,42 @@ def stack_sequences() -> Pass[Context]:
     """Return the pass of a pipeline. Sequences that cannot be stacked are left, and refused."""
     return Pass(
         "stack-sequences",
-        "Write sequences that loops build and choices return as stacked tensors",
+        "Write sequences as stacked tensors, and optional values as their elements",
         lambda model, _: _stack(model),
     )
 
 
+def unwrap_optional(model: ir.Model) -> None:
+    """Replace optional values that are known to have an element, or none, in place.
+
+    before:  o = Optional(x); y = OptionalGetElement(o); h = OptionalHasElement(o)
+    after:   y = x; h = true
+    """
+    readers = ("OptionalGetElement", "OptionalHasElement")
+    found = [n for n in all_nodes(model.graph) if n.op_type in readers and not n.domain]
+    if not found:
+        return
+    names = Names(model)
+    for node in found:
+        value: ir.Value | None = optional(node, 0)
+        while (maker := producer_of(value)) is not None and maker.op_type == "Identity":
+            value = maker.inputs[0]
+        if maker is not None and maker.op_type == "Optional":
+            value = optional(maker, 0)
+        elif value is not None and isinstance(value.type, ir.OptionalType):
+            continue  # known at run time
+        b = builder_before(node, names)
+        with b:
+            if node.op_type == "OptionalHasElement":
+                replace(node, [b.Identity(b.const(np.array(value is not None)))], b)
+            elif value is not None:
+                replace(node, [b.op("Identity", value)], b)
+    remove_dead_code(model)
+    infer_all(model)
+
+
 def _stack(model: ir.Model) -> None:
+    unwrap_optional(model)
     owners = [n for n in all_nodes(model.graph) if n.op_type in ("Loop", "If") and not n.domain]
     if not any(_is_sequence(o) for n in owners for o in n.outputs):
         return

@@ -716,7 +716,8 @@ def test_a_subgraph_in_place(tmp_path: Path, kind: str) -> None:
     ("op", "name"),
     [
         (Op("CUSTOM", [0], [1], custom="FlexErf"), "FlexErf is an operator of TensorFlow"),
-        (Op("STABLEHLO_ADD", [0, 0], [1]), "STABLEHLO_ADD"),
+        (Op("STABLEHLO_TANH", [0], [1]), "STABLEHLO_TANH has no kernel in the"),
+        (Op("STABLEHLO_SCATTER", [0], [1]), "STABLEHLO_SCATTER"),
         (Op("SKIP_GRAM", [0], [1]), "SKIP_GRAM"),
     ],
 )

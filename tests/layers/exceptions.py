@@ -68,7 +68,10 @@ EXCEPT: dict[str, dict[str, str]] = {
     "tflite": {
         **dict.fromkeys(("MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM"), "random"),
         # with numbers of LiteRT in tests/formats/test_tflite_operators.py and test_tflite_files.py
-        **dict.fromkeys(("CALL", "IF", "STABLEHLO_COMPOSITE", "WHILE"), "has subgraphs"),
+        **dict.fromkeys(
+            ("CALL", "IF", "STABLEHLO_COMPOSITE", "STABLEHLO_REDUCE_WINDOW", "WHILE"),
+            "has subgraphs",
+        ),
         **dict.fromkeys(
             (
                 *("ASSIGN_VARIABLE", "CALL_ONCE", "HASHTABLE", "HASHTABLE_FIND"),

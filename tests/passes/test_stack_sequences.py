@@ -147,3 +147,37 @@ def test_the_help_of_a_loop_names_no_input_of_its_body(tmp_path: Path) -> None:
     x = data(4)
     (found,) = converter.load(tmp_path / "m.mlmodel").run({"x": x}).values()
     np.testing.assert_allclose(found, right(model_of("appended"), x), 1e-5, 1e-6)
+
+
+STATIC = {
+    "mapped": "s = SplitToSequence<axis=0>(x)\n"
+    "t = SequenceMap(s, x) <body = b (float[1, 3] a, float[4, 3] w) => (float[4, 3] c) {"
+    "c = Mul(a, w) }>\n y = ConcatFromSequence<axis=0>(t)",
+    "two results": "s = SplitToSequence<axis=1>(x)\n"
+    "t, u = SequenceMap(s, s) <body = b (float[4, 1] a, float[4, 1] w) =>"
+    " (float[4, 1] c, float[4, 1] d) { c = Neg(a)\n d = Mul(a, w) }>\n"
+    "last = Constant<value_int=-1>()\n k = SequenceAt(t, last)\n"
+    "z = ConcatFromSequence<axis=1>(u)\n y = Add(k, z)",
+    "optional": "o = Optional(x)\n h = OptionalHasElement(o)\n v = OptionalGetElement(o)\n"
+    "k = Cast<to=1>(h)\n y = Add(v, k)",
+}
+
+
+@pytest.mark.parametrize("name", STATIC)
+def test_members_that_are_known_and_optional_values(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("openvino", reason="openvino is not installed")
+    from openvino_runtime import infer
+
+    model = onnx.parser.parse_model(
+        f"{HEAD} main (float[4, 3] x) => (float y) {{ {STATIC[name]} }}"
+    )
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    onnx.save(model, tmp_path / "m.onnx")
+    x, expected = data(4), right(model, data(4))
+    converter.convert(tmp_path / "m.onnx", tmp_path / "m.xml")
+    np.testing.assert_allclose(infer(tmp_path / "m.xml", [x])[0], expected, 1e-5, 1e-6)
+    if name == "two results":  # whose shapes are not known before they are written out
+        return
+    converter.convert(tmp_path / "m.onnx", tmp_path / "z.txt")
+    (found,) = converter.load(tmp_path / "z.txt").run({"x": x}).values()
+    np.testing.assert_allclose(found, expected, 1e-5, 1e-6)

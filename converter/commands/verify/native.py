@@ -31,6 +31,7 @@ from converter.commands.verify.result import (
     worst_of,
 )
 from converter.engines import file
+from converter.engines.processor import saturates
 from converter.errors import wrong_call
 from converter.graph.infer import Array
 from converter.graph.names import public_name
@@ -160,8 +161,38 @@ def _examined(s: Side, judge: Judge) -> Native:
     if places is None:
         message = f"the file has {len(found.outputs)} outputs, but netconv reads {len(wanted)}"
         return s.found(DIFFERS, "N404", message)
-    results = [[r.get(p) for p in places] for r in found.results]
-    return _compared(s, judge, [[_plain(a) for a in r] for r in results])
+
+    def compared(run: file.Run) -> Native:
+        results = [[_plain(r.get(p)) for p in places] for r in run.results]
+        return _compared(s, judge, results)
+
+    native = compared(found)
+    if native.status not in (SAME, NOTED) or not _may_saturate(s):
+        return native
+    usual = file.run(s.engine, s.model.source, list(fed), feeds, None, s.model.function)
+    return native if usual.stage != "done" else _saturated(s, native, compared(usual))
+
+
+def _may_saturate(s: Side) -> bool:
+    """Return whether the default options, which users have, may give other numbers than the exact
+    ones: those of 8-bit products on this processor.
+    """
+    return s.engine == "onnxruntime" and s.program.quantized and saturates()
+
+
+def _saturated(s: Side, native: Native, usual: Native) -> Native:
+    """Return the result of exact options, or the fault of the default ones."""
+    if usual.status != DIFFERS:
+        return native
+    worst = worst_of(o for o in usual.outputs if not o.passed)
+    where = "" if worst is None else f": {_words(worst)}"
+    message = (
+        f"{s.engine} agrees with netconv on the file with exact options, but not with its default "
+        "options: this processor has no VNNI, where the sums of its 8-bit products saturate at 16 "
+        f"bits{where}"
+    )
+    status = DIFFERS if s.role == "candidate" else NOTED
+    return s.found(status, "N414", message, _SATURATED, usual.outputs)
 
 
 def _plain(found: Array | None) -> Array | None:
@@ -279,6 +310,10 @@ def _agreement(
     return s.found(DIFFERS, outputs=outputs)
 
 
+_SATURATED = (
+    'set the session option "session.x64quantprecision" to "1", or store weights as uint8 or in 7 '
+    "bits"
+)
 _CHOSEN = "choose a larger tolerance, or omit the engines with --native off"
 _DIFFERS = "please report it with the file; --native off omits this comparison"
 

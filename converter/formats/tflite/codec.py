@@ -508,7 +508,10 @@ class _Builder:
             self.vectors[key] = self.b.CreateNumpyVector(numbers)
         return self.vectors[key]
 
-    def _option(self, value: Any) -> Any:
+    def _option(self, kind: str, value: Any) -> Any:
+        """Write an option; lists of StableHLO have 64 bits for each number."""
+        if isinstance(value, list) and kind.startswith("Stablehlo"):
+            return int(self.b.CreateNumpyVector(np.asarray(value, "<i8")))
         if isinstance(value, list):
             return self._ints(value)
         return self.b.CreateString(value) if isinstance(value, str) else value
@@ -520,9 +523,12 @@ class _Builder:
             "Outputs": self._ints(operator.outputs),
         }
         if operator.kind:
-            values = {accessor(k): self._option(v) for k, v in operator.options.items()}
-            fields["BuiltinOptions"] = self._table(operator.kind, **values)
-            fields["BuiltinOptionsType"] = getattr(schema.BuiltinOptions, operator.kind)
+            kind = operator.kind
+            values = {accessor(k): self._option(kind, v) for k, v in operator.options.items()}
+            older = hasattr(schema.BuiltinOptions, kind)
+            name = "BuiltinOptions" if older else "BuiltinOptions2"
+            fields[name] = self._table(kind, **values)
+            fields[f"{name}Type"] = getattr(getattr(schema, name), kind)
         if operator.content:
             content = np.frombuffer(operator.content, np.uint8)
             fields["CustomOptions"] = self.b.CreateNumpyVector(content)

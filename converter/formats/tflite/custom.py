@@ -20,6 +20,14 @@ STRUCTURES = {
 }
 
 
+# operators of StableHLO for which the runtime has kernels
+EXECUTED = frozenset(
+    f"STABLEHLO_{name}"
+    for name in (
+        *("ADD", "AND", "CASE", "COMPOSITE", "GATHER", "MAXIMUM", "MINIMUM", "MULTIPLY", "PAD"),
+        *("REDUCE_WINDOW", "RNG_BIT_GENERATOR", "SCATTER", "SHIFT_LEFT"),
+    )
+)
 BYTES = "custom_options"  # the name for options that are no map
 
 
@@ -32,6 +40,8 @@ def reason_against(kind: str) -> str:
         )
     if kind == "CONCAT_EMBEDDINGS":
         return f"{kind} has no kernel in the runtime and no definition"
+    if kind.startswith("STABLEHLO_") and kind not in EXECUTED:
+        return f"{kind} has no kernel in the runtime; convert it to TensorFlow Lite's own operators"
     if kind == "DELEGATE":
         return f"{kind} is Python code of one process, which no file contains"
     if kind == "SKIP_GRAM":

@@ -10,6 +10,7 @@ from converter.graph.infer import known, rank_of
 from converter.graph.infer_sizes import sizes_of_parts
 from converter.graph.value import optional, producer_of
 from converter.passes.decompositions.table import Table
+from converter.passes.unroll import copy_body
 
 MOST = 1024
 
@@ -29,7 +30,36 @@ def _members(value: ir.Value | None, b: Builder) -> list[ir.Value] | None:
         return _members(node.inputs[0], b)
     if node.op_type == "SplitToSequence":
         return _parts(node, b)
+    if node.op_type == "SequenceMap" and value is not None:
+        return _mapped(node, list(node.outputs).index(value), b)
     return _edited(node, b) if node.op_type in ("SequenceInsert", "SequenceErase") else None
+
+
+def _mapped(node: ir.Node, output: int, b: Builder) -> list[ir.Value] | None:
+    """Return the results of the body for each member; an operand that is a tensor is the same for
+    all.
+    """
+    body = node.attributes["body"].as_graph()
+    operands: list[list[ir.Value] | None] = []
+    for i, value in enumerate(node.inputs):
+        is_sequence = i == 0 or (value is not None and isinstance(value.type, ir.SequenceType))
+        operands.append(_members(value, b) if is_sequence else None)
+        if is_sequence and operands[-1] is None:
+            return None
+    count = len(operands[0] or ())
+    if count * len(body) > MOST or any(o is not None and len(o) != count for o in operands):
+        return None
+    found = []
+    for i in range(count):
+        given = [
+            own if members is None else members[i]
+            for own, members in zip(node.inputs, operands, strict=True)
+        ]
+        if any(v is None for v in given):
+            return None
+        env = {formal: v for formal, v in zip(body.inputs, given, strict=True) if v is not None}
+        found.append(copy_body(body, env, b)[output])
+    return found
 
 
 def _edited(node: ir.Node, b: Builder) -> list[ir.Value] | None:

@@ -23,6 +23,7 @@ FAMILIES = (
     "mediapipe",
     "custom",
     "control_flow",
+    "stablehlo",
     "quantization",
 )
 TABLE = FamilyTable(__name__, FAMILIES, INDEX)
