@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.graph.value import array_type
+from converter.graph.value import array_type, type_name
 
 Numbers = float | Sequence[float]
 
@@ -80,7 +80,7 @@ def floating_type(value: ir.Value) -> np.dtype[Any]:
     """
     if value.dtype is not None and not value.dtype.is_floating_point():
         raise MappingError(
-            f"the input must be floating-point, got {value.dtype.name.lower()}", "R105"
+            f"the input must be floating-point, got {type_name(value.dtype)}", "R105"
         )
     return array_type(value)
 

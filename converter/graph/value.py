@@ -222,6 +222,12 @@ def array_type(value: ir.Value) -> np.dtype[Any]:
     return (value.dtype or ir.DataType.FLOAT).numpy()
 
 
+def type_name(dtype: ir.DataType | None) -> str:
+    """Return the name of a type for messages: float32 and float64, not FLOAT and DOUBLE."""
+    names = {ir.DataType.FLOAT: "float32", ir.DataType.DOUBLE: "float64", None: "unknown"}
+    return names.get(dtype) or str(dtype and dtype.name.lower())
+
+
 def known_sizes(value: ir.Value | None) -> list[int | None] | None:
     """Return the sizes, None for unknown ones; None if not even the rank is known."""
     if value is None or value.shape is None:

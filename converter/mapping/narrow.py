@@ -12,6 +12,7 @@ from converter.errors import Diagnostic, MappingError, Where
 from converter.graph.infer import Array
 from converter.graph.names import public_name
 from converter.graph.record import record
+from converter.graph.value import type_name
 
 
 @record
@@ -35,14 +36,10 @@ class Narrowing:
         boundary = value.is_graph_input() or value.is_graph_output()
         if boundary and value not in self._warned:
             self._warned.add(value)
-            self.notes.append(
-                Diagnostic(
-                    "X205",
-                    f"{public_name(value)} is {own.name}; it is stored as {narrow.name}",
-                    level="warning",
-                    where=Where(layer=public_name(value)),
-                )
-            )
+            name = public_name(value)
+            text = f"{name} is {type_name(own)}; it is stored as {type_name(narrow)}"
+            note = Diagnostic("X205", text, level="warning", where=Where(layer=name))
+            self.notes.append(note)
         return narrow
 
     def array(self, tensor: ir.TensorProtocol, name: str = "") -> Array:

@@ -39,7 +39,7 @@ from converter.graph.infer import InferenceError, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import public_name
 from converter.graph.record import record
-from converter.graph.value import made_of, maker
+from converter.graph.value import made_of, maker, type_name
 from converter.mapping import context
 from converter.mapping.lowering import refusal
 from converter.mapping.narrow import Narrowing
@@ -181,7 +181,7 @@ class Writer:
         dtype = self.narrowing.dtype(value)
         kind = TENSORS.get(dtype)
         if kind is None:
-            raise MappingError(f"{value.name} is {dtype.name}, which NNAPI does not support")
+            raise MappingError(f"{value.name} is {type_name(dtype)}, which NNAPI does not support")
         shape = dims if dims is not None else shape_of(value)
         if shape is None or 0 in shape:
             raise MappingError(

@@ -21,6 +21,7 @@ from google.protobuf.message import DecodeError, EncodeError, Message
 from converter.errors import Diagnostic, Where, WriteError, unreadable
 from converter.formats.onnx.wire import FLOATS, SPAN, header, skeleton
 from converter.graph.lazy_tensor import LazyTensor, lazy
+from converter.graph.value import type_name
 from converter.io.chunks import write_array
 from converter.io.files import Output, open_side_file
 from converter.io.limits import MOST_AXES
@@ -187,7 +188,9 @@ def _from_bytes(
 ) -> ir.TensorProtocol:
     count = math.prod(shape)
     if dtype == _STRING or (count * dtype.bitwidth + 7) // 8 != raw.size:
-        raise unreadable("R103", f"{raw.size} bytes are stored for {dtype.name}{shape}", where)
+        raise unreadable(
+            "R103", f"{raw.size} bytes are stored for {type_name(dtype)}{shape}", where
+        )
     return LazyTensor(raw if dtype.bitwidth < 8 else raw.view(dtype.numpy()), dtype, shape, name)
 
 
@@ -205,7 +208,9 @@ def _from_fields(
     )
     if held != packed:
         raise unreadable(
-            "R103", f"tensor {proto.name!r} stores {held} values for {dtype.name}{shape}", where
+            "R103",
+            f"tensor {proto.name!r} stores {held} values for {type_name(dtype)}{shape}",
+            where,
         )
     if dtype == _STRING:
         return ir.StringTensor(list(proto.string_data), shape=ir.Shape(shape), name=proto.name)

@@ -16,6 +16,7 @@ from converter.formats.onnx.op import Op
 from converter.graph.build import Builder
 from converter.graph.infer import schema_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
+from converter.graph.value import type_name
 
 _T = ir.DataType
 NOMINAL = "netconv.nominal"  # the type that the file gives a value, if the graph lacks it
@@ -101,8 +102,8 @@ def merge_type(value: ir.Value, proto: onnx.TypeProto, where: Place = "") -> Non
         ):
             raise unreadable(
                 "R105",
-                f"{value.name!r} is declared as {declared.dtype.name}, but is "
-                f"{value.type.dtype.name}",
+                f"{value.name!r} is declared as {type_name(declared.dtype)}, but is "
+                f"{type_name(value.type.dtype)}",
                 where,
             )
     if shape is None:
@@ -153,7 +154,7 @@ def fit_types(op: Op, schema: Any, b: Builder) -> Sequence[ir.Value]:
         dtype = value.type.dtype
         wider = _WIDER.get(dtype)
         if wider is None or wider not in allowed:
-            raise MappingError(f"{op.kind} of {dtype.name} does not exist in opset 21")
+            raise MappingError(f"{op.kind} of {type_name(dtype)} does not exist in opset 21")
         inputs[i], narrowed = b.Cast(value, to=wider), dtype
     results = b.ops(
         op.kind,

@@ -37,6 +37,7 @@ from converter.graph.infer import shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import public_name
 from converter.graph.network import Network
+from converter.graph.value import type_name
 from converter.io.files import Output
 from converter.mapping.lifting import refuse
 from converter.mapping.narrow import Narrowing
@@ -316,9 +317,9 @@ class GraphWriter:
     def _warn(self, value: ir.Value, side: str) -> None:
         if value.dtype in (D.FLOAT16, D.BFLOAT16):
             message = (
-                f"{side} {public_name(value)} is {value.dtype.name.lower()}; it "
+                f"{side} {public_name(value)} is {type_name(value.dtype)}; it "
                 "is stored as float32 (TensorFlow Lite has no "
-                f"{value.dtype.name.lower()} kernels)"
+                f"{type_name(value.dtype)} kernels)"
             )
             self.file.notes.append(Diagnostic("X211", message, "warning"))
         else:
@@ -362,7 +363,7 @@ class GraphWriter:
         own = value.dtype or D.FLOAT
         dtype = own if value in self.low.exact else NARROW.get(own, own)
         if dtype not in NUMBERS:
-            raise MappingError(f"{value.name} is {own.name}, which no kernel supports")
+            raise MappingError(f"{value.name} is {type_name(own)}, which no kernel supports")
         shape = [] if value.shape is None else list(value.shape)
         sizes = [d if isinstance(d, int) else -1 for d in shape]
         tensor = LiteTensor(name or public_name(value), NUMBERS[dtype], sizes)

@@ -39,7 +39,7 @@ def extremes(node: ir.Node, b: Builder) -> Value | None:
         same = shape_of(x) is not None and shape_of(x) == shape_of(node.outputs[0])
         if not same or bound is None or bound.size != 1 or not is_float(x.dtype):
             continue
-        if abs(float(bound.reshape(-1)[0])) <= np.finfo(np.float32).max:  # and no NaN
+        if abs(float(bound.reshape(-1)[0])) <= float(np.finfo(np.float32).max):  # and no NaN
             limit = bound.reshape(())
             return b.Clip(x, limit, None) if node.op_type == "Max" else b.Clip(x, None, limit)
     return equal_shapes(node, b)

@@ -33,7 +33,7 @@ from converter.formats.zhouyi.values import DType
 from converter.graph.build import Builder
 from converter.graph.infer import set_type, shape_of
 from converter.graph.names import set_public_name
-from converter.graph.value import with_operators
+from converter.graph.value import type_name, with_operators
 from converter.mapping.conversion_errors import CONVERSION_ERRORS, code_message_help
 from converter.mapping.lifting import Lifting
 from converter.mapping.node import Layer as FarLayer
@@ -231,7 +231,7 @@ class GraphLift:
             declared = ir_dtype(tensor.dtype)
         if declared is not None and value.dtype is not None and declared != value.dtype:
             if value.dtype.is_floating_point() != declared.is_floating_point():
-                computes = f"the layer computes {value.dtype.name}"
+                computes = f"the layer computes {type_name(value.dtype)}"
                 raise MappingError(
                     f"layer_top_type declares {tensor.dtype}, but {computes}", "R105"
                 )

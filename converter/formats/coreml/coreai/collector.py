@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.coreml.coreai.elements import WORDS
+from converter.graph.value import type_name
 from converter.mapping.lowering import LayerTable, Lowering
 from converter.mapping.node import Layer
 
@@ -58,7 +59,7 @@ class CoreAILowering(Lowering):
         """Refuse operands and results of types that tensors of Core AI do not have."""
         for value in (*layer.inputs, *layer.outputs):
             if value is not None and value.dtype is not None and value.dtype not in WORDS:
-                raise MappingError(f"{layer.kind} does not support {value.dtype.name}")
+                raise MappingError(f"{layer.kind} does not support {type_name(value.dtype)}")
 
 
 @dataclass(eq=False)

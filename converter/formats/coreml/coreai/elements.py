@@ -16,6 +16,7 @@ from converter.errors import MappingError
 from converter.formats.coreml.bits import packed_tensor
 from converter.graph.infer import Array
 from converter.graph.lazy_tensor import LazyTensor
+from converter.graph.value import type_name
 
 D = ir.DataType
 NAMES: Mapping[str, ir.DataType] = {
@@ -76,7 +77,7 @@ def type_text(dtype: ir.DataType, dims: Any, word: str = "") -> str:
         message = "the rank of a value is unknown"
         raise MappingError(message, "X203", "fix the shapes with --inputs")
     if not word and dtype not in WORDS:
-        raise MappingError(f"Core AI does not support tensors of {dtype.name}")
+        raise MappingError(f"Core AI does not support tensors of {type_name(dtype)}")
     sizes = "".join(f"{d}x" if isinstance(d, int) else "?x" for d in dims)
     return f"tensor<{sizes}{word or WORDS[dtype]}>"
 

@@ -19,6 +19,7 @@ from converter.formats.integers import NOTE
 from converter.graph.infer import shape_of
 from converter.graph.names import public_name
 from converter.graph.network import Network
+from converter.graph.value import type_name
 from converter.mapping.node import Layer
 
 D = ir.DataType
@@ -225,6 +226,6 @@ def interface_type(
         dtype = D.FLOAT16
     if value.dtype not in (dtype, D.BOOL) and value.dtype is not None:
         name = public_name(value)
-        text = f"{name} is {value.dtype.name}; it is stored as {dtype.name}"
+        text = f"{name} is {type_name(value.dtype)}; it is stored as {type_name(dtype)}"
         notes.append(Diagnostic("X205", text, level="warning", where=Where(layer=name)))
     return dtype

@@ -16,7 +16,7 @@ from converter.graph.infer import constant
 from converter.graph.names import public_name, set_public_name
 from converter.graph.network import Network
 from converter.graph.record import record
-from converter.graph.value import maker
+from converter.graph.value import maker, type_name
 from converter.passes.labels import take_out_labels
 from converter.passes.promote_types import FLOAT8
 
@@ -112,7 +112,9 @@ def _array(array: Any, value: Value, boundary: Boundary) -> None:
     name, dtype = public_name(value), value.dtype or T.FLOAT
     array.dataType = _TYPES.get(dtype, INT32)
     if dtype not in _EXACT:
-        written = "INT32" if array.dataType == INT32 else "FLOAT32"
-        text = f"{name} is {dtype.name}; it is stored as {written} (Core ML computes in float32)"
+        written = "int32" if array.dataType == INT32 else "float32"
+        text = (
+            f"{name} is {type_name(dtype)}; it is stored as {written} (Core ML computes in float32)"
+        )
         boundary.notes.append(Diagnostic("X205", text, level="warning", where=Where(layer=name)))
     boundary.shape(array, value)

@@ -31,6 +31,7 @@ from converter.graph.infer import shape_of
 from converter.graph.lazy_tensor import Converted, LazyTensor
 from converter.graph.names import public_name, set_public_name
 from converter.graph.network import Network
+from converter.graph.value import type_name
 from converter.mapping.lifting import refuse
 from converter.mapping.lowering import Lowering
 from converter.mapping.narrow import Narrowing, narrow_array
@@ -257,7 +258,7 @@ class NetWriter:
             else self.narrowing.dtype(value)
         )
         if dtype not in PRECISION:
-            raise MappingError(f"type {dtype.name} is not supported")
+            raise MappingError(f"type {type_name(dtype)} is not supported")
         tensor = value.const_value
         half = self.half and not (tensor is not None and _subnormal(tensor.numpy()))
         return "FP16" if half and dtype == D.FLOAT else PRECISION[dtype]

@@ -17,7 +17,7 @@ from converter.graph.infer import KNOWN_LIMIT
 from converter.graph.names import public_name
 from converter.graph.record import record
 from converter.graph.states import begun_states, is_begun
-from converter.graph.value import maker
+from converter.graph.value import maker, type_name
 from converter.graph.walk import all_graphs, all_nodes, subgraphs
 from converter.mapping.lowering import refusal
 from converter.mapping.narrow import narrow_array
@@ -137,7 +137,7 @@ def _unknown_constants(model: ir.Model) -> list[Diagnostic]:
     return [
         Diagnostic(
             "X202",
-            f"constant {v.name} is {v.dtype.name}, which is not supported",
+            f"constant {v.name} is {type_name(v.dtype)}, which is not supported",
             where=Where(layer=str(v.name)),
         )
         for g in all_graphs(model.graph)
@@ -158,7 +158,7 @@ def _presented(value: ir.Value) -> Diagnostic | None:
     if shown is None:
         return None
     name = public_name(value)
-    message = f"{name} is {own.name}; readers of IR v10 present it as {shown.name}"
+    message = f"{name} is {type_name(own)}; readers of IR v10 present it as {type_name(shown)}"
     return Diagnostic("X205", message, level="warning")
 
 

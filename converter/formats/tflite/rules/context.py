@@ -43,6 +43,7 @@ from converter.graph.value import (
     known_sizes,
     made_of,
     operand,
+    type_name,
     with_operators,
 )
 from converter.mapping import context
@@ -342,7 +343,7 @@ class Writing(LowerContext):
         scaled = value in self.low.scales
         computed = dtype == ir.DataType.INT4 and value.const_value is None
         if computed or not kernel.takes(dtype, scaled):
-            what = f"quantized {dtype.name}" if scaled else dtype.name
+            what = f"quantized {type_name(dtype)}" if scaled else type_name(dtype)
             raise MappingError(f"no kernel of {layer.kind} supports {what}", "X202")
         ranks = [len(v.shape) for v in (value, *layer.outputs) if v.shape is not None]
         if ranks and max(ranks) > kernel.rank:

@@ -32,7 +32,7 @@ from converter.formats.tflite.tensors import (
 )
 from converter.graph.build import Builder
 from converter.graph.infer import rank_of, shape_of
-from converter.graph.value import Value, made_of, maker
+from converter.graph.value import Value, made_of, maker, type_name
 from converter.mapping.codecs import enum
 from converter.mapping.fields import TWO, Attr, Field, Guard, Implied, Only
 from converter.mapping.rules import Custom, Rule, custom, op, ops
@@ -178,7 +178,7 @@ class ResultType(Field):
         if wanted.is_integer() and x.dtype in floats:
             if wanted.bitwidth < 8:
                 raise MappingError(
-                    f"storing floats as {wanted.name.lower()} is not supported", "X202"
+                    f"storing floats as {type_name(wanted)} is not supported", "X202"
                 )
             r.ready = [truncated(x, r, wanted)]
 

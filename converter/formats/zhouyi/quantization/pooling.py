@@ -31,7 +31,7 @@ from converter.graph.build import Builder
 from converter.graph.demands import at_least
 from converter.graph.infer import Array
 from converter.graph.sizes import arange, demand_small
-from converter.graph.value import Value, with_operators
+from converter.graph.value import Value, type_name, with_operators
 from converter.mapping.codecs import enum
 from converter.mapping.context import static
 from converter.mapping.node import Node
@@ -279,7 +279,7 @@ def lower_lrn(w: IntegerWriting) -> Written:
     """
     attrs, source = w.layer.attrs, w.sources[0]
     if source.dtype.bitwidth != 8:
-        message = f"{source.dtype.name} has no integer form here; use 8 bits"
+        message = f"{type_name(source.dtype)} has no integer form here; use 8 bits"
         raise MappingError(message)
     size = int(attrs["size"])
     widest = max(abs(source.low - source.zero), abs(source.high - source.zero))

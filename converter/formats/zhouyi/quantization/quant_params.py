@@ -18,7 +18,7 @@ from converter.formats.zhouyi.ir import Graph, Layer, Tensor
 from converter.formats.zhouyi.types import ir_dtype
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import Array, constant
-from converter.graph.value import Value, optional
+from converter.graph.value import Value, optional, type_name
 
 T = ir.DataType
 # types that QuantizeLinear and DequantizeLinear support
@@ -123,7 +123,7 @@ def params_of_node(node: ir.Node) -> QuantParams:
     if scale.size != 1 or attrs_of(node).get("block_size", 0):
         raise MappingError("an activation with several scales is not supported")
     if not stored.dtype.is_integer() or stored.dtype.bitwidth not in (8, 16, 32):
-        raise MappingError(f"{stored.dtype.name} is not supported", "X201")
+        raise MappingError(f"{type_name(stored.dtype)} is not supported", "X201")
     if not float(scale.reshape(-1)[0]) > 0:
         raise MappingError(f"the scale must be positive, got {scale.reshape(-1)[0]}")
     return QuantParams.of(float(scale.reshape(-1)[0]), int(zero.reshape(-1)[0]), stored.dtype)

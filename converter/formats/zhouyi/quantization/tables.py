@@ -12,7 +12,7 @@ from converter.formats.zhouyi.quantization.requantize import beside, floor, real
 from converter.graph.build import new_model, open_builder
 from converter.graph.extensions import can_expand, expand
 from converter.graph.infer import Array, constant
-from converter.graph.value import Value
+from converter.graph.value import Value, type_name
 from converter.passes.fold import fold
 from converter.passes.legalise import onnx_function, rewritten
 
@@ -64,7 +64,7 @@ def exponentials(source: QuantParams) -> Array:
 
 def _demand_8_bits(source: QuantParams, what: str) -> None:
     if source.dtype.bitwidth != 8:
-        message = f"{what} for {source.dtype.name} is not supported; use 8 bits"
+        message = f"{what} for {type_name(source.dtype)} is not supported; use 8 bits"
         raise MappingError(message)
 
 

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.coreml.coreai.rules.context import INDEX, SIZE, Reading, Writing
 from converter.graph.infer import constant, known, shape_of
-from converter.graph.value import known_sizes
+from converter.graph.value import known_sizes, type_name
 from converter.mapping.codecs import Codec
 from converter.mapping.concepts.axes import Axes
 from converter.mapping.concepts.pads import Pads
@@ -108,7 +108,7 @@ def demand_wide(w: Writing) -> None:
     dtype = w.data.dtype or D.FLOAT
     if dtype.is_integer() and dtype not in (D.INT64, D.UINT64):
         raise MappingError(
-            f"the sum of {dtype.name} is not supported: overflow terminates the runtime's process"
+            f"the sum of {type_name(dtype)} is not supported: overflow ends the runtime's process"
         )
 
 
