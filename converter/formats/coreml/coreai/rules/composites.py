@@ -229,7 +229,6 @@ FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16}
 EPSILON = Attr("epsilon", "eps", float)
 VECTORS = Detail(lambda r: r.set_inputs(r.input(0), *of_channels(r)))
 COLUMNS = Detail(write=write_columns)
-SIZES = Guard("scale and bias must have the known sizes of the normalized axes", is_of_known_sizes)
 PLAIN = Guard(
     "only alpha=1/6 and beta=0.5 are supported",
     lambda w: abs(w.attr("alpha") - 1 / 6) < 1e-6 and w.attr("beta") == 0.5,
@@ -240,7 +239,9 @@ RULES: list[Rule | Custom] = [
         "LayerNormalization",
         f"{PREFIX}layer_norm",
         *(
-            SIZES,
+            Guard(
+                "scale and bias must have the known sizes of the normalized axes", is_of_known_sizes
+            ),
             FirstResult("the statistics outputs are not supported"),
             Detail(read_axes, write_axes, names=("axis",), keys=("axes",)),
             EPSILON,
