@@ -89,6 +89,8 @@ SAMPLES: dict[str, list[Any] | Callable[[int], list[Any]]] = {
     "to": [6, 7, 9, 10, 1],
     "AveragePool.dilations": lambda n: [[1, 1, 1][:n]],
     "DepthToSpace.mode": ["DCR", "CRD"],
+    "HardSigmoid=composite:hard_sigmoid.alpha": [1 / 6],
+    "HardSigmoid=composite:hard_sigmoid.beta": [0.5],
     # boxes and regions
     "base_size": [16],
     "feat_stride": [16],

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, Value, attributes
 from converter.graph.infer import constant, rank_of, shape_of
-from converter.graph.value import operand, optional, with_operators
+from converter.graph.value import maker, operand, optional, with_operators
 from converter.graph.walk import is_needed
 from converter.passes.decompositions.activations import x_of
 from converter.passes.decompositions.table import Table
@@ -27,7 +27,7 @@ def gemm(node: ir.Node, b: Builder) -> Value | None:
     assert w is not None
     if attrs["transA"]:
         a = b.Transpose(a, perm=[1, 0])
-    weight = constant(w) if w.const_value is not None else None
+    weight = constant(w) if maker(w, "DequantizeLinear") is None else None
     if weight is not None:
         weight = weight.T if attrs["transB"] else weight
         if attrs["alpha"] != 1.0:

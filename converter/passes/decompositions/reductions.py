@@ -158,12 +158,13 @@ def one_hot(node: ir.Node, b: Builder) -> Value | None:
     line = [-1 if i == axis else 1 for i in range(rank + 1)]
     index = b.Cast(x_of(node), to=INT64) if x_of(node).dtype != INT64 else x_of(node)
     count: Value | Array
+    places: Value | Array
     if depth is None:
         count = b.Cast(b.Reshape(node.inputs[1], []), to=INT64)
         places = b.Reshape(b.Range(np.int64(0), count, np.int64(1)), line)
     else:
         count = np.array(int(depth.reshape(-1)[0]))
-        places = b.const(arange(int(count)).reshape(line))
+        places = arange(int(count)).reshape(line)
     index = b.Where(index < 0, index + count, index)
     off, on = b.Split(node.inputs[2], outputs=2, axis=0, num_outputs=2)
     return b.Where(b.Equal(b.Unsqueeze(index, [axis]), places), on, off)

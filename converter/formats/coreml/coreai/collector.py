@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import onnx_ir as ir
@@ -62,7 +62,7 @@ class CoreAILowering(Lowering):
                 raise MappingError(f"{layer.kind} does not support {type_name(value.dtype)}")
 
 
-@dataclass(eq=False)
+@dataclass
 class Composite:
     """A separate graph that Apple's tools recognize as one operation, with a body of equivalent
     operations; an `invoke` calls it.
@@ -73,9 +73,9 @@ class Composite:
     kind: str
     attributes: str
     names: Sequence[str]
-    inputs: list[ir.Value]
-    low: CoreAILowering
-    results: list[ir.Value]
+    inputs: list[ir.Value] = field(compare=False)
+    low: CoreAILowering = field(compare=False)
+    results: list[ir.Value] = field(compare=False)
 
 
 def composite_of(layer: Layer) -> Composite | None:

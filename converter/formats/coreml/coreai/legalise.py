@@ -80,13 +80,9 @@ def modulo(node: ir.Node, b: Builder) -> Value | None:
 
 
 def power(node: ir.Node, b: Builder) -> Value | None:
-    """An exponent in the type of the base; powers of integers in doubles."""
+    """An exponent in the type of the base."""
     x, y = x_of(node), x_of(node, 1)
-    if x.dtype is None or (y.dtype == x.dtype and x.dtype.is_floating_point()):
-        return None
-    if x.dtype.is_integer():
-        return b.Cast(b.Pow(b.Cast(x, to=D.DOUBLE), b.Cast(y, to=D.DOUBLE)), to=x.dtype)
-    return b.Pow(x, b.Cast(y, to=x.dtype))
+    return None if x.dtype in (None, y.dtype) else b.Pow(x, b.Cast(y, to=x.dtype))
 
 
 def computed_in(wide: ir.DataType, own: Callable[[ir.DataType], bool]) -> Rewrite:
@@ -500,7 +496,7 @@ REWRITES: Rewrites = {
     ("", "Mod"): modulo,
     ("", "Neg"): lambda node, b: x_of(node) * -1,
     ("", "CumSum"): wide_total,
-    ("", "Pow"): power,
+    ("", "Pow"): either(in_floats, power),
     **{("", n): in_floats for n in ("Sqrt", "Exp", "Log", "Softmax")},
     **{("", n): in_integers for n in ("Add", "Mul", "Sub", "Abs", "ArgMax", "TopK")},
     **{("", n): _after(in_integers, n) for n in ("Max", "Min")},

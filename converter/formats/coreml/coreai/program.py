@@ -134,7 +134,7 @@ class Program:
             yield self._operation(layer)
 
     def _operation(self, layer: Layer) -> str:
-        kind = layer.kind
+        kind = "invoke" if composite_of(layer) else layer.kind
         full = f"coreai.decomposable.{kind}" if kind.startswith(_DECOMPOSABLE) else f"coreai.{kind}"
         operands = [v for v in layer.inputs if v is not None]
         given = ", ".join(map(self.name, operands))

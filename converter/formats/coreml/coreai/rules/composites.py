@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -12,77 +13,60 @@ from converter.formats.coreml.coreai.barriers import keep_apart
 from converter.formats.coreml.coreai.collector import Composite
 from converter.formats.coreml.coreai.rules.context import Reading, Writing
 from converter.graph.build import Builder, new_model
+from converter.graph.known import InferenceError
 from converter.graph.value import Value
-from converter.mapping.rules import Custom, Rule, custom
+from converter.mapping.concepts.axes import Axis
+from converter.mapping.fields import Attr, Detail, FirstResult, Guard, Only
+from converter.mapping.rules import Custom, Rule, custom, op
 from converter.passes.legalise import legalise
 
 PREFIX = "composite:"
 
 
-def layer_norm(r: Reading) -> Value:
-    """LayerNorm over the last axes, with factor and bias."""
+def read_axes(r: Reading) -> None:
+    """The last axes, which scale and bias have."""
     x, rank = r.input(0), r.rank()
     axes = sorted(a % rank for a in r.attr("axes", list))
     if not axes or axes != list(range(axes[0], rank)):
         raise MappingError("axes must be the last ones")
-    rest = [v for v in r.layer.inputs[1:3] if v is not None]
-    sizes = list(r.static(x)[axes[0] :]) if rest else []
-    if any(v.shape is None or list(v.shape) != sizes for v in rest):
+    rest = [r.input(i) for i in range(1, len(r.layer.inputs))]
+    sizes = list(r.static(x)[axes[0] :])
+    if not rest or any(v.shape is None or list(v.shape) != sizes for v in rest):
         raise MappingError("scale and bias must have the shape of the normalized axes")
-    if not rest:
-        raise MappingError("a normalization without a scale is not supported")
-    return r.b.LayerNormalization(x, *rest, axis=axes[0], epsilon=r.attr("eps", float))
+    r.set(axis=axes[0])
 
 
-def of_channels(r: Reading, *indices: int) -> list[Value]:
-    """Factors, biases or statistics as vectors of the type of the data, one number a channel."""
-    x = r.input(0)
-    count, values = list(x.shape or (0, 0))[1], [r.input(i) for i in indices]
+def write_axes(w: Writing) -> None:
+    """All axes from the first one on."""
+    rank = w.rank()
+    w.set(axes=list(range(int(w.attr("axis")) % max(1, rank), rank)))
+
+
+def of_channels(r: Reading) -> list[Value]:
+    """Factors, biases and statistics as vectors of the type of the data, one number a channel."""
+    x, values = r.input(0), [r.input(i) for i in range(1, len(r.layer.inputs))]
+    count = list(x.shape or (0, 0))[1]
     if any(v.dtype != x.dtype or r.static(v) != (count, *[1] * (r.rank(v) - 1)) for v in values):
         raise MappingError("scale and bias must have one number for each channel")
     return [r.b.Reshape(v, [-1]) if r.rank(v) > 1 else v for v in values]
 
 
-def instance_norm(r: Reading) -> Value:
-    """Statistics of each channel of each image."""
-    epsilon = r.attr("eps", float)
-    return r.b.InstanceNormalization(r.input(0), *of_channels(r, 1, 2), epsilon=epsilon)
-
-
-def group_norm(r: Reading) -> Value:
-    """Statistics of groups of channels."""
-    groups, epsilon = r.attr("num_groups", int), r.attr("eps", float)
-    operands = of_channels(r, 1, 2)
-    return r.b.GroupNormalization(r.input(0), *operands, num_groups=groups, epsilon=epsilon)
-
-
 def batch_norm(r: Reading) -> Value:
     """Statistics that are operands."""
-    operands = of_channels(r, 1, 2, 3, 4)
-    return r.b.BatchNormalization(r.input(0), *operands, epsilon=r.attr("eps", float))
-
-
-def pixel_shuffle(r: Reading) -> Value:
-    """Channels as blocks of an image."""
-    if r.rank() != 4:
-        raise MappingError("only images are supported")
-    factor = r.attr("upscale_factor", int)
-    return r.b.DepthToSpace(r.input(0), blocksize=factor, mode="CRD")
+    return r.b.BatchNormalization(r.input(0), *of_channels(r), epsilon=r.attr("eps", float))
 
 
 # written ------------------------------------------------------------------------------------------
 
 
-def write_composite(
+def graph_of(
     w: Writing,
     kind: str,
-    attributes: str,
+    attributes: Mapping[str, Any],
     operands: Mapping[str, ir.Value],
     body: Callable[..., ir.Value],
-) -> None:
-    """Write a call of a graph with the operations that `body` creates from operands of these
-    types.
-    """
+) -> Composite:
+    """Return a graph with the operations that `body` creates from operands of these types."""
     if w.low.in_composite:
         raise not_meant("a graph of its own has no other graphs in it")
     model, b = new_model(kind)
@@ -92,9 +76,11 @@ def write_composite(
         inner = b.input(name, value.dtype or ir.DataType.FLOAT, list(value.shape or ()))
         if value in low.exact:
             low.exact.add(inner)
-    inputs = list(model.graph.inputs)
-    with b:
-        b.output(body(b, *inputs))
+    try:
+        with b:
+            b.output(body(b, *model.graph.inputs))
+    except InferenceError as e:
+        raise not_meant(str(e)) from None
     legalise(model, low.refuses, {})
     for node in model.graph:
         low.node(node)
@@ -105,84 +91,89 @@ def write_composite(
     keep_apart(low)
     for layer in low.layers:
         layer.name = ""  # of the body; the call has the name of the operator
-    graph = Composite(kind, attributes, list(operands), inputs, low, list(model.graph.outputs))
-    layer = w.put("invoke", *operands.values(), outputs=w.node.outputs[:1])
-    layer.blobs["graph"] = graph
-
-
-def write_layer_norm(w: Writing) -> None:
-    """Write a LayerNorm with factor and bias, as Apple's tools do."""
-    rank = w.rank()
-    axis = int(w.attr("axis")) % max(1, rank)
-    sizes = list(w.data.shape or ())[axis:]
-    if not w.has(1) or not w.has(2) or any(w.used(i) for i in range(1, len(w.node.outputs))):
-        raise not_meant(
-            "only normalizations with scale and bias, and without statistics outputs, are supported"
-        )
-    if any(list(w.input(i).shape or ()) != sizes for i in (1, 2)):
-        raise not_meant("scale and bias must have the shape of the normalized axes")
-    if not sizes or any(not isinstance(n, int) or not n for n in sizes):
-        raise not_meant("only data with static shape are supported")
-    listed = ", ".join(f"{a} : si64" for a in range(axis, rank))
-    write_same(
-        w, "layer_norm", f"axes = [{listed}], eps = {real(w.attr('epsilon'))}, ", "gamma", "beta"
+    said = ", ".join(f"{k} = {said_of(v)}" for k, v in sorted({**attributes, "version": 1}.items()))
+    return Composite(
+        kind, said, list(operands), list(model.graph.inputs), low, list(model.graph.outputs)
     )
 
 
-def real(number: float) -> str:
-    """A number of a declaration."""
-    text = np.format_float_scientific(np.float32(number))
+def said_of(value: Any) -> str:
+    """A value of a declaration."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(said_of, value))}]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return f"{value} : si64"
+    text = np.format_float_scientific(np.float32(value))
     return f"{text if '.' in text else text.replace('e', '.0e')} : f32"
 
 
-def write_same(w: Writing, kind: str, attributes: str, *names: str, shape: bool = False) -> None:
-    """Write a graph whose body is the common decomposition of the operator. With `shape` operands
-    but the first are [channels, 1, ...], as tall as the data have axes after the channels.
+def declared(*names: str) -> Detail:
+    """Return the graph that a layer calls. Its body is the common decomposition of the operator,
+    `names` are those of its operands after the first.
     """
-    operands = [w.input(i) for i in range(1 + len(names))]
-    types = {v.dtype for v in operands}
-    if len(types) > 1 or not types <= FLOATS or w.data.shape is None:
-        raise not_meant("only floating-point data of one type and known rank are supported")
+
+    def write(w: Writing) -> None:
+        operands = [v for v in w.layer.inputs if v is not None]
+        types, own = {v.dtype for v in operands}, w.node
+        if len(types) > 1 or not types <= FLOATS or w.data.shape is None:
+            raise not_meant("only floating-point data of one type and known rank are supported")
+
+        def body(b: Builder, x: Value, *rest: Value) -> Any:
+            sizes = [v.shape for v in own.inputs[1:] if v is not None]
+            pairs = zip(rest, sizes, strict=True)
+            return b.op(
+                own.op,
+                x,
+                *(v if v.shape == s else b.Reshape(v, [-1]) for v, s in pairs),
+                **own.attrs,
+            )
+
+        given = dict(zip(("input", *names), operands, strict=True))
+        layer = w.layer
+        layer.blobs["graph"] = graph_of(w, layer.kind[len(PREFIX) :], layer.attrs, given, body)
+
+    return Detail(write=write, keys=("version",), blobs=("graph",))
+
+
+def write_columns(w: Writing) -> None:
+    """Factors and biases are [channels, 1, ...], as tall as the data have axes after the
+    channels.
+    """
     ones = [1] * (w.rank() - 2)
-    if shape:
-        operands[1:] = [
-            w.emit("reshape", v, w.numbers([-1, *ones]), shape=[*(v.shape or ()), *ones])
-            for v in operands[1:]
-        ]
-
-    def body(b: Builder, x: Value, *rest: Value) -> ir.Value:
-        vectors = [b.Reshape(v, [-1]) if shape else v for v in rest]
-        made: ir.Value = b.op(w.node.op, x, *vectors, **w.node.attrs)
-        return made
-
-    given = dict(zip(("input", *names), operands, strict=True))
-    write_composite(w, kind, f"{attributes}version = 1 : si64", given, body)
+    w.layer.inputs[1:] = [
+        w.emit("reshape", v, w.numbers([-1, *ones]), shape=[*(v.shape or ()), *ones])
+        for v in map(w.input, (1, 2))
+    ]
 
 
-def write_group_norm(w: Writing) -> None:
-    """Factors and biases are vectors."""
+def write_count(w: Writing) -> None:
+    """The number of channels, which the declaration repeats."""
     channels = list(w.data.shape or (0, None))[1]
     if not isinstance(channels, int):
         raise not_meant("only a known number of channels is supported")
-    epsilon, groups = real(w.attr("epsilon")), w.attr("num_groups")
-    attributes = (
-        f"eps = {epsilon}, num_channels = {channels} : si64, num_groups = {groups} : si64, "
-    )
-    write_same(w, "group_norm", attributes, "weight", "bias")
+    w.set(num_channels=channels)
 
 
-def write_hard_sigmoid(w: Writing) -> None:
-    """The slope is fixed."""
-    if abs(w.attr("alpha") - 1 / 6) > 1e-6 or w.attr("beta") != 0.5:
-        raise not_meant("only alpha=1/6 and beta=0.5 are supported")
-    write_same(w, "hard_sigmoid", "")
+def is_of_known_sizes(w: Writing) -> bool:
+    """Whether factor and bias have the sizes of the normalized axes, which are known."""
+    sizes = list(w.data.shape or ())[int(w.attr("axis")) % max(1, w.rank()) :]
+    operands = [w.optional(i) for i in (1, 2)]
+    same = all(v is not None and list(v.shape or ()) == sizes for v in operands)
+    return bool(sizes) and same and all(isinstance(n, int) and n for n in sizes)
 
 
-def write_pixel_shuffle(w: Writing) -> None:
-    """Blocks are within channels."""
-    if w.attr("mode") != "CRD":
-        raise not_meant("only mode=CRD is supported")
-    write_same(w, "pixel_shuffle", f"upscale_factor = {w.attr('blocksize')} : si64, ")
+def write_composite(
+    w: Writing,
+    kind: str,
+    attributes: Mapping[str, Any],
+    operands: Mapping[str, ir.Value],
+    body: Callable[..., ir.Value],
+) -> None:
+    """Write a call of a graph."""
+    layer = w.put("invoke", *operands.values(), outputs=w.node.outputs[:1])
+    layer.blobs["graph"] = graph_of(w, kind, attributes, operands, body)
 
 
 def write_average(w: Writing) -> None:
@@ -196,16 +187,16 @@ def write_average(w: Writing) -> None:
     if axes not in (2, 3) or w.data.dtype not in FLOATS:
         raise not_meant("only floating-point images are supported")
     kernel, strides = list(a["kernel_shape"]), list(a.get("strides") or [1] * axes)
-    numbers = zip(("kernel_size", "stride", "padding"), (kernel, strides, pads[:axes]), strict=True)
-    given = {"input": w.data, **{k: w.numbers(line) for k, line in numbers}}
-    given |= {"ceil_mode": w.const(np.array(False)), "count_include_pad": w.const(np.array(True))}
-    given["divisor_override"] = w.numbers(0)
+    names = "input kernel_size stride padding ceil_mode count_include_pad divisor_override"
+    numbers = map(w.numbers, (kernel, strides, pads[:axes]))
+    flags = (w.const(np.array(flag)) for flag in (False, True))
+    given = dict(zip(names.split(), (w.data, *numbers, *flags, w.numbers(0)), strict=True))
 
     def body(b: Builder, x: Value, *_: Value) -> ir.Value:
         x = b.Pad(x, [0, 0, *pads[:axes], 0, 0, *pads[axes:]], b.like(x, 0)) if any(pads) else x
         return b.AveragePool(x, kernel_shape=kernel, strides=strides)
 
-    write_composite(w, f"avg_pool_{axes}d", "version = 1 : si64", given, body)
+    write_composite(w, f"avg_pool_{axes}d", {}, given, body)
 
 
 def write_attention(w: Writing) -> None:
@@ -230,36 +221,71 @@ def write_attention(w: Writing) -> None:
         scores = scores if mask is None else scores + mask
         return b.Softmax(scores, axis=-1) @ v
 
-    attributes = "is_causal = false, version = 1 : si64, window_size = 0 : si64"
+    attributes = {"is_causal": False, "window_size": 0}
     write_composite(w, "scaled_dot_product_attention", attributes, given, body)
 
 
 FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16}
+EPSILON = Attr("epsilon", "eps", float)
+VECTORS = Detail(lambda r: r.set_inputs(r.input(0), *of_channels(r)))
+COLUMNS = Detail(write=write_columns)
+PLAIN = Guard(
+    "only alpha=1/6 and beta=0.5 are supported",
+    lambda w: abs(w.attr("alpha") - 1 / 6) < 1e-6 and w.attr("beta") == 0.5,
+)
+STASHED = Only("stash_type", 1)
 RULES: list[Rule | Custom] = [
-    custom("LayerNormalization", f"{PREFIX}layer_norm", layer_norm, write_layer_norm),
-    custom(
+    op(
+        "LayerNormalization",
+        f"{PREFIX}layer_norm",
+        *(
+            Guard(
+                "scale and bias must have the known sizes of the normalized axes", is_of_known_sizes
+            ),
+            FirstResult("the statistics outputs are not supported"),
+            Detail(read_axes, write_axes, names=("axis",), keys=("axes",)),
+            EPSILON,
+            STASHED,
+            declared("gamma", "beta"),
+        ),
+        given="2,3 =3 =3",
+    ),
+    op(
         "InstanceNormalization",
         f"{PREFIX}instance_norm",
-        instance_norm,
-        lambda w: write_same(
-            w, "instance_norm", f"eps = {real(w.attr('epsilon'))}, ", "gamma", "beta", shape=True
+        *(EPSILON, VECTORS, COLUMNS, declared("gamma", "beta")),
+    ),
+    op(
+        "GroupNormalization",
+        f"{PREFIX}group_norm",
+        *(
+            EPSILON,
+            Attr("num_groups", kind=int),
+            STASHED,
+            Detail(write=write_count, keys=("num_channels",)),
+            VECTORS,
         ),
+        declared("weight", "bias"),
     ),
-    custom("GroupNormalization", f"{PREFIX}group_norm", group_norm, write_group_norm),
-    custom("", f"{PREFIX}batch_norm", batch_norm),
-    custom(
-        "LogSoftmax",
-        f"{PREFIX}log_softmax",
-        lambda r: r.b.LogSoftmax(r.input(0), axis=r.attr("axis", int)),
-        lambda w: write_same(w, "log_softmax", f"axis = {w.attr('axis') % w.rank()} : si64, "),
-    ),
-    custom(
+    op("LogSoftmax", f"{PREFIX}log_softmax", Axis("axis"), declared()),
+    op(
         "HardSigmoid",
         f"{PREFIX}hard_sigmoid",
-        lambda r: r.b.HardSigmoid(r.input(0), alpha=1 / 6, beta=0.5),
-        write_hard_sigmoid,
+        PLAIN,
+        Detail(lambda r: r.set(alpha=1 / 6, beta=0.5), names=("alpha", "beta")),
+        declared(),
     ),
-    custom("DepthToSpace", f"{PREFIX}pixel_shuffle", pixel_shuffle, write_pixel_shuffle),
+    op(
+        "DepthToSpace",
+        f"{PREFIX}pixel_shuffle",
+        *(
+            Guard("only images are supported", None, lambda r: r.rank() == 4),
+            Attr("blocksize", "upscale_factor", int),
+            Only("mode", "CRD"),
+            declared(),
+        ),
+    ),
+    custom("", f"{PREFIX}batch_norm", batch_norm),
     custom("AveragePool", "", None, write_average),
     custom("netconv::ScaledDotProductAttention", "", None, write_attention),
 ]

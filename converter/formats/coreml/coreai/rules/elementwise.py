@@ -128,9 +128,10 @@ def _wrapped(w: Writing, x: ir.Value, own: ir.DataType, to: ir.DataType) -> ir.V
 
     def same_bits(x: ir.Value, own: ir.DataType, to: ir.DataType) -> ir.Value:
         """64 bits as a signed or unsigned number: the uppermost one is added apart."""
-        low = step("bitwise_and", x, of_number(int(wide.max), own), dtype=own)
+        most = of_number(int(wide.max), own)
+        low = step("bitwise_and", x, most, dtype=own)
         low = w.emit("cast", low, dtype=to, shape=x.shape)
-        ends = (x, of_number(int(wide.max), own)) if own == D.UINT64 else (of_number(0), x)
+        ends = (x, most) if own == D.UINT64 else (of_number(0), x)
         top = of_number(int(wide.min) if to == wide else 1 << 63, to)
         has_top = step("greater", *ends, dtype=D.BOOL)
         return step("where", has_top, step("add", low, top, dtype=to), low, dtype=to)
