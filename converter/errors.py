@@ -346,7 +346,7 @@ def _reason(error: Exception) -> object:
 class MappingError(Exception):
     """The reason why a row or a converter cannot convert a layer. `code` is the diagnostic's.
 
-    `not_meant`: a condition of the row shows that it is for other layers, so that the reasons of
+    `no_match`: a condition of the row shows that it is for other layers, so that the reasons of
     other rows are more helpful. `choice`: key, actual value and the row's value, if that is the
     condition.
     """
@@ -355,12 +355,12 @@ class MappingError(Exception):
         super().__init__(message)
         self.code = code
         self.help = help
-        self.not_meant = False
+        self.no_match = False
         self.choice: tuple[str, str, Any] | None = None
 
 
-def not_meant(message: str, code: str = "X202") -> MappingError:
+def no_match(message: str, code: str = "X202") -> MappingError:
     """Return the error of a field that selects the row for a layer."""
     error = MappingError(message, code)
-    error.not_meant = True
+    error.no_match = True
     return error

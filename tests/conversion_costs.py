@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = str(ROOT / "converter")
 
 
-def measured(source: str, target: str, flavour: str) -> dict[str, float]:
+def measured(source: str, target: str, flavor: str) -> dict[str, float]:
     """Convert a file and return the counts."""
     called: set[CodeType] = set()
 
@@ -38,7 +38,7 @@ def measured(source: str, target: str, flavour: str) -> dict[str, float]:
         lower(table, context)
 
     Table.lower = counted  # type: ignore[method-assign]
-    converter.convert(source, target, target=flavour)
+    converter.convert(source, target, target=flavor)
     sys.setprofile(None)
     functions = {
         (c.co_filename, c.co_firstlineno, c.co_name)

@@ -123,7 +123,7 @@ def close(expected: str, actual: str) -> bool:
     return difference <= max(last_digit, abs(Decimal(expected)) * Decimal(CLOSE))
 
 
-def normalise(text: str, folder: Path) -> str:
+def normalize(text: str, folder: Path) -> str:
     """Without what depends on the machine or the day: the folder, the version."""
     for name in sorted({str(folder), str(folder.resolve())}, key=len, reverse=True):
         text = text.replace(name, "HERE")
@@ -131,7 +131,7 @@ def normalise(text: str, folder: Path) -> str:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """The same for everyone: no colour, fixed width, UTF-8, none of the user's settings."""
+    """The same for everyone: no color, fixed width, UTF-8, none of the user's settings."""
     kept = {
         k: v
         for k, v in os.environ.items()
@@ -166,7 +166,7 @@ def run(line: str, folder: Path, program: Sequence[str] = PROGRAM, path: str = s
         encoding="utf-8",
         timeout=HANG,
     )
-    return render(normalise(done.stdout, folder), normalise(done.stderr, folder), done.returncode)
+    return render(normalize(done.stdout, folder), normalize(done.stderr, folder), done.returncode)
 
 
 def changes(before: str, after: str, name: str) -> Iterator[str]:

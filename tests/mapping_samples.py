@@ -1,9 +1,9 @@
-"""Sample nodes for the laws of mapping tables: contexts from `Rule.given`, attributes from SAMPLES
-and ONNX's schemas.
+"""Sample nodes for the laws of mapping tables: contexts from `Rule.example_inputs`, attributes from
+SAMPLES and ONNX's schemas.
 
-`given` is explained at `converter.mapping.rules.Rule`. A new attribute name that a schema gives no
-default for gets a line in SAMPLES: "name", "Operator.name" or "Operator=Kind.name" -> values, most
-ordinary first; a function takes the number of spatial axes of input 0.
+`example_inputs` is explained at `converter.mapping.rules.Rule`. A new attribute name that a schema
+gives no default for gets a line in SAMPLES: "name", "Operator.name" or "Operator=Kind.name" ->
+values, most ordinary first; a function takes the number of spatial axes of input 0.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from converter.graph.channels_last import LAYOUT_SENSITIVE, to_nhwc
 from converter.graph.extensions import lookup
 from converter.graph.infer import InferenceError, schema_of
 from converter.mapping.codecs import Codec
-from converter.mapping.fields import Field, Only
+from converter.mapping.fields import Field, RequireAttr
 from converter.mapping.node import Node
 from converter.mapping.rules import Rule
 
@@ -137,7 +137,7 @@ SAMPLES: dict[str, list[Any] | Callable[[int], list[Any]]] = {
     "mask": [[0, 1, 2]],
     "end_axis": [3],
     "stride": [2],
-    # signals, random numbers, colours
+    # signals, random numbers, colors
     "RealDFT.axes": [[1], [-1]],
     "InverseRealDFT.axes": [[1], [0]],
     "sizes": [[-1], [6]],
@@ -300,7 +300,7 @@ class CannotSample(Exception):
 def contexts(rule: Rule) -> tuple[str, ...]:
     default = " ".join(["2,3"] * _arity(rule))
     listed = CONTEXTS.get(rule.op, ()) if rule.domain == "" else ()
-    return (rule.given, *listed) if rule.given else listed or (default,)
+    return (rule.example_inputs, *listed) if rule.example_inputs else listed or (default,)
 
 
 def sample(
@@ -474,7 +474,7 @@ def candidates(rule: Rule, context: str) -> dict[str, list[Any]]:
     for f in rule.fields:
         for name in f.names:
             values = list(_own(f))
-            if not (isinstance(f, Only) and f.value is not None):
+            if not (isinstance(f, RequireAttr) and f.value is not None):
                 keys = (f"{rule.op}={rule.kind}.{name}", f"{rule.op}.{name}", name)
                 listed = next((SAMPLES[key] for key in keys if key in SAMPLES), [])
                 values += _of_weights(rule, name, context) or (
@@ -489,7 +489,7 @@ def candidates(rule: Rule, context: str) -> dict[str, list[Any]]:
             ]
             if not values and _required(rule, name):
                 raise CannotSample(f"no value for {rule.op}.{name}: add it to SAMPLES")
-            if values and not (isinstance(f, Only) and f.value is None):
+            if values and not (isinstance(f, RequireAttr) and f.value is None):
                 result[name] = values
     return result
 
@@ -503,7 +503,7 @@ def codec_in(f: Field) -> Codec | None:
 def _own(f: Field) -> Iterator[Any]:
     """Values that the field itself knows."""
     codec = codec_in(f)
-    if isinstance(f, Only) and f.value is not None:
+    if isinstance(f, RequireAttr) and f.value is not None:
         yield f.value
     if codec is not None and codec.table is not None:
         yield from codec.table

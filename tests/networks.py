@@ -186,7 +186,7 @@ def dense(b: Builder, x: ir.Value) -> tuple[ir.Value, ...]:
     )
 
 
-def dense_quantised(b: Builder, x: ir.Value) -> ir.Value:
+def dense_quantized(b: Builder, x: ir.Value) -> ir.Value:
     x = b.op("Reshape", conv(b, x, 4, stride=2), [2, -1])
     x = b.op(
         "DequantizeLinear",

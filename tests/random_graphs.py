@@ -879,7 +879,7 @@ def _undo(b: Builder, mark: tuple[int, int, int]) -> None:
 def feeds_of(
     model: Model, seed: int = 0, bindings: Mapping[str, int] | None = None
 ) -> dict[str, np.ndarray]:
-    """Numbers that every type of a format holds exactly; no two equal neighbours matter more than
+    """Numbers that every type of a format holds exactly; no two equal neighbors matter more than
     any other.
     """
     rng = np.random.default_rng(seed)

@@ -1,5 +1,5 @@
 """More writers of operators for random_graphs: the rarer standard operators, control flow,
-quantisation, and the extension catalogue.
+quantization, and the extension catalogue.
 
 Importing this enters them into `random_graphs.STEPS`.
 """
@@ -480,7 +480,7 @@ def _dft(d: Draw, x: ir.Value) -> ir.Value | None:
     )
 
 
-# --- matrices, control flow, quantisation
+# --- matrices, control flow, quantization
 # -------------------------------------------------------------------------------------------------
 
 
@@ -605,7 +605,7 @@ def _scan(d: Draw, x: ir.Value) -> ir.Value:
 
 
 @step("f", 1, 5, "Quantised")
-def _quantised(d: Draw, x: ir.Value) -> ir.Value:
+def _quantized(d: Draw, x: ir.Value) -> ir.Value:
     """Through 8 bits and back, of the whole tensor or each index along an axis."""
     kind = d.one(np.uint8, np.int8)
     zero = d.number(*((100, 140) if kind is np.uint8 else (-10, 10)))
@@ -625,7 +625,7 @@ def _quantised(d: Draw, x: ir.Value) -> ir.Value:
 
 
 @step("f", 4, 4, "QuantisedConv")
-def _quantised_conv(d: Draw, x: ir.Value) -> ir.Value:
+def _quantized_conv(d: Draw, x: ir.Value) -> ir.Value:
     """Filters of 8 bits, one scale or one for each filter."""
     c = dims(x)[1]
     filters = d.rng.integers(-8, 9, (3, c, 1, 1)).astype(np.int8)

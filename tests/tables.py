@@ -57,7 +57,7 @@ class Count:
     private: int
     single: int
     rows: int
-    hooked: int
+    has_hook: int
     one_way: int
     unsampled: int
     often: int
@@ -120,7 +120,7 @@ def count(name: str, table: Table) -> Count:
         private=sum(n > FEW for n in least),
         single=sum(0 < n <= FEW for n in least),
         rows=len(table.rules),
-        hooked=sum(r.hooked for r in table.rules),
+        has_hook=sum(r.has_hook for r in table.rules),
         one_way=sum(r.lift_only or r.lower_only for r in table.rules),
         unsampled=len(UNREAD.get(LAYERS.get(name, name), {})),
         often=sum(n > FEW for n in serves.values()),

@@ -131,7 +131,7 @@ def test_neither_the_model_nor_its_weights_are_overwritten(net: Path, tmp_path: 
         ({"freeze": {"y": 1}}, "--freeze names inputs that the model does not have: y"),
         ({"outputs": ["nothing"]}, "no tensors or layers named nothing"),
         ({"io_layout": "nhwc"}, "--io-layout 'nhwc' is not known"),
-        ({"target": "onnx+opset=21+fp16"}, "no flavour 'fp16'"),
+        ({"target": "onnx+opset=21+fp16"}, "no flavor 'fp16'"),
     ],
 )
 def test_what_the_model_does_not_have_is_refused(

@@ -420,12 +420,12 @@ def test_every_command_has_a_help_page_with_examples(
         ("nothing+", []),
     ],
 )
-def test_completion_knows_flavours(begun: str, offered: list[str]) -> None:
+def test_completion_knows_flavors(begun: str, offered: list[str]) -> None:
     from converter.cli.common import FormatName
 
     found = [
         i.value
-        for i in FormatName(flavours=True).shell_complete(None, None, begun)  # type: ignore[arg-type]
+        for i in FormatName(flavors=True).shell_complete(None, None, begun)  # type: ignore[arg-type]
     ]
     assert found[: len(offered)] == offered and bool(found) == bool(offered)
     assert all("+" not in i.value for i in FormatName().shell_complete(None, None, ""))  # type: ignore[arg-type]

@@ -113,10 +113,10 @@ def test_an_ellipsis_that_still_matches_survives_recording(tmp_path: Path) -> No
 
 def test_what_depends_on_the_machine_is_taken_out(tmp_path: Path) -> None:
     assert (
-        golden.normalise(f"{tmp_path}/a.xml from netconv 0.1.0, version 2.0.0", tmp_path)
+        golden.normalize(f"{tmp_path}/a.xml from netconv 0.1.0, version 2.0.0", tmp_path)
         == "HERE/a.xml from netconv VERSION version 2.0.0"
     )
-    assert golden.normalise("netconv, version 12.3.4.dev1", tmp_path) == "netconv, version VERSION"
+    assert golden.normalize("netconv, version 12.3.4.dev1", tmp_path) == "netconv, version VERSION"
 
 
 @pytest.mark.parametrize("body", ["", "text\n", "text\n$ netconv\n"])

@@ -31,9 +31,9 @@ from converter.mapping.fields import (
     Const,
     Detail,
     Field,
-    Fixed,
     Guard,
-    Only,
+    RequireAttr,
+    RequireKey,
     Weight,
     ignore,
 )
@@ -51,12 +51,11 @@ BLOCKS = re.findall(
     r"```python rows\n(.*?)```", (ROOT / "docs/adding-an-operator.md").read_text("utf-8"), re.DOTALL
 )
 NAMES: dict[str, Any] = {
-    "Attr": Attr, "AttrInput": AttrInput, "Const": Const, "Field": Field, "Fixed": Fixed,
-    "Guard": Guard, "Only": Only, "Weight": Weight, "ignore": ignore, "enum": enum, "op": op,
-    "ops": ops, "custom": custom, "Axes": Axes, "Axis": Axis, "Permutation": Permutation,
+    "Attr": Attr, "AttrInput": AttrInput, "Const": Const, "Field": Field, "RequireKey": RequireKey,
+    "Guard": Guard, "RequireAttr": RequireAttr, "Weight": Weight, "ignore": ignore, "enum": enum,
+    "op": op, "ops": ops, "custom": custom, "Axes": Axes, "Axis": Axis, "Permutation": Permutation,
     "Transposes": Transposes, "Detail": Detail, "Window": Window, "Geometry": Geometry,
-    "MappingError": MappingError,
-    "FLOAT": ir.DataType.FLOAT,
+    "MappingError": MappingError, "FLOAT": ir.DataType.FLOAT,
 }  # fmt: skip
 
 

@@ -104,7 +104,7 @@ def repeated_names() -> dict[str, set[str]]:
 
 
 def test_few_names_of_classes_are_repeated() -> None:
-    """Such a name has one meaning (`Window`, `Reading`); another meaning needs another name."""
+    """Such a name has one meaning (`Window`, `LiftContext`); another meaning needs another name."""
     assert len(repeated_names()) <= 30
 
 

@@ -35,11 +35,11 @@ from converter.mapping.fields import (
     Attr,
     Const,
     Field,
-    Fixed,
     Guard,
     IgnoreInputs,
-    Implied,
+    ImpliedAttrs,
     Nested,
+    RequireKey,
 )
 from converter.mapping.node import Node
 from converter.mapping.rules import Rule
@@ -110,7 +110,7 @@ def lowered(rule: Rule, adapter: Adapter) -> Iterator[Sample]:
         if found:
             return
     raise CannotSample(
-        "no sample fits: declare `given`, or add to SAMPLES\n" + "\n".join(reasons[:6])
+        "no sample fits: declare `example_inputs`, or add to SAMPLES\n" + "\n".join(reasons[:6])
     )
 
 
@@ -200,8 +200,8 @@ def plain(s: Sample, own: Node | None, results: list[ir.Value]) -> bool:
     """Whether one layer stands for one node, which can be compared part by part."""
     if own is None or len(s.layers) > 1 or len(results) != len(s.node.outputs):
         return False
-    maker = results[0].producer()
-    if maker is None or maker.op_type != own.op:
+    producer = results[0].producer()
+    if producer is None or producer.op_type != own.op:
         return False
     made = {v.producer() for v in (*own.inputs,) if v is not None} - {None}
     return not made
@@ -250,7 +250,7 @@ def assert_same_distribution(rule: Rule, node: Node, value: ir.Value) -> None:
 
 def carried(rule: Rule, node: Node) -> Any:
     """What a node says but for what the row may drop."""
-    implied = {n for f in rule.fields if isinstance(f, Implied) for n in f.names}
+    implied = {n for f in rule.fields if isinstance(f, ImpliedAttrs) for n in f.names}
     attrs, inputs = normal(node)
     return {k: v for k, v in attrs.items() if k not in implied | rule.ignored}, inputs
 
@@ -435,7 +435,7 @@ CHOICES = {("TopK", "sorted")}
 def other_values(rule: Rule, s: Sample, name: str) -> list[Any]:
     """Values of an attribute other than the sample's."""
     own = s.node.attrs.get(name)
-    trusted = {n for f in rule.fields if isinstance(f, Implied) for n in f.names}
+    trusted = {n for f in rule.fields if isinstance(f, ImpliedAttrs) for n in f.names}
     if not is_attribute(rule, name) or (rule.op, name) in CHOICES:
         return []
     if name in trusted and not is_defined(s.node):
@@ -508,7 +508,7 @@ def test_rows_for_one_layer_are_told_apart(name: str) -> None:
 def told_apart(a: Rule, b: Rule) -> bool:
     if (a.domain, a.op) == (b.domain, b.op) and (a.lift_only or b.lift_only):
         return True  # another spelling of the same
-    fixed = [{f.key: f.value for f in r.fields if isinstance(f, Fixed)} for r in (a, b)]
+    fixed = [{f.key: f.value for f in r.fields if isinstance(f, RequireKey)} for r in (a, b)]
     if any(fixed[0][k] != fixed[1][k] for k in fixed[0].keys() & fixed[1].keys()):
         return True
     if fixed[0].keys() - fixed[1].keys():
@@ -522,7 +522,7 @@ def told_apart(a: Rule, b: Rule) -> bool:
 
 def excludes(a: Rule, b: Rule) -> bool:
     """Whether `b` has a fixed value under a key of which `a` does not know it."""
-    fixed = {f.key: f.value for f in b.fields if isinstance(f, Fixed)}
+    fixed = {f.key: f.value for f in b.fields if isinstance(f, RequireKey)}
     listed = [(f.key, codec_in(f)) for f in a.fields if isinstance(f, Attr) and f.key in fixed]
     return any(c and c.table and fixed[key] not in c.table.values() for key, c in listed)
 
@@ -536,7 +536,7 @@ def required(rule: Rule) -> set[str]:
     plain = {f.key for f in rule.fields if isinstance(f, Attr | Const) and f.default is MISSING}
     return (
         plain
-        | {f.key for f in rule.fields if isinstance(f, Fixed) and not f.absent}
+        | {f.key for f in rule.fields if isinstance(f, RequireKey) and not f.absent}
         | {f.key for f in rule.fields if isinstance(f, Nested)}
         | {f.blob for f in rule.fields if _needs_blob(f)}
     )

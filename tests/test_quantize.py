@@ -336,7 +336,7 @@ def test_several_targets_share_a_calibration(made: tuple[Path, Path], tmp_path: 
     found = converter.quantize(
         made[0], tmp_path / "out", data=made[1], targets=["onnx", "zhouyi+int8"]
     )
-    assert [str(q.flavour) for q in found] == ["onnx", "zhouyi+int8"]
+    assert [str(q.flavor) for q in found] == ["onnx", "zhouyi+int8"]
     assert all(q.files[0].is_file() for q in found)
 
 

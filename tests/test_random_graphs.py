@@ -86,7 +86,7 @@ def states_alone(b: Builder, x: ir.Value) -> tuple[ir.Value, ...]:
     return h, y
 
 
-def normalised_by_less_than_nothing(b: Builder, x: ir.Value) -> ir.Value:
+def normalized_by_less_than_nothing(b: Builder, x: ir.Value) -> ir.Value:
     """The root of a variance below 0 is no number, for that channel alone."""
     return b.op(
         "BatchNormalization",
@@ -164,7 +164,7 @@ CASES = {
     "a large number through a swish": written(
         lambda b, x: (b.op("HardSwish", b.op("Mul", x, np.float32(1.5e38))),), 1, 2, 3, 3
     ),
-    "a variance below 0": written(normalised_by_less_than_nothing, 1, 2, 3, 3),
+    "a variance below 0": written(normalized_by_less_than_nothing, 1, 2, 3, 3),
     "half of a split beside the other": written(
         lambda b, x: b.ops(
             "Split", b.op("Expand", x, [2, 4, 3]), axis=-1, num_outputs=2, outputs=2

@@ -17,7 +17,7 @@ NETWORKS = {"digits_cnn": ("image", (1, 8, 8)), "digits_lstm": ("rows", (8, 1, 8
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_a_sample_recognises_its_test_set(name: str) -> None:
+def test_a_sample_recognizes_its_test_set(name: str) -> None:
     feature, shape = NETWORKS[name]
     with np.load(SAMPLES / f"{name}.npz") as data:
         inputs, labels = data[feature], data["labels"]

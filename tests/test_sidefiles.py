@@ -74,7 +74,7 @@ def test_a_side_file_may_be_named(tmp_path: Path) -> None:
     assert [p.name for p in sidefiles.present(path)] == ["other.bin"]
     (tmp_path / "net.bin").write_bytes(b"somebody else's")
     assert [p.name for p in sidefiles.present(path)] == ["other.bin"]
-    (tmp_path / "other.bin").unlink()  # then the neighbour is taken
+    (tmp_path / "other.bin").unlink()  # then the neighbor is taken
     assert [p.name for p in sidefiles.present(path)] == ["net.bin"]
 
 

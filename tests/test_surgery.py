@@ -112,7 +112,7 @@ def test_costs_of_the_samples_are_those_of_paper_and_pencil() -> None:
     assert by_name["conv2"].parameters == 32 * 16 * 9 + 32
     assert by_name["conv2"].weight_bytes == 4 * by_name["conv2"].parameters
     assert by_name["conv2"].activation_bytes == 4 * 32 * 8 * 8
-    # between a batch normalisation of conv2 and its input both are needed
+    # between a batch normalization of conv2 and its input both are needed
     assert found.peak_bytes == 2 * 4 * 32 * 8 * 8 and found.uncounted == ()
     lstm = {c.name: c for c in costs(converter.load(LSTM).ir).layers}["lstm"]
     assert lstm.macs == 8 * 4 * 64 * (8 + 64)

@@ -40,18 +40,18 @@ def _elsewhere(value: str, name: str) -> str:
 
 
 class FormatName(Parsed):
-    """A format, with flavors if `flavours` is set: openvino, openvino+ir=7+fp16."""
+    """A format, with flavors if `flavors` is set: openvino, openvino+ir=7+fp16."""
 
     name = "FORMAT"
 
-    def __init__(self, flavours: bool = False) -> None:
-        self.flavours = flavours
+    def __init__(self, flavors: bool = False) -> None:
+        self.flavors = flavors
 
     def parse(self, text: str, option: str) -> str:
         from converter import formats
 
-        if self.flavours:
-            formats.parse_flavour(text)
+        if self.flavors:
+            formats.parse_flavor(text)
         else:
             formats.get(text)
         return text
@@ -62,14 +62,14 @@ class FormatName(Parsed):
         from converter.formats import FORMATS, get
 
         name, plus, begun = incomplete.rpartition("+")
-        if not (plus and self.flavours and name.split("+")[0] in FORMATS):
+        if not (plus and self.flavors and name.split("+")[0] in FORMATS):
             return [CompletionItem(f) for f in FORMATS if f.startswith(incomplete)]
-        flavours = [
+        flavors = [
             f"{o.name}={v}" if v else o.name
             for o in get(name.split("+")[0]).options
             for v in (o.values or ("",))
         ]
-        return [CompletionItem(f"{name}+{f}") for f in flavours if f.startswith(begun)]
+        return [CompletionItem(f"{name}+{f}") for f in flavors if f.startswith(begun)]
 
 
 class Code(Parsed):

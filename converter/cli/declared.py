@@ -40,7 +40,7 @@ _PARSERS: dict[Kind, Callable[[Option], Any]] = {
     Kind.NUMBERS: lambda o: Numbers(),
     Kind.CHOICE: lambda o: Choice(o.choices),
     Kind.FORMAT: lambda o: FormatName(),
-    Kind.TARGET: lambda o: FormatName(flavours=True),
+    Kind.TARGET: lambda o: FormatName(flavors=True),
     Kind.CODE: lambda o: Code(),
     Kind.SHAPES: lambda o: Shapes(),
     Kind.VALUES: lambda o: Values(),

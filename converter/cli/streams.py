@@ -24,7 +24,7 @@ def is_url(place: str) -> bool:
     return "://" in place and not place.startswith("file://")
 
 
-def told(text: str) -> str:
+def without_credentials(text: str) -> str:
     """Replace the paths of temporary files in a text by the names that the user gave."""
     for path, place in _shown.items():
         text = text.replace(path, place)
@@ -103,7 +103,7 @@ def named_output(place: str, target: str | None, force: bool = False) -> Iterato
     from converter import formats
 
     with tempfile.TemporaryDirectory(prefix="netconv-") as folder:
-        work = Path(folder) / f"stdout{formats.suffix(formats.parse_flavour(target))}"
+        work = Path(folder) / f"stdout{formats.suffix(formats.parse_flavor(target))}"
         yield work
         if len(list(Path(folder).iterdir())) > 1 or work.is_dir():
             raise wrong_call(

@@ -28,7 +28,7 @@ from converter.errors import (
 )
 from converter.formats import model_files, sidefiles
 from converter.formats.coreml.package import size_of
-from converter.formats.format import Flavour
+from converter.formats.format import Flavor
 from converter.formats.sidefiles import demand_replaceable
 from converter.graph.custom import CustomOperators, reading_custom
 from converter.graph.network import Network
@@ -76,7 +76,7 @@ class Written:
     """
 
     model: Network
-    flavour: Flavour
+    flavor: Flavor
     files: tuple[Path, ...]
     notes: tuple[Diagnostic, ...]
 
@@ -232,15 +232,15 @@ def convert(
     input. `announce` is called before a result is written that is far larger than its source;
     `starts` and `names` are as in `read`, `limit` as in `growth`.
     """
-    flavour = formats.target_for(target, options.target, options.io_layout)
+    flavor = formats.target_for(target, options.target, options.io_layout)
     if with_map:
-        formats.demand_readable(target, flavour, "--write-map")
+        formats.demand_readable(target, flavor, "--write-map")
     for path in _models(source):
         formats.demand_there(path)
     recover(target)
     demand_replaceable([target], _files(source, options), options.force)
-    with custom_operators(options, flavour.format):
-        return _convert(source, target, flavour, options, starts, names, with_map, announce, limit)
+    with custom_operators(options, flavor.format):
+        return _convert(source, target, flavor, options, starts, names, with_map, announce, limit)
 
 
 def custom_operators(options: Custom, target: str) -> AbstractContextManager[None]:
@@ -268,7 +268,7 @@ def _files(source: Path | Network, options: Convert) -> list[Path]:
 def _convert(
     source: Path | Network,
     target: Path,
-    flavour: Flavour,
+    flavor: Flavor,
     options: Convert,
     starts: Sequence[str],
     names: Mapping[str, str] | None,
@@ -284,15 +284,15 @@ def _convert(
         target, check=lambda files: demand_replaceable(files, inputs, options.force)
     ) as out:
         with measured(out.made.parent, grown):
-            notes = _write(model, out.made, flavour, shown)
+            notes = _write(model, out.made, flavor, shown)
         if with_map:
-            _write_map(model, out, flavour)
+            _write_map(model, out, flavor)
     files = sorted((p for p in out.files if p != map_of(target)), key=lambda p: p != target)
     if not grown.warned:
         beside = inputs[1:] or [s for path in _models(source) for s in sidefiles.present(path)]
         warned.extend(model_files.larger(model, files, [*_models(source), *beside]))
     said = in_file(warned, shown)
-    return Written(model, flavour, tuple(files), (*model.notes, *notes, *said))
+    return Written(model, flavor, tuple(files), (*model.notes, *notes, *said))
 
 
 def output_in(folder: str, source: str, target: str) -> str:
@@ -300,26 +300,26 @@ def output_in(folder: str, source: str, target: str) -> str:
     name = os.path.basename(source.rstrip("/"))
     known = [s for n in formats.present() for s in formats.get(n).suffixes if name.endswith(s)]
     stem = name.removesuffix(max(known, key=len)) if known else Path(name).stem
-    return f"{folder.rstrip('/')}/{stem}{formats.suffix(formats.parse_flavour(target))}"
+    return f"{folder.rstrip('/')}/{stem}{formats.suffix(formats.parse_flavor(target))}"
 
 
 def map_of(target: Path) -> Path:
     return target.with_name(f"{target.name}.map.json")
 
 
-def _write_map(model: Network, out: Output, flavour: Flavour) -> None:
+def _write_map(model: Network, out: Output, flavor: Flavor) -> None:
     from converter.commands import provenance
 
-    data = provenance.provenance_map(model, model_files.load(out.made, flavour.format))
+    data = provenance.provenance_map(model, model_files.load(out.made, flavor.format))
     with out.open(map_of(out.target).name.removeprefix(out.stem)) as f:
         f.write(provenance.text_of(data).encode())
 
 
-def _write(model: Network, path: Path, flavour: Flavour, source: str) -> tuple[Diagnostic, ...]:
+def _write(model: Network, path: Path, flavor: Flavor, source: str) -> tuple[Diagnostic, ...]:
     """Write the model; refusals and warnings give locations in the source file."""
     try:
         with model_files.expressible():
-            return in_file(formats.write(model, path, flavour), source)
+            return in_file(formats.write(model, path, flavor), source)
     except UnsupportedError as e:
         found = in_file(e.diagnostics, source)
         raise UnsupportedError(_with_inputs(d, model) for d in found) from None
@@ -357,7 +357,7 @@ class Coverage:
     operators, and all diagnostics.
     """
 
-    flavour: Flavour
+    flavor: Flavor
     layers: int
     converted: int
     operators: int
@@ -370,7 +370,7 @@ class Coverage:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "target": str(self.flavour),
+            "target": str(self.flavor),
             "layers": {"all": self.layers, "convert": self.converted},
             "operators": {"all": self.operators, "convert": self.operators_converted},
         }
@@ -388,7 +388,7 @@ def check(
     """
     from converter.graph.walk import all_nodes
 
-    flavour = formats.parse_flavour(target, io_layout)
+    flavor = formats.parse_flavor(target, io_layout)
     shown = str(source) if isinstance(source, Path) else ""
     found: list[Diagnostic] = [*model.notes]
     grown = growth(source, Convert(), found, limit=limit)
@@ -398,7 +398,7 @@ def check(
     ):
         try:
             found.extend(
-                _write(model, Path(folder) / f"model{formats.suffix(flavour)}", flavour, shown)
+                _write(model, Path(folder) / f"model{formats.suffix(flavor)}", flavor, shown)
             )
         except UnsupportedError as e:
             found.extend(e.diagnostics)
@@ -407,7 +407,7 @@ def check(
     layers = len({n.metadata_props.get("netconv.layer") or n for n in all_nodes(model.ir.graph)})
     blocked_kinds = {kind for _, kind in blocked} & kinds
     return Coverage(
-        flavour,
+        flavor,
         layers,
         max(0, layers - len(blocked)),
         len(kinds),

@@ -179,8 +179,8 @@ def _product(node: ir.Node) -> int | None:
     data, result = _shape(node, 0), shape_of(node.outputs[0])
     if data is None or result is None:
         return None
-    turned = node.op_type == "Gemm" and node.attributes.get("transA") is not None
-    summed = data[0] if turned and node.attributes["transA"].as_int() else data[-1]
+    transposed = node.op_type == "Gemm" and node.attributes.get("transA") is not None
+    summed = data[0] if transposed and node.attributes["transA"].as_int() else data[-1]
     return math.prod(result) * summed
 
 

@@ -55,7 +55,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Said:
+class Prediction:
     """The class that each model finds most likely for a sample, from 0, and the right one."""
 
     name: str
@@ -74,7 +74,7 @@ class Agreement:
     agree: int
     right: tuple[int, int]
     largest: float
-    different: tuple[Said, ...]
+    different: tuple[Prediction, ...]
     wanted: float = 1.0
 
     @property
@@ -128,14 +128,14 @@ def compare(
     place = scores_in(reference, scores)
     if place >= len(candidate.outputs):
         raise NothingComparedError(Diagnostic("N402", "the candidate has fewer outputs"))
-    count, largest, different, right = 0, 0.0, list[Said](), [0, 0]
+    count, largest, different, right = 0, 0.0, list[Prediction](), [0, 0]
     with progress.step("running on the samples"):
         for sample in samples:
             count += 1
             arrays = sample.load()
             a = _answer(mine, reference, arrays, place)
             b = _answer(theirs, candidate, fed_to(candidate, reference, arrays), place)
-            said = Said(sample.name, sample.label, int(a.argmax()), int(b.argmax()))
+            said = Prediction(sample.name, sample.label, int(a.argmax()), int(b.argmax()))
             largest = max(largest, float(np.abs(a - b).max())) if a.size == b.size else np.inf
             right[0] += said.reference == sample.label
             right[1] += said.candidate == sample.label

@@ -144,8 +144,8 @@ CODES: dict[str, Explanation] = {
         "netconv convert samples/digits_cnn.mlmodel digits.onnx",
     ),
     "X206": Explanation(
-        "the flavour's version is too old",
-        "The model needs a newer version of the target than the flavour allows.",
+        "the flavor's version is too old",
+        "The model needs a newer version of the target than the flavor allows.",
         "Choose a newer version, for example -t nnapi+level=3.",
         "netconv check samples/digits_cnn.mlmodel -t nnapi+level=1 --io-layout keep",
         "netconv check samples/digits_cnn.mlmodel -t nnapi+level=3 --io-layout keep",
@@ -286,7 +286,7 @@ CODES: dict[str, Explanation] = {
         "on the inputs of the comparison. For the candidate this is a finding, whatever the "
         "reason. For the reference it is a warning: the comparison is valid, but nothing confirms "
         "how netconv reads it.",
-        "Choose another flavour of the target, or leave the engine out with --native off.",
+        "Choose another flavor of the target, or leave the engine out with --native off.",
     ),
     "N406": Explanation(
         "a part of the file was not run in its own engine",

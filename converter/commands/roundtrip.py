@@ -28,7 +28,7 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class Trip:
-    """The result of a round trip. `normalised` are fields of the file whose text has changed,
+    """The result of a round trip. `normalized` are fields of the file whose text has changed,
     `changes` differences of the graph.
 
     `renamed` maps inner tensors to their new names; `numbers` is the comparison of the model with
@@ -104,7 +104,7 @@ def roundtrip(path: Path, via: str, seed: int = 0, limit: MaxOutput | None = Non
     compare.
     """
     warned: list[Diagnostic] = []
-    middle = formats.parse_flavour(via)
+    middle = formats.parse_flavor(via)
     formats.demand_readable(Path(formats.suffix(middle)), middle, "--via")
     model = model_files.load(path)
     own = formats.get(model.format)

@@ -14,7 +14,7 @@ import numpy as np
 
 from converter.engines import Prepared, file, prepared
 from converter.errors import Diagnostic, NothingComparedError
-from converter.formats.format import Flavour
+from converter.formats.format import Flavor
 from converter.graph.network import as_complex, as_pairs
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def prepare(model: Network) -> Prepared:
     if own and model.source is not None:
         path, function = model.source, model.function
     else:
-        get("coreai").write(model, path, Flavour("coreai"))
+        get("coreai").write(model, path, Flavor("coreai"))
     pairs = model.interface.get("complex", ())
     names = [o.name for o in model.outputs]
 

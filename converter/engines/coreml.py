@@ -14,7 +14,7 @@ import numpy as np
 from converter.engines import Prepared, prepared, refusing
 from converter.engines.onnxruntime import refuse_opaque
 from converter.errors import Diagnostic, UnsupportedError, wrong_call
-from converter.formats.format import Flavour
+from converter.formats.format import Flavor
 from converter.graph.names import unique
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def prepare(model: Network) -> Prepared:
         refusing(UnsupportedError, "coreml cannot run this model"),
     ):
         path = Path(folder) / "model.mlmodel"
-        get("coreml").write(model, path, Flavour("coreml"))
+        get("coreml").write(model, path, Flavor("coreml"))
         network = coremltools.models.MLModel(
             str(path), compute_units=coremltools.ComputeUnit.CPU_ONLY
         )

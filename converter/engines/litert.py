@@ -15,7 +15,7 @@ import numpy as np
 
 from converter.engines import Prepared, file, prepared
 from converter.errors import ConverterError, Diagnostic, wrong_call
-from converter.formats.format import Flavour
+from converter.formats.format import Flavor
 from converter.graph.network import as_complex, as_pairs
 from converter.io.extras import install
 
@@ -55,7 +55,7 @@ def _written(model: Network, folder: Path) -> Path:
     from converter.formats import get
 
     path = folder / "model.tflite"
-    get("tflite").write(model, path, Flavour("tflite"))
+    get("tflite").write(model, path, Flavor("tflite"))
     return path
 
 

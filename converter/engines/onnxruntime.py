@@ -13,7 +13,7 @@ from converter.engines import Prepared, prepared, refusing
 from converter.engines.file_child import import_onnxruntime
 from converter.engines.session_weights import LARGE, Weights, be_frugal
 from converter.errors import Diagnostic, UnsupportedError
-from converter.formats.onnx.legalise import BOUNDARY, legalise_for_onnxruntime
+from converter.formats.onnx.legalize import BOUNDARY, legalize_for_onnxruntime
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.extensions import can_expand
 from converter.graph.names import place_of
@@ -127,7 +127,7 @@ def prepare(model: Network, *, profile: str = "") -> Prepared:
     """
     refuse_opaque(model.ir)
     clone = model.ir.clone()
-    legalise_for_onnxruntime(clone)
+    legalize_for_onnxruntime(clone)
     options = exact_options()
     options.intra_op_num_threads = THREADS
     options.inter_op_num_threads = 1

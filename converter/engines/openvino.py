@@ -18,7 +18,7 @@ from converter.engines import Prepared, prepared, refusing
 from converter.engines.file_child import import_openvino
 from converter.engines.onnxruntime import refuse_opaque
 from converter.errors import Diagnostic, UnsupportedError
-from converter.formats.format import Flavour
+from converter.formats.format import Flavor
 from converter.graph.network import Network
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _written(core: Any, model: Network, folder: Path) -> Any:
     path = folder / "model.xml"
     plain = {k: v for k, v in model.interface.items() if k != "states"}
     model = Network(model.ir, model.format, interface=plain)
-    get("openvino").write(model, path, Flavour("openvino", {"ir": "11"}))
+    get("openvino").write(model, path, Flavor("openvino", {"ir": "11"}))
     return core.read_model(path)
 
 

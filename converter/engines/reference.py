@@ -22,7 +22,7 @@ from converter.graph.infer import known, shape_of
 from converter.graph.names import Names, place_of
 from converter.graph.value import optional
 from converter.graph.walk import all_nodes
-from converter.passes.legalise import legalise
+from converter.passes.legalize import rewrite_illegal
 
 if TYPE_CHECKING:
     from converter.graph.network import Network
@@ -40,7 +40,7 @@ def prepare(model: Network) -> Prepared:
     while pending := [n for n in all_nodes(clone.graph) if can_expand(n)]:
         for node in pending:
             expand(node, names)
-    legalise(clone, lambda n: known_error(n) != "", {})
+    rewrite_illegal(clone, lambda n: known_error(n) != "", {})
     problems = [
         Diagnostic(
             "N403",

@@ -24,7 +24,7 @@ from converter.errors import (
     wrong_call,
 )
 from converter.formats.coreml.package import demand_not_compiled
-from converter.formats.format import Flavour, Format
+from converter.formats.format import Flavor, Format
 from converter.io import progress
 from converter.io.atomic import recover
 
@@ -57,28 +57,30 @@ def get(name: str) -> Format:
     return found
 
 
-def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
-    """Write a network with the format of the flavour; also warn about boundary declarations that
+def write(model: Network, path: Path, flavor: Flavor) -> list[Diagnostic]:
+    """Write a network with the format of the flavor; also warn about boundary declarations that
     only the source format has.
     """
-    chosen = get(flavour.format)
-    model, taken = (model, []) if chosen.text(flavour) else _without_labels(model)
+    chosen = get(flavor.format)
+    model, taken = (model, []) if chosen.text(flavor) else _without_labels(model)
     with progress.step(f"writing {path.name}"):
-        notes = [*taken, *chosen.write(model, path, flavour)]
+        notes = [*taken, *chosen.write(model, path, flavor)]
     source = get(model.format) if model.format in FORMATS and model.format != chosen.name else None
-    untold = source.untold(model, chosen.title) if source is not None else []
-    notes += _images_as_stored(model, flavour)
+    undeclared_features = (
+        source.undeclared_features(model, chosen.title) if source is not None else []
+    )
+    notes += _images_as_stored(model, flavor)
     if source is not None and source.single_precision:
         notes = _without_doubles(model, notes, source, chosen)
-    return [*notes, *untold, *_states_as_inputs(model, flavour, chosen)]
+    return [*notes, *undeclared_features, *_states_as_inputs(model, flavor, chosen)]
 
 
-def _images_as_stored(model: Network, flavour: Flavour) -> list[Diagnostic]:
+def _images_as_stored(model: Network, flavor: Flavor) -> list[Diagnostic]:
     """Return a note if images stay channels-first in TensorFlow Lite, whose programs expect them
     channels-last.
     """
-    images = [n for n in model.interface.get("images", {}) if flavour.format == "tflite"]
-    if not images or flavour.io_layout:
+    images = [n for n in model.interface.get("images", {}) if flavor.format == "tflite"]
+    if not images or flavor.io_layout:
         return []
     message = f"the image {', '.join(images)} is channels-first, as in the source"
     help = "use --io-layout native for channels-last images, as Android's programs feed them"
@@ -112,12 +114,12 @@ def _without_labels(model: Network) -> tuple[Network, list[Diagnostic]]:
     return model, take_out_labels(model.ir)
 
 
-def _states_as_inputs(model: Network, flavour: Flavour, target: Format) -> list[Diagnostic]:
+def _states_as_inputs(model: Network, flavor: Flavor, target: Format) -> list[Diagnostic]:
     """Describe which states the target has as both inputs and outputs only."""
     from converter.graph.states import begun_states
 
     states = dict(model.interface.get("states", {}))
-    begun, holds = begun_states(model.ir.graph), target.states(flavour)
+    begun, holds = begun_states(model.ir.graph), target.states(flavor)
     sized = {
         i.name
         for i in model.inputs
@@ -137,13 +139,13 @@ def _states_as_inputs(model: Network, flavour: Flavour, target: Format) -> list[
     return [Diagnostic("X207", said, "warning", help=first)]
 
 
-def demand_readable(path: Path, flavour: Flavour, what: str) -> None:
+def demand_readable(path: Path, flavor: Flavor, what: str) -> None:
     """Raise UsageError if the option `what` must read the result at a path and the format cannot be
     read.
     """
-    if not get(flavour.format).readable(path, flavour):
+    if not get(flavor.format).readable(path, flavor):
         raise wrong_call(
-            f"{what} reads the result again, but netconv cannot read {path.name} ({flavour})"
+            f"{what} reads the result again, but netconv cannot read {path.name} ({flavor})"
         )
 
 
@@ -156,8 +158,8 @@ def present() -> list[str]:
     ]
 
 
-def parse_flavour(text: str, io_layout: str = "") -> Flavour:
-    """Parse "openvino+ir=7+fp16" into Flavour("openvino", {"ir": "7", "fp16": ""}); raises
+def parse_flavor(text: str, io_layout: str = "") -> Flavor:
+    """Parse "openvino+ir=7+fp16" into Flavor("openvino", {"ir": "7", "fp16": ""}); raises
     UsageError for unknown options.
     """
     if io_layout and io_layout not in LAYOUTS:
@@ -172,12 +174,12 @@ def parse_flavour(text: str, io_layout: str = "") -> Flavour:
         key, _, value = part.partition("=")
         option = known.get(key)
         if option is None:
-            from converter.formats.other_names import help_for_flavour
+            from converter.formats.other_names import help_for_flavor
 
             help = did_you_mean(key, known, f"known: {', '.join(known) or 'none'}")
             raise wrong_call(
-                f"{name} has no flavour {key!r}",
-                help=help_for_flavour(key, [*known], name) or help,
+                f"{name} has no flavor {key!r}",
+                help=help_for_flavor(key, [*known], name) or help,
             )
         if option.values and value not in option.values and "N" not in option.values:
             raise wrong_call(
@@ -185,9 +187,9 @@ def parse_flavour(text: str, io_layout: str = "") -> Flavour:
                 help=did_you_mean(value, option.values, f"use one of {', '.join(option.values)}"),
             )
         if not option.values and value:
-            raise wrong_call(f"flavour {key!r} takes no value")
+            raise wrong_call(f"flavor {key!r} takes no value")
         options[key] = value
-    return Flavour(name, options, io_layout)
+    return Flavor(name, options, io_layout)
 
 
 def detect(path: Path) -> Format:
@@ -306,17 +308,17 @@ def of_suffix(path: Path) -> str | None:
     return max(found)[1] if found else None
 
 
-def suffix(flavour: Flavour) -> str:
-    """Return the suffix for files of this flavour that is used where no file name is given."""
-    chosen = get(flavour.format)
-    own = (o.suffix for o in chosen.options if o.name in flavour.options and o.suffix)
+def suffix(flavor: Flavor) -> str:
+    """Return the suffix for files of this flavor that is used where no file name is given."""
+    chosen = get(flavor.format)
+    own = (o.suffix for o in chosen.options if o.name in flavor.options and o.suffix)
     return next(own, chosen.suffixes[0])
 
 
-def target_for(path: Path, target: str | None, io_layout: str = "") -> Flavour:
-    """The flavour to write: as named, else by the suffix of the path."""
+def target_for(path: Path, target: str | None, io_layout: str = "") -> Flavor:
+    """The flavor to write: as named, else by the suffix of the path."""
     if name := target or of_suffix(path):
-        return parse_flavour(name, io_layout)
+        return parse_flavor(name, io_layout)
     known = [s for n in present() for s in get(n).suffixes]
     help = did_you_mean("".join(path.suffixes[-2:]), known) or did_you_mean(
         path.suffix, known, f"use one of {', '.join(known)}"

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @record
 class Option:
-    """A flavour's option: `openvino+ir=7` sets ir to 7, `openvino+fp16` sets fp16 to "".
+    """A flavor's option: `openvino+ir=7` sets ir to 7, `openvino+fp16` sets fp16 to "".
 
     `values` lists the allowed values (empty: a flag), `default` is the value that a target without
-    the option has. `suffix` is the suffix of files of this flavour, where it differs from the
+    the option has. `suffix` is the suffix of files of this flavor, where it differs from the
     format's.
     """
 
@@ -33,7 +33,7 @@ class Option:
 
 
 @record
-class Flavour:
+class Flavor:
     """A target as the user named it: format and options, for example ("openvino", {"ir": "7",
     "fp16": ""}).
     """
@@ -69,19 +69,18 @@ class Format:
     `sniff(head, path)` looks at the first 4 KiB (and at the path where the content is ambiguous).
     `check` validates a file of this format by itself. `kinds` lists the format's layer types with
     the canonical operators they map to, and `written` its limits, both for `netconv ops`.
-    `passes(flavour)` are the passes that run on a graph before it is written, in order.
-    `states(flavour)` is the set of states that are written as states: "" none, "static" those of
-    static shape, "constant" those with a constant initial value, "computed" all. `text(flavour)` is
+    `passes(flavor)` are the passes that run on a graph before it is written, in order.
+    `states(flavor)` is the set of states that are written as states: "" none, "static" those of
+    static shape, "constant" those with a constant initial value, "computed" all. `text(flavor)` is
     whether string outputs are written, `custom` whether unknown operators are.
-    `untold(model, title)` are warnings about declarations of the model's inputs and outputs that
-    this format has and the format of that title has not. `single_precision`: inputs and outputs
-    that are declared as float64 are computed in float32. `about(path)` is what a file says of
-    itself beside its network: "format" (its version), "producer", "author", "license",
-    "description" and so on, as texts.
-    `side_names` returns the names, relative to the model's folder, of the further files that
-    reading the model needs, whether they exist or not; it may raise a ReadError. None: a model of
-    this format is a single file. `containers` are suffixes of another format that files of this one
-    may have too.
+    `undeclared_features(model, title)` are warnings about declarations of the model's inputs and
+    outputs that this format has and the format of that title has not. `single_precision`: inputs
+    and outputs that are declared as float64 are computed in float32. `about(path)` is what a file
+    says of itself beside its network: "format" (its version), "producer", "author", "license",
+    "description" and so on, as texts. `side_names` returns the names, relative to the model's
+    folder, of the further files that reading the model needs, whether they exist or not; it may
+    raise a ReadError. None: a model of this format is a single file. `containers` are suffixes of
+    another format that files of this one may have too.
     """
 
     name: str
@@ -89,10 +88,10 @@ class Format:
     suffixes: tuple[str, ...]
     sniff: Callable[[bytes, Path], bool]
     read: Callable[[Path, Path | None], Network]
-    write: Callable[[Network, Path, Flavour], list[Diagnostic]]
+    write: Callable[[Network, Path, Flavor], list[Diagnostic]]
     check: Callable[[Path, Path | None], list[Diagnostic]]
     kinds: Callable[[], Mapping[str, str]]
-    passes: Callable[[Flavour], Sequence[Pass[Any]]]
+    passes: Callable[[Flavor], Sequence[Pass[Any]]]
     written: Callable[[], Written] = Written
     containers: tuple[str, ...] = ()
     options: tuple[Option, ...] = ()
@@ -105,14 +104,14 @@ class Format:
         None  # one of several networks of a file, by its key (`--signature`)
     )
     side_names: Callable[[Path], Sequence[str]] | None = None
-    states: Callable[[Flavour], str] = lambda flavour: ""
-    text: Callable[[Flavour], bool] = lambda flavour: False
+    states: Callable[[Flavor], str] = lambda flavor: ""
+    text: Callable[[Flavor], bool] = lambda flavor: False
     custom: bool = False
-    untold: Callable[[Network, str], list[Diagnostic]] = lambda model, title: []
+    undeclared_features: Callable[[Network, str], list[Diagnostic]] = lambda model, title: []
     single_precision: bool = False
     about: Callable[[Path], dict[str, str]] = lambda path: {}
-    # whether the result at a path, written in a flavour, can be read again
-    readable: Callable[[Path, Flavour], bool] = lambda path, flavour: True
+    # whether the result at a path, written in a flavor, can be read again
+    readable: Callable[[Path, Flavor], bool] = lambda path, flavor: True
     integers: Integers | None = None  # what integer kernels take
     engine: Callable[[Path], str] = lambda path: (
         ""

@@ -50,7 +50,7 @@ class Integers:
     `reason`       why a node with a kernel computes in floats all the same, "" for others
     `recurrent`    whether recurrent layers, which compute in floats, take weights of 8 bits
     `fixed`        ranges that kernels dictate for results
-    `option`       the option of the flavour that writes integers
+    `option`       the option of the flavor that writes integers
     """
 
     operators: frozenset[str] = COMMON

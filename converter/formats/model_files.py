@@ -37,8 +37,13 @@ D = ir.DataType
 
 TEXT = (".xml", ".txt", ".json")  # of formats that store their weights in a separate file
 GROWTH = 1.3  # from where a written file is much larger than the weights of the source
-ROOM, NODE_ROOM = 1 << 16, 1 << 10  # bytes for everything but weights: for a file, for each node
-TEXT_ROOM = 1 << 14  # bytes for each node in a format of text, where one may become many layers
+FILE_OVERHEAD, NODE_OVERHEAD = (
+    1 << 16,
+    1 << 10,
+)  # bytes for everything but weights: for a file, for each node
+TEXT_NODE_OVERHEAD = (
+    1 << 14
+)  # bytes for each node in a format of text, where one may become many layers
 
 
 def load(
@@ -161,12 +166,12 @@ def save(
         from converter.formats.onnx.canonicalize import canonical_form
 
         network = canonical_form(network)
-    flavour = formats.target_for(Path(path), format, io_layout)
+    flavor = formats.target_for(Path(path), format, io_layout)
     with (
         expressible(),
         Output(path, check=lambda files: demand_replaceable(files, (), force=True)) as out,
     ):
-        notes = formats.write(network, out.made, flavour)
+        notes = formats.write(network, out.made, flavor)
     return [*notes, *larger(network, out.files)]
 
 
@@ -188,9 +193,9 @@ def larger(
     sizes = {p: size_of(p) for p in files}
     written = sum(n for p, n in sizes.items() if p.suffix not in TEXT)
     nodes = sum(1 for _ in all_nodes(network.ir.graph))
-    if written <= GROWTH * weights + ROOM + NODE_ROOM * nodes:
+    if written <= GROWTH * weights + FILE_OVERHEAD + NODE_OVERHEAD * nodes:
         written = sum(sizes.values())
-        if written <= GROWTH * weights + ROOM + TEXT_ROOM * nodes:
+        if written <= GROWTH * weights + FILE_OVERHEAD + TEXT_NODE_OVERHEAD * nodes:
             return []
     message = (
         f"the weights have {size_text(weights)} in the source and "

@@ -62,7 +62,7 @@ def help_for_format(name: str) -> str:
     return OTHERS.get(asked.replace("-", "").replace("_", ""), "")
 
 
-def help_for_flavour(name: str, known: list[str], format: str) -> str:
+def help_for_flavor(name: str, known: list[str], format: str) -> str:
     """Return the help for a flavor that other tools have, "" if it is not known."""
     asked = name.lower()
     if asked in _HALF and "fp16" in known:

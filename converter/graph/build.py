@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from converter.graph import EXTENSION_DOMAIN, IR_VERSION, OPSET
 from converter.graph.catalogue import lookup, write_body
-from converter.graph.demands import held
+from converter.graph.demands import representable
 from converter.graph.infer import (
     KNOWN_LIMIT,
     Array,
@@ -228,7 +228,7 @@ class Builder:
         """Return a scalar constant of the type of `reference`."""
         dtype = array_type(reference)
         with np.errstate(over="ignore"):  # out of a narrow type: infinite
-            return self.const(held(number, dtype, name), name)
+            return self.const(representable(number, dtype, name), name)
 
     def beside(self, reference: ir.Value, number: float) -> Value:
         """Return `like(reference, number)`, except that a fraction with an integer `reference` is

@@ -85,7 +85,7 @@ def floating_type(value: ir.Value) -> np.dtype[Any]:
     return array_type(value)
 
 
-def held(value: Any, dtype: Any, what: str) -> np.ndarray[Any, Any]:
+def representable(value: Any, dtype: Any, what: str) -> np.ndarray[Any, Any]:
     """Return a number, or a list of numbers, in a numpy type.
 
     Raise MappingError R110 if the type cannot represent it.

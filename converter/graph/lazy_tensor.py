@@ -145,8 +145,8 @@ class LazyTensor(ir.LazyTensor):
             return None
         array = self.numpy()
         stored = array.swapaxes(-1, -2)
-        turned = stored.flags.c_contiguous and not array.flags.c_contiguous
-        return LazyTensor(stored, self.dtype) if turned else None
+        permuted = stored.flags.c_contiguous and not array.flags.c_contiguous
+        return LazyTensor(stored, self.dtype) if permuted else None
 
     def derived(
         self,

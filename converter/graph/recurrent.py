@@ -182,13 +182,15 @@ def _within(
     return states, b.Where(here, new[0], 0)
 
 
-def entry(b: Builder, value: ir.Value, d: int, turned: bool = False) -> Value:
-    """Return entry `d` along axis 0, without that axis; matrices are transposed if `turned`."""
+def entry(b: Builder, value: ir.Value, d: int, transposed: bool = False) -> Value:
+    """Return entry `d` along axis 0, without that axis; matrices are transposed if `transposed`."""
     array = constant(value)
     if array is not None:
-        return b.const(np.ascontiguousarray(array[d].T if turned else array[d]), str(value.name))
+        return b.const(
+            np.ascontiguousarray(array[d].T if transposed else array[d]), str(value.name)
+        )
     part = b.Squeeze(b.Slice(value, [d], [d + 1], [0]), [0])
-    return b.Transpose(part, perm=[1, 0]) if turned else part
+    return b.Transpose(part, perm=[1, 0]) if transposed else part
 
 
 def _products(b: Builder, x: Value, w: Value, bias: Value | None) -> Value:

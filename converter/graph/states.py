@@ -77,8 +77,8 @@ class Variables:
                 state.source = None
             if state.source is None or state.value is state.source or state.value is None:
                 continue
-            told = (names or {}).get(state.name, f"{public_name(state.source)}_out")
-            name = fresh_public_name(self.b.graph, told)
+            declared = (names or {}).get(state.name, f"{public_name(state.source)}_out")
+            name = fresh_public_name(self.b.graph, declared)
             self.b.output(state.value)
             set_public_name(self.b.graph.outputs[-1], name)
             found[public_name(state.source)] = name

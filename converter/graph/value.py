@@ -242,17 +242,17 @@ def producer_of(value: ir.Value | None) -> ir.Node | None:
     return None if value is None else value.producer()
 
 
-def maker(value: ir.Value | None, op_type: str) -> ir.Node | None:
+def producer_if(value: ir.Value | None, op_type: str) -> ir.Node | None:
     """Return the producer of a value if it is the standard operator `op_type`, else None."""
     node = producer_of(value)
     return node if node is not None and node.op_type == op_type and not node.domain else None
 
 
-def made_of(value: ir.Value | None, op_type: str) -> Value | None:
+def producer_operand(value: ir.Value | None, op_type: str) -> Value | None:
     """Return the first operand of a value's producer if that is the standard operator `op_type`,
     else None.
     """
-    node = maker(value, op_type)
+    node = producer_if(value, op_type)
     return None if node is None else optional(node, 0)
 
 

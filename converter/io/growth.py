@@ -17,7 +17,7 @@ from converter.errors import Diagnostic, unwritable, wrong_call
 from converter.io.limits import size
 
 TIMES = 100  # multiple of the source's size above which a warning is given
-ROOM = 8_000_000  # bytes that need no warning, however small the source is
+NO_WARNING_BELOW = 8_000_000  # bytes that need no warning, however small the source is
 _MULTIPLE = re.compile(r"(\d+(?:\.\d+)?)x")
 HELP = "--max-output takes a size (2GB), a multiple of the source (1000x), or off"
 
@@ -78,7 +78,7 @@ class Growth:
                 f"{size_text(self.source)})",
                 help=HELP,
             )
-        if total <= max(TIMES * self.source, ROOM):
+        if total <= max(TIMES * self.source, NO_WARNING_BELOW):
             return
         with self._lock:
             warned, self.warned = self.warned, True

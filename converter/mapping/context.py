@@ -73,7 +73,7 @@ class Layers(Protocol):
     ) -> Layer: ...
 
 
-class Reading:
+class LiftContext:
     """One layer of a foreign format that is lifted into the graph.
 
     `layer`    the layer, with the graph's values as its inputs
@@ -81,13 +81,13 @@ class Reading:
     `version`  of the layer: an operation set, a specification version; 0 if the format has none
     `node`     the canonical operator that the fields of a row complete; only while a row is applied
     `outputs`  how many outputs that operator has
-    `ready`    existing values that are the results, in which case no operator is created
+    `forwarded` existing values that are the results, in which case no operator is created
     `rule`     the row that is being applied, or the last one that was
     """
 
     node: Node
     outputs: int
-    ready: Results | None
+    forwarded: Results | None
     rule: Row | None = None
 
     def __init__(
@@ -103,7 +103,7 @@ class Reading:
             with_operators(value)
         layer.inputs = Operands(layer.inputs)
         layer.attrs, layer.blobs = Parameters(layer.attrs), Parameters(layer.blobs)
-        self._behind: list[Callable[[Results], Results]] = []
+        self._after_emit: list[Callable[[Results], Results]] = []
         self.spelling, self.channels_last = spelling, channels_last
 
     # attributes ----------------------------------------------------------------------------------
@@ -260,8 +260,8 @@ class Reading:
         if list(perm) == list(range(len(perm))):
             return with_operators(value)
         if value.const_value is not None and value.dtype != ir.DataType.STRING:
-            turned = LazyTensor.of(value.const_value).transposed(perm)
-            return self.b.const(turned, value.name or "const")
+            permuted = LazyTensor.of(value.const_value).transposed(perm)
+            return self.b.const(permuted, value.name or "const")
         return self.b.op("Transpose", value, perm=list(perm))
 
     # rows ----------------------------------------------------------------------------------------
@@ -275,8 +275,8 @@ class Reading:
         inputs = Operands(self.layer.inputs, self.layer.inputs.read)
         self.node = Node(rule.op, rule.domain, inputs=inputs, last=last)
         self.layer.inputs.read.clear()  # copying them is no reading
-        self.outputs, self._behind = max(1, len(self.layer.outputs)), []
-        self.ready, self.rule = None, rule
+        self.outputs, self._after_emit = max(1, len(self.layer.outputs)), []
+        self.forwarded, self.rule = None, rule
 
     def bind(self, operands: Sequence[str]) -> None:
         """Set the operator's inputs to the layer's operands of these names; see `Rule.operands`.
@@ -309,19 +309,19 @@ class Reading:
         """Set the inputs of the operator; arrays and Python numbers become constants."""
         self.node.inputs = [self.b.value(v) for v in operands]
 
-    def then(self, step: Callable[[Results], Results]) -> None:
+    def after_emit(self, step: Callable[[Results], Results]) -> None:
         """Register a function that maps the node's results to the layer's results.
 
         It is called after the node has been created; several functions are called in order.
         """
-        self._behind.append(step)
+        self._after_emit.append(step)
 
-    def behind(self, step: Callable[[Value], ir.Value]) -> None:
+    def after_first(self, step: Callable[[Value], ir.Value]) -> None:
         """Register a function that maps the node's first result to the layer's first result.
 
         It is called after the node has been created.
         """
-        self.then(lambda results: [step(with_operators(results[0])), *results[1:]])
+        self.after_emit(lambda results: [step(with_operators(results[0])), *results[1:]])
 
     def unread(self) -> list[int]:
         """Return the positions of operands of the layer that nothing has read, and that are no
@@ -330,14 +330,14 @@ class Reading:
         inputs = self.layer.inputs
         assert isinstance(inputs, Operands)
         used = set(inputs.read)
-        if self.ready is None:
+        if self.forwarded is None:
             used.update(v for v in self.node.inputs if v is not None)
         return [i for i, v in enumerate(inputs) if v is not None and v not in used]
 
     def emit(self) -> Results:
         """Create the node and the nodes after it, and return the results of the row."""
-        results = self._made() if self.ready is None else self.ready
-        for step in self._behind:
+        results = self._made() if self.forwarded is None else self.forwarded
+        for step in self._after_emit:
             results = step(results)
         return results
 
@@ -351,7 +351,7 @@ class Reading:
         return list(self.b.ops(node.op, *node.inputs, domain=domain, outputs=count, **attrs))
 
 
-class Writing:
+class LowerContext:
     """One canonical operator that is lowered into foreign layers.
 
     `node`   the operator, its attributes with the defaults of its schema
@@ -363,7 +363,7 @@ class Writing:
     def __init__(self, node: Node, low: Layers) -> None:
         self.node, self.low, self.version = node, low, low.version
         self.spelling = low.spelling
-        self._behind: list[Callable[[], object]] = []
+        self._after_emit: list[Callable[[], object]] = []
 
     # attributes ----------------------------------------------------------------------------------
 
@@ -474,10 +474,10 @@ class Writing:
         while inputs and inputs[-1] is None:
             inputs.pop()
         outputs, name = list(self.node.outputs), self.low.name
-        self.layer, self._behind = Layer(rule.kind, name, inputs=inputs, outputs=outputs), []
+        self.layer, self._after_emit = Layer(rule.kind, name, inputs=inputs, outputs=outputs), []
 
     def bind(self, operands: Sequence[str]) -> None:
-        """Assign these names to the layer's inputs; the counterpart of `Reading.bind`."""
+        """Assign these names to the layer's inputs; the counterpart of `LiftContext.bind`."""
         raise TypeError(f"{type(self).__name__} has no operands by name: {operands}")
 
     def set_inputs(self, *operands: Any) -> None:
@@ -486,11 +486,11 @@ class Writing:
         """
         self.layer.inputs = [self.operand(v) for v in operands]
 
-    def then(self, step: Callable[[], object]) -> None:
+    def after_emit(self, step: Callable[[], object]) -> None:
         """Register a function that adds layers after the row's layer; several are called in
         order.
         """
-        self._behind.append(step)
+        self._after_emit.append(step)
 
     def set_operand(self, index: int, value: ir.Value | None) -> None:
         """Set operand `index` of the row's layer."""
@@ -519,7 +519,7 @@ class Writing:
         """Append the row's layer and the layers after it."""
         self.low.check(self.layer)
         self.low.layers.append(self.layer)
-        for step in self._behind:
+        for step in self._after_emit:
             step()
 
     def result(

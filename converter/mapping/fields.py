@@ -10,8 +10,8 @@ parts that it owns, so that leftovers are detected:
 `ignored` are the `names` that the layer cannot express and that are dropped on purpose; a note
 tells the user if an operator has one of them.
 
-A field may also add nodes or layers to those of the row: before it at once, after it with `then` of
-the context.
+A field may also add nodes or layers to those of the row: before it at once, after it with
+`after_emit` of the context.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError, not_meant
-from converter.graph.demands import held
+from converter.errors import MappingError, no_match
+from converter.graph.demands import representable
 from converter.graph.infer import constant, rank_of
 from converter.graph.record import record
 from converter.graph.value import Value, array_type
 from converter.mapping.codecs import Codec, Kind, same
-from converter.mapping.context import REQUIRED, Reading, Results, Writing
+from converter.mapping.context import REQUIRED, LiftContext, LowerContext, Results
 from converter.mapping.node import Node, Parameters
 
 MISSING: Any = REQUIRED
@@ -129,7 +129,7 @@ def attrs(**kinds: Any) -> tuple[Attr, ...]:
 
 
 @record
-class Fixed(Field):
+class RequireKey(Field):
     """A constant value of the layer that identifies the row.
 
     `absent`: it may be left out when reading.
@@ -171,7 +171,7 @@ class Nested(Field):
     def lift(self, r: Any) -> None:
         found = r.layer.attrs.get(self.key)
         if not isinstance(found, dict):
-            error = not_meant(f"{self.key!r} is absent", "R110")
+            error = no_match(f"{self.key!r} is absent", "R110")
             error.choice = ("message", "(absent)", self.key)
             raise error
         owned = {k for f in self.fields for k in f.keys}
@@ -196,7 +196,7 @@ class Nested(Field):
 
 
 @record
-class Only(Field):
+class RequireAttr(Field):
     """An attribute that the operator may only have with this value, because the layer cannot
     express others.
     """
@@ -207,11 +207,11 @@ class Only(Field):
     def __post_init__(self) -> None:
         self.names = (self.name,)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         if self.value is not None:
             r.node.attrs[self.name] = self.value
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         found = w.node.attrs.get(self.name, self.value)
         if not equal(found, self.value):
             raise MappingError(f"{self.name}={found!r} is not supported (only {self.value!r})")
@@ -244,7 +244,7 @@ def ignore_inputs(*positions: int) -> IgnoreInputs:
 
 
 @record
-class Always(Field):
+class WriteKey(Field):
     """A key that is always written with the same value, and ignored when reading."""
 
     key: str
@@ -253,12 +253,12 @@ class Always(Field):
     def __post_init__(self) -> None:
         self.keys = (self.key,)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         w.set(**{self.key: self.value})
 
 
 @record
-class Implied(Field):
+class ImpliedAttrs(Field):
     """Attributes of the operator that the layer need not store, because they follow from the rest
     of it or have no meaning.
     """
@@ -280,13 +280,13 @@ class Group(Field):
     lower_: Callable[[Any], dict[str, Any]] = field(default=lambda w: {})
     blobs: tuple[str, ...] = ()
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         try:
             r.node.attrs |= self.lift_(r)
         except KeyError as e:
             raise MappingError(f"required attribute {e.args[0]!r} is absent", "R110") from None
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         try:
             w.layer.attrs |= self.lower_(w)
         except KeyError as e:
@@ -296,11 +296,11 @@ class Group(Field):
 def pads(begin: str, end: str, kind: Kind | Codec = same) -> Group:
     """Return a field for ONNX's pads=[b0,b1,..,e0,e1,..] <-> two lists."""
 
-    def lift(r: Reading) -> dict[str, Any]:
+    def lift(r: LiftContext) -> dict[str, Any]:
         found = r.layer.attrs
         return {"pads": [*r.parse(begin, found[begin], kind), *r.parse(end, found[end], kind)]}
 
-    def lower(w: Writing) -> dict[str, Any]:
+    def lower(w: LowerContext) -> dict[str, Any]:
         p = w.node.attrs["pads"]
         half = len(p) // 2
         return {begin: w.spell(p[:half], kind), end: w.spell(p[half:], kind)}
@@ -315,10 +315,10 @@ def spread(name: str, *keys: str, kind: Kind | Codec = same, default: Any = REQU
     """
     defaults = {} if default is REQUIRED else {name: [default] * len(keys)}
 
-    def lift(r: Reading) -> dict[str, Any]:
+    def lift(r: LiftContext) -> dict[str, Any]:
         return {name: [r.attr(k, kind, default) for k in keys]}
 
-    def lower(w: Writing) -> dict[str, Any]:
+    def lower(w: LowerContext) -> dict[str, Any]:
         values = w.node.attrs.get(name) or defaults[name]
         if len(values) != len(keys):
             raise MappingError(f"{name} must have {len(keys)} elements, got {len(values)}")
@@ -350,13 +350,13 @@ class Const(Field):
         self.keys = (self.key,)
         self.inputs = (self.index,)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         value = r.attr(self.key, self.kind, self.default)
         if value is not None:
-            data = held(value, self.dtype or _dtype(r.node), self.key)
+            data = representable(value, self.dtype or _dtype(r.node), self.key)
             r.set_input(self.index, r.b.const(data, self.key))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         source = w.node.input(self.index)
         if source is None:
             if self.node_default is not MISSING:
@@ -383,7 +383,7 @@ def _dtype(node: Node) -> np.dtype[Any]:
 
 
 @record
-class FixedInput(Field):
+class RequireInput(Field):
     """An input of the operator that always has this value, which the layer implies (the bounds of a
     Relu6 ...).
     """
@@ -394,7 +394,7 @@ class FixedInput(Field):
     def __post_init__(self) -> None:
         self.inputs = (self.index,)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         dtype = _dtype(r.node)
         number = max(self.value, 0) if dtype.kind == "u" else self.value
         value = r.b.const(np.array(number, dtype))
@@ -402,10 +402,10 @@ class FixedInput(Field):
         inputs.extend([None] * (self.index - len(inputs)))
         inputs.insert(self.index, value)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         array = constant(w.node.input(self.index))
         if array is None or array.size != 1 or array.reshape(-1)[0] != self.value:
-            raise not_meant(f"input {self.index} must be {self.value:g}")
+            raise no_match(f"input {self.index} must be {self.value:g}")
 
 
 @record
@@ -488,7 +488,7 @@ class Weight(Field):
     def _perm(self, rank: int) -> Sequence[int] | None:
         return self.perm(rank) if callable(self.perm) else self.perm
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         array = r.layer.blobs.get(self.blob)
         if array is None:
             if not self.optional:
@@ -509,7 +509,7 @@ class Weight(Field):
         name = f"{r.layer.name}.{self.blob}" if r.layer.name else self.blob
         r.set_input(self.index, r.b.const(array, name))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         source = w.node.input(self.index)
         if source is None:
             if not self.optional:
@@ -545,10 +545,10 @@ class Ports(Field):
 
     order: tuple[int, ...]
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         r.node.inputs = [r.node.inputs[self.order.index(i)] for i in range(len(self.order))]
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         w.layer.inputs = [w.layer.inputs[i] for i in self.order]
 
 
@@ -605,10 +605,10 @@ class Outputs(Field):
 
     types: tuple[ir.DataType | None, ...]
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         r.outputs = len(self.types)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         outputs = w.layer.outputs
         for i, dtype in list(enumerate(self.types))[len(outputs) :]:
             outputs.append(w.temporary(f"output{i}", dtype or w.input(0).dtype))
@@ -632,16 +632,16 @@ class OutputType(Field):
     def __post_init__(self) -> None:
         self.keys = (self.key,)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         to = ir.DataType(r.attr(self.key, self.codec, int(self.default)))
 
         def behind(results: Results) -> Results:
             typed = enumerate(results)
             return [r.cast(v, to) if i in self.positions else v for i, v in typed]
 
-        r.then(behind)
+        r.after_emit(behind)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         w.layer.attrs[self.key] = w.spell(int(self.dtype), self.codec)
 
 
@@ -686,11 +686,11 @@ class Guard(Field):
     lift_if: Callable[[Any], bool] | None = None
     code: str = "X202"
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         if self.lift_if is not None and not self.lift_if(r):
             raise MappingError(self.reason, self.code)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         if self.lower_if is not None and not self.lower_if(w):
             raise MappingError(self.reason, self.code)
 
@@ -702,7 +702,7 @@ TWO = Guard("exactly two operands are supported", lambda w: len(w.node.inputs) =
 class FirstResult(Guard):
     """A condition that only the first result has consumers, because the layer has no others."""
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         if any(map(w.used, range(1, len(w.node.outputs)))):
             raise MappingError(self.reason)
         w.layer.outputs = w.layer.outputs[:1]
@@ -723,14 +723,14 @@ class Hook(Field):
     before_lower: Callable[[Any], None] | None = None
     after_lower: Callable[[Any], None] | None = None
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         if self.before_lift is not None and (x := self.before_lift(r)) is not None:
             r.data = x
         if (after := self.after_lift) is not None:
-            r.behind(lambda y: after(r, y))
+            r.after_first(lambda y: after(r, y))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         if self.before_lower is not None:
             self.before_lower(w)
         if (after := self.after_lower) is not None:
-            w.then(lambda: after(w))
+            w.after_emit(lambda: after(w))

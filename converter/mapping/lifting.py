@@ -15,7 +15,7 @@ from converter.graph import custom
 from converter.graph.build import Builder
 from converter.graph.record import record
 from converter.mapping.codecs import PLAIN, Codec, Kind
-from converter.mapping.context import Reading, Writing
+from converter.mapping.context import LiftContext, LowerContext
 from converter.mapping.conversion_errors import CONVERSION_ERRORS, code_message_help
 from converter.mapping.lowering import Lowering
 from converter.mapping.node import Layer
@@ -40,8 +40,8 @@ class FormatMapping:
     target: Target = field(default_factory=Target)
     channels_last: bool = False
     spelling: Mapping[Kind, Codec] = field(default_factory=lambda: PLAIN)
-    reading: type[Reading] = Reading
-    writing: type[Writing] = Writing
+    reading: type[LiftContext] = LiftContext
+    writing: type[LowerContext] = LowerContext
     lowering: type[Lowering] = Lowering
     custom: str = ""
 
@@ -79,7 +79,7 @@ class Lifting:
         self.problems: list[Diagnostic] = []
         self.foreign = ""  # the set of operators of the current layer, if it is not the format's
 
-    def reading(self, layer: Layer) -> Reading:
+    def reading(self, layer: Layer) -> LiftContext:
         m = self.mapping
         return m.reading(layer, self.builder, self.version, m.spelling, m.channels_last)
 

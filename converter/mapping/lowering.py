@@ -16,7 +16,7 @@ from converter.graph.lazy_tensor import lazy
 from converter.graph.shapes import freezing
 from converter.graph.windows import FIX
 from converter.mapping.codecs import Codec, Kind
-from converter.mapping.context import Writing
+from converter.mapping.context import LowerContext
 from converter.mapping.node import Layer, Node
 from converter.mapping.rules import Table
 
@@ -29,7 +29,7 @@ class LayerTable(Protocol):
     @property
     def spelling(self) -> Mapping[Kind, Codec]: ...
     @property
-    def writing(self) -> Callable[[Node, Any], Writing]: ...
+    def writing(self) -> Callable[[Node, Any], LowerContext]: ...
 
 
 class Lowering:
@@ -114,7 +114,7 @@ class Lowering:
                 if layer.name == self.name:
                     layer.name = f"{self.name}_{layer.kind.lower()}"
 
-    def writing(self, node: Node) -> Writing:
+    def writing(self, node: Node) -> LowerContext:
         return self.mapping.writing(node, self)
 
     def lower_view(self, node: Node) -> None:

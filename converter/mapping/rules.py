@@ -22,8 +22,8 @@ from converter.errors import MappingError, did_you_mean
 from converter.graph.build import defaults
 from converter.graph.record import record
 from converter.graph.value import Value
-from converter.mapping.context import Reading, Writing
-from converter.mapping.fields import Field, Fixed, Guard, Hook, Only
+from converter.mapping.context import LiftContext, LowerContext
+from converter.mapping.fields import Field, Guard, Hook, RequireAttr, RequireKey
 from converter.mapping.node import Node
 
 FOREVER = 1_000_000
@@ -39,14 +39,14 @@ class Rule:
     rows accept spellings that are never written, `lower_only` rows write an operator as a layer
     that is read as another one. `operands` are the names of the layer's operands, in the order of
     the operator's inputs, for formats with named operands: `y?` may be left out, `values*`
-    are all inputs that are left. `given` is a sample context for the laws' test, one entry for each
-    canonical input, in the canonical layout: `1,4,8,8` an activation of that shape (`n`: an
-    unknown size), `=6,4,3,3` a constant of that shape (`=` alone: a scalar), `=[1,-1]` that
+    are all inputs that are left. `example_inputs` is a sample context for the laws' test, one entry
+    for each canonical input, in the canonical layout: `1,4,8,8` an activation of that shape (`n`:
+    an unknown size), `=6,4,3,3` a constant of that shape (`=` alone: a scalar), `=[1,-1]` that
     constant, `=(6)` that scalar, `?` an input left out, `$0` the same as input 0, `#0` the first
-    input of the graph, `MatMul(2,3;=3,4)` or `Sigmoid($0)` the result of an operator before it,
-    and at the end `-> 2` two results. Types are the most common that the operator allows; another
-    one is given as a prefix: `i64:2,3`, `=f16:4`.
-    Without `given` every required input is `2,3`.
+    input of the graph, `MatMul(2,3;=3,4)` or `Sigmoid($0)` the result of an operator before it, and
+    at the end `-> 2` two results. Types are the most common that the operator allows; another one
+    is given as a prefix: `i64:2,3`, `=f16:4`. Without `example_inputs` every required input is
+    `2,3`.
     """
 
     op: str
@@ -55,13 +55,13 @@ class Rule:
     domain: str = ""
     since: int = 0
     until: int = FOREVER
-    given: str = ""
+    example_inputs: str = ""
     lift_only: bool = False
     lower_only: bool = False
     operands: tuple[str, ...] = ()
 
     @property
-    def hooked(self) -> bool:
+    def has_hook(self) -> bool:
         return any(isinstance(f, Hook) for f in self.fields)
 
     @property
@@ -69,13 +69,13 @@ class Rule:
         """The attributes of the operator that are dropped on purpose."""
         return {name for f in self.fields for name in f.ignored}
 
-    def lift(self, r: Reading) -> list[ir.Value]:
+    def lift(self, r: LiftContext) -> list[ir.Value]:
         """Return the results of the layer, as nodes of the graph; raise MappingError if the row
         does not apply.
         """
         r.begin(self)
         with r.b:  # fields and hooks may write `x * y`
-            for step in self._steps(lambda f: f.lift):
+            for step in self._callbacks(lambda f: f.lift):
                 step(r)
             self._all_owned(r.layer.attrs, "keys", "attribute")
             self._all_owned(r.layer.blobs, "blobs", "weights")
@@ -84,10 +84,10 @@ class Rule:
             raise MappingError(f"{self.kind} does not read input {unread[0]} here", "R105")
         return results
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         """Append the layers of the operator; raise MappingError if the row does not apply."""
         w.begin(self)
-        for step in self._steps(lambda f: f.lower):
+        for step in self._callbacks(lambda f: f.lower):
             step(w)
         self._all_owned(w.node.attrs, "names", "attribute")
         w.emit_layer()
@@ -98,7 +98,7 @@ class Rule:
                     "does not support it"
                 )
 
-    def _steps(
+    def _callbacks(
         self, of: Callable[[Field], Callable[[Any], None]]
     ) -> Iterator[Callable[[Any], None]]:
         """Yield the callbacks of the fields in one direction: conditions first, so that nothing is
@@ -108,16 +108,18 @@ class Rule:
         def condition(context: Any) -> None:
             try:
                 for f in self.fields:
-                    if isinstance(f, Guard | Fixed | Only):
+                    if isinstance(f, Guard | RequireKey | RequireAttr):
                         of(f)(context)
             except MappingError as e:
-                e.not_meant = True
+                e.no_match = True
                 raise
 
         yield condition
         if self.operands:
             yield lambda context: context.bind(self.operands)
-        yield from (of(f) for f in self.fields if not isinstance(f, Guard | Fixed | Only))
+        yield from (
+            of(f) for f in self.fields if not isinstance(f, Guard | RequireKey | RequireAttr)
+        )
 
     def owned(self, side: str) -> set[Any]:
         """Return the parts that the fields own: their `names`, `keys`, `blobs` or `inputs`; keys
@@ -150,13 +152,13 @@ class Custom:
     until: int = FOREVER
     ignored: frozenset[str] = frozenset()
 
-    def lift(self, r: Reading) -> list[ir.Value]:
+    def lift(self, r: LiftContext) -> list[ir.Value]:
         assert self.lift_ is not None
         with r.b:
             results = self.lift_(r)
         return [results] if isinstance(results, ir.Value) else list(results)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         assert self.lower_ is not None
         self.lower_(w)
 
@@ -266,7 +268,7 @@ class Table:
             found[kind] = ", ".join(names) or "(special)"
         return found
 
-    def lift(self, r: Reading) -> list[ir.Value]:
+    def lift(self, r: LiftContext) -> list[ir.Value]:
         """Return the results of a layer.
 
         Raise MappingError: X201 if there is no row, otherwise the reason of the row that fits best.
@@ -274,7 +276,7 @@ class Table:
         kind = r.layer.kind
         return self._first(self.entries_of(kind), kind, r.version, lambda e: e.lift(r))  # type: ignore[no-any-return]
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         """Append the layers of an operator, after adding its schema's defaults to its
         attributes.
         """
@@ -304,8 +306,8 @@ class Table:
                 return step(e)
             except MappingError as error:
                 errors.append(error)
-        told = [e for e in errors if not e.not_meant] or errors
-        raise MappingError("; ".join(_reasons(told)), told[0].code, told[0].help)
+        specific = [e for e in errors if not e.no_match] or errors
+        raise MappingError("; ".join(_reasons(specific)), specific[0].code, specific[0].help)
 
 
 class FamilyTable(Table):

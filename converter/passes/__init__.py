@@ -35,7 +35,7 @@ images.py                  windows over one axis computed on images of height 1
 indices.py                 negative indices converted to count from the front
 split_directions.py        bidirectional recurrent operators split into two
 suppression.py             suppression of overlapping boxes by Core ML's layer
-legalise.py                unsupported operators rewritten until the target supports them
+legalize.py                unsupported operators rewritten until the target supports them
 computed_sizes.py          sizes that are computed at run time
 transposed_windows.py      transposed convolutions with different padding at each end
 coverage.py                operators that a target can never write

@@ -95,11 +95,11 @@ def restore_boundary(
             value = _like(stored, perm)
             graph.inputs[i] = value
             b = Builder(graph, names, before=next(iter(graph), None))
-            turned = b.Transpose(value, perm=list(perm))
+            transposed = b.Transpose(value, perm=list(perm))
             for j, output in enumerate(list(graph.outputs)):
                 if output is stored:
                     graph.outputs[j] = value
-            stored.replace_all_uses_with(turned)
+            stored.replace_all_uses_with(transposed)
             take_name(value, stored, names)
     for i, stored in enumerate(list(graph.outputs)):
         perm = of_outputs.get(public_name(stored))

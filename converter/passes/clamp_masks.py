@@ -19,7 +19,7 @@ from converter.errors import Diagnostic, Where
 from converter.graph.build import builder_before
 from converter.graph.infer import constant
 from converter.graph.names import Names
-from converter.graph.value import maker, optional
+from converter.graph.value import optional, producer_if
 from converter.graph.walk import all_graphs
 from converter.passes.pipeline import Context, Pass
 
@@ -96,11 +96,11 @@ def _is_flag(value: ir.Value | None) -> bool:
     """Return whether a value is 0 or 1: a Cast of integers or truth values, or 1 minus it."""
     if value is None:
         return False
-    if (difference := maker(value, "Sub")) is not None:
+    if (difference := producer_if(value, "Sub")) is not None:
         one = optional(difference, 0)
         array = None if one is None else constant(one)
         return array is not None and bool((array == 1).all()) and _is_flag(difference.inputs[1])
-    if (cast := maker(value, "Cast")) is not None:
+    if (cast := producer_if(value, "Cast")) is not None:
         source = cast.inputs[0]
         return source is not None and source.dtype not in (None, *_FLOATS)
     moved = value.producer()

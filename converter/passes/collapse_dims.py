@@ -21,9 +21,9 @@ from converter.graph.infer import InferenceError, rank_of, shape_of
 from converter.graph.names import Names
 from converter.graph.value import operand, optional, producer_of
 from converter.graph.walk import all_graphs
-from converter.passes.collapse_dims_rules import HANDLERS, neighbours
+from converter.passes.collapse_dims_rules import HANDLERS, neighbors
 from converter.passes.dead_code import remove_dead_code
-from converter.passes.legalise import Rewrite, Rewrites
+from converter.passes.legalize import Rewrite, Rewrites
 from converter.passes.pipeline import Context, Pass
 
 RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
@@ -84,7 +84,7 @@ def _turned(node: ir.Node, b: Builder, most: int) -> list[ir.Value] | None:
     if sizes is None:
         return None
     perm = attrs_of(node).get("perm") or range(len(sizes))[::-1]
-    target = neighbours(sizes, perm)
+    target = neighbors(sizes, perm)
     order = sorted(target)
     if len(order) > most:
         return None

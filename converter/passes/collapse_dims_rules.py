@@ -17,7 +17,7 @@ import onnx_ir as ir
 from converter.graph import REDUCTIONS
 from converter.graph.build import Builder, attributes, attrs_of, same_attrs
 from converter.graph.infer import constant, known, rank_of, shape_of
-from converter.graph.value import maker, operand, optional
+from converter.graph.value import operand, optional, producer_if
 from converter.passes.conv3d_to_2d import VOLUMES
 from converter.passes.layout.rules import BROADCAST, UNARY
 
@@ -70,7 +70,7 @@ def _merged(sizes: Sequence[int], groups: list[list[int]]) -> list[int]:
 
 def _unary(node: ir.Node, b: Builder, most: int) -> Values:
     """Compute on the shape that the data had before a Reshape, or else on one axis."""
-    before = maker(node.inputs[0], "Reshape")
+    before = producer_if(node.inputs[0], "Reshape")
     source = before.inputs[0] if before is not None and before.graph is node.graph else None
     if source is None or not 0 < (rank_of(source) or 0) <= most or shape_of(source) is None:
         source = reshaped(b, operand(node), [math.prod(_shape(node.inputs[0]))])
@@ -216,7 +216,7 @@ def _repeated(node: ir.Node, b: Builder, most: int) -> Values:
     return [x]
 
 
-def neighbours(sizes: Sequence[int], perm: Sequence[int]) -> list[list[int]]:
+def neighbors(sizes: Sequence[int], perm: Sequence[int]) -> list[list[int]]:
     """Return the axes in their new order, grouping those that stay adjacent and leaving out axes of
     length 1.
     """
@@ -236,7 +236,7 @@ def _transpose(node: ir.Node, b: Builder, most: int) -> Values:
     """
     x: ir.Value = operand(node)
     shape = _shape(x)
-    target = neighbours(shape, attrs_of(node).get("perm") or range(len(shape))[::-1])
+    target = neighbors(shape, attrs_of(node).get("perm") or range(len(shape))[::-1])
     order = sorted(target)
     if len(order) <= most:
         perm = [order.index(run) for run in target] or [0]

@@ -19,7 +19,7 @@ from converter.graph.lazy_tensor import Converted, LazyTensor
 from converter.graph.names import Names
 from converter.graph.walk import all_graphs, all_nodes, subgraphs
 from converter.passes.dead_code import remove_dead_code
-from converter.passes.legalise import legalise
+from converter.passes.legalize import rewrite_illegal
 from converter.passes.pipeline import Context, Pass
 
 _DEEPEST = 8
@@ -117,7 +117,7 @@ def plain_weights(model: ir.Model, wanted: Callable[[ir.Value], bool] = lambda v
     intermediate values.
     """
     fixed = _fixed(model)
-    legalise(
+    rewrite_illegal(
         model,
         lambda n: (
             n.domain == EXTENSION_DOMAIN
@@ -148,7 +148,7 @@ MANY = 1 << 16  # elements above which results are computed lazily
 
 
 @dataclass(frozen=True)
-class _Dequantised:
+class _Dequantized:
     """A lazy DequantizeLinear of integers with 32-bit scales; `block` is 0 without blocks."""
 
     scale: LazyTensor
@@ -193,7 +193,7 @@ def lazily(value: ir.Value | None, least: int = MANY) -> LazyTensor | None:
     if source is None or source.dtype == ir.DataType.STRING or value.dtype != ir.DataType.FLOAT:
         return None
     if node.op_type == "DequantizeLinear":
-        return _dequantised(node, shape)
+        return _dequantized(node, shape)
     if node.op_type == "Cast" and source.const_value is not None:
         tensor = LazyTensor.of(source.const_value)
         return tensor.derived(Converted(ir.DataType.FLOAT), ir.DataType.FLOAT)
@@ -203,7 +203,7 @@ def lazily(value: ir.Value | None, least: int = MANY) -> LazyTensor | None:
     return before.transposed(perm) if node.op_type == "Transpose" else before.reshaped(shape)
 
 
-def _dequantised(node: ir.Node, shape: tuple[int, ...]) -> LazyTensor | None:
+def _dequantized(node: ir.Node, shape: tuple[int, ...]) -> LazyTensor | None:
     given = [v for v in node.inputs if v is not None]
     tensors = [v.const_value for v in given]
     if any(t is None for t in tensors) or given[1].dtype != ir.DataType.FLOAT:
@@ -211,7 +211,7 @@ def _dequantised(node: ir.Node, shape: tuple[int, ...]) -> LazyTensor | None:
     x, scale, *zero = (LazyTensor.of(t) for t in tensors if t is not None)
     attrs = attributes(node)
     axis = attrs["axis"] % max(1, len(shape))
-    change = _Dequantised(scale, zero[0] if zero else None, axis, attrs["block_size"])
+    change = _Dequantized(scale, zero[0] if zero else None, axis, attrs["block_size"])
     return x.derived(change, ir.DataType.FLOAT)
 
 

@@ -42,7 +42,7 @@ def convolution(node: ir.Node, b: Builder, most: int) -> Sequence[ir.Value] | No
         or a.get("output_shape")
     ):
         return None
-    turned = node.op_type == "ConvTranspose"
+    transposed = node.op_type == "ConvTranspose"
     read, written = x[1] * x[2], y[1] * y[2]
     if read * written * math.prod(weights.shape[3:]) > LARGEST:
         return None
@@ -50,14 +50,14 @@ def convolution(node: ir.Node, b: Builder, most: int) -> Sequence[ir.Value] | No
         int((a.get(name) or [d])[0]) for name, d in (("strides", 1), ("dilations", 1), ("pads", 0))
     )
     full = _by_channels(
-        weights, a["group"], turned
+        weights, a["group"], transposed
     )  # [output channels, input channels, depth, height, width]
     flat = np.zeros((y[1], y[2], x[1], x[2], *full.shape[3:]), full.dtype)
     for k in range(full.shape[2]):
-        for i in range(x[2] if turned else y[2]):
+        for i in range(x[2] if transposed else y[2]):
             j = i * stride - begin + k * step
-            if 0 <= j < (y[2] if turned else x[2]):
-                out, source = (j, i) if turned else (i, j)
+            if 0 <= j < (y[2] if transposed else x[2]):
+                out, source = (j, i) if transposed else (i, j)
                 flat[:, out, :, source] = full[:, :, k]
     flat = flat.reshape(written, read, *full.shape[3:])
     bias = optional(node, 2)
@@ -66,12 +66,12 @@ def convolution(node: ir.Node, b: Builder, most: int) -> Sequence[ir.Value] | No
         if given is None:
             return None
         bias = b.const(np.repeat(given, y[2]))
-    kernel = b.const(np.ascontiguousarray(flat.swapaxes(0, 1)) if turned else flat, "weights")
+    kernel = b.const(np.ascontiguousarray(flat.swapaxes(0, 1)) if transposed else flat, "weights")
     plane = {
         **_of_plane(a),
         **(
             {"output_padding": list(a["output_padding"])[1:]}
-            if turned and a.get("output_padding")
+            if transposed and a.get("output_padding")
             else {}
         ),
     }
@@ -86,12 +86,12 @@ def convolution(node: ir.Node, b: Builder, most: int) -> Sequence[ir.Value] | No
     ]
 
 
-def _by_channels(weights: Array, group: int, turned: bool) -> Array:
+def _by_channels(weights: Array, group: int, transposed: bool) -> Array:
     """Return the weights [output, input, depth, height, width] of a single group, with zeros
     between channels of different groups.
     """
     parts = np.split(weights, group)
-    parts = [p.swapaxes(0, 1) for p in parts] if turned else parts
+    parts = [p.swapaxes(0, 1) for p in parts] if transposed else parts
     out, inner = parts[0].shape[:2]
     full = np.zeros((out * group, inner * group, *weights.shape[2:]), weights.dtype)
     for i, part in enumerate(parts):

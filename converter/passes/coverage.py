@@ -12,7 +12,7 @@ from converter.graph.extensions import catalogue
 from converter.mapping.rules import Table
 from converter.passes.decompositions import DECOMPOSITIONS
 from converter.passes.decompositions.random import ENDS
-from converter.passes.legalise import Rewrites
+from converter.passes.legalize import Rewrites
 
 # operators that readers never create, or that a pass always removes together with their sequence
 NEVER_WRITTEN = {

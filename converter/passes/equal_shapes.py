@@ -25,8 +25,8 @@ def equal_shapes(node: ir.Node, b: Builder) -> Value | None:
 
 
 def _expanded(b: Builder, value: Value, shape: Sequence[int]) -> Value:
-    array, maker = constant(value), value.producer()
+    array, producer = constant(value), value.producer()
     # quantized weights stay quantized
-    if array is not None and (maker is None or maker.op_type != "DequantizeLinear"):
+    if array is not None and (producer is None or producer.op_type != "DequantizeLinear"):
         return b.const(np.ascontiguousarray(np.broadcast_to(array, shape)), str(value.name))
     return value if shape_of(value) == tuple(shape) else b.Expand(value, list(shape))

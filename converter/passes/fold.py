@@ -23,7 +23,7 @@ from converter.graph.extensions import replace
 from converter.graph.infer import RANDOM, constant, evaluate, known, rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import Names
-from converter.graph.value import maker, operand, optional
+from converter.graph.value import operand, optional, producer_if
 from converter.graph.walk import all_graphs, is_needed, set_inputs, subgraphs, take_over
 from converter.passes.dead_code import remove_dead_code
 from converter.passes.pipeline import Context, Pass
@@ -106,7 +106,7 @@ def _count(node: ir.Node, names: Names) -> bool:
     """Replace Shape(NonZero(x)), which is [rank, count], by a sum: static targets have no
     NonZero.
     """
-    made = maker(node.inputs[0], "NonZero")
+    made = producer_if(node.inputs[0], "NonZero")
     x = None if made is None else operand(made)
     if x is None or x.shape is None:
         return False

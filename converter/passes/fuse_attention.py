@@ -18,7 +18,7 @@ from converter.graph.build import Builder, attributes, attrs_of, builder_before
 from converter.graph.extensions import replace
 from converter.graph.infer import known, rank_of
 from converter.graph.names import Names
-from converter.graph.value import Value, maker, with_operators
+from converter.graph.value import Value, producer_if, with_operators
 from converter.graph.walk import all_graphs
 from converter.mapping.fusing import only_user
 from converter.passes.dead_code import remove_dead_code
@@ -41,26 +41,26 @@ def fuse_attention(model: ir.Model) -> None:
 
 @dataclass
 class Parts:
-    """The operands of an attention; `turned` is k with its last two axes exchanged."""
+    """The operands of an attention; `transposed` is k with its last two axes exchanged."""
 
     q: ir.Value
-    turned: ir.Value
+    transposed: ir.Value
     v: ir.Value
     mask: ir.Value | None
     scale: float
 
     def written(self, b: Builder) -> ir.Value:
         return b.ScaledDotProductAttention(
-            self.q, key_of(b, self.turned), self.v, self.mask, scale=self.scale
+            self.q, key_of(b, self.transposed), self.v, self.mask, scale=self.scale
         )
 
 
-def key_of(b: Builder, turned: ir.Value) -> ir.Value:
+def key_of(b: Builder, transposed: ir.Value) -> ir.Value:
     """Return k for a transposed k; a Transpose that also permutes other axes is adjusted."""
-    node, rank = turned.producer(), rank_of(turned) or 2
+    node, rank = transposed.producer(), rank_of(transposed) or 2
     swap = [*range(rank - 2), rank - 1, rank - 2]
     if node is None or node.op_type != "Transpose" or node.inputs[0] is None:
-        return b.Transpose(turned, perm=swap)
+        return b.Transpose(transposed, perm=swap)
     own = [int(i) for i in attrs_of(node)["perm"]]
     perm = [own[i] for i in swap]
     if perm == list(range(rank)):
@@ -88,15 +88,20 @@ def parts_of(node: ir.Node) -> Parts | None:
     if inner is None or inner.inputs[0] is None or inner.inputs[1] is None:
         return None
     scale *= factor
-    (q, first), (turned, second) = (unscaled(v) for v in inner.inputs)
-    if q is None or turned is None or {rank_of(q), rank_of(turned), rank} != {rank} or rank < 3:
+    (q, first), (transposed, second) = (unscaled(v) for v in inner.inputs)
+    if (
+        q is None
+        or transposed is None
+        or {rank_of(q), rank_of(transposed), rank} != {rank}
+        or rank < 3
+    ):
         return None
-    return Parts(q, turned, v, mask, scale * first * second)
+    return Parts(q, transposed, v, mask, scale * first * second)
 
 
 def made_by(value: ir.Value | None, kind: str) -> ir.Node | None:
     """Return the producer of a value if it is this operator and the value has a single consumer."""
-    node = maker(value, kind)
+    node = producer_if(value, kind)
     return node if value is not None and only_user(value) is not None else None
 
 

@@ -19,7 +19,7 @@ from converter.graph.build import Builder, attributes, attrs_of, builder_before
 from converter.graph.extensions import replace
 from converter.graph.infer import Array, constant, shape_of
 from converter.graph.names import Names
-from converter.graph.value import maker, optional, producer_of
+from converter.graph.value import optional, producer_if, producer_of
 from converter.graph.walk import all_graphs
 from converter.passes.dead_code import remove_dead_code
 from converter.passes.pipeline import Context, Pass
@@ -74,7 +74,7 @@ def _merge(model: ir.Model, rewrite: Callable[[ir.Node, Builder], ir.Value | Non
 
 def _merged(node: ir.Node, b: Builder) -> ir.Value | None:
     if node.domain == EXTENSION_DOMAIN and node.op_type == "MVN":
-        return _normalised(node, b)
+        return _normalized(node, b)
     if node.domain:
         return None
     if node.op_type == "InstanceNormalization":
@@ -231,7 +231,7 @@ def _as_layer(node: ir.Node, b: Builder) -> ir.Value | None:
     )
 
 
-def _normalised(node: ir.Node, b: Builder) -> ir.Value | None:
+def _normalized(node: ir.Node, b: Builder) -> ir.Value | None:
     """Fuse a normalization with mean and variance over the last axis, or over all axes after the
     channels.
     """
@@ -267,8 +267,8 @@ def _shuffled(node: ir.Node, b: Builder) -> ir.Value | None:
     """Fuse a split of the channels into groups, a swap of the two axes, and a merge into one
     operator.
     """
-    turn = maker(node.inputs[0], "Transpose")
-    split = None if turn is None else maker(turn.inputs[0], "Reshape")
+    turn = producer_if(node.inputs[0], "Transpose")
+    split = None if turn is None else producer_if(turn.inputs[0], "Reshape")
     if turn is None or split is None:
         return None
     own, apart, back = (shape_of(v) for v in (split.inputs[0], split.outputs[0], node.outputs[0]))
@@ -296,7 +296,7 @@ def _unfolded(node: ir.Node, b: Builder) -> ir.Value | None:
     """Remove Reshapes that only add and remove leading axes of size 1 around a normalization of the
     last axis.
     """
-    inner = maker(node.inputs[0], "LayerNormalization")
+    inner = producer_if(node.inputs[0], "LayerNormalization")
     if inner is None or len(inner.outputs) > 1 or not _only(inner.outputs[0]):
         return None
     outer = producer_of(inner.inputs[0])

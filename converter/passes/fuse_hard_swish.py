@@ -12,7 +12,7 @@ import onnx_ir as ir
 from converter.graph.build import attributes, builder_before
 from converter.graph.infer import constant
 from converter.graph.names import Names
-from converter.graph.value import maker
+from converter.graph.value import producer_if
 from converter.passes.dead_code import remove_dead_code
 
 
@@ -29,7 +29,7 @@ def fuse_hard_swish(model: ir.Model) -> None:
 def _operand(value: ir.Value) -> ir.Value | None:
     """Return x, if the value is HardSwish(x)."""
     whole = _with_constant(value, "Div", 6) or _with_constant(value, "Mul", 1 / 6)
-    if (product := maker(whole or value, "Mul")) is None:
+    if (product := producer_if(whole or value, "Mul")) is None:
         return None
     a, b = product.inputs
     for x, gate in ((a, b), (b, a)):
@@ -40,7 +40,7 @@ def _operand(value: ir.Value) -> ir.Value | None:
 
 def _gated(value: ir.Value | None) -> ir.Value | None:
     """Return x, if the value is HardSigmoid(x) with the constants of HardSwish."""
-    if (node := maker(value, "HardSigmoid")) is not None:
+    if (node := producer_if(value, "HardSigmoid")) is not None:
         attrs = attributes(node)
         return (
             node.inputs[0] if np.allclose((attrs["alpha"], attrs["beta"]), (1 / 6, 0.5)) else None
@@ -50,7 +50,7 @@ def _gated(value: ir.Value | None) -> ir.Value | None:
 
 def _shifted(value: ir.Value | None) -> ir.Value | None:
     """Return x, if the value is Clip(x + 3, 0, 6)."""
-    clip = maker(value, "Clip")
+    clip = producer_if(value, "Clip")
     ends = [] if clip is None else [constant(v) for v in clip.inputs[1:3]]
     if clip is None or [None if e is None else float(e) for e in ends] != [0, 6]:
         return None
@@ -59,7 +59,7 @@ def _shifted(value: ir.Value | None) -> ir.Value | None:
 
 def _with_constant(value: ir.Value | None, kind: str, number: float) -> ir.Value | None:
     """Return x, if the value is x and a constant number, combined by an operator."""
-    node = maker(value, kind)
+    node = producer_if(value, kind)
     for i, v in enumerate(node.inputs if node is not None else ()):
         array = constant(v)
         if node is not None and array is not None and array.size == 1 and (i or kind != "Div"):

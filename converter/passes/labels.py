@@ -12,7 +12,7 @@ import onnx_ir as ir
 from converter.errors import Diagnostic, Where
 from converter.graph.names import public_name
 from converter.passes.dead_code import remove_dead_code
-from converter.passes.legalise import legalise
+from converter.passes.legalize import rewrite_illegal
 from converter.passes.pipeline import Context, Pass
 
 LABELS = "netconv.labels"  # metadata of the model: output -> its table of labels, as JSON
@@ -28,7 +28,7 @@ def take_out_labels(model: ir.Model) -> list[Diagnostic]:
     """
     graph, notes, tables = model.graph, [], {}
     # operators of ai.onnx.ml contain their own labels
-    legalise(model, lambda n: any(o.dtype == ir.DataType.STRING for o in n.outputs), {})
+    rewrite_illegal(model, lambda n: any(o.dtype == ir.DataType.STRING for o in n.outputs), {})
     for out in list(graph.outputs):
         found = _lookup(out) if out.dtype == ir.DataType.STRING else None
         if found is None:

@@ -58,10 +58,10 @@ def unwrap_optional(model: ir.Model) -> None:
     names = Names(model)
     for node in found:
         value: ir.Value | None = optional(node, 0)
-        while (maker := producer_of(value)) is not None and maker.op_type == "Identity":
-            value = maker.inputs[0]
-        if maker is not None and maker.op_type == "Optional":
-            value = optional(maker, 0)
+        while (producer := producer_of(value)) is not None and producer.op_type == "Identity":
+            value = producer.inputs[0]
+        if producer is not None and producer.op_type == "Optional":
+            value = optional(producer, 0)
         elif value is not None and isinstance(value.type, ir.OptionalType):
             continue  # known at run time
         b = builder_before(node, names)

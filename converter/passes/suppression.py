@@ -39,9 +39,9 @@ def non_max_suppression(node: ir.Node, b: Builder) -> Value | None:
         for i, d in ((3, 0.0), (4, LOWEST))
     )
     assert iou is not None and threshold is not None
-    centred = boxes if attributes(node)["center_point_box"] else _centred(b, boxes)
+    centerd = boxes if attributes(node)["center_point_box"] else _centerd(b, boxes)
     tiled = b.Reshape(
-        b.Tile(b.Unsqueeze(centred, [1]), [1, classes, 1, 1]),
+        b.Tile(b.Unsqueeze(centerd, [1]), [1, classes, 1, 1]),
         [batch * classes, count, 4],
     )
     column = b.Reshape(scores, [batch * classes, count, 1])
@@ -55,12 +55,12 @@ def non_max_suppression(node: ir.Node, b: Builder) -> Value | None:
     return b.Concat(image, element - (image * classes), found, axis=1)
 
 
-def _centred(b: Builder, boxes: Value) -> Value:
+def _centerd(b: Builder, boxes: Value) -> Value:
     """Convert [y1,x1,y2,x2] of any two opposite corners to [center x, center y, width, height]."""
     y1, x1, y2, x2 = b.Split(boxes, outputs=4, axis=2, num_outputs=4)
-    centre = [(p + q) * 0.5 for p, q in ((x1, x2), (y1, y2))]
+    center = [(p + q) * 0.5 for p, q in ((x1, x2), (y1, y2))]
     return b.Concat(
-        *centre,
+        *center,
         *(b.Abs(p - q) for p, q in ((x1, x2), (y1, y2))),
         axis=2,
     )

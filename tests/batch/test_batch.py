@@ -25,7 +25,7 @@ import converter
 from batch.models import endless, opaque, small, wide
 from converter.commands.batch import plan, result, run
 from converter.commands.batch.job import Job
-from converter.commands.batch.pool import Ran
+from converter.commands.batch.pool import TaskResult
 from converter.commands.options.batch import Batch
 from converter.errors import UsageError
 from support import HANG, ROOT, until
@@ -230,7 +230,9 @@ def test_after_so_many_failures_no_job_is_started(tmp_path: Path) -> None:
     class OneByOne(run.Executor):
         """Hands out each result before the next job is looked at."""
 
-        def run(self, jobs: Sequence[Job], keys: dict[str, str]) -> Iterator[tuple[Job, Ran]]:
+        def run(
+            self, jobs: Sequence[Job], keys: dict[str, str]
+        ) -> Iterator[tuple[Job, TaskResult]]:
             for job in jobs:
                 yield job, self._one(job)
 

@@ -141,7 +141,7 @@ class Large(Network):
         return self.node("Add", [a, b])
 
     def group_norm(self, x: str, channels: int) -> str:
-        """32 groups over the plane, as instance normalisation of a reshaped tensor."""
+        """32 groups over the plane, as instance normalization of a reshaped tensor."""
         y = self.node("Reshape", [x, self.shape(0, 32, -1)])
         ones = self.constant(np.ones(32, self.dtype))
         zeros = self.constant(np.zeros(32, self.dtype))
@@ -245,7 +245,7 @@ def llama(path: Path) -> None:
 
 
 def skip_norm(net: Large, x: str, y: str, width: int) -> tuple[str, str]:
-    """The sum of both, and the sum normalised by its root mean square."""
+    """The sum of both, and the sum normalized by its root mean square."""
     total = net.add(x, y)
     gain = net.weight(width, scale=0.01, offset=1.0)
     normal = net.node("SimplifiedLayerNormalization", [total, gain], axis=-1, epsilon=1e-5)

@@ -103,7 +103,7 @@ class Network:
 
 
 def resnet50(path: Path) -> None:
-    """He et al. 2015, with batch normalisation as nodes of its own."""
+    """He et al. 2015, with batch normalization as nodes of its own."""
     net = Network("resnet50")
 
     def conv_norm(x: str, inputs: int, outputs: int, kernel: int, stride: int = 1) -> str:
@@ -343,7 +343,7 @@ def upscaler(net: Network) -> tuple[str, list[int], list[int]]:
 
 
 def gated(net: Network) -> tuple[str, list[int], list[int]]:
-    """Group normalisation and SiLU, as in diffusion networks."""
+    """Group normalization and SiLU, as in diffusion networks."""
     x = net.conv("image", 3, 16, 3, 1, 1)
     y = net.node("Reshape", [x, net.constant(np.array([1, 4, -1]))])
     parameters = [net.constant(np.full(4, v, np.float32)) for v in (1, 0)]

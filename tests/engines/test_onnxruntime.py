@@ -15,7 +15,7 @@ import pytest
 from converter.api import Model
 from converter.errors import UnsupportedError, UsageError
 from converter.formats.onnx import onnxruntime_kernels as kernels
-from converter.formats.onnx.legalise import BOUNDARY, legalise_for_onnxruntime
+from converter.formats.onnx.legalize import BOUNDARY, legalize_for_onnxruntime
 from converter.graph.build import new_model
 from measured_kernels import measured
 from support import run_python
@@ -131,7 +131,7 @@ def test_products_of_bytes_are_exact(kind: str, left: type, right: type) -> None
         b.output(b.op(kind, fed, weight, *points))
     (found,) = Model(model, "test").run({"x": x, "w": w}).values()
     np.testing.assert_array_equal(found[0, :, 0].T if "Conv" in kind else found, exact)
-    legalise_for_onnxruntime(model)
+    legalize_for_onnxruntime(model)
     (product,) = [n for n in model.graph if n.op_type == kind]
     assert (
         len(
@@ -228,7 +228,7 @@ def test_refusals_name_the_reason() -> None:
         Model(model, "test").run({})
 
 
-def test_what_the_optimiser_cannot_take_is_computed_as_it_is() -> None:
+def test_what_the_optimizer_cannot_take_is_computed_as_it_is() -> None:
     """Its fusion of Relu and Clip knows no doubles."""
     model, b = new_model()
     x = b.input("x", T.DOUBLE, [3])
@@ -243,7 +243,7 @@ def test_a_dilated_window_may_reach_over_its_own_size() -> None:
     np.testing.assert_array_equal(found, [[[1, 2, 3, 1, 2, 3]]])
 
 
-def test_what_does_not_vary_is_normalised_to_zero() -> None:
+def test_what_does_not_vary_is_normalized_to_zero() -> None:
     """ONNX's definition of MeanVarianceNormalization adds 1e-9 to the deviation."""
     found = run("MeanVarianceNormalization", np.full((1, 2, 1, 1), 0.3, np.float32))
     np.testing.assert_array_equal(found, np.zeros((1, 2, 1, 1)))

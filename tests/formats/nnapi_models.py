@@ -91,7 +91,7 @@ def network() -> Table:
     return t
 
 
-def quantised(per_channel: bool = False) -> Table:
+def quantized(per_channel: bool = False) -> Table:
     """CONV_2D VALID in quant8, the filter per tensor or per channel."""
     t = Table()
     x = tensor(t, [1, 4, 4, 2], Q8, "x", scale=0.5, zero_point=10)
@@ -133,8 +133,8 @@ def branches() -> Table:
 
 MODELS = {
     "network": network,
-    "quantised": quantised,
-    "per-channel": lambda: quantised(True),
+    "quantised": quantized,
+    "per-channel": lambda: quantized(True),
     "branches": branches,
 }
 

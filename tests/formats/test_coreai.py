@@ -30,7 +30,7 @@ from converter.formats.coreml.coreai.elements import dense, type_of
 from converter.formats.coreml.coreai.format import FORMAT
 from converter.formats.coreml.coreai.lower import write_model
 from converter.formats.coreml.coreai.worker import unquoted
-from converter.formats.format import Flavour
+from converter.formats.format import Flavor
 from converter.graph.build import Builder, new_model
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.network import Network
@@ -65,8 +65,8 @@ def native(path: Path, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
     return [found.results[0][i] for i in range(len(found.outputs))]
 
 
-def written(network: Network, path: Path, flavour: str = "") -> Path:
-    write_model(network, path, Flavour("coreai", {flavour: ""} if flavour else {}))
+def written(network: Network, path: Path, flavor: str = "") -> Path:
+    write_model(network, path, Flavor("coreai", {flavor: ""} if flavor else {}))
     return path
 
 
@@ -350,21 +350,21 @@ def test_palettes_have_indices_of_few_bits(tmp_path: Path, count: int, bits: int
 
 
 @needs_runtime
-@pytest.mark.parametrize("flavour", ["", "fp16"])
-def test_sparse_weights_stay_sparse(tmp_path: Path, flavour: str) -> None:
+@pytest.mark.parametrize("flavor", ["", "fp16"])
+def test_sparse_weights_stay_sparse(tmp_path: Path, flavor: str) -> None:
     rng = np.random.default_rng(0)
     mask = rng.random((300, 70)) < 0.2
     w, x = np.zeros(mask.shape, F), rng.normal(size=(3, 300)).astype(F)
     w[mask] = values = rng.normal(size=int(mask.sum())).astype(F)
     source = Scattered(LazyTensor(mask.astype(np.uint8)), values)
     network = model_of(lambda b, x: x @ b.const(LazyTensor(source, D.FLOAT, mask.shape)), {"x": x})
-    first = written(network, tmp_path / "m.aimodel", flavour)
+    first = written(network, tmp_path / "m.aimodel", flavor)
     again = tmp_path / "again.aimodel"
-    converter.convert(first, again, target="coreai" + (flavour and f"+{flavour}"))
-    stored = values.nbytes // (2 if flavour else 1) + mask.size // 8
+    converter.convert(first, again, target="coreai" + (flavor and f"+{flavor}"))
+    stored = values.nbytes // (2 if flavor else 1) + mask.size // 8
     for path in (first, again):
         found = native(path, {"x": x})[0]
-        np.testing.assert_allclose(found, x @ w, atol=0.1 if flavour else 1e-4)
+        np.testing.assert_allclose(found, x @ w, atol=0.1 if flavor else 1e-4)
         assert 0 < (path / "main.mlirb").stat().st_size - stored < 2500
 
 
@@ -408,7 +408,7 @@ def test_a_state_that_begins_with_other_numbers_is_an_input(tmp_path: Path) -> N
     network.interface.update(
         {"states": {"s": network.ir.graph.outputs[0].name}, "defaults": {"s": x}}
     )
-    notes = write_model(network, tmp_path / "m.aimodel", Flavour("coreai"))
+    notes = write_model(network, tmp_path / "m.aimodel", Flavor("coreai"))
     assert [n.code for n in notes] == ["X205"] and "begin with zeros" in notes[0].help
     assert [i.name for i in converter.load(tmp_path / "m.aimodel").inputs] == ["s", "x"]
 
@@ -418,7 +418,7 @@ def test_half_precision_keeps_the_boundary_and_warns_of_long_sums(tmp_path: Path
     x = np.random.default_rng(0).normal(size=(2, 2048)).astype(F)
     w = np.ones((2048, 4), F) / 64
     network = model_of(lambda b, x: x @ b.const(w), {"x": x})
-    notes = write_model(network, tmp_path / "m.aimodel", Flavour("coreai", {"fp16": ""}))
+    notes = write_model(network, tmp_path / "m.aimodel", Flavor("coreai", {"fp16": ""}))
     assert [n.code for n in notes] == ["X205"] and "half precision" in notes[0].message
     (y,) = native(tmp_path / "m.aimodel", {"x": x})
     assert y.dtype == F and np.abs(y - x @ w).max() < 0.05
@@ -451,9 +451,9 @@ def test_a_tensor_that_may_be_empty_is_padded_by_joining(tmp_path: Path) -> None
 
 
 @needs_runtime
-@pytest.mark.parametrize("flavour", ["", "fp16"])
+@pytest.mark.parametrize("flavor", ["", "fp16"])
 def test_normalization_and_attention_are_graphs_with_a_declaration(
-    tmp_path: Path, flavour: str
+    tmp_path: Path, flavor: str
 ) -> None:
     """As Apple's tools write them; equal ones are one graph."""
     rng = np.random.default_rng(0)
@@ -473,9 +473,9 @@ def test_normalization_and_attention_are_graphs_with_a_declaration(
     scores = n @ normalized(n, other, one).swapaxes(-1, -2) * 0.5 + mask
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     expected = weights / weights.sum(-1, keepdims=True) @ x
-    path = written(model_of(write, {"x": x}), tmp_path / "m.aimodel", flavour)
+    path = written(model_of(write, {"x": x}), tmp_path / "m.aimodel", flavor)
     found = native(path, {"x": x})[0]
-    np.testing.assert_allclose(found, expected, atol=0.02 if flavour else 1e-5)
+    np.testing.assert_allclose(found, expected, atol=0.02 if flavor else 1e-5)
     graphs = [op["attrs"] for op in bindings.program(path / "main.mlirb")]
     declared = [str(a.get("composite_decl", "")).split('"')[1:2] for a in graphs]
     assert declared == [["layer_norm"], ["scaled_dot_product_attention"], []]

@@ -274,7 +274,7 @@ def test_of_several_byte_strings_the_last_counts(
     assert_same(read, raw)
 
 
-def test_quantisation_is_decoded(tmp_path: Path) -> None:
+def test_quantization_is_decoded(tmp_path: Path) -> None:
     model = MLModel()
     model.proto.specificationVersion = 3
     layers = model.proto.neuralNetwork.layers
@@ -442,10 +442,10 @@ def small_model() -> bytes:
     model.description.metadata.userDefined["a"] = "b"
     conv = model.neuralNetwork.layers.add(name="conv", input=["x"], output=["y"])
     conv.convolution.weights.floatValue.extend(range(300))
-    quantised = model.neuralNetwork.layers.add(name="fc", input=["y"], output=["z"]).innerProduct
-    quantised.weights.rawValue = bytes(1200)
-    quantised.weights.quantization.numberOfBits = 4
-    quantised.weights.quantization.lookupTableQuantization.floatValue.extend(range(16))
+    quantized = model.neuralNetwork.layers.add(name="fc", input=["y"], output=["z"]).innerProduct
+    quantized.weights.rawValue = bytes(1200)
+    quantized.weights.quantization.numberOfBits = 4
+    quantized.weights.quantization.lookupTableQuantization.floatValue.extend(range(16))
     loop = model.neuralNetwork.layers.add(name="loop").loop
     loop.bodyNetwork.layers.add(name="inner").bias.bias.float16Value = bytes(1500)
     return model.SerializeToString(deterministic=True)
@@ -570,7 +570,7 @@ def test_networks_and_pipelines_are_read(tmp_path: Path, kind: str) -> None:
     assert read_mlmodel(saved(tmp_path, other_kind(kind))).kind == kind
 
 
-QUANTISED = {
+QUANTIZED = {
     "two types": (
         field(1, bytes(8)) + field(2, b"ab"),
         "error[R110] weights are stored in several types at once: float32, float16",
@@ -606,9 +606,9 @@ QUANTISED = {
 }
 
 
-@pytest.mark.parametrize("case", QUANTISED)
+@pytest.mark.parametrize("case", QUANTIZED)
 def test_impossible_weights_are_refused_but_survive(tmp_path: Path, case: str) -> None:
-    content, message = QUANTISED[case]
+    content, message = QUANTIZED[case]
     raw = convolution(content)
     read = read_mlmodel(path := saved(tmp_path, raw))
     with pytest.raises(ReadError) as e:

@@ -130,7 +130,7 @@ def test_permute_moves_the_sequence_axis(tmp_path: Path) -> None:
     np.testing.assert_array_equal(model.run({"x": x})["y"].reshape(4, 2, 3), x.transpose(2, 0, 1))
 
 
-def test_images_are_scaled_by_colour(tmp_path: Path) -> None:
+def test_images_are_scaled_by_color(tmp_path: Path) -> None:
     made = network(
         [layer("activation", "image", "y", linear={"alpha": 1.0, "beta": 0.0})],
         {"image": (3, 2, 2)},
@@ -269,7 +269,7 @@ def test_random_and_custom_layers_are_carried(tmp_path: Path) -> None:
 
 
 def test_layers_behind_a_custom_layer(tmp_path: Path) -> None:
-    """All blobs of an old network have five axes or four: a neighbour finds its rank."""
+    """All blobs of an old network have five axes or four: a neighbor finds its rank."""
     mine = layer("custom", "c", "s", className="Swish", description="")
     made = network(
         [
@@ -304,7 +304,7 @@ def packed(codes: Array, bits: int) -> Array:
 
 @pytest.mark.parametrize("bits", range(1, 9))
 @pytest.mark.parametrize("table", [False, True])
-def test_quantised_weights_stay_as_they_are(bits: int, table: bool, tmp_path: Path) -> None:
+def test_quantized_weights_stay_as_they_are(bits: int, table: bool, tmp_path: Path) -> None:
     codes = rng.integers(0, 1 << bits, size=(3, 5))
     raw = packed(codes, bits)
     lut = rng.normal(size=1 << bits).astype(np.float32)
@@ -367,7 +367,7 @@ def test_half_precision_and_dynamic_int8_stay_as_they_are(tmp_path: Path) -> Non
     np.testing.assert_allclose(converter.load(path).run({"x": x})["y"], want, rtol=1e-4, atol=1e-4)
 
 
-def test_a_quantised_embedding_is_one_again(tmp_path: Path) -> None:
+def test_a_quantized_embedding_is_one_again(tmp_path: Path) -> None:
     codes = rng.integers(0, 16, size=(2, 6))
     raw = packed(codes, 4)
     data = WeightData("quantised", LazyTensor(raw), 4, scale=np.array([0.5], np.float32))
@@ -388,7 +388,7 @@ def test_a_quantised_embedding_is_one_again(tmp_path: Path) -> None:
     )
 
 
-def test_fp16_flavour(tmp_path: Path) -> None:
+def test_fp16_flavor(tmp_path: Path) -> None:
     made = network(
         [
             layer(
@@ -672,7 +672,7 @@ def test_the_ends_of_the_integers_are_no_slices_where_they_are_results(
         ).tolist() == [1, number]
 
 
-def test_the_spec_flavour_is_a_limit(tmp_path: Path) -> None:
+def test_the_spec_flavor_is_a_limit(tmp_path: Path) -> None:
     source = one_node(
         tmp_path,
         "Conv",

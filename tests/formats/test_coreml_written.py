@@ -242,7 +242,7 @@ def normalised() -> Any:
     )
 
 
-def quantised_volume() -> Any:
+def quantized_volume() -> Any:
     window = {
         f"{k}{a}": 1 for k in ("kernel", "stride", "dilation") for a in ("Depth", "Height", "Width")
     }
@@ -267,7 +267,7 @@ def quantised_volume() -> Any:
 
 def test_layers_that_take_only_plain_numbers(tmp_path: Path) -> None:
     assert stored(again(tmp_path, normalised(), "coreml+fp16")) == [{"float32"}]
-    assert stored(again(tmp_path, quantised_volume())) == [{"float32"}]
+    assert stored(again(tmp_path, quantized_volume())) == [{"float32"}]
 
 
 def channels() -> tuple[Any, Array]:
@@ -305,9 +305,9 @@ def test_a_constant_with_a_scale_for_each_channel_stays_small(tmp_path: Path) ->
         for x in layers_of(tmp_path / "n.mlmodel")
         if kind_of(x) == "loadConstantND"
     ]
-    quantised = [c for c in constants if c.data.quantization.numberOfBits]
-    assert len(quantised) == 2 and all(
-        len(c.data.quantization.linearQuantization.scale) == 1 for c in quantised
+    quantized = [c for c in constants if c.data.quantization.numberOfBits]
+    assert len(quantized) == 2 and all(
+        len(c.data.quantization.linearQuantization.scale) == 1 for c in quantized
     )
     got = converter.run(tmp_path / "n.mlmodel", {"i": np.array([2, 0], np.int32)})
     np.testing.assert_allclose(np.stack(list(got.values())), want, rtol=1e-6)
@@ -666,9 +666,9 @@ def plain() -> Any:
     return network([layer("activation", "x", "y", ReLU={})], {"x": (1, 3, 4, 6)}, ["y"])
 
 
-def picture(kind: Any, colour: int = 30) -> Any:
+def picture(kind: Any, color: int = 30) -> Any:
     kind.ClearField("multiArrayType")
-    kind.imageType.height, kind.imageType.width, kind.imageType.colorSpace = 4, 6, colour
+    kind.imageType.height, kind.imageType.width, kind.imageType.colorSpace = 4, 6, color
     return kind.imageType
 
 
@@ -818,7 +818,7 @@ def test_apple_takes_every_form(tmp_path: Path) -> None:
                 keep(again(tmp_path, network([made], inputs, ["y"]), target))
     for model in (
         normalised(),
-        quantised_volume(),
+        quantized_volume(),
         optional(),
         deep_image(),
         sliced(strides=[1, 1, 1]),

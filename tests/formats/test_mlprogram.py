@@ -150,7 +150,7 @@ def test_a_zero_counts_from_behind_since_ios17(tmp_path: Path) -> None:
     assert run(late, x=X).shape == (6, 4)
 
 
-def test_quantised_weights_stay_quantised(tmp_path: Path) -> None:
+def test_quantized_weights_stay_quantized(tmp_path: Path) -> None:
     q = RNG.integers(-127, 128, (3, 4)).astype(np.int8)
     scale, zero = np.array([[0.1], [0.2], [0.3]], F), np.array([[1], [0], [-2]], np.int8)
     weights = Op(

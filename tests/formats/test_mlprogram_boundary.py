@@ -127,16 +127,16 @@ def test_an_input_that_may_be_left_out(tmp_path: Path) -> None:
         np.testing.assert_array_equal(read.run({"x": x, "z": z})["y"], x + F(2))
 
 
-def pictures(path: Path, colour: int = 30) -> Path:
+def pictures(path: Path, color: int = 30) -> Path:
     """x and y are images of 6 x 8."""
-    channels, kind = (1, "float16") if colour == 40 else (3, "float32")
+    channels, kind = (1, "float16") if color == 40 else (3, "float32")
     op = Op("relu", {"x": "$x"}, {"y": (kind, [1, channels, 6, 8])})
-    opset = "CoreML6" if colour == 40 else "CoreML5"
+    opset = "CoreML6" if color == 40 else "CoreML5"
     block = Block({"x": (kind, [1, channels, 6, 8])}, [op], ["y"])
     model = message_of(package(path, block, opset=opset))
     for feature in (model.description.input[0], model.description.output[0]):
         image = feature.type.imageType
-        image.width, image.height, image.colorSpace = 8, 6, colour
+        image.width, image.height, image.colorSpace = 8, 6, color
     model.description.metadata.author = "somebody"
     model.description.metadata.userDefined["key"] = "value"
     return rewrite(path, model)
@@ -144,14 +144,14 @@ def pictures(path: Path, colour: int = 30) -> Path:
 
 @pytest.mark.parametrize("form", ["mlmodel", "mlpackage"])
 @pytest.mark.parametrize("colour", [30, 40])
-def test_pictures_and_what_the_author_says(colour: int, form: str, tmp_path: Path) -> None:
+def test_pictures_and_what_the_author_says(color: int, form: str, tmp_path: Path) -> None:
     """Inputs and outputs that are images are so again, also by way of ONNX, which keeps notes.
     Neural networks of the version that is written have no pixels of half precision.
     """
-    path = pictures(tmp_path / "m.mlpackage", colour)
+    path = pictures(tmp_path / "m.mlpackage", color)
     (note,) = converter.convert(path, tmp_path / "m.onnx")
     assert "y is an image" in note.message
-    if (colour, form) == (40, "mlmodel"):
+    if (color, form) == (40, "mlmodel"):
         return
     for source in (path, tmp_path / "m.onnx"):
         assert converter.convert(source, tmp_path / f"n.{form}") == []
@@ -162,7 +162,7 @@ def test_pictures_and_what_the_author_says(colour: int, form: str, tmp_path: Pat
         ] * 2
         assert written.metadata == own.metadata
         if form == "mlpackage":
-            assert model.specificationVersion == (7 if colour == 40 else 6)
+            assert model.specificationVersion == (7 if color == 40 else 6)
             assert check(tmp_path / "n.mlpackage") == []
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from converter.formats.coreml.mlprogram.rules import TABLE
 from converter.mapping.codecs import PLAIN, Codec, codec_of
-from converter.mapping.fields import MISSING, Attr, Fixed
+from converter.mapping.fields import MISSING, Attr, RequireKey
 from converter.mapping.rules import Rule
 
 ops = pytest.importorskip("coremltools.converters.mil.mil.ops.registry").SSAOpRegistry
@@ -34,7 +34,7 @@ def stated(rule: Rule) -> dict[str, tuple[Any, Codec]]:
     for f in rule.fields:
         if isinstance(f, Attr) and f.default is not MISSING and f.default is not None:
             found[f.key] = f.default, codec_of(f.kind, PLAIN)
-        elif isinstance(f, Fixed) and f.absent:
+        elif isinstance(f, RequireKey) and f.absent:
             found[f.key] = f.value, codec_of(f.kind, PLAIN)
     return found
 

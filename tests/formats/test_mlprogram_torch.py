@@ -129,27 +129,27 @@ def exported(network: Any, inputs: tuple[Any, ...], path: Path, **names: Any) ->
     return path
 
 
-def written(name: str, flavour: str, folder: Path) -> tuple[Path, Any, Any, float]:
+def written(name: str, flavor: str, folder: Path) -> tuple[Path, Any, Any, float]:
     """The package, what the network is fed with, PyTorch's numbers, and how near they have to
     be.
     """
     torch.manual_seed(0)
     make, shape = NETWORKS[name]
     network, x = make().eval(), torch.randn(*shape)
-    package = folder / f"{name}{flavour}.mlpackage"
+    package = folder / f"{name}{flavor}.mlpackage"
     source = exported(network, (x,), folder / "m.onnx", input_names=["x"], output_names=["y"])
-    converter.convert(source, package, target=f"mlprogram{flavour}")
-    return package, x.numpy(), network(x).detach().numpy(), 2e-2 if "fp16" in flavour else 2e-5
+    converter.convert(source, package, target=f"mlprogram{flavor}")
+    return package, x.numpy(), network(x).detach().numpy(), 2e-2 if "fp16" in flavor else 2e-5
 
 
-FLAVOURS = ("", "+ios=18", "+fp16")
+FLAVORS = ("", "+ios=18", "+fp16")
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("flavour", FLAVOURS)
+@pytest.mark.parametrize("flavor", FLAVORS)
 @pytest.mark.parametrize("name", NETWORKS)
-def test_a_package_equals_pytorch(name: str, flavour: str, tmp_path: Path) -> None:
-    package, x, wanted, near = written(name, flavour, tmp_path)
+def test_a_package_equals_pytorch(name: str, flavor: str, tmp_path: Path) -> None:
+    package, x, wanted, near = written(name, flavor, tmp_path)
     found = converter.load(package).run({"x": x})["y"]
     np.testing.assert_allclose(found, wanted, rtol=near, atol=near)
 
@@ -159,7 +159,7 @@ def test_a_package_equals_pytorch(name: str, flavour: str, tmp_path: Path) -> No
 def test_the_interpreter_gives_the_numbers_of_pytorch(tmp_path: Path) -> None:
     """All packages at once, as the kit's judge is slow to start."""
     judge = load_judge("mil-validate")
-    made = [written(n, f, tmp_path) for n in NETWORKS for f in FLAVOURS]
+    made = [written(n, f, tmp_path) for n in NETWORKS for f in FLAVORS]
     answers = judge.run_many([(package, {"x": x}) for package, x, _, _ in made])
     for (package, _, wanted, near), (status, got) in zip(made, answers, strict=True):
         assert status == "ran", f"{package.name}: {got}"

@@ -292,7 +292,7 @@ def test_sizes_that_are_open_stay_open(tmp_path: Path) -> None:
     np.testing.assert_allclose(run(package, x=x), wanted, rtol=1e-5)
 
 
-def quantised(path: Path, dtype: Any) -> Path:
+def quantized(path: Path, dtype: Any) -> Path:
     """A product with weights of eight bits, with a factor for each column."""
     weights = RNG.integers(-8, 8, (16, 8)).astype(dtype)
     nodes = [
@@ -311,8 +311,8 @@ def quantised(path: Path, dtype: Any) -> Path:
         ("+ios=15", "linear"),  # has no compressed constants
     ],
 )
-def test_quantised_weights_stay_small_where_they_may(tmp_path: Path, ios: str, kind: str) -> None:
-    source, package = quantised(tmp_path / "m.onnx", np.int8), tmp_path / "m.mlpackage"
+def test_quantized_weights_stay_small_where_they_may(tmp_path: Path, ios: str, kind: str) -> None:
+    source, package = quantized(tmp_path / "m.onnx", np.int8), tmp_path / "m.mlpackage"
     converter.convert(source, package, target=f"mlprogram{ios}")
     assert kind in kinds(package)
     x = floats(2, 16)
@@ -388,7 +388,7 @@ def test_blocks_of_any_axis_are_rows_before_ios18(axis: int, tmp_path: Path) -> 
     np.testing.assert_allclose(run(package, x=x), wanted, rtol=1e-5, atol=1e-4)
 
 
-def test_activations_are_quantised_since_ios17(tmp_path: Path) -> None:
+def test_activations_are_quantized_since_ios17(tmp_path: Path) -> None:
     """In eight bits between quantize and dequantize, with one scale or one for each channel; what
     else needs the numbers gets them in 32 bits.
     """
@@ -576,7 +576,7 @@ def test_states_are_states_again(tmp_path: Path) -> None:
     np.testing.assert_array_equal(second["y"], np.full(shape, 2, np.float16))
 
 
-def test_the_newest_operation_of_a_flavour_that_lacks_it_is_refused_or_taken_apart(
+def test_the_newest_operation_of_a_flavor_that_lacks_it_is_refused_or_taken_apart(
     tmp_path: Path,
 ) -> None:
     nodes = [h.make_node("GRU", ["x", "w", "r"], ["", "y"], hidden_size=2, linear_before_reset=1)]
@@ -734,7 +734,7 @@ def test_attention_is_one_operation_from_ios18(
 
 
 def test_a_linear_layer_has_its_bias(tmp_path: Path) -> None:
-    """Of plain weights, and of quantised ones whose axes are changed; what is read elsewhere, too,
+    """Of plain weights, and of quantized ones whose axes are changed; what is read elsewhere, too,
     stays apart.
     """
     weights, codes = floats(3, 5), RNG.integers(-128, 128, (3, 5)).astype(np.int8)
@@ -799,7 +799,7 @@ def test_coordinates_of_half_precision(ios: str, kind: str, tmp_path: Path) -> N
     np.testing.assert_allclose(found, run(source, **feeds), rtol=5e-2, atol=5e-2)
 
 
-def test_parts_without_elements_are_left_out_behind_quantised_weights(tmp_path: Path) -> None:
+def test_parts_without_elements_are_left_out_behind_quantized_weights(tmp_path: Path) -> None:
     codes = RNG.integers(-128, 128, (3, 4)).astype(np.int8)
     nodes = [
         h.make_node("DequantizeLinear", ["q", "s"], ["w"]),
@@ -839,7 +839,7 @@ def test_short_whole_numbers_are_added_in_32_bits(tmp_path: Path) -> None:
     assert "add" in kinds(tmp_path / "m.mlpackage")
 
 
-def test_quantised_networks_with_suppression_are_for_ios16(tmp_path: Path) -> None:
+def test_quantized_networks_with_suppression_are_for_ios16(tmp_path: Path) -> None:
     """`quantize` is there since iOS17, a least score of a suppression until then."""
     nodes = [
         h.make_node("QuantizeLinear", ["x", "s"], ["q"]),

@@ -19,7 +19,7 @@ from converter import formats
 from converter.api import Model
 from converter.engines import litert
 from converter.errors import Diagnostic, UnsupportedError
-from converter.formats.format import Flavour
+from converter.formats.format import Flavor
 from converter.formats.nnapi.codec import read_table
 from converter.formats.nnapi.lift import lift
 from converter.formats.nnapi.lower import lower, write_model
@@ -121,7 +121,7 @@ def test_a_file_takes_and_gives_what_the_source_does(
 @needs_litert
 def test_images_are_channels_last_on_request(tmp_path: Path) -> None:
     model, path = network(conv, [1, 3, 5, 4]), tmp_path / "m.tflite"
-    notes = formats.get("tflite").write(model, path, Flavour("tflite", io_layout="native"))
+    notes = formats.get("tflite").write(model, path, Flavor("tflite", io_layout="native"))
     assert [n.code for n in notes] == ["X211", "X211"]
     assert [o.builtin for o in read_flat(path).graphs[0].operators] == ["CONV_2D"]
     x = numbers([1, 3, 5, 4])
@@ -162,9 +162,7 @@ def test_a_form_without_room_for_a_note_keeps_the_layout(name: str, tmp_path: Pa
         write_model(
             model,
             tmp_path / f"native.{name}",
-            Flavour(
-                "nnapi", {"c": ""} if name.endswith(".c") else {"blob": ""}, io_layout="native"
-            ),
+            Flavor("nnapi", {"c": ""} if name.endswith(".c") else {"blob": ""}, io_layout="native"),
         )
 
 
@@ -409,12 +407,12 @@ def test_no_kernel_overwrites_what_is_still_read(tmp_path: Path) -> None:
     """
 
     def write(b: Builder, x: ir.Value) -> ir.Value:
-        centred = b.op(
+        centerd = b.op(
             "Sub", b.op("Add", x, b.const(np.float32([1]))), b.op("ReduceMean", x, [1], keepdims=1)
         )
-        squares = b.op("Mul", b.op("Reshape", centred, [24]), b.const(np.float32([3])))
+        squares = b.op("Mul", b.op("Reshape", centerd, [24]), b.const(np.float32([3])))
         return b.op(
-            "Div", centred, b.op("ReduceSum", b.op("Reshape", squares, [4, 6]), [1], keepdims=1)
+            "Div", centerd, b.op("ReduceSum", b.op("Reshape", squares, [4, 6]), [1], keepdims=1)
         )
 
     model = network(write, [4, 6])

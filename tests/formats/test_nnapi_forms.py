@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from nnapi_models import F32, MODELS, branches, corpus, network, quantised, tensor
+from nnapi_models import F32, MODELS, branches, corpus, network, quantized, tensor
 
 from converter.errors import ReadError, UnsupportedError
 from converter.formats.nnapi.blob import read_blob, weights_name, write_blob
@@ -62,7 +62,7 @@ def same(a: Table, b: Table) -> None:
             np.testing.assert_array_equal(value_bytes(x), value_bytes(y))
 
 
-@pytest.mark.parametrize("build", [network, quantised])
+@pytest.mark.parametrize("build", [network, quantized])
 def test_blob_round_trip(build: Any, tmp_path: Path) -> None:
     path = blob(build(), tmp_path)
     back = read_blob(path)
@@ -125,7 +125,7 @@ def test_what_the_blob_cannot_hold(tmp_path: Path) -> None:
     ):
         blob(t, tmp_path)
     with pytest.raises(UnsupportedError, match="the flat form does not support per-channel scales"):
-        blob(quantised(True), tmp_path)
+        blob(quantized(True), tmp_path)
     with pytest.raises(UnsupportedError, match="the flat form does not support subgraphs"):
         blob(branches(), tmp_path)
     assert not list(tmp_path.iterdir())

@@ -87,7 +87,7 @@ OTHER_INTEGERS = {
 WEIGHTS = {"Conv", "ConvTranspose", "MatMul", "Gemm"}
 
 
-def quantise(rule: Rule, view: Node, b: Builder) -> Node:
+def quantize(rule: Rule, view: Node, b: Builder) -> Node:
     """The node between DequantizeLinear and QuantizeLinear, as the operation wants its scales."""
     node = view.outputs[0].producer()
     assert node is not None
@@ -131,7 +131,7 @@ def has_bytes(rule: Rule) -> bool:
 def test_a_row_writes_the_integers_around_a_node(rule: Rule) -> None:
     found, reasons = 0, []
     for node, b in islice(nodes(rule), 4):
-        node = quantise(rule, node, b)
+        node = quantize(rule, node, b)
         try:
             table = ADAPTER.write(rule, rule, node, b, 7, integers=True).file
         except MappingError as e:

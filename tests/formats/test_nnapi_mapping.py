@@ -1,4 +1,4 @@
-"""The shared graph into operand tables and back: meaning, feature levels, layouts, quantisation,
+"""The shared graph into operand tables and back: meaning, feature levels, layouts, quantization,
 forms, refusals; LiteRT as a witness.
 """
 
@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 import pytest
-from nnapi_models import F32, branches, constant, network, quantised, scalar, tensor
+from nnapi_models import F32, branches, constant, network, quantized, scalar, tensor
 
 import converter
 from converter import engines
 from converter.api import Model
 from converter.engines import litert
 from converter.errors import Diagnostic, UnsupportedError
-from converter.formats.format import Flavour
+from converter.formats.format import Flavor
 from converter.formats.nnapi.codec import read_table
 from converter.formats.nnapi.levels import feature_level
 from converter.formats.nnapi.lift import lift
@@ -366,7 +366,7 @@ def test_what_has_no_counterpart_is_refused_and_nothing_is_written(
     build: Callable[..., ir.Value], shapes: list[list[int]], code: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UnsupportedError) as e:
-        write_model(model(build, *shapes), tmp_path / "m.nnapi.json", Flavour("nnapi"))
+        write_model(model(build, *shapes), tmp_path / "m.nnapi.json", Flavor("nnapi"))
     assert e.value.diagnostics[0].code == code
     assert list(tmp_path.iterdir()) == []
 
@@ -413,8 +413,8 @@ def test_int64_is_narrowed_with_a_warning_and_constants_are_checked() -> None:
 
 
 @pytest.mark.parametrize("per_channel", [False, True])
-def test_a_quantised_table_comes_back_as_the_same_operation(per_channel: bool) -> None:
-    source = quantised(per_channel)
+def test_a_quantized_table_comes_back_as_the_same_operation(per_channel: bool) -> None:
+    source = quantized(per_channel)
     table = lower(lift(source))
     assert [o.type for o in table.operations] == ["CONV_2D"]
 

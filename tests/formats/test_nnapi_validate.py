@@ -18,7 +18,7 @@ from nnapi_models import (
     constant,
     corpus,
     network,
-    quantised,
+    quantized,
     scalar,
     tensor,
 )
@@ -325,8 +325,8 @@ NETWORK = [
         "OEM_OPERATION is defined by one driver alone; netconv cannot check it",
     ),
 ]
-# quantised(): 0 x, 1 filter, 2 bias, 3 y
-QUANTISED = [
+# quantized(): 0 x, 1 filter, 2 bias, 3 y
+QUANTIZED = [
     ("scale 0", _operand(0, scale=0.0), "operands[0].scale", "must be positive, got 0.0"),
     (
         "scale not a number",
@@ -434,7 +434,7 @@ MUTANTS = [
     pytest.param(model, change, place, message, id=f"{model}-{name}")
     for model, mutants in (
         ("network", NETWORK),
-        ("quantised", QUANTISED),
+        ("quantised", QUANTIZED),
         ("per-channel", PER_CHANNEL),
         ("branches", BRANCHES),
     )
@@ -582,8 +582,8 @@ def test_signatures_are_told_apart() -> None:
 
 LEVELS = [
     (network, 1, ""),
-    (quantised, 1, ""),
-    (lambda: quantised(True), 3, "operations[0] CONV_2D"),
+    (quantized, 1, ""),
+    (lambda: quantized(True), 3, "operations[0] CONV_2D"),
     (branches, 4, "referenced"),
 ]
 
@@ -594,7 +594,7 @@ def test_levels(build: Callable[[], Table], level: int, reason: str) -> None:
 
 
 def test_levels_of_lifted_restrictions() -> None:
-    table = quantised()
+    table = quantized()
     filter_ = table.operands[table.operations[0].inputs[1]]
     assert feature_level(table) == (1, "")
     filter_.scale = (

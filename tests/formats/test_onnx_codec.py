@@ -21,7 +21,7 @@ import converter
 from converter import engines
 from converter.api import Model
 from converter.errors import ConverterError, ReadError, UnsupportedError, UsageError
-from converter.formats.format import Flavour
+from converter.formats.format import Flavor
 from converter.formats.onnx import format as onnx_format
 from converter.formats.onnx.codec import read_onnx, read_proto, write_proto
 from converter.graph.build import new_model
@@ -101,7 +101,7 @@ def test_what_is_written_is_read_again(external: bool, tmp_path: Path) -> None:
     model = READ(saved(dense(), tmp_path), None)
     options = {"external": ""} if external else {}
     for name in ("a.onnx", "b.onnx"):
-        assert onnx_format.write(model, tmp_path / name, Flavour("onnx", options)) == []
+        assert onnx_format.write(model, tmp_path / name, Flavor("onnx", options)) == []
     assert (tmp_path / "a.data").exists() == external
     if not external:
         assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
@@ -124,7 +124,7 @@ def test_metadata_and_public_names_stay(tmp_path: Path) -> None:
     model = READ(saved(proto, tmp_path), None)
     set_public_name(model.ir.graph.inputs[0], "image:0")
     assert public_name(model.ir.graph.inputs[0]) == "image:0"
-    onnx_format.write(model, tmp_path / "out.onnx", Flavour("onnx"))
+    onnx_format.write(model, tmp_path / "out.onnx", Flavor("onnx"))
     again = onnx.load(tmp_path / "out.onnx")
     assert {p.key: p.value for p in again.metadata_props} == {"author": "me"}
     assert (again.producer_name, again.doc_string, again.graph.doc_string) == (
@@ -156,7 +156,7 @@ def test_other_values_give_way_to_names_of_outputs(tmp_path: Path) -> None:
 def test_default_values_of_inputs_stay(tmp_path: Path) -> None:
     model = READ(saved(dense(), tmp_path), None)
     model.interface["defaults"] = {"x": X}
-    onnx_format.write(model, tmp_path / "out.onnx", Flavour("onnx"))
+    onnx_format.write(model, tmp_path / "out.onnx", Flavor("onnx"))
     onnx.checker.check_model(onnx.load(tmp_path / "out.onnx"), full_check=True)
     again = READ(tmp_path / "out.onnx", None)
     assert [i.name for i in again.inputs] == ["x"]
@@ -192,7 +192,7 @@ def test_opsets(opset: int, tmp_path: Path) -> None:
     model = READ(saved(model_of(nodes, {"x": [2, 4, 3, 4]}, ["y"], weights), tmp_path), None)
     x = RNG.normal(size=(2, 4, 3, 4)).astype(np.float32)
     expected = engines.run(model, {"x": x})["y"]
-    onnx_format.write(model, tmp_path / "out.onnx", Flavour("onnx", {"opset": str(opset)}))
+    onnx_format.write(model, tmp_path / "out.onnx", Flavor("onnx", {"opset": str(opset)}))
     written = onnx.load(tmp_path / "out.onnx")
     onnx.checker.check_model(written, full_check=True)
     assert [o.version for o in written.opset_import if o.domain == ""] == [opset]
@@ -217,13 +217,13 @@ def test_what_an_opset_cannot_say_is_refused_by_name(tmp_path: Path) -> None:
     proto.graph.output.append(helper.make_tensor_value_info("j", TensorProto.STRING, [3]))
     model = READ(saved(proto, tmp_path), None)
     with pytest.raises(UnsupportedError) as refusal:
-        onnx_format.write(model, tmp_path / "out.onnx", Flavour("onnx", {"opset": "13"}))
+        onnx_format.write(model, tmp_path / "out.onnx", Flavor("onnx", {"opset": "13"}))
     assert [d.code for d in refusal.value.diagnostics] == ["X206", "X206"]
     assert "RegexFullMatch" in str(refusal.value) and "StringConcat" in str(refusal.value)
     assert not (tmp_path / "out.onnx").exists()
     for wrong in ("6", "12", "99", "x"):
         with pytest.raises(UsageError):
-            onnx_format.write(model, tmp_path / "out.onnx", Flavour("onnx", {"opset": wrong}))
+            onnx_format.write(model, tmp_path / "out.onnx", Flavor("onnx", {"opset": wrong}))
 
 
 # damage: each changes a good model; the code that names it

@@ -16,7 +16,7 @@ from onnx import helper, numpy_helper
 import converter
 from converter import engines
 from converter.errors import ConverterError
-from converter.formats.format import Flavour
+from converter.formats.format import Flavor
 from converter.formats.onnx.codec import TensorFiles
 from converter.formats.onnx.lift import lift
 from converter.formats.tflite import lower as tflite
@@ -42,7 +42,7 @@ def case(
 ) -> tuple[list[np.ndarray | None], dict[str, Any], tuple[int, ...]]:
     """Weights of 7 bits, whose products no kernel cuts."""
     low, high = (-63, 64) if kind is np.int8 else (60, 190)
-    quantised = [
+    quantized = [
         rng.integers(low, high, (ways, n, 4 * HIDDEN)).astype(kind) for n in (SIZE, HIDDEN)
     ]
     shape = (ways, 4 * HIDDEN) if columns else (ways,)
@@ -62,7 +62,7 @@ def case(
     ]
     inputs = [
         f(STEPS, batch, SIZE) * 3 + 1,
-        *quantised,
+        *quantized,
         f(ways, 8 * HIDDEN),
         *given,
         *steps[0],
@@ -284,7 +284,7 @@ def test_steps_share_the_floats_of_a_weight() -> None:
     """A file of 2 GiB would not hold one for each step."""
     proto, _ = proto_of("forward")
     network = lift(proto, TensorFiles(Path("model.onnx")))
-    written = tflite.lower(network, Flavour("tflite"), [])
+    written = tflite.lower(network, Flavor("tflite"), [])
     matrices = [
         t.data for g in written.graphs for t in g.tensors if t.shape == [4 * HIDDEN, HIDDEN]
     ]

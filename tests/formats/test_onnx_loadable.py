@@ -26,9 +26,9 @@ rng = np.random.default_rng(3)
 STEP, POINT = np.array(0.05, np.float32), np.array(3, np.int8)
 
 
-def native(path: Path, feeds: dict[str, np.ndarray], optimised: bool = True) -> list[Any]:
+def native(path: Path, feeds: dict[str, np.ndarray], optimized: bool = True) -> list[Any]:
     options = onnxruntime.SessionOptions()
-    if not optimised:
+    if not optimized:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return list(
         onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]).run(
@@ -60,7 +60,7 @@ X8 = rng.integers(-128, 128, (1, 4, 6, 6), np.int8)
 @pytest.mark.parametrize("target", ["onnx", "onnx+opset=22", "onnx+opset=17"])
 @pytest.mark.parametrize("behind", ["an operator", "an output", "another mover"])
 @pytest.mark.parametrize("kind", MOVERS)
-def test_dequantised_bytes_are_moved(kind: str, behind: str, target: str, tmp_path: Path) -> None:
+def test_dequantized_bytes_are_moved(kind: str, behind: str, target: str, tmp_path: Path) -> None:
     """From opset 21 on, where QuantizeLinear names its type, onnxruntime's own pair behind the
     mover does not load.
     """
@@ -72,7 +72,7 @@ def test_dequantised_bytes_are_moved(kind: str, behind: str, target: str, tmp_pa
         y = b.op("Sin", y) if behind == "an operator" else b.op("Reshape", y, [-1])
     b.output(y)
     path = written(model, tmp_path / "m.onnx", target)
-    (found,), (wanted,) = native(path, {"x": X8}), native(path, {"x": X8}, optimised=False)
+    (found,), (wanted,) = native(path, {"x": X8}), native(path, {"x": X8}, optimized=False)
     np.testing.assert_allclose(found, wanted, atol=1e-6)
     names = kinds(path)
     place = names.index(kind, 1)
@@ -100,7 +100,7 @@ def test_a_definition_that_moves_what_was_moved(tmp_path: Path) -> None:
     np.testing.assert_allclose(native(path, {"x": X8})[0], wanted, atol=1e-6)
 
 
-def test_quantised_bytes_that_are_moved_need_no_other_pair(tmp_path: Path) -> None:
+def test_quantized_bytes_that_are_moved_need_no_other_pair(tmp_path: Path) -> None:
     model, b = new_model()
     real = b.op("DequantizeLinear", b.input("x", T.INT8, X8.shape), STEP, POINT)
     b.output(b.op("QuantizeLinear", b.op("Transpose", real, perm=[0, 2, 3, 1]), STEP, POINT))
@@ -110,8 +110,8 @@ def test_quantised_bytes_that_are_moved_need_no_other_pair(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("dilation", [1, 2])
-def test_quantised_averages(dilation: int, tmp_path: Path) -> None:
-    """onnxruntime's quantised average has no dilations, not even those that say nothing."""
+def test_quantized_averages(dilation: int, tmp_path: Path) -> None:
+    """onnxruntime's quantized average has no dilations, not even those that say nothing."""
     model, b = new_model()
     real = b.op("DequantizeLinear", b.input("x", T.INT8, X8.shape), STEP, POINT)
     b.output(
@@ -138,7 +138,7 @@ def test_quantised_averages(dilation: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("channels", [False, True])
 def test_signed_weights_have_a_zero_point(channels: bool, tmp_path: Path) -> None:
-    """Without one, releases of onnxruntime quantise what they moved as unsigned bytes."""
+    """Without one, releases of onnxruntime quantize what they moved as unsigned bytes."""
     weights = rng.integers(-127, 128, (5, 7), np.int8)
     scale = rng.uniform(0.01, 0.1, 5).astype(np.float32) if channels else STEP
     model, b = new_model()
@@ -161,7 +161,7 @@ def test_signed_weights_have_a_zero_point(channels: bool, tmp_path: Path) -> Non
 
 
 def test_a_type_beside_a_zero_point(tmp_path: Path) -> None:
-    """`output_dtype` is forgotten when the optimiser makes the bytes unsigned."""
+    """`output_dtype` is forgotten when the optimizer makes the bytes unsigned."""
     constants = [numpy_helper.from_array(STEP, "s"), numpy_helper.from_array(POINT, "z")]
     nodes = [
         helper.make_node(
@@ -243,13 +243,13 @@ def test_narrower_computation_is_said(tmp_path: Path) -> None:
     assert [
         d.code
         for d in get("onnx").write(
-            Model(model, "test"), tmp_path / "m.onnx", converter.formats.format.Flavour("onnx")
+            Model(model, "test"), tmp_path / "m.onnx", converter.formats.format.Flavor("onnx")
         )
     ] == ["X205"]
     model, _ = LACKING["a choice of words"]()
     assert (
         get("onnx").write(
-            Model(model, "test"), tmp_path / "n.onnx", converter.formats.format.Flavour("onnx")
+            Model(model, "test"), tmp_path / "n.onnx", converter.formats.format.Flavor("onnx")
         )
         == []
     )
@@ -399,7 +399,7 @@ def test_spellings_that_changed_with_the_opset(
 
 @pytest.mark.parametrize("target", ["onnx", "onnx+opset=22"])
 @pytest.mark.parametrize("first", [True, False])
-def test_products_of_dequantised_bytes_and_a_bias(first: bool, target: str, tmp_path: Path) -> None:
+def test_products_of_dequantized_bytes_and_a_bias(first: bool, target: str, tmp_path: Path) -> None:
     """Of more than two axes: onnxruntime makes a Gemm behind a Reshape, over which it carries the
     DequantizeLinear with a type of its own.
     """
@@ -414,12 +414,12 @@ def test_products_of_dequantised_bytes_and_a_bias(first: bool, target: str, tmp_
     y = b.op("Add", *((y, added) if first else (added, y)))
     b.output(b.op("Sin", y))
     path = written(model, tmp_path / "m.onnx", target)
-    (found,), (wanted,) = native(path, {"x": x}), native(path, {"x": x}, optimised=False)
+    (found,), (wanted,) = native(path, {"x": x}), native(path, {"x": x}, optimized=False)
     np.testing.assert_allclose(found, wanted, atol=1e-4)
 
 
 @pytest.mark.parametrize("stored", [T.INT8, T.UINT8])
-def test_dequantised_bytes_from_depth_to_space(stored: ir.DataType, tmp_path: Path) -> None:
+def test_dequantized_bytes_from_depth_to_space(stored: ir.DataType, tmp_path: Path) -> None:
     """Releases before 1.24 move signed bytes themselves, and have no kernel for them."""
     model, b = new_model()
     point = np.array(3, stored.numpy())
@@ -429,7 +429,7 @@ def test_dequantised_bytes_from_depth_to_space(stored: ir.DataType, tmp_path: Pa
     path = written(model, tmp_path / "m.onnx")
     assert ("DepthToSpace" in kinds(path)) == (stored == T.UINT8)
     feed = X8.astype(stored.numpy())
-    (found,), (wanted,) = native(path, {"x": feed}), native(path, {"x": feed}, optimised=False)
+    (found,), (wanted,) = native(path, {"x": feed}), native(path, {"x": feed}, optimized=False)
     np.testing.assert_array_equal(found, wanted)
 
 
@@ -439,7 +439,7 @@ def test_dequantised_bytes_from_depth_to_space(stored: ir.DataType, tmp_path: Pa
 def test_floats_times_weights_of_8_bits_stay_floats(
     shape: tuple[Any, ...], turned: bool, channels: bool, tmp_path: Path
 ) -> None:
-    """Newer releases quantise what is multiplied with such weights, too."""
+    """Newer releases quantize what is multiplied with such weights, too."""
     x = rng.standard_normal([2 if n == "n" else n for n in shape]).astype(np.float32)
     weights = rng.integers(-128, 128, (32, 16), np.int8)
     scale = rng.uniform(0.01, 0.02, 16 if channels else ()).astype(np.float32)

@@ -570,8 +570,8 @@ def nibbles(data: np.ndarray) -> np.ndarray:
 
 def fours(data: np.ndarray, scales: np.ndarray) -> np.ndarray:
     """4-bit weights in blocks of 16, lowest bits first, as they are multiplied."""
-    centred = nibbles(data).astype(np.float32) - 8
-    return (centred * scales[..., None]).reshape(len(data), -1).T
+    centerd = nibbles(data).astype(np.float32) - 8
+    return (centerd * scales[..., None]).reshape(len(data), -1).T
 
 
 def silu(x: np.ndarray) -> np.ndarray:
@@ -749,7 +749,7 @@ def against_the_kernel(proto: onnx.ModelProto, x: np.ndarray) -> None:
     ).run(None, {"i0": x})
     for wanted, found in zip(expected, engines.run(model, {"i0": x}).values(), strict=True):
         assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
-        step = 0 if wanted.dtype.kind == "f" else 1  # a quantised result may round the other way
+        step = 0 if wanted.dtype.kind == "f" else 1  # a quantized result may round the other way
         np.testing.assert_allclose(
             found.astype(np.float64), wanted.astype(np.float64), rtol=1e-4, atol=max(2e-4, step)
         )
@@ -803,8 +803,8 @@ def test_group_norm_by_its_formula() -> None:
     attributes = {"groups": 2, "activation": 1, "epsilon": 1e-3}
     proto, _ = proto_of("GroupNorm", {"GroupNorm": ([x, gamma, beta], attributes, 1)})
     groups = x.reshape(2, 20, 2, 4).astype(np.float64)
-    centred = groups - groups.mean((1, 3), keepdims=True)
-    y = (centred / np.sqrt((centred**2).mean((1, 3), keepdims=True) + 1e-3)).reshape(
+    centerd = groups - groups.mean((1, 3), keepdims=True)
+    y = (centerd / np.sqrt((centerd**2).mean((1, 3), keepdims=True) + 1e-3)).reshape(
         x.shape
     ) * gamma + beta
     (found,) = engines.run(lift(proto, TensorFiles(Path("model.onnx"))), {"i0": x}).values()

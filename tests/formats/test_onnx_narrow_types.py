@@ -83,8 +83,8 @@ def through(tmp_path: Path, name: str, shape: tuple[int, ...]) -> Path:
 def test_numbers_that_are_moved(name: str, target: str, tmp_path: Path) -> None:
     (tmp_path / "zhouyi").mkdir()
     path = through(tmp_path, name, NUMBERS.shape)
-    flavour = "openvino+ir=7" if target == "ir7.xml" else None
-    converter.convert(path, tmp_path / target, target=flavour)
+    flavor = "openvino+ir=7" if target == "ir7.xml" else None
+    converter.convert(path, tmp_path / target, target=flavor)
     (found,) = converter.load(tmp_path / target).run({"x": NUMBERS}).values()
     if name == "FLOAT8E8M0":  # upwards, the default of ONNX
         narrow = np.exp2(np.ceil(np.log2(NUMBERS)))

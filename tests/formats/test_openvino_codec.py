@@ -48,7 +48,7 @@ LEGACY = """<?xml version="1.0" ?>
 				<port id="0"><dim>1</dim><dim>2</dim></port>
 			</output>
 		</layer>
-		<layer id="3" name="fc" precision="FP32" type="FullyConnected" colour="red">
+		<layer id="3" name="fc" precision="FP32" type="FullyConnected" color="red">
 			<data out-size="03"/>
 			<input>
 				<port id="0"><dim>1</dim><dim>2</dim></port>

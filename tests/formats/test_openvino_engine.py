@@ -481,10 +481,10 @@ def test_bounds_of_channels_stand_apart(tmp_path: Path) -> None:
         )
     )
     converter.save(Model(model, "onnx"), tmp_path / "m.xml", "openvino+ir=7")
-    (quantised,) = [
+    (quantized,) = [
         layer for layer in layers_of(tmp_path / "m.xml") if layer.type == "FakeQuantize"
     ]
-    assert quantised.sources[0].type == "Power"
+    assert quantized.sources[0].type == "Power"
 
 
 @pytest.mark.parametrize("operator", sorted(STEPS))

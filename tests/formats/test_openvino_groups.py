@@ -65,9 +65,9 @@ def agree(path: Path, feed: Any, constants: list[Any], tolerance: float = 1e-5) 
         ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
     )  # more of it multiplies in 8 bits
     (wanted,) = ort.InferenceSession(path, options).run(None, {"x": feed})
-    for flavour in ("openvino", "openvino+ir=10"):
+    for flavor in ("openvino", "openvino+ir=10"):
         written = path.with_suffix(".xml")
-        converter.load(path).save(written, flavour)
+        converter.load(path).save(written, flavor)
         results = infer(written, [feed]), list(converter.load(written).run({"x": feed}).values())
         for (got,) in results:
             assert got.shape == wanted.shape
@@ -144,7 +144,7 @@ def test_products_of_any_batch(dtype: Any, tmp_path: Path) -> None:
     [(0, 128, 32), (1, 128, 32), (0, 1000, 128), (1, 1000, 128), (1, 64, 1), (1, 20, 32)],
 )
 @pytest.mark.sampled(7)
-def test_blocks_of_a_dequantisation(
+def test_blocks_of_a_dequantization(
     axis: int, size: int, block: int, kind: int, zero: bool, reader: str, tmp_path: Path
 ) -> None:
     """1000 is no multiple of 128. Where rows are gathered, blocks may be along the rows or across

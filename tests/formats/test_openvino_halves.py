@@ -155,7 +155,7 @@ def test_brain_floats(tmp_path: Path) -> None:
         )
 
 
-def test_the_quantisation_of_weights_is_computed_in_float32(tmp_path: Path) -> None:
+def test_the_quantization_of_weights_is_computed_in_float32(tmp_path: Path) -> None:
     x = opset16.parameter([2, 4], np.float32)
     numbers, scale = (
         np.arange(256).reshape(4, 64).astype(np.uint8),

@@ -17,7 +17,7 @@ from onnxruntime import InferenceSession
 import converter
 from converter.api import Model
 from converter.errors import ConverterError, UnsupportedError
-from converter.formats.format import Flavour
+from converter.formats.format import Flavor
 from converter.formats.openvino.codec import read_ir
 from converter.formats.openvino.format import write
 from converter.graph.build import Builder, new_model
@@ -122,7 +122,7 @@ def test_a_name_that_two_of_the_interface_have_is_changed_with_a_warning(
     b.output(b.op("Relu", b.input("x", T.FLOAT, [2]), name="y"))
     set_public_name(b.graph.outputs[0], "x")
     notes = write(
-        Model(model, "onnx"), tmp_path / "m.xml", Flavour("openvino", {"ir": str(version)})
+        Model(model, "onnx"), tmp_path / "m.xml", Flavor("openvino", {"ir": str(version)})
     )
     assert [d.code for d in notes] == ["X210"]
     assert names_in_runtime(tmp_path / "m.xml") == ([{"x"}], [{"x_1"}])
@@ -617,8 +617,8 @@ def computed_in_integers(path: Path) -> list[str]:
 
 
 @VERSIONS
-def test_small_weights_stay_quantised(version: int, tmp_path: Path) -> None:
-    def quantised(x: Any, low: float, high: float, levels: int) -> Any:
+def test_small_weights_stay_quantized(version: int, tmp_path: Path) -> None:
+    def quantized(x: Any, low: float, high: float, levels: int) -> Any:
         limits = [np.float32(v) for v in (low, high, low, high)]
         return opset1.fake_quantize(x, *limits, levels)
 
@@ -626,11 +626,11 @@ def test_small_weights_stay_quantised(version: int, tmp_path: Path) -> None:
     weights = opset1.convert(opset1.constant(RNG.integers(0, 255, (8, 1, 3, 3), np.uint8)), "f32")
     scaled = opset1.fake_quantize(weights, *map(F, (0, 254, -1, 1)), 255)
     groups = opset1.reshape(scaled, np.array([8, 1, 1, 3, 3]), False)
-    y = quantised(x, 0, 2.55, 256)
+    y = quantized(x, 0, 2.55, 256)
     y = opset1.group_convolution(y, groups, [1, 1], [1, 1], [1, 1], [1, 1])
     kernel = opset1.constant(RNG.integers(0, 255, (4, 8, 1, 1), np.uint8))
     scaled = opset1.fake_quantize(opset1.convert(kernel, "f32"), *map(F, (0, 254, -1, 1)), 255)
-    y = quantised(opset1.relu(y), 0, 8, 256)
+    y = quantized(opset1.relu(y), 0, 8, 256)
     y = opset1.convolution(y, scaled, [1, 1], [0, 0], [0, 0], [1, 1])
     ov.save_model(ov.Model([y], [x]), tmp_path / "source.xml", compress_to_fp16=False)
     converter.load(tmp_path / "source.xml").save(tmp_path / "m.xml", f"openvino+ir={version}")

@@ -207,7 +207,7 @@ def test_means_are_subtracted_and_scales_ignored(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, 2 * (X - np.arange(1, 5).reshape(-1, 1, 1)), rtol=1e-5)
 
 
-def test_batch_normalisation_has_the_variance_first(tmp_path: Path) -> None:
+def test_batch_normalization_has_the_variance_first(tmp_path: Path) -> None:
     variance, mean = np.array([1, 2, 3, 4], np.float32), np.array([0, 1, 2, 3], np.float32)
     found = net(
         tmp_path,
@@ -303,7 +303,7 @@ def loop(b: Builder, x: ir.Value) -> tuple[ir.Value, ...]:
 
 
 def moving_slices(b: Builder, x: ir.Value) -> ir.Value:
-    """The products of two neighbouring rows, from the last pair to the first."""
+    """The products of two neighboring rows, from the last pair to the first."""
     inner = b.body("body")
     i = inner.input("i", ir.DataType.INT64, [])
     inner.input("go", ir.DataType.BOOL, [])

@@ -159,7 +159,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
 }
 
 
-def serialised(operation: Callable[..., Any], feeds: list[Any], folder: Path) -> Path:
+def serialized(operation: Callable[..., Any], feeds: list[Any], folder: Path) -> Path:
     inputs = [
         opset16.parameter(list(a.shape), ov.Type.string if a.dtype.kind == "U" else a.dtype)
         for a in feeds
@@ -192,7 +192,7 @@ def close(got: list[Any], wanted: list[Any]) -> None:
 def test_read_and_written_as_the_same_operation(name: str, tmp_path: Path) -> None:
     operation, feeds = CASES[name]
     path, kind, again = (
-        serialised(operation, feeds, tmp_path),
+        serialized(operation, feeds, tmp_path),
         name.partition("-")[0],
         tmp_path / "again.xml",
     )
@@ -264,7 +264,7 @@ def test_every_operation_is_written_or_composed(tmp_path: Path) -> None:
     written = {r.kind for r in MAPPING.table.rules if not r.lift_only} | STRUCTURE
     again = tmp_path / "again.xml"
     for operation, feeds in [*CASES.values(), *test_openvino_opset_reads.CASES.values()]:
-        converter.load(serialised(operation, feeds, tmp_path)).save(again, "openvino")
+        converter.load(serialized(operation, feeds, tmp_path)).save(again, "openvino")
         written |= types_of(again)
     for name in test_openvino_opset_writes.CASES:
         test_openvino_opset_writes.build(name)[0].save(again, "openvino")
@@ -281,10 +281,10 @@ def test_every_operation_is_written_or_composed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["RGBtoNV12", "BGRtoNV12"])
 @pytest.mark.parametrize("single", [True, False])
 @pytest.mark.parametrize("dtype", [np.float32, U8])
-def test_colours_to_planes(kind: str, single: bool, dtype: Any, tmp_path: Path) -> None:
-    """The CPU runtime does not know these: BT.601 by its matrix, colours as means of four."""
+def test_colors_to_planes(kind: str, single: bool, dtype: Any, tmp_path: Path) -> None:
+    """The CPU runtime does not know these: BT.601 by its matrix, colors as means of four."""
     x = n(0, 256, (2, 4, 6, 3), dtype)
-    path = serialised(lambda p: node(kind, p, single_plane=single), [x], tmp_path)
+    path = serialized(lambda p: node(kind, p, single_plane=single), [x], tmp_path)
     rgb = x[..., ::-1].astype(np.float64) if kind[0] == "B" else x.astype(np.float64)
     yuv = rgb @ np.array(
         [[0.257, 0.504, 0.098], [-0.148, -0.291, 0.439], [0.439, -0.368, -0.071]]
@@ -310,7 +310,7 @@ def test_products_in_groups(rows: bool, tmp_path: Path) -> None:
     w, ends = f(3, 5, 4), np.array([2, 2, 6], I32)
     x = f(7, 4) if rows else f(3, 2, 4)
     feeds = [x, w, ends] if rows else [x, w]
-    path = serialised(opset17.grouped_matmul, feeds, tmp_path)
+    path = serialized(opset17.grouped_matmul, feeds, tmp_path)
     wanted = (
         np.concatenate([x[:2] @ w[0].T, x[2:6] @ w[2].T, np.zeros((1, 5))])
         if rows
@@ -328,7 +328,7 @@ def test_strings_are_put_together(tmp_path: Path) -> None:
         np.array([[3], [9]], I32),
         np.frombuffer("abcdé世".encode(), U8),
     ]
-    path = serialised(opset15.string_tensor_pack, feeds, tmp_path)
+    path = serialized(opset15.string_tensor_pack, feeds, tmp_path)
     assert run(path, feeds)[0].tolist() == [["abc"], ["dé世"]]
     converter.convert(path, tmp_path / "again.xml")
     assert infer(tmp_path / "again.xml", feeds)[0].tolist() == [["abc"], ["dé世"]]
@@ -336,7 +336,7 @@ def test_strings_are_put_together(tmp_path: Path) -> None:
 
 def test_strings_taken_apart_are_written_again_and_refused_to_engines(tmp_path: Path) -> None:
     feeds = [np.array(["ab", "cé"])]
-    path = serialised(opset15.string_tensor_unpack, feeds, tmp_path)
+    path = serialized(opset15.string_tensor_unpack, feeds, tmp_path)
     converter.convert(path, tmp_path / "again.xml")
     assert [a.tolist() for a in infer(tmp_path / "again.xml", feeds)] == [
         [0, 2],
@@ -354,7 +354,7 @@ def test_rows_of_strings_are_filled(tmp_path: Path) -> None:
         np.array([[1, 0], [3, 0]], I32),
         np.array("none"),
     ]
-    found = run(serialised(opset16.sparse_fill_empty_rows, feeds, tmp_path), feeds)
+    found = run(serialized(opset16.sparse_fill_empty_rows, feeds, tmp_path), feeds)
     assert [a.tolist() for a in found] == [
         [[0, 0], [1, 0], [2, 0], [3, 0]],
         ["none", "a", "none", "bb"],
@@ -407,7 +407,7 @@ def test_regions_of_onnx_are_pooled_alike(tmp_path: Path) -> None:
 def test_draws_follow_the_probabilities(replacement: bool, via: str, tmp_path: Path) -> None:
     feeds = [np.array([[0.1, 0, 0.6, 0.3], [0.5, 0.5, 0, 0]], np.float32)]
     count = 4000 if replacement else 2
-    path = serialised(
+    path = serialized(
         lambda p: opset13.multinomial(p, np.array([count], I32), "i64", replacement, False, 1, 2),
         feeds,
         tmp_path,
@@ -425,7 +425,7 @@ def test_draws_follow_the_probabilities(replacement: bool, via: str, tmp_path: P
 
 
 def test_draws_keep_their_attributes(tmp_path: Path) -> None:
-    path = serialised(
+    path = serialized(
         lambda p: opset13.multinomial(p, np.array([3], I32), "i32", False, True, 5, 6),
         [f(2, 4)],
         tmp_path,
@@ -454,7 +454,7 @@ def test_seeded_numbers_of_types_that_the_runtime_narrows(
     numpy = {"f64": np.float64, "i64": np.int64, "f16": np.float16}[dtype]
     feeds = [np.array([low], numpy), np.array([high], numpy)]
     align = "pytorch" if dtype == "f16" else "tensorflow"
-    path = serialised(
+    path = serialized(
         lambda a, z: opset8.random_uniform(np.array([7, 6]), a, z, dtype, 12345, 54321, align),
         feeds,
         tmp_path,
@@ -469,7 +469,7 @@ def test_binary_convolution(tmp_path: Path) -> None:
     w, x = n(0, 2, (3, 8, 3, 3), U8), n(0, 2, (1, 8, 6, 7))
     packed = np.packbits(w, bitorder="little")
     highest_first = np.unpackbits(packed).reshape(w.shape)
-    path = serialised(
+    path = serialized(
         lambda p: opset3.binary_convolution(
             p,
             opset16.constant(highest_first, ov.Type.u1),

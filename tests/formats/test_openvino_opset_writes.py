@@ -89,7 +89,7 @@ def peephole(b: Builder, x: ir.Value) -> Any:
     )
 
 
-def quantised(b: Builder, x: ir.Value) -> Any:
+def quantized(b: Builder, x: ir.Value) -> Any:
     scale, zero = b.const(np.float32(0.02)), b.const(np.uint8(3))
     return b.op("DequantizeLinear", b.op("QuantizeLinear", x, scale, zero), scale, zero)
 
@@ -195,7 +195,7 @@ CASES: dict[str, tuple[Make, tuple[int, ...]]] = {
     ),
     "Pad-reflect": (lambda b, x: b.op("Pad", x, [1, 2, 0, 1], mode="reflect"), (3, 4)),
     "PRelu": (lambda b, x: b.op("PRelu", b.op("Sub", x, 0.5), f(4)), (2, 3, 4)),
-    "QuantizeLinear": (quantised, (3, 4)),
+    "QuantizeLinear": (quantized, (3, 4)),
     "ReduceLogSumExp": (lambda b, x: b.op("ReduceLogSumExp", x, [1], keepdims=0), (3, 4)),
     "Resize": (
         lambda b, x: b.op(
@@ -287,9 +287,9 @@ def test_v10_refuses_newer_operations(tmp_path: Path) -> None:
 def test_half_precision_weights_are_smaller_and_close(tmp_path: Path) -> None:
     model, feeds = build("Conv-group")
     sizes = []
-    for flavour in ("openvino", "openvino+fp16"):
+    for flavor in ("openvino", "openvino+fp16"):
         path = tmp_path / f"{len(sizes)}.xml"
-        model.save(path, flavour)
+        model.save(path, flavor)
         sizes.append(path.with_suffix(".bin").stat().st_size)
         compare(infer(path, list(feeds.values())), list(model.run(feeds).values()), 1e-2)
         compare(

@@ -18,7 +18,7 @@ import converter
 from converter.engines import litert
 from converter.engines.file import run
 from converter.errors import ConverterError, ReadError
-from converter.formats.format import Flavour
+from converter.formats.format import Flavor
 from converter.formats.nnapi.codec import write_table
 from converter.formats.tflite import codec
 from converter.formats.tflite.codec import LiteModel, read_flat
@@ -46,7 +46,7 @@ def written(b: Builder, path: Path, **interface: Any) -> LiteModel:
     return read_flat(path)
 
 
-TFLITE = Flavour("tflite")
+TFLITE = Flavor("tflite")
 
 
 def kinds(model: LiteModel) -> list[str]:
@@ -134,10 +134,10 @@ def test_any_damage_is_a_refusal_or_a_network(tmp_path: Path, data: st.DataObjec
         assert {d.code[:2] for d in e.diagnostics} <= {"R1", "X2"}
 
 
-# quantised networks ------------------------------------------------------------------------------
+# quantized networks ------------------------------------------------------------------------------
 
 
-def quantised_layer(kind: ir.DataType, weights: type[Any], perchannel: bool) -> Builder:
+def quantized_layer(kind: ir.DataType, weights: type[Any], perchannel: bool) -> Builder:
     """x -> Q -> DQ -> Conv(DQ(w), DQ(b)) -> Relu -> Q -> DQ, as exporters write it."""
     _, b = new_model()
     rng, dtype = np.random.default_rng(4), kind.numpy()
@@ -169,10 +169,10 @@ def quantised_layer(kind: ir.DataType, weights: type[Any], perchannel: bool) -> 
         (ir.DataType.UINT8, np.uint8, False),
     ],
 )
-def test_a_quantised_layer_is_one_operator(
+def test_a_quantized_layer_is_one_operator(
     kind: ir.DataType, weights: type[Any], perchannel: bool, tmp_path: Path
 ) -> None:
-    b, path = quantised_layer(kind, weights, perchannel), tmp_path / "q.tflite"
+    b, path = quantized_layer(kind, weights, perchannel), tmp_path / "q.tflite"
     lite = written(b, path)
     moves = {"TRANSPOSE", "QUANTIZE", "DEQUANTIZE"}
     assert [k for k in kinds(lite) if k not in moves] == ["CONV_2D"]
@@ -188,7 +188,7 @@ def test_a_quantised_layer_is_one_operator(
 
 
 @needs_litert
-def test_a_layer_between_fake_quantisations_is_one_operator(tmp_path: Path) -> None:
+def test_a_layer_between_fake_quantizations_is_one_operator(tmp_path: Path) -> None:
     """As int8 files of OpenVINO have it: weights behind a DequantizeLinear, a bias behind."""
     _, b = new_model()
     x, rng = b.input("x", FLOAT, [1, 3, 6, 6]), np.random.default_rng(2)
@@ -307,7 +307,7 @@ def test_halves_are_stored_as_halves(tmp_path: Path) -> None:
     network = Network(ir.Model(b.graph, ir_version=10), "onnx", [], {})
     sizes = []
     for options in ({}, {"fp16": ""}):
-        write_model(network, tmp_path / "h.tflite", Flavour("tflite", options))
+        write_model(network, tmp_path / "h.tflite", Flavor("tflite", options))
         sizes.append((tmp_path / "h.tflite").stat().st_size)
     assert sizes[1] < sizes[0] - 64 * 32
     assert "DEQUANTIZE" in kinds(read_flat(tmp_path / "h.tflite"))

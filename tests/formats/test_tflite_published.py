@@ -24,7 +24,7 @@ PACKAGES = (
     "pymicro_wakeword",
     "tflite_micro",
 )
-# Feeds of a seed, and each output with whether it is quantised; sizes that are open are those that
+# Feeds of a seed, and each output with whether it is quantized; sizes that are open are those that
 # the file states. LiteRT ends the process for a custom operator that it does not have.
 LITERT = """if True:
     import sys

@@ -1,5 +1,5 @@
 """What TensorFlow Lite lacks of NNAPI is written with what it has, and LiteRT computes the same;
-quantised numbers that NNAPI has no type for stay floats.
+quantized numbers that NNAPI has no type for stay floats.
 """
 
 from __future__ import annotations

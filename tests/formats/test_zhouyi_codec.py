@@ -24,7 +24,7 @@ from converter.formats.zhouyi.ir import (
     build_subgraph,
 )
 from converter.formats.zhouyi.layers import NEEDED
-from converter.formats.zhouyi.names import legal_names, legalise_names
+from converter.formats.zhouyi.names import legal_names, legalize_names
 from converter.formats.zhouyi.validate import check_layer, validate
 from converter.formats.zhouyi.values import DType, dtype_of, parse_value, print_value
 from converter.io.files import Output
@@ -642,9 +642,9 @@ def test_legal_names() -> None:
     ]
 
 
-def test_legalise_names() -> None:
+def test_legalize_names() -> None:
     document = parse_ir(TEXT.replace("x_0", "x 0").replace("layer_name=y", "layer_name=7"))[0]
-    renaming = legalise_names(document)
+    renaming = legalize_names(document)
     assert (renaming.tensors, renaming.layers) == ({"x 0": "x_0"}, {"7": "7_"})
     assert print_ir(document, "m") == TEXT.replace("layer_name=y", "layer_name=7_") + "\n\n"
 

@@ -1,5 +1,5 @@
-"""Zhouyi integer IR written from quantised networks: read back exactly, against onnxruntime's
-evaluation of the quantised network.
+"""Zhouyi integer IR written from quantized networks: read back exactly, against onnxruntime's
+evaluation of the quantized network.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OUT = 0.03
 
 
 class Net:
-    """A quantised network in the making: every `q` is a QuantizeLinear and a DequantizeLinear."""
+    """A quantized network in the making: every `q` is a QuantizeLinear and a DequantizeLinear."""
 
     def __init__(
         self, *shape: int, scale: float = 0.02, zero: int = 3, dtype: Any = np.int8
@@ -302,7 +302,7 @@ def last_step(model: Model) -> float:
 @pytest.mark.parametrize("target", ["zhouyi+int8", "zhouyi+int8+npu"])
 @pytest.mark.parametrize("name", NETS)
 @pytest.mark.sampled(7)
-def test_written_integers_follow_the_quantised_network(
+def test_written_integers_follow_the_quantized_network(
     name: str, target: str, tmp_path: Path
 ) -> None:
     shape, make = NETS[name]
@@ -334,7 +334,7 @@ def test_written_integers_follow_the_quantised_network(
         "joined",
     ],
 )
-def test_integers_survive_dequantising_and_writing_again(name: str, tmp_path: Path) -> None:
+def test_integers_survive_dequantizing_and_writing_again(name: str, tmp_path: Path) -> None:
     shape, make = NETS[name]
     net = Net(*shape)
     first = read_ir(integers(net.ends(make(net)), tmp_path, "first"))
@@ -374,7 +374,7 @@ def test_weights_are_the_stored_ones(tmp_path: Path) -> None:
 
 
 def test_stored_inputs_and_outputs_keep_their_types(tmp_path: Path) -> None:
-    """A network whose border is quantised already has neither Quantize nor DeQuantize."""
+    """A network whose border is quantized already has neither Quantize nor DeQuantize."""
     model, b = new_model()
     x = b.input("x", ir.DataType.UINT8, (1, 3, 4, 4))
     step, zero = b.const(np.float32(0.02)), b.const(np.uint8(100))
@@ -391,7 +391,7 @@ def test_stored_inputs_and_outputs_keep_their_types(tmp_path: Path) -> None:
     )
 
 
-def test_layers_outside_the_quantised_part_stay_floats_with_a_warning(tmp_path: Path) -> None:
+def test_layers_outside_the_quantized_part_stay_floats_with_a_warning(tmp_path: Path) -> None:
     net = Net(1, 3, 4, 4)
     model = net.ends(
         net.b.op("LayerNormalization", net.q(conv(net)), net.b.const(floats(4)), axis=-1)
@@ -405,7 +405,7 @@ def test_layers_outside_the_quantised_part_stay_floats_with_a_warning(tmp_path: 
     np.testing.assert_allclose(found, wanted, atol=0.3)
 
 
-def test_quantised_layers_without_integer_form_stay_floats_with_a_warning(tmp_path: Path) -> None:
+def test_quantized_layers_without_integer_form_stay_floats_with_a_warning(tmp_path: Path) -> None:
     net = Net(1, 3, 4, 4)
     y = net.q(
         net.b.op(
@@ -440,7 +440,7 @@ def test_a_bias_behind_a_gemm_is_stored_in_its_layer(tmp_path: Path) -> None:
 @pytest.mark.parametrize("apiece", [False, True])
 def test_the_steps_of_a_gelu_are_one_table(apiece: bool, tmp_path: Path) -> None:
     """As exporters of older opsets write it, a step of 8 bits behind each operator; `apiece`: each
-    that reads x dequantises it for itself, as QLinearMul does.
+    that reads x dequantizes it for itself, as QLinearMul does.
     """
     net = Net(1, 3, 8, 8)
     half, one, root = (
@@ -464,20 +464,20 @@ def test_the_steps_of_a_gelu_are_one_table(apiece: bool, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("quantised", [False, True])
-def test_networks_that_are_not_quantised_are_refused(quantised: bool, tmp_path: Path) -> None:
+def test_networks_that_are_not_quantized_are_refused(quantized: bool, tmp_path: Path) -> None:
     model, b = new_model()
     x = b.input("x", ir.DataType.FLOAT, (1, 3, 4, 4))
     axis = b.const(np.full(3, 0.1, np.float32))
     x = (
         b.op("DequantizeLinear", b.op("QuantizeLinear", x, axis, axis=1), axis, axis=1)
-        if quantised
+        if quantized
         else x
     )
     b.output(b.op("Sigmoid", x))
     with pytest.raises(
         ConverterError,
         match="several scales"
-        if quantised
+        if quantized
         else (
             "the network is not quantized: it has no layer between DequantizeLinear and "
             "QuantizeLinear"
@@ -487,7 +487,7 @@ def test_networks_that_are_not_quantised_are_refused(quantised: bool, tmp_path: 
 
 
 @pytest.mark.parametrize("per_channel", [False, True])
-def test_fake_quantisation_and_biases_beside_their_layers(
+def test_fake_quantization_and_biases_beside_their_layers(
     per_channel: bool, tmp_path: Path
 ) -> None:
     model, b = new_model()
@@ -549,7 +549,7 @@ def test_factors_keep_their_size_whatever_stands_beside_them(factors: list[float
         np.testing.assert_allclose(multipliers * 2.0**-shifts, factors, rtol=1e-7)
 
 
-def test_multiples_that_only_a_quantised_layer_reads(tmp_path: Path) -> None:
+def test_multiples_that_only_a_quantized_layer_reads(tmp_path: Path) -> None:
     net = Net(2, 6)
     model = net.ends(
         net.q(net.b.op("Softmax", net.op("Mul", np.float32(0.7)), axis=-1), 1 / 256, -128)
@@ -563,7 +563,7 @@ def test_multiples_that_only_a_quantised_layer_reads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Greater", "LessOrEqual", "Equal"])
-def test_comparisons_of_quantised_numbers(kind: str, tmp_path: Path) -> None:
+def test_comparisons_of_quantized_numbers(kind: str, tmp_path: Path) -> None:
     net = Net(1, 3, 4, 4)
     model = net.ends(
         net.b.op(
@@ -594,7 +594,7 @@ def test_a_choice_between_two_grids(tmp_path: Path) -> None:
     assert apart(found, next(iter(model.run(feeds).values())), OUT) <= 2.01
 
 
-def test_a_relu_that_only_a_quantised_layer_reads(tmp_path: Path) -> None:
+def test_a_relu_that_only_a_quantized_layer_reads(tmp_path: Path) -> None:
     net = Net(1, 3, 4, 4)
     model = net.ends(
         net.q(

@@ -523,7 +523,7 @@ def test_sums_of_wide_integers_are_shifted_in_two_steps(kept: int, tmp_path: Pat
 
 
 def test_a_factor_that_a_product_has_in_its_scale_counts_as_numbers_too(tmp_path: Path) -> None:
-    """The vendor's quantiser merges what attention divides by into the product in front."""
+    """The vendor's quantizer merges what attention divides by into the product in front."""
     feeds = [whole(4, 6), whole(6, 5)]
     factor = 0.25 * OUT_SCALE / (SCALES[0] * SCALES[1])
     attrs = {"scale_value": round(factor * 2**20), "shift_value": 20, "with_activation": "NONE"}
@@ -626,7 +626,7 @@ def test_means_from_grid_to_grid(scale: float, tmp_path: Path) -> None:
 
 
 def test_by_how_many_bits_a_file_may_shift() -> None:
-    """The vendor's quantiser writes 127 for a product that is next to nothing."""
+    """The vendor's quantizer writes 127 for a product that is next to nothing."""
     assert [bits_of(n, "shift") for n in (-127, 0, 127.0)] == [-127, 0, 127]
     for wrong in (128, -128, 0.5, float("nan"), "3"):
         with pytest.raises(MappingError, match="must be a bit count from -127 to 127"):

@@ -161,8 +161,8 @@ def groups(
 
 
 def moved(boxes: Array, deltas: Array, largest: float = np.inf) -> Array:
-    centre, size = (boxes[..., :2] + boxes[..., 2:]) / 2, boxes[..., 2:] - boxes[..., :2]
-    middle = centre + deltas[..., :2] / 10 * size
+    center, size = (boxes[..., :2] + boxes[..., 2:]) / 2, boxes[..., 2:] - boxes[..., :2]
+    middle = center + deltas[..., :2] / 10 * size
     half = np.minimum(np.exp(deltas[..., 2:] / 5) * size, largest) / 2
     return np.concatenate([middle - half, middle + half], -1).clip(0, 1)
 

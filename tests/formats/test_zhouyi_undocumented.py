@@ -328,12 +328,12 @@ def test_detections_of_proposals(mode: str, size: int, tmp_path: Path) -> None:
                     proposals[0, p, 2:],
                     deltas[0, p, c] / np.array([10, 10, 5, 5]),
                 )
-                centre, half = (
+                center, half = (
                     (low + high) / 2 + move[:2] * (high - low),
                     np.exp(move[2:]) * (high - low) / 2,
                 )
                 limit = [(height, width), (width, height)][order[0]]
-                box = [np.clip(v, 0, limit)[order] for v in (centre - half, centre + half)]
+                box = [np.clip(v, 0, limit)[order] for v in (center - half, center + half)]
                 kept[0, at], values[0, at] = np.concatenate(box), scores[0, p, c + 1]
                 at, mine = at + 1, mine + 1
         if mine:

@@ -14,7 +14,7 @@ from converter.io.files import Output
 
 Array = Any
 # of the inputs, in order; of the result
-ZEROS = (2, -5, 1)  # of the inputs, in the quantiser's sense: value = (q + zero) / scale
+ZEROS = (2, -5, 1)  # of the inputs, in the quantizer's sense: value = (q + zero) / scale
 SCALES = (40.0, 25.0, 30.0)
 OUT_ZERO, OUT_SCALE = -7, 20.0
 

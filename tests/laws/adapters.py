@@ -18,7 +18,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder
 from converter.graph.infer import constant, rank_of
-from converter.mapping.context import Reading
+from converter.mapping.context import LiftContext
 from converter.mapping.lifting import FormatMapping, Lifting
 from converter.mapping.node import Layer, Node
 from converter.mapping.rules import Rule, Table
@@ -65,7 +65,7 @@ class Adapter:
 
     def has_sample(self, rule: Rule) -> bool:
         """Whether the row writes a layer, be it only for the laws."""
-        return not (rule.lift_only and (rule.hooked or not self.symmetric))
+        return not (rule.lift_only and (rule.has_hook or not self.symmetric))
 
     def versions(self, rule: Rule) -> Sequence[int]:
         """Versions at which the row may hold; the first that has a sample is taken."""
@@ -122,7 +122,7 @@ class ReadBack:
         self.lifting = Lifting(adapter.mapping, s.b, "test", s.version)
         self.known: dict[ir.Value, ir.Value] = {}
 
-    def reading(self, index: int) -> Reading:
+    def reading(self, index: int) -> LiftContext:
         """The context of a layer; those before it have been read."""
         layer = self.sample.layers[index]
         far = replace(layer, inputs=[self._in_graph(v) for v in layer.inputs])

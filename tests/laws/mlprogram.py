@@ -17,7 +17,7 @@ from converter.formats.coreml.mlprogram.lift import BlockLifting
 from converter.formats.coreml.mlprogram.lower import OPSETS
 from converter.formats.coreml.mlprogram.mapping import MAPPING
 from converter.formats.coreml.mlprogram.program import WEIGHTS, ProgramWriter
-from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
+from converter.formats.coreml.mlprogram.rules.context import LiftContext, LowerContext
 from converter.formats.coreml.proto import Model_pb2
 from converter.graph.build import Builder
 from converter.graph.infer import Array, shape_of
@@ -68,7 +68,7 @@ class MLProgramAdapter(Adapter):
 
     def write(self, by: Rule | Table, rule: Rule, node: Node, b: Builder, version: int) -> Sample:
         low = MilLowering(MAPPING, version)
-        by.lower(Writing(node, low))
+        by.lower(LowerContext(node, low))
         memory = Memory()
         writer = ProgramWriter(low, memory)
         model = Model_pb2.Model(specificationVersion=version)
@@ -123,7 +123,7 @@ class BlockReadBack(ReadBack):
             else:
                 self.operations.append(operation)
 
-    def reading(self, index: int) -> Reading:
+    def reading(self, index: int) -> LiftContext:
         operation = self.operations[index]
         layer = self.block.layer_of(operation, Where(kind=operation.type))
         assert layer is not None

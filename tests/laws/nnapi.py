@@ -14,7 +14,7 @@ from converter.formats.nnapi.lift import SubgraphLift
 from converter.formats.nnapi.mapping import MAPPING
 from converter.formats.nnapi.operations import bind, operations
 from converter.formats.nnapi.quantization import DATA_TYPES
-from converter.formats.nnapi.rules.context import Reading, Writing
+from converter.formats.nnapi.rules.context import LiftContext, LowerContext
 from converter.formats.nnapi.table import Table as OperandTable
 from converter.formats.nnapi.validate import validate
 from converter.formats.nnapi.validate_shapes import check_shapes
@@ -69,7 +69,7 @@ class NNAPIAdapter(Adapter):
         table.inputs = [writer.new(v).index for v in b.graph.inputs]
         producer = node.outputs[0].producer()
         assert producer is not None
-        w = Writing(producer, writer, integers)
+        w = LowerContext(producer, writer, integers)
         w.node = node
         by.lower(w)
         table.outputs = [writer.operands[v] for v in results_of(node)]
@@ -105,7 +105,7 @@ class TableReadBack(ReadBack):
         value = value if value.dtype == dtype else b.op("Cast", value, to=int(dtype))
         return value if shape_of(value) != () else b.op("Reshape", value, list(dims.dimensions))
 
-    def reading(self, index: int) -> Reading:
+    def reading(self, index: int) -> LiftContext:
         return self.subgraph.reading(bind(self.table.operations[index], self.table))
 
     def enter(self, index: int, results: Sequence[ir.Value]) -> None:

@@ -25,7 +25,7 @@ from converter.formats.tflite.collector import LiteLowering
 from converter.formats.tflite.lift import GraphLifting
 from converter.formats.tflite.lower import FileWriter, GraphWriter, States
 from converter.formats.tflite.mapping import MAPPING
-from converter.formats.tflite.rules.context import Reading
+from converter.formats.tflite.rules.context import LiftContext
 from converter.formats.tflite.tensors import shape_in_graph, type_of
 from converter.formats.tflite.versions import version_of
 from converter.graph.build import Builder
@@ -178,7 +178,7 @@ class FileReadBack(ReadBack):
         assert len(shape_in_graph(self.graph.tensors[index])) == len(value.shape or ())
         return value if value.dtype == dtype else self.sample.b.op("Cast", value, to=int(dtype))
 
-    def reading(self, index: int) -> Reading:
+    def reading(self, index: int) -> LiftContext:
         operator = self.graph.subgraph.operators[index]
         where = Where(kind=kind_of(operator))
         return self.graph.reading(self.graph.layer_of(operator, where))

@@ -29,12 +29,12 @@ left out; `unread = true` for an output that nobody reads; `name` of an input, f
 file; `rtol` and `atol` where the ordinary tolerances do not fit; `note` for a sentence about the
 file; `model`, the name of a file of the format beside this one, where the layer does not stand
 alone (bodies, states), with inputs x0, x1 ... and outputs y0, y1 ...; `state` of an input and an
-output that are a variable of the network, before and behind the run; `quantised` where the numbers
+output that are a variable of the network, before and behind the run; `quantized` where the numbers
 stand for others, `(number - zero_point) * scale`, with the name that the format has for such a
 type:
 
-    quantised = {type = "TENSOR_QUANT8_ASYMM", scale = 0.5, zero_point = 3}
-    quantised = {type = "TENSOR_QUANT8_SYMM_PER_CHANNEL", axis = 0, scales = [0.5, 0.25]}
+    quantized = {type = "TENSOR_QUANT8_ASYMM", scale = 0.5, zero_point = 3}
+    quantized = {type = "TENSOR_QUANT8_SYMM_PER_CHANNEL", axis = 0, scales = [0.5, 0.25]}
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Tensor:
     unread: bool = False
     state: str = ""
     name: str = ""
-    quantised: dict[str, Any] = field(default_factory=dict)
+    quantized: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, array: Any, constant: bool = False) -> Tensor:
@@ -180,7 +180,7 @@ def _shown(tensor: Tensor) -> list[str]:
     lines += [f"{word} = true" for word in ("constant", "unread") if getattr(tensor, word)]
     lines += [f'type = "{tensor.type}"', f"shape = {list(tensor.shape)}"]
     lines += [f"state = {_value(tensor.state)}"] if tensor.state else []
-    lines += [f"quantised = {_value(tensor.quantised)}"] if tensor.quantised else []
+    lines += [f"quantised = {_value(tensor.quantized)}"] if tensor.quantized else []
     if tensor.values is not None:
         lines.append(f"values = {_list(np.asarray(tensor.values).reshape(-1).tolist())}")
     return lines

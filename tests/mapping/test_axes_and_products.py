@@ -26,7 +26,7 @@ from converter.mapping.concepts.axes import (
     from_front,
 )
 from converter.mapping.concepts.matmul import Transposes
-from converter.mapping.context import Reading
+from converter.mapping.context import LiftContext
 from converter.mapping.fields import Field
 from converter.mapping.node import Layer
 from converter.mapping.rules import Rule, op
@@ -43,7 +43,7 @@ REDUCTIONS = [
 
 def of_type(rule: Rule) -> str:
     """The prefix of the type of its sample's data."""
-    kind, colon, _ = rule.given.partition(" ")[0].rpartition(":")
+    kind, colon, _ = rule.example_inputs.partition(" ")[0].rpartition(":")
     return kind + colon
 
 
@@ -53,13 +53,13 @@ def axes_of(rule: Rule) -> Axes:
 
 @pytest.mark.parametrize(("rule", "adapter"), REDUCTIONS)
 def test_a_reduction_that_names_no_axis_reduces_all(rule: Rule, adapter: Adapter) -> None:
-    check_lift_undoes_lower(replace(rule, given=f"{of_type(rule)}2,3"), adapter, slice(1))
+    check_lift_undoes_lower(replace(rule, example_inputs=f"{of_type(rule)}2,3"), adapter, slice(1))
 
 
 @pytest.mark.parametrize(("rule", "adapter"), REDUCTIONS)
 def test_axes_come_in_any_order_and_count_from_the_end(rule: Rule, adapter: Adapter) -> None:
     given = f"{of_type(rule)}2,3,4 =[-1,0]"
-    check_lift_undoes_lower(replace(rule, given=given), adapter, slice(1))
+    check_lift_undoes_lower(replace(rule, example_inputs=given), adapter, slice(1))
 
 
 @pytest.mark.parametrize(("rule", "adapter"), REDUCTIONS)
@@ -87,11 +87,11 @@ def test_named_axes_are_reduced_whatever_no_axes_would_mean(rule: Rule, adapter:
 # reading -----------------------------------------------------------------------------------------
 
 
-def reading(*fields: Field, shape: Any = (2, 3, 4), **attrs: Any) -> Reading:
+def reading(*fields: Field, shape: Any = (2, 3, 4), **attrs: Any) -> LiftContext:
     """A layer of one input with these attributes, as a row of these fields reads it."""
     _, b = new_model("test")
     x = b.input("x", ir.DataType.FLOAT, shape)
-    r = Reading(Layer("Layer", attrs=attrs, inputs=[x]), b)
+    r = LiftContext(Layer("Layer", attrs=attrs, inputs=[x]), b)
     r.begin(op("Operator", "Layer", *fields))
     for f in fields:
         f.lift(r)

@@ -14,7 +14,7 @@ from converter.mapping.concepts.pads import Pads
 from converter.mapping.concepts.resize import Resize, Rule, Sampling
 from converter.mapping.concepts.transposed_window import TransposedWindow
 from converter.mapping.concepts.window import Geometry, Window
-from converter.mapping.context import Reading, Writing
+from converter.mapping.context import LiftContext, LowerContext
 from converter.mapping.fields import Field
 from converter.mapping.lifting import FormatMapping
 from converter.mapping.lowering import Lowering
@@ -57,7 +57,7 @@ class AnyPads(Spelled, Pads):
 def lift(field: Field, shape: list[Any]) -> dict[str, Any]:
     """The attributes of the operator that a layer with data of this shape becomes."""
     b = new_model()[1]
-    r = Reading(Layer("L", "l", {}, {}, [b.input("x", F, shape)]), b)
+    r = LiftContext(Layer("L", "l", {}, {}, [b.input("x", F, shape)]), b)
     r.begin(Row("N", "L"))
     field.lift(r)
     return r.node.attrs
@@ -71,7 +71,7 @@ def lower(field: Any, op: str, shape: list[Any], *operands: Any, **attrs: Any) -
     node = out.producer()
     assert node is not None
     view = Node(op, "", {**attrs}, list(node.inputs), [out])
-    w = Writing(view, Lowering(FormatMapping(Table([]))))
+    w = LowerContext(view, Lowering(FormatMapping(Table([]))))
     w.begin(Row(op, "LAYER"))
     field.lower(w)
     return field.said[0] if len(field.said) == 1 else field.said

@@ -13,23 +13,23 @@ from converter.graph.build import Builder, new_model
 from converter.graph.infer import constant
 from converter.mapping import codecs
 from converter.mapping.codecs import enum
-from converter.mapping.context import Reading, Writing
+from converter.mapping.context import LiftContext, LowerContext
 from converter.mapping.fields import (
-    Always,
     Attr,
     AttrInput,
     Const,
     Field,
-    Fixed,
-    FixedInput,
     Group,
     Guard,
-    Implied,
+    ImpliedAttrs,
     Nested,
-    Only,
     Outputs,
     Ports,
+    RequireAttr,
+    RequireInput,
+    RequireKey,
     Weight,
+    WriteKey,
     attrs,
     ignore,
     pads,
@@ -60,7 +60,7 @@ def lift(
     inputs: list[Any] | None = None,
     **blobs: Any,
 ) -> Node:
-    r = Reading(Layer("F", "f", dict(attrs or {}), blobs, list(inputs or [])), b)
+    r = LiftContext(Layer("F", "f", dict(attrs or {}), blobs, list(inputs or [])), b)
     r.begin(Rule("N", "F"))
     field.lift(r)
     return r.node
@@ -74,7 +74,7 @@ def lower(
     version: int = 0,
 ) -> Layer:
     node = Node("N", "", dict(attrs or {}), list(inputs or []), list(outputs or []))
-    w = Writing(node, Lowering(NO_TABLE, version))
+    w = LowerContext(node, Lowering(NO_TABLE, version))
     w.begin(Rule("N", "F"))
     field.lower(w)
     return w.layer
@@ -138,7 +138,7 @@ class TestAttr:
 
 class TestFixedAndOnly:
     def test_fixed(self, b: Builder) -> None:
-        field = Fixed("method", "CLIP")
+        field = RequireKey("method", "CLIP")
         assert lift(field, b, {"method": "CLIP"}).attrs == {} and lower(field).attrs == {
             "method": "CLIP"
         }
@@ -147,31 +147,31 @@ class TestFixedAndOnly:
             == "method='RELU' is not supported here (only 'CLIP')"
         )
         assert str(reason(lift, field, b)) == "method=(absent) is not supported here (only 'CLIP')"
-        assert lift(Fixed("method", "CLIP", absent=True), b).attrs == {}
+        assert lift(RequireKey("method", "CLIP", absent=True), b).attrs == {}
 
     def test_only(self, b: Builder) -> None:
-        field = Only("group", 1)
+        field = RequireAttr("group", 1)
         assert (
             lift(field, b).attrs == {"group": 1}
             and lower(field, {"group": 1}).attrs == {}
             and lower(field).attrs == {}
         )
         assert str(reason(lower, field, {"group": 2})) == "group=2 is not supported (only 1)"
-        assert lift(Only("group", None), b).attrs == {}
+        assert lift(RequireAttr("group", None), b).attrs == {}
 
     def test_lists_and_arrays_compare_by_value(self) -> None:
-        assert lower(Only("dilations", [1, 1]), {"dilations": np.array([1, 1])}).attrs == {}
+        assert lower(RequireAttr("dilations", [1, 1]), {"dilations": np.array([1, 1])}).attrs == {}
         assert (
-            str(reason(lower, Only("dilations", [1, 1]), {"dilations": [1, 2]}))
+            str(reason(lower, RequireAttr("dilations", [1, 1]), {"dilations": [1, 2]}))
             == "dilations=[1, 2] is not supported (only [1, 1])"
         )
 
     def test_always(self, b: Builder) -> None:
-        assert lower(Always("note", [])).attrs == {"note": []}
-        assert lift(Always("note", []), b, {"note": "x"}).attrs == {}
+        assert lower(WriteKey("note", [])).attrs == {"note": []}
+        assert lift(WriteKey("note", []), b, {"note": "x"}).attrs == {}
 
     def test_implied_is_not_written(self, b: Builder) -> None:
-        field = Implied(("momentum",))
+        field = ImpliedAttrs(("momentum",))
         assert lower(field, {"momentum": 0.5}).attrs == {} and lift(field, b).attrs == {}
 
     def test_ignore_writes_nothing(self, b: Builder) -> None:
@@ -271,7 +271,7 @@ class TestInputsAndOutputs:
 
 
 class TestFixedInput:
-    field = FixedInput(1, 6.0)
+    field = RequireInput(1, 6.0)
 
     def test_both_ways(self, b: Builder) -> None:
         x = activation(b, 2, 3)
@@ -284,7 +284,7 @@ class TestFixedInput:
         x = activation(b, 2)
         for other in (b.const(np.float32(5)), b.const(np.zeros(2, np.float32)), x, None):
             refused = reason(lower, self.field, inputs=[x, other])
-            assert str(refused) == "input 1 must be 6" and refused.not_meant
+            assert str(refused) == "input 1 must be 6" and refused.no_match
 
 
 class TestWeight:
@@ -397,15 +397,15 @@ class TestCodecs:
 
 class TestTable:
     table = Table([
-        op("Clip", "Activation", Fixed("method", "CLIP"), Attr("lowest", "clip_min"), since=2),
-        op("Elu", "Activation", Fixed("method", "ELU"), Attr("alpha", "alpha", codecs.number)),
+        op("Clip", "Activation", RequireKey("method", "CLIP"), Attr("lowest", "clip_min"), since=2),
+        op("Elu", "Activation", RequireKey("method", "ELU"), Attr("alpha", "alpha", codecs.number)),
         *ops("Relu=ReLU Abs"),
         op("Relu", "OldReLU", lift_only=True),
     ])  # fmt: skip
 
     def lift(self, layer: Layer, b: Builder) -> ir.Node | None:
         layer.inputs = [activation(b, 2)]
-        return self.table.lift(Reading(layer, b))[0].producer()
+        return self.table.lift(LiftContext(layer, b))[0].producer()
 
     def lower(self, op_type: str, table: Table | None = None, version: int = 0) -> Layer:
         low = Lowering(FormatMapping(table or self.table), version)
@@ -484,7 +484,7 @@ class TestHooks:
 
     def results(self, kind: str, b: Builder, *operands: Any) -> ir.Node:
         inputs = [activation(b, 2), *(b.const(v) for v in operands)]
-        made = self.table.lift(Reading(Layer(kind, inputs=inputs), b))[0].producer()
+        made = self.table.lift(LiftContext(Layer(kind, inputs=inputs), b))[0].producer()
         assert made is not None
         return made
 
@@ -506,12 +506,12 @@ class TestHooks:
         assert [layer.kind for layer in layers] == ["InFront", "Elu"]
 
     def test_a_value_that_exists_already_is_the_result(self, b: Builder) -> None:
-        def nothing(r: Reading) -> None:
-            r.ready = [r.input(0)]
+        def nothing(r: LiftContext) -> None:
+            r.forwarded = [r.input(0)]
 
         x = activation(b, 2)
         table = Table([op("Cast", "Convert", before_lift=nothing, lift_only=True)])
-        assert table.lift(Reading(Layer("Convert", inputs=[x]), b)) == [x]
+        assert table.lift(LiftContext(Layer("Convert", inputs=[x]), b)) == [x]
         assert not list(b.graph)
 
     def test_an_attribute_that_is_an_input_there(self, b: Builder) -> None:
@@ -529,7 +529,7 @@ class TestHooks:
         assert self.table.kinds() == {"Swish", "ReluOfHalf", "Elu", "Abs", "Absolute"}
 
     def test_what_a_failed_row_wrote_is_taken_back(self) -> None:
-        def fails(w: Writing) -> None:
+        def fails(w: LowerContext) -> None:
             w.emit("InFront")
             raise MappingError("no")
 
@@ -539,9 +539,9 @@ class TestHooks:
         assert [layer.kind for layer in low.layers] == ["B"]
 
 
-def swish(r: Reading) -> None:
+def swish(r: LiftContext) -> None:
     x = r.input(0)
-    r.then(lambda results: [r.b.op("Mul", x, results[0])])
+    r.after_emit(lambda results: [r.b.op("Mul", x, results[0])])
 
 
 class TestNested:
@@ -552,7 +552,7 @@ class TestNested:
         assert lower(self.FIELD, {"alpha": 0.5}).attrs == {"leaky": {"slope": 0.5}}
 
     def test_without_the_message_another_row_is_meant(self, b: Builder) -> None:
-        assert reason(lift, self.FIELD, b, {"slope": 0.5}).not_meant
+        assert reason(lift, self.FIELD, b, {"slope": 0.5}).no_match
 
     def test_what_is_left_over_inside(self, b: Builder) -> None:
         error = reason(lift, self.FIELD, b, {"leaky": {"slope": 0.5, "shift": 1.0}})
@@ -560,7 +560,7 @@ class TestNested:
 
 
 class TestFixedInputInFront:
-    FIELD = FixedInput(0, 2.0)
+    FIELD = RequireInput(0, 2.0)
 
     def test_both_ways(self, b: Builder) -> None:
         x = activation(b, 2)
@@ -578,6 +578,6 @@ def test_zero_stands_for_a_default() -> None:
 
 def test_messages_that_are_known_are_one_reason(b: Builder) -> None:
     table = Table(op(name, "F", Nested(name.lower())) for name in ("Abs", "Exp"))
-    r = Reading(Layer("F"), b)
+    r = LiftContext(Layer("F"), b)
     known = "message=(absent) is not supported (only abs, exp)"
     assert str(reason(table.lift, r)) == known

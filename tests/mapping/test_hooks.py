@@ -21,7 +21,7 @@ from laws.adapters import Adapter
 from test_mapping_laws import ADAPTERS, SYMMETRIC, lifted, lowered
 
 STATEMENTS = 12
-HOOKED = [p for p in SYMMETRIC if p.values[0].hooked]
+HOOKED = [p for p in SYMMETRIC if p.values[0].has_hook]
 TABLES = {name: adapter.table for name, adapter in ADAPTERS.items()}
 
 
@@ -61,9 +61,9 @@ def test_most_kinds_are_rows_and_most_rows_have_no_hook(name: str) -> None:
     entries = TABLES[name].entries
     functions = {k for e in entries if isinstance(e, Custom) for k in e.kinds}
     rows = {e.kind for e in entries if isinstance(e, Rule)} - functions
-    hooked = {e.kind for e in entries if isinstance(e, Rule) and e.hooked} - functions
+    has_hook = {e.kind for e in entries if isinstance(e, Rule) and e.has_hook} - functions
     assert len(rows) >= 0.75 * len(rows | functions)
-    assert len(hooked) <= len(rows) / 3
+    assert len(has_hook) <= len(rows) / 3
 
 
 class Recorded(dict[str, Any]):

@@ -20,7 +20,7 @@ from converter.passes.dead_code import remove_dead_code
 from converter.passes.fold import fold
 from converter.passes.fuse_attention import fuse_attention
 from converter.passes.fuse_constants import fuse_constants
-from converter.passes.legalise import legalise
+from converter.passes.legalize import rewrite_illegal
 from converter.passes.unroll import unroll
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.txt"))
@@ -30,7 +30,7 @@ BAR = "----\n"
 
 def decompose(model: ir.Model, *operators: str) -> None:
     """For a target that lacks these operators."""
-    legalise(model, lambda node: node.op_type in operators, {})
+    rewrite_illegal(model, lambda node: node.op_type in operators, {})
 
 
 PASSES: dict[str, Callable[..., object]] = {

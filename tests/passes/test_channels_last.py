@@ -31,7 +31,7 @@ from networks import (
     conv,
     dense,
     dense_and_more,
-    dense_quantised,
+    dense_quantized,
     detector,
     feeds_of,
     keras,
@@ -117,7 +117,7 @@ CASES: dict[str, tuple[Callable[[Builder, ir.Value], Any], tuple[int | str, ...]
     "channel shuffle": (shuffle, (2, 3, 8, 8), 2, 0),
     "channel shuffle by hand": (shuffle_by_hand, (2, 3, 8, 8), 3, 1),  # data must move once
     "dense": (dense, (2, 3, 8, 8), 1, 0),
-    "dense, quantised": (dense_quantised, (2, 3, 8, 8), 1, 0),
+    "dense, quantised": (dense_quantized, (2, 3, 8, 8), 1, 0),
     "dense and another user": (dense_and_more, (2, 3, 8, 8), 2, 1),
     "keras": (keras, (2, 8, 8, 3), 0, 0),
     "detector": (detector, (2, 3, 8, 8), 1, 0),
@@ -160,7 +160,7 @@ def test_weights_are_views() -> None:
     assert any(isinstance(t, ir.LazyTensor) and t.shape == (256, 3) for t in permuted)
 
 
-def test_small_quantised_weights_behind_a_flatten_are_what_is_remembered_of_them() -> None:
+def test_small_quantized_weights_behind_a_flatten_are_what_is_remembered_of_them() -> None:
     """Results of small constants are remembered where nodes are made; the weights move."""
 
     def write(b: Builder, x: ir.Value) -> ir.Value:

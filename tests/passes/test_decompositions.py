@@ -25,7 +25,7 @@ from converter.graph.build import new_model
 from converter.graph.invariants import violations
 from converter.graph.walk import all_nodes
 from converter.passes.decompositions import DECOMPOSITIONS
-from converter.passes.legalise import legalise
+from converter.passes.legalize import rewrite_illegal
 from onnx_node_cases import (
     as_arrays,
     constant_of,
@@ -372,7 +372,7 @@ def problems(kind: str, case: Case) -> list[str] | None:
 
     if not any(refused(n) for n in all_nodes(model.graph)):
         return None
-    legalise(model, refused, {})
+    rewrite_illegal(model, refused, {})
     if any(refused(n) for n in all_nodes(model.graph)):
         return None
     feeds = {i.name: x for i, x in zip(proto.graph.input, inputs, strict=True)}
@@ -428,7 +428,7 @@ def test_no_decomposition_leads_back(name: str) -> None:
     """With every decomposable operator refused, rewriting ends, and soon."""
     proto, _, _ = OWN[name]()
     model = lift(proto, TensorFiles(Path("model"))).ir
-    legalise(
+    rewrite_illegal(
         model, lambda n: n.op_type in KINDS and not (n.op_type == "MatMul" and plain_product(n)), {}
     )
     assert len(list(all_nodes(model.graph))) < 1000
@@ -460,7 +460,7 @@ def test_a_slope_that_is_not_finite_is_not_multiplied_by_zero(slope: float) -> N
     model, b = new_model()
     x = b.input("x", ir.DataType.FLOAT, [1, 2])
     b.output(b.PRelu(x, np.array([slope, 0.5], np.float32)))
-    legalise(model, lambda node: node.op_type == "PRelu", {})
+    rewrite_illegal(model, lambda node: node.op_type == "PRelu", {})
     assert "PRelu" not in {n.op_type for n in model.graph}
     (found,) = Model(model, "test").run({"x": np.array([[1, -2]], np.float32)}).values()
     assert found.tolist() == [[1, -1]]

@@ -22,10 +22,10 @@ from converter.graph.build import Builder, new_model
 from converter.graph.value import operand
 from converter.graph.walk import all_nodes
 from converter.passes.fold import fold_constants
-from converter.passes.legalise import legalize
+from converter.passes.legalize import legalize
 from converter.passes.pipeline import Context, Pass, change, observing, run_passes
 
-FLAVOURS = [
+FLAVORS = [
     *(f for f in FORMATS if f != "coreai"),  # whose bindings are not everywhere
     *("openvino+ir=7", "openvino+ir=10", "onnx+opset=17", "mlprogram+ios=15", "nnapi+level=3"),
 ]
@@ -47,10 +47,10 @@ def source(folder: Path) -> Path:
     return folder / "net.onnx"
 
 
-@pytest.mark.parametrize("target", [*FLAVOURS, "coreai", "zhouyi+int8"])
+@pytest.mark.parametrize("target", [*FLAVORS, "coreai", "zhouyi+int8"])
 def test_every_pass_has_a_name_and_an_effect(target: str) -> None:
-    flavour = formats.parse_flavour(target)
-    passes = formats.get(flavour.format).passes(flavour)
+    flavor = formats.parse_flavor(target)
+    passes = formats.get(flavor.format).passes(flavor)
     assert len(passes) >= 5
     for each in passes:
         assert isinstance(each, Pass)
@@ -63,10 +63,10 @@ def test_every_pass_has_a_name_and_an_effect(target: str) -> None:
     assert {n for n, found in effects.items() if len(found) > 1} <= {"legalize"}
 
 
-@pytest.mark.parametrize("target", FLAVOURS)
+@pytest.mark.parametrize("target", FLAVORS)
 def test_what_runs_is_what_the_list_says(target: str, tmp_path: Path) -> None:
-    flavour = formats.parse_flavour(target)
-    listed = [*formats.get(flavour.format).passes(flavour)]
+    flavor = formats.parse_flavor(target)
+    listed = [*formats.get(flavor.format).passes(flavor)]
     seen: list[Pass[Any]] = []
 
     @contextmanager
@@ -75,7 +75,7 @@ def test_what_runs_is_what_the_list_says(target: str, tmp_path: Path) -> None:
         yield
 
     with observing(watched):
-        converter.save(small(), tmp_path / f"net{formats.suffix(flavour)}", target)
+        converter.save(small(), tmp_path / f"net{formats.suffix(flavor)}", target)
     assert seen and all(any(each is p for p in listed) for each in seen)
     # in the order of the list; formats that try versions begin again with those of a version
     positions, starts = [], 0
@@ -85,7 +85,7 @@ def test_what_runs_is_what_the_list_says(target: str, tmp_path: Path) -> None:
             starts += 1
             after = [i for i, p in enumerate(listed) if p is each]
         positions.append(after[0])
-    assert starts == 0 or flavour.format in ("nnapi", "mlprogram")
+    assert starts == 0 or flavor.format in ("nnapi", "mlprogram")
     always = [p for p in listed if p.applies is listed[0].applies]
     assert all(any(p is each for each in seen) for p in always)
 

@@ -12,7 +12,7 @@ import pytest
 import converter
 from converter.api import Model
 from converter.graph.build import new_model
-from converter.passes.legalise import legalise
+from converter.passes.legalize import rewrite_illegal
 
 TARGETS = {
     **{"openvino": ".xml", "openvino+ir=7": ".xml", "coreml": ".mlmodel", "zhouyi": ".txt"},
@@ -105,7 +105,7 @@ def network(
 
 def written_out(m: Model) -> Model:
     copy = Model(m.ir.clone(), "onnx")
-    legalise(copy.ir, lambda n: n.op_type in _GATES, {})
+    rewrite_illegal(copy.ir, lambda n: n.op_type in _GATES, {})
     assert not {n.op_type for n in copy.ir.graph} & {*_GATES, "Loop", "Scan"}
     return copy
 

@@ -1,5 +1,5 @@
 """Rounding to half precision in floats, against numpy's own, over all halves, the middles between
-them and their neighbours.
+them and their neighbors.
 """
 
 from __future__ import annotations

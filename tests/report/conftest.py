@@ -71,7 +71,7 @@ def find(browser: Any, selector: str) -> Any:
 
 
 def shown_in(browser: Any, scheme: str) -> None:
-    """In colours for light or dark."""
+    """In colors for light or dark."""
     browser.execute_cdp_cmd(
         "Emulation.setEmulatedMedia",
         {"features": [{"name": "prefers-color-scheme", "value": scheme}]},
@@ -83,7 +83,7 @@ Barriers = Callable[[Any, Path, str, int], list[str]]
 
 @pytest.fixture
 def barriers() -> Barriers:
-    """What axe finds on a page, in a scheme of colours and a width, with the first elements."""
+    """What axe finds on a page, in a scheme of colors and a width, with the first elements."""
     package = pytest.importorskip(
         "selenium_axe_python", reason="selenium-axe-python is not installed: make test-browser"
     )

@@ -258,9 +258,9 @@ def test_nothing_is_wider_than_the_screen_and_no_word_is_broken(
     assert overflow(browser, request.getfixturevalue(which), width) == []
 
 
-def luminance(colour: str) -> float:
+def luminance(color: str) -> float:
     """Relative luminance of rgb(r, g, b), as WCAG 2 defines it."""
-    channels = [float(c) / 255 for c in colour[colour.index("(") + 1 : -1].split(",")[:3]]
+    channels = [float(c) / 255 for c in color[color.index("(") + 1 : -1].split(",")[:3]]
     r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
     return 0.2126 * r + 0.7152 * g + 0.0722 * b
 

@@ -14,7 +14,7 @@ from converter.commands.quantize.measure import Quality
 from converter.commands.quantize.result import Quantized
 from converter.commands.report import quantized
 from converter.errors import Diagnostic
-from converter.formats.format import Flavour
+from converter.formats.format import Flavor
 from report.conftest import Barriers, find
 
 
@@ -23,7 +23,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("quantized")
     (folder / "net.tflite").write_bytes(bytes(2000))
     made = Quantized(
-        flavour=Flavour("tflite"),
+        flavor=Flavor("tflite"),
         files=(folder / "net.tflite",),
         notes=(Diagnostic("N411", "one sample does not show the ranges", "warning"),),
         before=8000,

@@ -236,7 +236,7 @@ def _one(array: np.ndarray) -> np.ndarray:
 
 
 def _exchanged(model: ir.Model) -> None:
-    """Mean and variance of the batch normalisation."""
+    """Mean and variance of the batch normalization."""
     target = node(model, "bn")
     mean, variance = target.inputs[3:5]
     target.replace_input_with(3, variance)

@@ -536,7 +536,7 @@ def test_what_is_constant_rounds_like_its_largest_number(tmp_path: Path) -> None
     assert 1e-7 < allowed[0] < 1e-5 and not noise.floors(noise.repetitions)[0][1].any()
 
 
-def quantised() -> Model:
+def quantized() -> Model:
     """Averages of two 8-bit numbers: every other one is a tie, which integer kernels round away
     from zero and floats to even.
     """
@@ -551,13 +551,13 @@ def quantised() -> Model:
     return Model(model, "onnx")
 
 
-def test_ties_of_quantisation_may_fall_either_way(
+def test_ties_of_quantization_may_fall_either_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here LiteRT's integers differ by a step in the middle, three at the end; a mistake of the
     reader is no tie.
     """
-    path = written(tmp_path, "tflite", quantised())
+    path = written(tmp_path, "tflite", quantized())
     feeds = {"x": np.random.default_rng(1).integers(0, 80, (1, 2, 6, 8)).astype(np.uint8)}
     result = converter.verify(path, path, feeds)
     assert result.passed, result.diagnostics

@@ -36,7 +36,7 @@ def test_one_changed_element_is_the_worst_index(a: np.ndarray, data: st.DataObje
     assert d.max_abs == np.inf and d.excess == np.inf and d.index == at and d.note
 
 
-def test_neighbours_are_one_ulp_apart_across_zero_too() -> None:
+def test_neighbors_are_one_ulp_apart_across_zero_too() -> None:
     tiny = np.nextafter(np.float32(0), np.float32(1))
     assert (
         compare(

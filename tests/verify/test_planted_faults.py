@@ -107,7 +107,7 @@ def _demand_no_fault(seeds: range) -> None:
 
 
 def _rewritten(model: Model, rng: np.random.Generator) -> Model:
-    """The same function computed otherwise: batch normalisation as multiply and add, Gemm as MatMul
+    """The same function computed otherwise: batch normalization as multiply and add, Gemm as MatMul
     and Add, constants rescaled.
     """
     copy = copy_of(model)

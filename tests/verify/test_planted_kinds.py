@@ -82,7 +82,7 @@ def test_a_few_faults_are_called_by_their_cause(tmp_path: Path) -> None:
 
 
 def _by_turns(first: int = 0) -> list[tuple[str, str]]:
-    """Each fault through every second target, another one than its neighbours."""
+    """Each fault through every second target, another one than its neighbors."""
     return [(t, f) for i, f in enumerate(FAULTS, first) for t in TARGETS[i % 2 :: 2]]
 
 

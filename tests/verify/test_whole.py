@@ -336,7 +336,7 @@ def test_a_mean_of_numbers_that_are_all_the_same_rounds() -> None:
     assert verify(net("ReduceMean"), net("ReduceSum")).passed
 
 
-def test_what_does_not_vary_is_normalised_to_rounding() -> None:
+def test_what_does_not_vary_is_normalized_to_rounding() -> None:
     """Divided by the root of epsilon, the rounding of a mean is 316 times as large."""
 
     def net(layers: bool) -> Model:

@@ -30,9 +30,9 @@ def command(console: Console, options: CheckCommand, file: Path) -> None:
         _validate(console, file, options)
         return
     from converter.commands import convert
-    from converter.formats import parse_flavour
+    from converter.formats import parse_flavor
 
-    with convert.custom_operators(options, parse_flavour(options.target).format):
+    with convert.custom_operators(options, parse_flavor(options.target).format):
         model = convert.read(file, common(Convert, options))
         found = convert.check(model, options.target, file, options.io_layout)
     blocked = found.layers - found.converted
@@ -45,7 +45,7 @@ def command(console: Console, options: CheckCommand, file: Path) -> None:
         else "the model can be converted"
     )
     console.say(
-        f"{file.name} -> {found.flavour}: {found.converted} of {found.layers} "
+        f"{file.name} -> {found.flavor}: {found.converted} of {found.layers} "
         f"layers can be converted ({found.operators_converted} of "
         f"{found.operators} operator types); {tail}."
     )

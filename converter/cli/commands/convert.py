@@ -12,7 +12,7 @@ from converter.cli.common import Place, Source
 from converter.cli.console import Console
 from converter.cli.destination import Destination
 from converter.cli.options import REPORTS, subcommand
-from converter.cli.streams import DASH, is_url, named_output, told
+from converter.cli.streams import DASH, is_url, named_output, without_credentials
 from converter.commands.options.convert import ConversionCommand, Convert, ConvertCommand
 from converter.commands.options.declare import common
 from converter.commands.options.verify import Verify
@@ -45,7 +45,7 @@ def command(console: Console, options: ConvertCommand, file: Path, out: str | No
         written, compared = result
         weights = None if options.weights is None else Path(options.weights)
         source = Side(file, written.model.format, weights)
-        target = Side(written.files[0], written.flavour.format)
+        target = Side(written.files[0], written.flavor.format)
         given = Verify(inputs=options.inputs, native=options.native)
         certify(console, options.certificate, (source, target), compared, given)
 
@@ -58,7 +58,7 @@ def _demand_certifiable(file: Path, output: str, options: ConvertCommand) -> Non
     """Raise UsageError if the comparison could not be repeated from the files."""
     if not options.with_verify:
         raise wrong_call("--certificate is about a comparison", help="add --verify")
-    if output == DASH or is_url(output) or told(str(file)) != str(file):
+    if output == DASH or is_url(output) or without_credentials(str(file)) != str(file):
         raise wrong_call("--certificate names files on this machine, and one of the models is none")
     if changed := [name for name in _CHANGES if getattr(options, name)]:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in changed)
@@ -76,12 +76,12 @@ def write(
     from converter.commands import convert
 
     output, place = to.place, Path(to.place)
-    if is_url(output) and told(str(file)) == output:
+    if is_url(output) and without_credentials(str(file)) == output:
         raise overwrites_input(output)
     if output != DASH:
-        flavour = formats.target_for(place, options.target, options.io_layout)
+        flavor = formats.target_for(place, options.target, options.io_layout)
         if options.with_verify:
-            formats.demand_readable(place, flavour, "--verify")
+            formats.demand_readable(place, flavor, "--verify")
     formats.demand_there(file)
     named = named_output(output, options.target, options.force)
     with destination.made(to.folder), named as target:
@@ -93,7 +93,7 @@ def write(
             **more,
         )
         console.report(written.notes)
-        console.result = {"files": [str(p) for p in written.files], "format": str(written.flavour)}
+        console.result = {"files": [str(p) for p in written.files], "format": str(written.flavor)}
         if output == DASH:
             return None
         _tell(console, written, file)
@@ -112,7 +112,7 @@ def _tell(console: Console, written: Any, shown: Path) -> None:
     names = " + ".join(p.name for p in written.files)
     total = sum(map(size_of, written.files))
     console.say(
-        f"{shown.name} ({written.model.format}) -> {names} ({written.flavour}, {size_text(total)})"
+        f"{shown.name} ({written.model.format}) -> {names} ({written.flavor}, {size_text(total)})"
     )
 
 
@@ -124,6 +124,6 @@ def _verify(console: Console, written: Any, shown: Path, native: str) -> Any:
 
     target = written.files[0]
     options = Verify(names=(str(shown), str(target)), native=native)
-    result = compare(written.model, api.load(target, written.flavour.format), options)
+    result = compare(written.model, api.load(target, written.flavor.format), options)
     show(console, result)
     return result

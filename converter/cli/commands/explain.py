@@ -32,7 +32,7 @@ def _topics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list
 
 @subcommand("explain", ExplainCommand, examples=EXAMPLES)
 @click.argument("code", metavar="[CODE|pipeline]", required=False, shell_complete=_topics)
-@click.argument("name", metavar="[FORMAT]", required=False, type=FormatName(flavours=True))
+@click.argument("name", metavar="[FORMAT]", required=False, type=FormatName(flavors=True))
 def command(console: Console, options: ExplainCommand, code: str | None, name: str | None) -> None:
     """Explain a diagnostic CODE and what to do; without CODE, list all codes.
 
@@ -72,10 +72,10 @@ def _pipeline(console: Console, options: ExplainCommand, name: str | None) -> No
     if options.of is not None:
         _trace(console, options.of, name)
         return
-    flavour = formats.parse_flavour(name)
-    passes = formats.get(flavour.format).passes(flavour)
+    flavor = formats.parse_flavor(name)
+    passes = formats.get(flavor.format).passes(flavor)
     console.result = [{"pass": p.name, "effect": p.effect} for p in passes]
-    console.say(f"{flavour}: {len(passes)} passes")
+    console.say(f"{flavor}: {len(passes)} passes")
     console.say(*pipeline.lines([(i, p.name, p.effect) for i, p in enumerate(passes, 1)]))
 
 
@@ -87,6 +87,6 @@ def _trace(console: Console, file: Path, name: str) -> None:
     changes, found = pipeline.trace(model, name, file)
     console.verdict(ExitCode.UNSUPPORTED if found.reasons else ExitCode.OK)
     console.result = [c.as_json() for c in changes]
-    console.say(f"{file.name} -> {found.flavour}")
+    console.say(f"{file.name} -> {found.flavor}")
     console.say(*pipeline.changed_lines(changes, console.verbosity > 0))
     console.report(found.diagnostics)

@@ -13,7 +13,7 @@ from converter.commands.options.declare import Options
 @subcommand("formats", Options, examples="netconv formats\nnetconv formats openvino")
 @click.argument("name", metavar="[FORMAT]", type=FormatName(), required=False)
 def command(console: Console, _: Options, name: str | None) -> None:
-    """List the formats that netconv supports; for one FORMAT, its versions and flavours."""
+    """List the formats that netconv supports; for one FORMAT, its versions and flavors."""
     from converter import formats
 
     chosen = [formats.get(n) for n in ([name] if name else formats.present())]

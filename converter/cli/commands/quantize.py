@@ -74,7 +74,7 @@ def lines(made: Any, verbosity: int) -> list[str]:
 
     files = " + ".join(p.name for p in made.files)
     share = made.size / max(1, made.before)
-    said = [f"{files} ({made.flavour}): {size_text(made.size)}, {share:.0%} of the float network"]
+    said = [f"{files} ({made.flavor}): {size_text(made.size)}, {share:.0%} of the float network"]
     if (q := made.quality) is not None:
         worst = min(q.sqnr, key=lambda n: q.sqnr[n], default="")
         said.append(f"  {q.samples} samples in {q.engine}: {q.least:.1f} dB at {worst}")

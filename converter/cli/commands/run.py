@@ -61,7 +61,7 @@ def _profile(console: Console, model: Any, inputs: Any, engine: str) -> None:
     if engine != "onnxruntime":
         why = f"--profile needs onnxruntime, got {engine}"
         raise wrong_call(why)
-    spent = profile.profile(model, inputs)
-    console.result = [asdict(s) for s in spent]
-    shown = len(spent) if console.verbosity > 0 else profile.SHOWN
-    console.say(*profile.lines(spent, shown))
+    timings = profile.profile(model, inputs)
+    console.result = [asdict(s) for s in timings]
+    shown = len(timings) if console.verbosity > 0 else profile.SHOWN
+    console.say(*profile.lines(timings, shown))

@@ -25,7 +25,7 @@ gs://, file://).
     [[job]]                              # repeatable; timeout and memory are allowed here as well
     models = ["nets/**/*.onnx"]          # globs
     exclude = ["nets/old/*"]
-    to = ["openvino+ir=7", "zhouyi"]     # targets with flavours
+    to = ["openvino+ir=7", "zhouyi"]     # targets with flavors
     action = "convert"                   # or "check" (nothing is written), "roundtrip", "quantize"
     from = "onnx"                        # default: detected from the content
     inputs = { image = [1, 3, 224, 224] }

@@ -16,7 +16,7 @@ from typing import Any
 from converter.commands.batch import staging
 from converter.commands.batch.executor import Executor, not_run
 from converter.commands.batch.job import Job, is_outcome, outcome
-from converter.commands.batch.pool import Ran
+from converter.commands.batch.pool import TaskResult
 from converter.errors import ConverterError, Diagnostic, ExitCode, Where, wrong_call
 from converter.io.extras import install
 
@@ -53,7 +53,7 @@ class Cluster(Executor):
         )
         return found
 
-    def run(self, jobs: Sequence[Job], keys: dict[str, str]) -> Iterator[tuple[Job, Ran]]:
+    def run(self, jobs: Sequence[Job], keys: dict[str, str]) -> Iterator[tuple[Job, TaskResult]]:
         from distributed import as_completed
 
         by_future = {
@@ -70,19 +70,19 @@ class Cluster(Executor):
         for future in as_completed(self._futures):
             yield by_future[future], self._result(by_future[future], future)
 
-    def _result(self, job: Job, future: Any) -> Ran:
+    def _result(self, job: Job, future: Any) -> TaskResult:
         from distributed import KilledWorker
 
         try:
             if future.cancelled():
                 return not_run()
-            ran: Ran = future.result()
+            ran: TaskResult = future.result()
             return ran
         except KilledWorker as e:
             where, evidence = Where(job.shown), (str(e)[:200],)
             message = "the cluster's workers died while running this job"
             why = Diagnostic("B602", message, where=where, evidence=evidence)
-            return Ran(outcome(ExitCode.BUG, why), 0, 1)
+            return TaskResult(outcome(ExitCode.BUG, why), 0, 1)
 
     def stop(self) -> None:
         """Cancel all jobs that have not ended."""
@@ -95,13 +95,13 @@ class Cluster(Executor):
         self.client.close()
 
 
-def once(job: Job, marker: str) -> Ran:
+def once(job: Job, marker: str) -> TaskResult:
     """On a worker: return the outcome in the marker if the job's files are there, else run the
     job.
     """
     before = _read(marker)
     if before is not None and staging.present(job, before):
-        return Ran(before, 0, 1)
+        return TaskResult(before, 0, 1)
     ran = staging.execute(job)
     if ran.outcome.get("files"):
         try:

@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 
 from converter.commands.batch import pool, staging
 from converter.commands.batch.job import Job, outcome
-from converter.commands.batch.pool import Ran
+from converter.commands.batch.pool import TaskResult
 from converter.errors import Diagnostic, ExitCode
 from converter.io.atomic import uninterrupted
 
@@ -22,12 +22,14 @@ class Executor:
     def fingerprints(self, sources: Sequence[str]) -> list[dict[str, str]]:
         return list(self.threads.map(staging.fingerprint, sources))
 
-    def run(self, jobs: Sequence[Job], keys: dict[str, str]) -> Iterator[tuple[Job, Ran]]:
-        futures: dict[Future[Ran], Job] = {self.threads.submit(self._one, j): j for j in jobs}
+    def run(self, jobs: Sequence[Job], keys: dict[str, str]) -> Iterator[tuple[Job, TaskResult]]:
+        futures: dict[Future[TaskResult], Job] = {
+            self.threads.submit(self._one, j): j for j in jobs
+        }
         for future in as_completed(futures):
             yield futures[future], future.result()
 
-    def _one(self, job: Job) -> Ran:
+    def _one(self, job: Job) -> TaskResult:
         return not_run() if self.stopped else staging.execute(job, self.stage)
 
     def stop(self) -> None:
@@ -45,7 +47,7 @@ class Executor:
             pool.begin()
 
 
-def not_run() -> Ran:
-    return Ran(
+def not_run() -> TaskResult:
+    return TaskResult(
         outcome(ExitCode.INTERRUPTED, Diagnostic("B605", "the job was not run", "note")), 0, 0
     )

@@ -158,7 +158,7 @@ def _result(job: Job, out: str, full: bool) -> str:
     would otherwise give the same file.
     """
     model = PurePosixPath(job.shown)
-    suffix = formats.suffix(formats.parse_flavour(job.target))
+    suffix = formats.suffix(formats.parse_flavor(job.target))
     parts = (
         [model.parts[0].rstrip(":"), *model.parts[1:]] if "://" in job.source else model.parts
     )  # s3://nets/a.onnx: s3/nets/a.onnx
@@ -182,10 +182,10 @@ def _jobs(settings: Mapping[str, Any], root: str, path: Path) -> Iterator[Job]:
     if not targets:
         raise _wrong(path, "a job needs a target", help='add for example to = ["openvino"]')
     for target in targets:
-        flavour = formats.parse_flavour(target)
+        flavor = formats.parse_flavor(target)
         if action == "roundtrip" or settings.get("verify"):
             what = "roundtrip" if action == "roundtrip" else "verify"
-            formats.demand_readable(Path(formats.suffix(flavour)), flavour, what)
+            formats.demand_readable(Path(formats.suffix(flavor)), flavor, what)
     options = {k.replace("-", "_"): settings[k] for k in job_keys(Convert) if k in settings}
     growth.parse(options.get("max_output", ""))
     if verify := settings.get("verify"):

@@ -110,7 +110,7 @@ class Worker:
 
 
 @dataclass(frozen=True)
-class Ran:
+class TaskResult:
     outcome: Outcome
     seconds: float
     attempts: int
@@ -123,20 +123,20 @@ class Runner:
         self._worker: Worker | None = None
         self.closed = False
 
-    def run(self, task: Task, timeout: float = 0) -> Ran:
+    def run(self, task: Task, timeout: float = 0) -> TaskResult:
         """Return the outcome of a task, even if its process dies; `timeout` in seconds, 0: none."""
         evidence: tuple[str, ...] = ()
         started = time.monotonic()
         for attempt in range(1, ATTEMPTS + 1):
             if self.closed:
-                return Ran(outcome(ExitCode.INTERRUPTED), 0, attempt)
+                return TaskResult(outcome(ExitCode.INTERRUPTED), 0, attempt)
             try:
                 worker = self._ready()
                 started = time.monotonic()
                 found: Outcome = json.loads(worker.ask(json.dumps(asdict(task)) + "\n", timeout))
             except Late:
                 self.stop()
-                return Ran(_late(task, timeout), time.monotonic() - started, attempt)
+                return TaskResult(_late(task, timeout), time.monotonic() - started, attempt)
             except Gone:
                 evidence = self.stop()
                 if task.output:  # unfinished files
@@ -148,8 +148,8 @@ class Runner:
                 ExitCode.BUG,
             ):  # its remaining memory is not trusted
                 self.stop()
-            return Ran(found, time.monotonic() - started, attempt)
-        return Ran(_died(task, evidence), time.monotonic() - started, ATTEMPTS)
+            return TaskResult(found, time.monotonic() - started, attempt)
+        return TaskResult(_died(task, evidence), time.monotonic() - started, ATTEMPTS)
 
     def _ready(self) -> Worker:
         if self._worker is None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from converter.commands.batch import content, pool, store
 from converter.commands.batch.job import WRITING, Job, Outcome, refused
-from converter.commands.batch.pool import Ran
+from converter.commands.batch.pool import TaskResult
 from converter.commands.batch.work import Task
 from converter.errors import (
     ConverterError,
@@ -62,7 +62,7 @@ def filesystem(url: str) -> tuple[Any, str]:
         ) from None
 
 
-def execute(job: Job, stage: str = "") -> Ran:
+def execute(job: Job, stage: str = "") -> TaskResult:
     """Run one job from fetching to publishing; every error becomes an outcome. `stage`: the folder
     for its unfinished files.
     """
@@ -88,9 +88,9 @@ def execute(job: Job, stage: str = "") -> Ran:
                 ran.outcome["files"] = publish(made, job.output, job.source, job.folder)
             return ran
     except ConverterError as e:
-        return Ran(refused(e), 0, 1)
+        return TaskResult(refused(e), 0, 1)
     except OSError as e:
-        return Ran(refused(cannot_write(job.output or job.shown, e)), 0, 1)
+        return TaskResult(refused(cannot_write(job.output or job.shown, e)), 0, 1)
 
 
 @contextmanager

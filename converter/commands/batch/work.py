@@ -104,9 +104,9 @@ def _convert(task: Task) -> Outcome:
     written = convert.convert(
         Path(task.source), Path(task.output), _options(task), limit=_most(task)
     )
-    flavour = written.flavour
-    readable = formats.get(flavour.format).readable(Path(task.output), flavour)
-    back = model_files.load(task.output, flavour.format) if readable else None
+    flavor = written.flavor
+    readable = formats.get(flavor.format).readable(Path(task.output), flavor)
+    back = model_files.load(task.output, flavor.format) if readable else None
     structure = [summary(m) for m in (written.model, back) if m is not None]
     if back is None or "verify" not in task.options:
         return outcome(ExitCode.OK, *written.notes, structure=structure)

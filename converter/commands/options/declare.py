@@ -43,7 +43,7 @@ class Kind(Enum):
     NUMBERS = "numbers"
     CHOICE = "choice"
     FORMAT = "format"
-    TARGET = "format with flavours"
+    TARGET = "format with flavors"
     ENGINE = "engine"
     CODE = "code"
     SHAPES = "NAME:SHAPE"

@@ -40,8 +40,8 @@ class TargetFormat(Options):
         flags=("-t", "--to"),
         aliases=("--to-format",),
         kind=Kind.TARGET,
-        help="Set the format to write, with flavours: openvino+ir=7.",
-        python='The format to write, with flavours ("openvino+ir=7"); by default the '
+        help="Set the format to write, with flavors: openvino+ir=7.",
+        python='The format to write, with flavors ("openvino+ir=7"); by default the '
         "suffix of the output determines it.",
         group=Group.OUTPUT,
     )

@@ -174,8 +174,8 @@ def as_shaped(array: Array, shape: Sequence[Any] | None) -> Array:
         return array
     if [d for d in array.shape if d != 1] == [d for d in shape if d != 1]:
         return array.reshape(shape)
-    turned = [array.transpose(p) for p in ((0, 2, 3, 1), (0, 3, 1, 2)) if array.ndim == 4]
-    return next((a for a in turned if a.shape == tuple(shape)), array)
+    transposed = [array.transpose(p) for p in ((0, 2, 3, 1), (0, 3, 1, 2)) if array.ndim == 4]
+    return next((a for a in transposed if a.shape == tuple(shape)), array)
 
 
 def by_layer(

@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from converter.formats.integers import MOVES, named
 from converter.graph.infer import shape_of
-from converter.graph.value import maker, producer_of
+from converter.graph.value import producer_if, producer_of
 
 _REDUCTIONS = named("GlobalAveragePool ReduceMean ReduceSum ReduceSumSquare")
 _PARTS = MOVES | named("Add Div Max Min Mul Neg Reciprocal Sqrt Sub")
@@ -43,7 +43,7 @@ def _before(root: ir.Node) -> set[ir.Node]:
             pending += node.inputs
         elif (square := _square(node)) is not None:
             found.add(square)
-            if (centered := maker(square.inputs[0], "Sub")) is not None:
+            if (centered := producer_if(square.inputs[0], "Sub")) is not None:
                 found.add(centered)
                 pending.append(centered.inputs[1])
     return found

@@ -10,7 +10,7 @@ from typing import Any
 from converter.commands.quantize.measure import Quality
 from converter.errors import Diagnostic
 from converter.formats.coreml.package import size_of
-from converter.formats.format import Flavour
+from converter.formats.format import Flavor
 from converter.graph.record import record
 
 
@@ -26,7 +26,7 @@ class Quantized:
     `rounded`  the same with all layers rounded and biases as they were, if that was asked for
     """
 
-    flavour: Flavour = field(default_factory=lambda: Flavour(""))
+    flavor: Flavor = field(default_factory=lambda: Flavor(""))
     files: tuple[Path, ...] = ()
     notes: tuple[Diagnostic, ...] = ()
     before: int = 0
@@ -50,7 +50,7 @@ class Quantized:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "format": str(self.flavour),
+            "format": str(self.flavor),
             "files": [str(p) for p in self.files],
             "bytes": {"before": self.before, "after": self.size},
             "quality": None if self.quality is None else self.quality.as_json(),

@@ -34,7 +34,7 @@ from converter.commands.verify.sizes import shapes_for
 from converter.errors import Diagnostic, UnsupportedError, Where, wrong_call
 from converter.formats import model_files, sidefiles
 from converter.formats.coreml.package import size_of
-from converter.formats.format import Flavour, Format
+from converter.formats.format import Flavor, Format
 from converter.formats.integers import NOTE
 from converter.formats.sidefiles import demand_replaceable
 from converter.graph.infer import Arrays, constant
@@ -49,7 +49,7 @@ from converter.passes.decompositions.arithmetic import TABLE
 from converter.passes.fold import fold
 from converter.passes.fuse_constants import fuse_constants, fuse_factors
 from converter.passes.fuse_hard_swish import fuse_hard_swish
-from converter.passes.legalise import legalise
+from converter.passes.legalize import rewrite_illegal
 
 MEASURED = 32  # samples on which results are compared, where none has a label
 CORRECTED = 16  # samples from which biases are corrected
@@ -72,42 +72,42 @@ def quantize(
     if any(n.op_type == "QuantizeLinear" for n in all_nodes(model.ir.graph)):
         raise _nothing(source, "the network already has quantized activations")
     job = _Job(source, model, options, detailed)
-    for path, flavour in targets:
-        yield job.write(path, flavour)
+    for path, flavor in targets:
+        yield job.write(path, flavor)
 
 
 def _nothing(source: Path, why: str) -> UnsupportedError:
     return UnsupportedError(Diagnostic("X215", why, where=Where(str(source))))
 
 
-def _targets(output: Path, options: Quantize) -> list[tuple[Path, Flavour]]:
+def _targets(output: Path, options: Quantize) -> list[tuple[Path, Flavor]]:
     """Return the files to write and their formats."""
     if len(options.targets) <= 1:
-        flavour = formats.target_for(output, next(iter(options.targets), None))
-        return [(output, _of_integers(flavour, options))]
+        flavor = formats.target_for(output, next(iter(options.targets), None))
+        return [(output, _of_integers(flavor, options))]
     if output.suffix:
         raise wrong_call("several formats need a folder; name it with -o DIR")
-    flavours = [_of_integers(formats.parse_flavour(t), options) for t in options.targets]
-    folders = zip(options.targets, flavours, strict=True)
+    flavors = [_of_integers(formats.parse_flavor(t), options) for t in options.targets]
+    folders = zip(options.targets, flavors, strict=True)
     return [(output / t / f"model{formats.suffix(f)}", f) for t, f in folders]
 
 
-def _of_integers(flavour: Flavour, options: Quantize) -> Flavour:
-    """Return a flavour with the option by which its format writes integers. Raises UsageError for
+def _of_integers(flavor: Flavor, options: Quantize) -> Flavor:
+    """Return a flavor with the option by which its format writes integers. Raises UsageError for
     formats without integer kernels.
     """
-    rules, kind = formats.get(flavour.format).integers, options.activations
+    rules, kind = formats.get(flavor.format).integers, options.activations
     if options.weights:
-        return flavour
+        return flavor
     if rules is None:
         known = [n for n in formats.present() if formats.get(n).integers is not None]
-        why = f"{flavour.format} has no integer kernels"
+        why = f"{flavor.format} has no integer kernels"
         raise wrong_call(why, help=f"use one of {', '.join(known)}, or --compress int8")
     if kind and kind not in rules.activations:
         help = f"use one of {', '.join(rules.activations)}"
-        raise wrong_call(f"{flavour.format} does not support {kind} activations", help=help)
+        raise wrong_call(f"{flavor.format} does not support {kind} activations", help=help)
     more = {rules.option: ""} if rules.option else {}
-    return replace(flavour, options={**flavour.options, **more})
+    return replace(flavor, options={**flavor.options, **more})
 
 
 class _Job:
@@ -158,8 +158,8 @@ class _Job:
         self.notes += unexpected(self.model, self.feeds[:SHOWN])
         return self.observed
 
-    def write(self, path: Path, flavour: Flavour) -> Quantized:
-        target, options = formats.get(flavour.format), self.options
+    def write(self, path: Path, flavor: Flavor) -> Quantized:
+        target, options = formats.get(flavor.format), self.options
         graph, made = self._compressed() if options.weights else self._integers(target, path)
         graph.ir.metadata_props[NOTE] = json.dumps(self._about(), sort_keys=True)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -169,14 +169,14 @@ class _Job:
                 path, check=lambda files: demand_replaceable(files, [self.source], options.force)
             ) as out,
         ):
-            self.notes += formats.write(graph, out.made, flavour)
+            self.notes += formats.write(graph, out.made, flavor)
         files = tuple(sorted(out.files, key=lambda p: p != path))
-        made = replace(made, flavour=flavour, files=files, before=self.before)
+        made = replace(made, flavor=flavor, files=files, before=self.before)
         if options.weights and made.size > 0.9 * self.before:
             why = f"{target.title} has no compact form of {options.weights} for these weights"
             self.notes.append(Diagnostic("N413", f"{why}: the file is not smaller", "warning"))
-        if self.shown and target.readable(path, flavour):
-            made = self._measured(made, graph, model_files.load(path, flavour.format))
+        if self.shown and target.readable(path, flavor):
+            made = self._measured(made, graph, model_files.load(path, flavor.format))
         notes, self.notes = tuple(self.notes), []  # once, whatever the number of targets
         return replace(made, notes=notes)
 
@@ -305,7 +305,7 @@ def prepared(model: Network) -> Network:
     """
     found = replace(model, ir=model.ir.clone(), source=None)
     plain_weights(found.ir)
-    legalise(found.ir, lambda n: (n.domain, n.op_type) == ("", "BatchNormalization"), TABLE)
+    rewrite_illegal(found.ir, lambda n: (n.domain, n.op_type) == ("", "BatchNormalization"), TABLE)
     for step in (fold, fuse_hard_swish, fuse_factors, fuse_constants):
         step(found.ir)
     return found

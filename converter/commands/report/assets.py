@@ -37,9 +37,10 @@ def _licence(name: str) -> str:
 
 def data(value: Any, **attributes: str) -> str:
     """Return an element that holds data for scripts. No text in it can end the element."""
-    told = "".join(f' {k}="{v}"' for k, v in attributes.items())
+    attribute_text = "".join(f' {k}="{v}"' for k, v in attributes.items())
     inner = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return f'<script type="application/json"{told}>{inner.replace("<", chr(92) + "u003c")}</script>'
+    inner = inner.replace("<", chr(92) + "u003c")
+    return f'<script type="application/json"{attribute_text}>{inner}</script>'
 
 
 def frame(content: str, title: str, height: int = 600) -> str:

@@ -77,10 +77,12 @@ class Entry:
     def text(self) -> list[str]:
         """Return the details beyond the headline."""
         said = list(lines(self.numbers)) if self.numbers is not None else []
-        told = {d.message for d in self.numbers.diagnostics} if self.numbers is not None else set()
+        reported = (
+            {d.message for d in self.numbers.diagnostics} if self.numbers is not None else set()
+        )
         return [
             *said,
-            *(str(d) for d in self.diagnostics if d.level != "note" and d.message not in told),
+            *(str(d) for d in self.diagnostics if d.level != "note" and d.message not in reported),
         ]
 
 

@@ -73,18 +73,18 @@ def _page(report: Report, link: Link | None, home: str, share: float) -> str:
     alone = len(places) == 1
     few = len(places) <= FEW
     wanted = [] if link else [i for i in places if few or report.entries[i].code]
-    told = wanted[: math.ceil(SECTIONS * share)]
-    known = set(told)
+    detailed = wanted[: math.ceil(SECTIONS * share)]
+    known = set(detailed)
     address = link or (lambda i, e: f"#e{i}" if i in known else "")
-    rows = max(int(ROWS * share) // max(len(told), 1), 20)
+    rows = max(int(ROWS * share) // max(len(detailed), 1), 20)
     body = (
         [] if alone else [matrix.grouped(report, places, address), _cases(report, places, address)]
     )
-    if told and not alone:
+    if detailed and not alone:
         body.append(_folds())
-    for number, i in enumerate(told):
+    for number, i in enumerate(detailed):
         body.append(_section(i, report.entries[i], rows, alone, number < OPEN))
-    if left := len(wanted) - len(told):
+    if left := len(wanted) - len(detailed):
         body.append(
             f'<p class="dim">{left} more are not told in full; the results hold their details.</p>'
         )
@@ -145,7 +145,7 @@ _SINGLE = {"ok": "Same", "differs": "Different"}
 def _counts(report: Report) -> list[tuple[str, str, int]]:
     """Return status, color and number, in the order of the cases."""
     found = Counter(
-        (report.entries[i].status, parts.colour(report.entries[i].code)) for i in order(report)
+        (report.entries[i].status, parts.color(report.entries[i].code)) for i in order(report)
     )
     return [(status, kind, n) for (status, kind), n in found.items()]
 
@@ -171,7 +171,7 @@ def _list(report: Report, places: Sequence[int], address: Link) -> str:
     def row(i: int, e: Entry) -> Iterator[Cell]:
         trend = f' <b class="s-warn">{escape(e.trend)}</b>' if e.trend else ""
         yield Cell(
-            f'<span class="badge {parts.colour(e.code)}">{escape(e.status)}</span>{trend}',
+            f'<span class="badge {parts.color(e.code)}">{escape(e.status)}</span>{trend}',
             kind="st",
         )
         to, title = address(i, e), name(e.source if split else e.name)
@@ -218,7 +218,7 @@ def _folds() -> str:
 
 def _section(i: int, e: Entry, rows: int, alone: bool, unfolded: bool) -> str:
     trend = f' <b class="s-warn">{e.trend}</b>' if e.trend else ""
-    badge = f'<span class="badge {parts.colour(e.code)}">{escape(e.status)}</span>{trend}'
+    badge = f'<span class="badge {parts.color(e.code)}">{escape(e.status)}</span>{trend}'
     headline = f'<p class="headline">{linked(e.headline)}</p>'
     inner = "".join(_parts(e, rows))
     if alone:
@@ -234,7 +234,7 @@ def _parts(e: Entry, rows: int) -> Iterator[str]:
     if e.numbers is not None:
         yield parts.outputs(e.numbers)
         yield wrong.first(e.numbers)
-    yield wrong.told(e)
+    yield wrong.summary_of(e)
     if e.numbers is not None:
         yield wrong.picture(e.numbers)
         yield wrong.samples(e.numbers)

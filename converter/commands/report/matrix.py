@@ -61,7 +61,7 @@ def matrix(report: Report, order: Sequence[int], of: dict[int, str], link: Link)
 
 def _cell(e: Entry, i: int, target: str, link: Link) -> Cell:
     to = link(i, e)
-    badge = f'<span class="badge {parts.colour(e.code)}">{escape(e.status)}</span>'
+    badge = f'<span class="badge {parts.color(e.code)}">{escape(e.status)}</span>'
     badge = f'<a href="{escape(to)}" title="{escape(e.headline)}">{badge}</a>' if to else badge
     total = sum(f["bytes"] for f in e.files.values())
     said = [
@@ -92,7 +92,7 @@ def _group(c: Cause, case: Callable[[Entry], str]) -> str:
     listed = [*map(case, c.entries[:NAMED]), *([f"<li>and {more} more</li>"] if more > 0 else [])]
     new = _trend(f"{c.new} new" if c.new else "")
     text = c.text.removeprefix(status).removeprefix(": ")
-    badge = f'<span class="badge {parts.colour(c.code)}">{escape(status)}</span>'
+    badge = f'<span class="badge {parts.color(c.code)}">{escape(status)}</span>'
     return (
         f'<details class="cause"><summary><b>{len(c.entries)} ×</b> {badge}{new} {escape(text)}'
         f'</summary><p>{linked(code)} <a href="#{escape(asked)}">only these cases</a></p>'

@@ -20,7 +20,7 @@ from converter.io.strict_json import Json
 SHOWN = 40  # groups of diagnostics, fields, names
 
 
-def colour(code: int) -> str:
+def color(code: int) -> str:
     return "s-ok" if code == 0 else "s-warn" if code in (3, 6, 9, 130) else "s-bad"
 
 
@@ -201,7 +201,7 @@ def losses(trip: Json) -> str:
         for c in trip["structure"]["changes"]
     ]
     renamed = [f"{a} became {b}" for a, b in trip["structure"]["renamed"].items()]
-    told = [
+    findings = [
         (
             "bytes",
             ["the same"]
@@ -209,14 +209,14 @@ def losses(trip: Json) -> str:
             else [f"normalised: {n}" for n in trip["bytes"]["normalised"]] or ["not the same"],
         )
     ]
-    told += [("structure", changes or ["the same"]), ("names", renamed or ["kept"])]
+    findings += [("structure", changes or ["the same"]), ("names", renamed or ["kept"])]
     rows = [
         (
             what,
             "; ".join(texts[:SHOWN])
             + (f"; and {len(texts) - SHOWN} more" if len(texts) > SHOWN else ""),
         )
-        for what, texts in told
+        for what, texts in findings
     ]
     return "<h3>There and back</h3>" + table(("", ""), rows)
 

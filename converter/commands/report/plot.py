@@ -128,11 +128,11 @@ def bars(rows: Iterable[tuple[str, Sequence[tuple[str, int]]]], label: str) -> s
         inner = "".join(
             f'<i class="{kind}" style="height:{height * n / total:.1f}%"></i>' for kind, n in parts
         )
-        told = ", ".join(f"{n} {kind}".strip() for kind, n in parts)
+        tooltip = ", ".join(f"{n} {kind}".strip() for kind, n in parts)
         under = escape(text) if i % every == 0 else "&nbsp;"
         return (
             f'<li title="{escape(text)}: '
-            f'{told or 0}"><b>{total or ""}</b>{inner}<b>{under}</b></li>'
+            f'{tooltip or 0}"><b>{total or ""}</b>{inner}<b>{under}</b></li>'
         )
 
     drawn = "".join(bar(i, text, parts) for i, (text, parts) in enumerate(rows))

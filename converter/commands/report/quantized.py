@@ -58,7 +58,7 @@ def _section(made: Quantized) -> str:
             parts.said(made.notes),
         ]
     )
-    title = f'{name(files)} <span class="badge s-ok">{escape(str(made.flavour))}</span>'
+    title = f'{name(files)} <span class="badge s-ok">{escape(str(made.flavor))}</span>'
     return f"<section><h2>{title}</h2>{inner}</section>"
 
 

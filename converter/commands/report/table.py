@@ -78,6 +78,8 @@ def table(
     )
     top = f"<thead><tr>{heads}</tr></thead>" if any(head) else ""
     body = "".join(row(i, r) for i, r in enumerate(rows))
-    told = f' class="{kind}"' if kind else ""
+    attribute_text = f' class="{kind}"' if kind else ""
     asked = f' data-filter="{escape(filtered)}"' if filtered else ""
-    return f'<div class="wide"><table{told}{asked}>{top}<tbody>{body}</tbody></table></div>'
+    return (
+        f'<div class="wide"><table{attribute_text}{asked}>{top}<tbody>{body}</tbody></table></div>'
+    )

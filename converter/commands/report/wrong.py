@@ -46,7 +46,7 @@ def commands(e: Entry) -> list[tuple[str, str]]:
     return [(label, shlex.join(["netconv", *line])) for label, line in found]
 
 
-def told(e: Entry) -> str:
+def summary_of(e: Entry) -> str:
     """Return the commands, each with a copy button."""
     rows = "".join(
         f'<div class="cmd"><code>{escape(line)}</code><button type="button" class="copy" hidden>'

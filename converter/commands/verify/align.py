@@ -329,10 +329,10 @@ def _scaled(x: ir.Value, y: ir.Value) -> tuple[ir.Value, ir.Value]:
     """Return the results of two operators; if one side applies a normalization after its operator
     whose scales the other side has folded into its weights, the result of the normalization.
     """
-    return _normalised(x, y), _normalised(y, x)
+    return _normalized(x, y), _normalized(y, x)
 
 
-def _normalised(x: ir.Value, y: ir.Value) -> ir.Value:
+def _normalized(x: ir.Value, y: ir.Value) -> ir.Value:
     readers, others = ([u.node for u in v.uses()] for v in (x, y))
     behind = len(readers) == 1 and readers[0].op_type == "BatchNormalization"
     folded = behind and not any(n.op_type in _SCALES for n in others)

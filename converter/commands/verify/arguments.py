@@ -169,9 +169,9 @@ Rule = Callable[[ir.Node, int, Shape | None], Sequence[float] | None]
 
 
 def _reshape(node: ir.Node, count: int, before: Shape | None) -> Sequence[int] | None:
-    told = shape_of(node.outputs[0])
-    if told is not None and len(told) == count:
-        return told
+    declared = shape_of(node.outputs[0])
+    if declared is not None and len(declared) == count:
+        return declared
     if before is None or len(before) == count:
         return before
     return [-1, *[1] * (count - 1)] if count else []

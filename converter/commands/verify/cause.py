@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.commands.verify.align import LAYER
-from converter.commands.verify.compare import distance, turned, wide
+from converter.commands.verify.compare import distance, transposed, wide
 from converter.commands.verify.compressed import computed, is_computed, same_form
 from converter.commands.verify.spelling import added_bias, attributes, constants
 from converter.graph.build import AT
@@ -350,7 +350,7 @@ def weights(a: Array, b: Array, step: float = 0.0) -> list[str]:
 
 
 def _permuted(a: Array, b: Array) -> str:
-    order = turned(a, b, lambda x: np.array_equal(x, b))
+    order = transposed(a, b, lambda x: np.array_equal(x, b))
     return "" if order is None else f" (transposed: axes {list(order)})"
 
 

@@ -26,7 +26,7 @@ from converter.commands.verify.compare import Difference
 from converter.commands.verify.feeds import notes as unused
 from converter.commands.verify.isolate import Unit
 from converter.commands.verify.layers import Layers, any_hidden, isolated, needed
-from converter.commands.verify.outputs import Ran, decided_by_layers, inherited, run_whole
+from converter.commands.verify.outputs import BothResults, decided_by_layers, inherited, run_whole
 from converter.commands.verify.plan import Plan
 from converter.commands.verify.result import (
     EQUAL,
@@ -94,7 +94,7 @@ def check(plan: Plan) -> Result:
 
 
 def _samples(
-    ran: Ran, units: Sequence[Unit], findings: Sequence[Finding], outputs: Sequence[Output]
+    ran: BothResults, units: Sequence[Unit], findings: Sequence[Finding], outputs: Sequence[Output]
 ) -> tuple[dict[str, Any], ...]:
     """Return parts of the tensors of the first wrong layers; if there are none, of the worst
     output.
@@ -194,7 +194,7 @@ def _finding(plan: Plan, layers: Layers, u: Unit) -> Finding:
     )
 
 
-def _notes(ran: Ran, outputs: Sequence[Output]) -> tuple[str, ...]:
+def _notes(ran: BothResults, outputs: Sequence[Output]) -> tuple[str, ...]:
     plan = ran.plan
     notes = [*ran.skipped, *_without_numbers(outputs)]
     missing = len(plan.reference.ir.graph.outputs) - len(plan.alignment.outputs)

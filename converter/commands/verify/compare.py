@@ -90,7 +90,7 @@ def same_shape(a: Array, b: Array) -> Array | None:
     return None
 
 
-def turned(a: Array, b: Array, same: Callable[[Array], bool]) -> tuple[int, ...] | None:
+def transposed(a: Array, b: Array, same: Callable[[Array], bool]) -> tuple[int, ...] | None:
     """Return the permutation that transposes one array to the shape and, by `same`, the content of
     the other.
     """

@@ -86,7 +86,7 @@ class Noise:
 
     def _repeated(self, k: int) -> Results:
         moved = Jitter(k, self.precision) if k else None
-        session = self.program.compile(self.program.whole(), moved, optimise=moved is not None)
+        session = self.program.compile(self.program.whole(), moved, optimize=moved is not None)
         if moved is None:
             return [session.run(f) for f in self.feeds]
         return [session.run(shaken(f, k - 1, self.precision.__getitem__)) for f in self.feeds]

@@ -23,7 +23,7 @@ from converter.commands.verify.compare import (
     compare,
     distance,
     same_shape,
-    turned,
+    transposed,
     wide,
 )
 from converter.commands.verify.floor import DRAWN, anywhere
@@ -36,7 +36,7 @@ from converter.commands.verify.noise import (
     Precision,
     coarsest,
     doubtful,
-    quantisation_steps,
+    quantization_steps,
     shaken,
     small,
     spread,
@@ -81,7 +81,7 @@ class Unit:
     total: Difference | None = None
     broken: bool = False  # wrong by itself
     upstream: bool = False  # a wrong tensor flows in
-    turned: bool = False  # wrong, but equal after transposing, or in other units
+    transposed: bool = False  # wrong, but equal after transposing, or in other units
     by_feed: list[Difference] = field(default_factory=list)  # own error, where it was judged
     step: float = 0.0  # the relative step of its coarsest type, on either side
 
@@ -111,7 +111,7 @@ class LockStep:
         steps: dict[str, float],
     ) -> None:
         self.mine, self.theirs, self.limit, self.steps = mine, theirs, limit, steps
-        self.own_steps = quantisation_steps(mine.ir)
+        self.own_steps = quantization_steps(mine.ir)
         pairs = {
             r: c for r, c in alignment.pairs.items() if r in mine.values and c in theirs.values
         }
@@ -262,7 +262,7 @@ class LockStep:
             self._judge_by(u, a, results, MORE_RUNS, errors)
         wrong = [i for i, d in enumerate(u.by_feed) if d.excess > 1]
         u.broken = bool(wrong)
-        u.turned = u.broken and all(self._unrelated(bases[i], results[i]) for i in wrong)
+        u.transposed = u.broken and all(self._unrelated(bases[i], results[i]) for i in wrong)
 
     def _unrelated(self, base: Array, result: Array) -> bool:
         """Return whether two tensors are equal after transposing or, in quantized networks, in
@@ -295,7 +295,7 @@ class LockStep:
         u.by_feed = [compare(x, y, n) for x, y, n in zip(bases, results, limits, strict=True)]
         u.own = worst(u.by_feed)
         u.broken = any(d.excess > 1 for d in u.by_feed)
-        u.turned = u.broken and all(
+        u.transposed = u.broken and all(
             self._unrelated(x, y)
             for x, y, d in zip(bases, results, u.by_feed, strict=True)
             if d.excess > 1
@@ -390,7 +390,7 @@ class LockStep:
         if formulas is not None:
             piece = formulas.piece(u.mine.targets, u.mine.inputs)
             for j in (None, *(Jitter(i + 1, moved) for i in range(RUNS))):
-                yield formulas.compile(piece, j, optimise=False)
+                yield formulas.compile(piece, j, optimize=False)
 
     def _in_floats(self, u: Unit) -> Session | None:
         try:
@@ -438,7 +438,7 @@ def _turned(base: Array, result: Array) -> bool:
     x, y = wide(base), wide(result)
     limit = CLOSE * float(np.max(np.abs(x), initial=0.0))
     with np.errstate(all="ignore"):
-        return turned(x, y, lambda x: float(np.max(np.abs(x - y))) <= limit) is not None
+        return transposed(x, y, lambda x: float(np.max(np.abs(x - y))) <= limit) is not None
 
 
 def _unread(u: Unit) -> Difference | None:

@@ -61,10 +61,12 @@ def isolated(plan: Plan) -> Layers:
     )
     found = _compared(plan, alignment)
     for _ in range(ROUNDS):  # removing pairs may reveal more transposed ones
-        turned = {u.name for u in found.broken if u.turned and not _certain(u, found.alignment)}
-        if not turned:
+        transposed = {
+            u.name for u in found.broken if u.transposed and not _certain(u, found.alignment)
+        }
+        if not transposed:
             break
-        found = _compared(plan, without(found.alignment, turned))
+        found = _compared(plan, without(found.alignment, transposed))
     doubtful = _doubtful(plan, found)
     if not doubtful:
         return found

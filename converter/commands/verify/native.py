@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from converter.commands.verify.floor import Noise, Results
 from converter.commands.verify.judge import Judge
-from converter.commands.verify.noise import Floors, precision_of, quantisation_steps, tolerance
+from converter.commands.verify.noise import Floors, precision_of, quantization_steps, tolerance
 from converter.commands.verify.program import CannotRun, Program
 from converter.commands.verify.result import (
     ABSENT,
@@ -138,8 +138,8 @@ def examine(sides: Sequence[Side], judge: Judge, choice: str) -> tuple[Native, .
 
 def _examined(s: Side, judge: Judge) -> Native:
     graph = s.model.ir.graph
-    told = s.model.interface if s.engine == "litert" else {}
-    states, pairs = told.get("states", {}), told.get("complex", ())
+    declared = s.model.interface if s.engine == "litert" else {}
+    states, pairs = declared.get("states", {}), declared.get("complex", ())
     fed = {
         n: str(v.name)
         for v in graph.inputs
@@ -222,7 +222,7 @@ def _unfinished(s: Side, found: file.Run, judge: Judge) -> Native:
 
 _REFUSED = {
     "candidate": (
-        "netconv reads it, but its users' engine does not; try another flavour (netconv formats)"
+        "netconv reads it, but its users' engine does not; try another flavor (netconv formats)"
     ),
     "reference": "netconv's reading of it is unconfirmed",
 }
@@ -249,7 +249,7 @@ def _compared(s: Side, judge: Judge, results: list[list[Array | None]]) -> Nativ
     if not comparable:
         return s.untyped("outputs")
     noise = s.measured()
-    steps = quantisation_steps(s.model.ir)
+    steps = quantization_steps(s.model.ir)
 
     def judged(by: Judge, read: Results, floors: Floors) -> tuple[Output, ...]:
         return tuple(one(by, i, read, floors) for i in comparable)

@@ -200,7 +200,7 @@ _MOVING = {
 }
 
 
-def quantisation_steps(model: ir.Model) -> dict[str, float]:
+def quantization_steps(model: ir.Model) -> dict[str, float]:
     """Return the step of each tensor that results from quantization: rounding may go either way
     there.
     """

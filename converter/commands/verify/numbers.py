@@ -106,7 +106,7 @@ def _values(
     for start in range(0, len(wanted), CHUNK):
         piece = program.piece(wanted[start : start + CHUNK], known.keys())
         try:
-            session = program.compile(piece, optimise=False)
+            session = program.compile(piece, optimize=False)
             results = session.run(known)
         except (CannotRun, KeyError):
             continue

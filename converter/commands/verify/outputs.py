@@ -33,7 +33,7 @@ from converter.io import progress
 
 
 @dataclass(frozen=True)
-class Ran:
+class BothResults:
     """The results of both models. `plan` is restricted to the feeds that the reference accepts,
     `skipped` has the reasons for the others. `noise` measures the noise of the reference.
     """
@@ -75,14 +75,14 @@ class Ran:
 
 
 @progress.step("running both models")
-def run_whole(plan: Plan) -> tuple[Ran, list[Output]]:
+def run_whole(plan: Plan) -> tuple[BothResults, list[Output]]:
     """Run both models on all feeds and judge the outputs against the noise of the whole network
     (measured only if there are differences).
     """
     plan, mine, skipped = _run_reference(plan)
     theirs = _run_candidate(plan) if plan.options.engine == "onnxruntime" else _in_engine(plan)
     noise = Noise(plan.mine, [*plan.arrays], mine, plan.precision)
-    ran = Ran(plan, mine, theirs, skipped, noise)
+    ran = BothResults(plan, mine, theirs, skipped, noise)
     valid = cut(plan.reference, plan.candidate, plan.positions, mine, theirs)
     return ran, _judged(replace(ran, theirs=valid))
 
@@ -125,7 +125,7 @@ def _in_engine(plan: Plan) -> Results:
     return [list(prepared.run(plan.candidate.check_feeds(f)).values()) for f in public]
 
 
-def _judged(ran: Ran) -> list[Output]:
+def _judged(ran: BothResults) -> list[Output]:
     plan, pairs = ran.plan, ran.plan.positions
     equal = all(
         compare(a[i], b[j]).equal
@@ -154,7 +154,7 @@ def _judged(ran: Ran) -> list[Output]:
     ]
 
 
-def _exact_floors(ran: Ran, floors: Floors) -> Floors | None:
+def _exact_floors(ran: BothResults, floors: Floors) -> Floors | None:
     """Return the noise including the rounding errors of both models on exactly these inputs, for
     outputs that agree in doubles; None if that cannot be determined.
     """
@@ -180,7 +180,9 @@ def _exact_floors(ran: Ran, floors: Floors) -> Floors | None:
     return found
 
 
-def _output(ran: Ran, i: int, j: int, floors: Floors | None, unmoved: float = 1.0) -> Output:
+def _output(
+    ran: BothResults, i: int, j: int, floors: Floors | None, unmoved: float = 1.0
+) -> Output:
     plan = ran.plan
     r, c = plan.reference.ir.graph.outputs[i], plan.candidate.ir.graph.outputs[j]
     step, own = plan.steps.get(str(c.name), 0.0), plan.precision[str(r.name)]

@@ -13,7 +13,7 @@ from converter.commands.verify.feeds import Feed, feeds_for
 from converter.commands.verify.isolate import LockStep, in_shape
 from converter.commands.verify.judge import Judge, Limits
 from converter.commands.verify.native import CHOICES
-from converter.commands.verify.noise import Precision, quantisation_steps
+from converter.commands.verify.noise import Precision, quantization_steps
 from converter.commands.verify.program import Program
 from converter.commands.verify.rows import without_padded
 from converter.commands.verify.sizes import shapes_for
@@ -70,7 +70,7 @@ class Plan:
         feeds = feeds_for(reference, options.data, options.seed, options.seeds, shapes)
         if not feeds:
             raise NothingComparedError(Diagnostic("N402", "there are no inputs to compare on"))
-        steps = quantisation_steps(candidate.ir)
+        steps = quantization_steps(candidate.ir)
         precision = LockStep(mine, theirs, alignment, limits.tolerance, steps).precision()
         arrays = [f.by_value(reference) for f in feeds]
         others = [

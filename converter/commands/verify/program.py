@@ -27,14 +27,14 @@ from converter.engines.file_child import import_onnxruntime
 from converter.engines.onnxruntime import Runner, exact_options, has_loop, refuse_opaque
 from converter.engines.session_weights import LARGE, Weights
 from converter.errors import Diagnostic, UnsupportedError, Where
-from converter.formats.onnx.legalise import legalise_for_onnxruntime
+from converter.formats.onnx.legalize import legalize_for_onnxruntime
 from converter.graph.extensions import bind
 from converter.graph.infer import Array, Arrays, shape_of
 from converter.graph.names import Names
 from converter.graph.network import Network
 from converter.graph.walk import all_nodes, reads, subgraphs
 from converter.passes.decompositions import DECOMPOSITIONS
-from converter.passes.legalise import Rewrite, onnx_function, rewritten
+from converter.passes.legalize import Rewrite, onnx_function, rewritten
 from converter.passes.lite.functions import cos
 
 PART = 1 << 20  # elements of a weight that are moved at once
@@ -159,7 +159,7 @@ class Program(Cutter):
         refuse_opaque(model.ir)
         clone = model.ir.clone()
         bind(clone)
-        legalise_for_onnxruntime(clone)
+        legalize_for_onnxruntime(clone)
         super().__init__(clone.graph)
         self.ir = clone
         self.source = Cutter(model.ir.graph)
@@ -215,13 +215,13 @@ class Program(Cutter):
         self,
         piece: Piece,
         jitter: Jitter | None = None,
-        optimise: bool = True,
+        optimize: bool = True,
         floats: bool = False,
     ) -> Session:
         """Compile a piece. `floats`: float16 is computed as float32, and the results are
         rounded.
         """
-        return Session(self, piece, jitter, optimise, floats)
+        return Session(self, piece, jitter, optimize, floats)
 
 
 def _written_out(node: ir.Node, names: Names) -> bool:
@@ -237,7 +237,7 @@ class Session:
     """A compiled piece. `run` takes arrays by value name and returns the targets in order."""
 
     def __init__(
-        self, program: Program, piece: Piece, moved: Jitter | None, optimise: bool, floats: bool
+        self, program: Program, piece: Piece, moved: Jitter | None, optimize: bool, floats: bool
     ) -> None:
         self.piece = piece
         self._types = {n: _dtype(program.values[n]) for n in piece.inputs}
@@ -256,7 +256,7 @@ class Session:
                 }
             options = exact_options()
             options.intra_op_num_threads = 1
-            if not optimise:
+            if not optimize:
                 level = import_onnxruntime().GraphOptimizationLevel.ORT_DISABLE_ALL
                 options.graph_optimization_level = level
             loops = has_loop(piece.nodes)

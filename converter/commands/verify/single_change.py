@@ -81,7 +81,7 @@ def single_change(
             break
         try:
             with change.made:
-                left = _distance(mine.compile(u.mine, optimise=False).run(values)[0], result)
+                left = _distance(mine.compile(u.mine, optimize=False).run(values)[0], result)
         except CannotRun:
             continue
         if left < best:

@@ -81,8 +81,8 @@ def _demand_fit(
             len(declared) != len(shape)
             or any(isinstance(d, int) and d != n for d, n in zip(declared, shape, strict=True))
         ):
-            told = ",".join("?" if d is None else str(d) for d in declared)
-            raise wrong_call(f"input {name!r} is [{told}], got {list(shape)}")
+            shown = ",".join("?" if d is None else str(d) for d in declared)
+            raise wrong_call(f"input {name!r} is [{shown}], got {list(shape)}")
 
 
 def _bind(

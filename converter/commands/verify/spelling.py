@@ -180,8 +180,8 @@ def _slice(node: ir.Node, found: Constants) -> None:
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=False):
         low = None if step < 0 and end < -int(shape[axis]) else int(end)
         whole[axis] = slice(int(start), low, int(step))
-    told = [s.indices(n) for s, n in zip(whole, shape, strict=True)]
-    for i, column in zip((1, 2, 4), zip(*told, strict=True), strict=False):
+    declared = [s.indices(n) for s, n in zip(whole, shape, strict=True)]
+    for i, column in zip((1, 2, 4), zip(*declared, strict=True), strict=False):
         found[i] = np.array(column, np.int64)
     found[3] = np.arange(len(shape))
 

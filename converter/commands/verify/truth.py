@@ -68,7 +68,7 @@ def _possible(program: Program, piece: Piece) -> bool:
 def _cheap(program: Program, piece: Piece, feeds: Sequence[Mapping[str, Array]]) -> bool:
     names = [str(o.name) for n in piece.nodes for o in n.outputs if o.name]
     try:
-        session = program.compile(Piece(piece.nodes, piece.inputs, tuple(names)), optimise=False)
+        session = program.compile(Piece(piece.nodes, piece.inputs, tuple(names)), optimize=False)
         found = dict(zip(names, session.run(feeds[0]), strict=True))
     except (CannotRun, KeyError):
         return False

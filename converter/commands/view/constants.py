@@ -60,9 +60,9 @@ def numbers(array: Array | None) -> str:
 
 def scale_of(value: ir.Value) -> str:
     """Return scale and zero point of quantized numbers; "" if they have none."""
-    maker = value.producer()
+    producer = value.producer()
     users = [u.node for u in itertools.islice(value.uses(), 4)]
-    made = [maker] if maker is not None and maker.op_type == "QuantizeLinear" else []
+    made = [producer] if producer is not None and producer.op_type == "QuantizeLinear" else []
     for node in [*made, *(u for u in users if u.op_type == "DequantizeLinear")]:
         if (scale := constant(optional(node, 1))) is None:
             continue

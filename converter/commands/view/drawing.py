@@ -50,17 +50,17 @@ class Drawing:
 
 def draw(model: Network, name: str) -> Drawing:
     """Draw a model under the name `name`."""
-    maker = _Maker(model)
-    maker.graph(model.ir.graph, ())
-    made = maker.drawing
+    producer = _Maker(model)
+    producer.graph(model.ir.graph, ())
+    made = producer.drawing
     kinds = [n["k"] for n in made.nodes]
     names = [n["n"] for n in made.nodes]
-    folded = scopes.fold(maker.paths, kinds, names, [(a, b) for a, b, _ in made.edges])
+    folded = scopes.fold(producer.paths, kinds, names, [(a, b) for a, b, _ in made.edges])
     for node, place in zip(made.nodes, folded.of, strict=True):
         node["scope"] = place
     made.scopes = folded.scopes
-    told = summary(model)
-    shown = {k: told[k] for k in ("inputs", "outputs", "layers", "operators", "weights")}
+    overview = summary(model)
+    shown = {k: overview[k] for k in ("inputs", "outputs", "layers", "operators", "weights")}
     made.about = {"name": name, **shown, "facts": [*_facts(model)]}
     return made
 
@@ -116,8 +116,8 @@ class _Maker:
 
     def _port(self, what: str, value: ir.Value, around: tuple[Step, ...]) -> int:
         name = public_name(value)
-        told = [["", name, self._described(value), -1]]
-        data = {"k": what, "n": name, "port": what, "out" if what == "input" else "in": told}
+        overview = [["", name, self._described(value), -1]]
+        data = {"k": what, "n": name, "port": what, "out" if what == "input" else "in": overview}
         return self._add(data, around)
 
     def _add(self, data: Json, path: tuple[Step, ...]) -> int:

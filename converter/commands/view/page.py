@@ -52,7 +52,7 @@ def render(
         both = drawn[0], drawn[1]
         data["counts"] = pairing.pair(models[0][1], models[1][1], both, given, result)
         if result is not None:
-            data["errors"] = pairing.colour(result, both)
+            data["errors"] = pairing.color(result, both)
             data["passed"] = result.passed
     title = escape(" and ".join(name for name, _ in models))
     return assets.page(

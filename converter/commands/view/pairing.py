@@ -57,9 +57,9 @@ def pair(
         one, other = left.nodes[i], right.nodes[j]
         if n not in left.folded and m not in right.folded:
             one["twin"], other["twin"] = j, i
-        told = [c.text for c in causes([n], [m], known)]
-        for data in (one, other) if told else ():
-            both = dict.fromkeys([*data.get("causes", ()), *told])
+        reasons = [c.text for c in causes([n], [m], known)]
+        for data in (one, other) if reasons else ():
+            both = dict.fromkeys([*data.get("causes", ()), *reasons])
             data |= {"state": "changed", "causes": _first([*both])}
     states = [n.get("state", "") for n in left.nodes if "twin" in n]
     counts["changed"], counts["same"] = states.count("changed"), states.count("")
@@ -138,7 +138,7 @@ def _ports(drawn: tuple[Drawing, Drawing]) -> None:
             node["twin"], drawn[1].nodes[other]["twin"] = other, i
 
 
-def colour(result: Result, drawn: tuple[Drawing, Drawing]) -> dict[str, int]:
+def color(result: Result, drawn: tuple[Drawing, Drawing]) -> dict[str, int]:
     """Mark the layers of both drawings with the errors of a comparison, and the named layers with
     the causes. Return the counts of the statuses.
 

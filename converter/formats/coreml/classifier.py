@@ -13,7 +13,7 @@ import onnx_ir as ir
 from converter.graph.infer import constant, shape_of
 from converter.graph.names import public_name
 from converter.graph.record import record
-from converter.graph.value import maker, operand
+from converter.graph.value import operand, producer_if
 from converter.passes.dead_code import remove_dead_code
 
 D = ir.DataType
@@ -70,8 +70,8 @@ def source_of(value: ir.Value) -> ir.Value:
 
 def _of_table(out: ir.Value) -> tuple[list[Any], ir.Value] | None:
     """Labels and scores of Gather(labels, ArgMax(scores))."""
-    lookup = maker(source_of(out), "Gather")
-    best = None if lookup is None else maker(source_of(operand(lookup, 1)), "ArgMax")
+    lookup = producer_if(source_of(out), "Gather")
+    best = None if lookup is None else producer_if(source_of(operand(lookup, 1)), "ArgMax")
     if lookup is None or best is None:
         return None
     names, scores = operand(lookup), operand(best)

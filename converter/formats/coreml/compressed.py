@@ -16,13 +16,13 @@ from converter.graph.infer import Array
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.sizes import demand_small
 from converter.graph.value import Value
-from converter.mapping.context import Reading
+from converter.mapping.context import LiftContext
 
 D = ir.DataType
 
 
 def later(
-    r: Reading, make: Callable[[], Array], dtype: np.dtype[Any], shape: Sequence[int]
+    r: LiftContext, make: Callable[[], Array], dtype: np.dtype[Any], shape: Sequence[int]
 ) -> Value:
     """A constant that is computed when it is written."""
     demand_small(*shape)
@@ -45,7 +45,9 @@ def demand_blocks(array: Array, shape: Sequence[int]) -> None:
             raise MappingError(f"{own} blocks do not fit a shape of {wanted} elements", "R105")
 
 
-def dequantized(r: Reading, given: Array | LazyTensor, scale: Array, offset: Array | None) -> Value:
+def dequantized(
+    r: LiftContext, given: Array | LazyTensor, scale: Array, offset: Array | None
+) -> Value:
     """scale * (data - offset), with a scale for each block of the data, as a DequantizeLinear."""
     shape = list(given.shape if isinstance(given, np.ndarray) else given.shape.numpy())
     kind = given.dtype.numpy() if isinstance(given, LazyTensor) else given.dtype
@@ -101,7 +103,7 @@ class Scattered:
         return full(self.mask.numpy() != 0, self.values)
 
 
-def scattered(r: Reading, mask: LazyTensor, values: Array) -> Value:
+def scattered(r: LiftContext, mask: LazyTensor, values: Array) -> Value:
     """The constant of these elements under a mask."""
     return later(r, Scattered(mask, values), values.dtype, mask.shape.numpy())
 

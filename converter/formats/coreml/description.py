@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from converter.errors import Diagnostic
 from converter.formats.coreml.features import (
-    COLOURS,
+    COLORS,
     OPTIONAL,
     PICTURES,
     REMEMBERED,
@@ -44,10 +44,10 @@ _REMEMBERED = {
     OPTIONAL: [str],
     PICTURES: {str: {"colour": str, "size": [int], SIZES: _SIZES}},
 }
-_COLOURS = {name: number for number, name in COLOURS.items()}
+_COLORS = {name: number for number, name in COLORS.items()}
 
 
-def said_of(network: Network, model: ir.Model) -> tuple[dict[str, Any], dict[str, Any]]:
+def declared_features(network: Network, model: ir.Model) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the declarations of a Core ML file about its inputs, outputs and images: of the file
     that was read, or as kept in the metadata by another format.
     """
@@ -58,10 +58,10 @@ def said_of(network: Network, model: ir.Model) -> tuple[dict[str, Any], dict[str
 
 def has_halves(network: Network, model: ir.Model) -> bool:
     """Whether there is an image whose pixels have half precision."""
-    said, images = said_of(network, model)
+    said, images = declared_features(network, model)
     found = [images, said.get(PICTURES)]
-    told = [v for kind in found if isinstance(kind, dict) for v in kind.values()]
-    return any(isinstance(v, dict) and v.get("colour") == GRAYSCALE16 for v in told)
+    declared = [v for kind in found if isinstance(kind, dict) for v in kind.values()]
+    return any(isinstance(v, dict) and v.get("colour") == GRAYSCALE16 for v in declared)
 
 
 @record
@@ -76,7 +76,7 @@ class Declared:
     spec: int = 4
     version: int = 5
 
-    def told(self, key: str) -> dict[str, Any]:
+    def declared(self, key: str) -> dict[str, Any]:
         """Return the declarations under `key`, by the names of inputs or outputs."""
         found = self.said.get(key)
         return found if isinstance(found, dict) else {}
@@ -110,7 +110,7 @@ class Declared:
 
     def _sizes_of(self, value: ir.Value) -> Sizes | None:
         own = value.is_graph_input()
-        return from_json(self.told(SIZES).get(public_name(value))) if own else None
+        return from_json(self.declared(SIZES).get(public_name(value))) if own else None
 
     def image(self, kind: Any, value: ir.Value, ranks: Sequence[int]) -> bool:
         """Declare an input that is an image in the source, of one of these ranks; return False if
@@ -120,14 +120,14 @@ class Declared:
         if name not in self.images:
             return False
         sizes = self._sizes_of(value)
-        colour = self._colour(self.images[name], shape[-3:-2])
+        color = self._color(self.images[name], shape[-3:-2])
         left = sizes.fitted(shape[-2:]) if sizes is not None else None
-        known = colour is not None and (None not in shape[-2:] or left is not None)
+        known = color is not None and (None not in shape[-2:] or left is not None)
         if len(shape) not in ranks or not set(shape[:-3]) <= {1} or not known:
             self.notes.append(_no_image(name))
             return False
         fixed = Sizes(tuple(int(d or 1) for d in shape[-2:]))
-        kind.imageType.colorSpace = colour
+        kind.imageType.colorSpace = color
         declare_image(kind.imageType, left or fixed)
         self._tell(name, sizes, left, fixed)
         return True
@@ -136,38 +136,38 @@ class Declared:
         """Declare an output that is an image in the source as one again; `fixed`: only one whose
         sizes are known.
         """
-        said = self.told(PICTURES).get(public_name(value))
+        said = self.declared(PICTURES).get(public_name(value))
         if not isinstance(said, dict):
             return False
         shape = known_sizes(value) or []
         given = said.get("size", [])
         size = [n if d is None else d for d, n in zip(shape[-2:], given, strict=False)]
-        coloured = said.get("colour") in ("RGB", "BGR")
-        channels = [3 if d is None and coloured else d or 1 for d in shape[-3:-2]]
-        colour = self._colour(said, channels)
+        colored = said.get("colour") in ("RGB", "BGR")
+        channels = [3 if d is None and colored else d or 1 for d in shape[-3:-2]]
+        color = self._color(said, channels)
         sound = len(size) == 2 and all(type(n) is int and n > 0 for n in size)
         if fixed and (None in shape or len(shape) != 4 or shape[0] != 1):
             sound = False
-        if colour is None or not sound:
+        if color is None or not sound:
             self.notes.append(_no_image(public_name(value)))
             return False
         sizes = from_json(said.get(SIZES))
         left = sizes.fitted(shape[-2:]) if sizes is not None else None
-        feature.type.imageType.colorSpace = colour
+        feature.type.imageType.colorSpace = color
         declare_image(feature.type.imageType, left or Sizes(tuple(size)))
         return True
 
-    def _colour(self, said: Any, channels: Sequence[int | None]) -> int | None:
+    def _color(self, said: Any, channels: Sequence[int | None]) -> int | None:
         """Return the number of the color space of a picture with so many channels; None when there
         is none.
         """
         named = said.get("colour") if isinstance(said, dict) else None
         if list(channels) == [1] and named == GRAYSCALE16:
             self.spec = max(self.spec, GRAYSCALE16_SINCE)
-            return _COLOURS[named] if self.version >= GRAYSCALE16_SINCE else None
+            return _COLORS[named] if self.version >= GRAYSCALE16_SINCE else None
         if list(channels) == [1]:
-            return _COLOURS["grayscale"]
-        return _COLOURS.get(str(named), _COLOURS["RGB"]) if list(channels) == [3] else None
+            return _COLORS["grayscale"]
+        return _COLORS.get(str(named), _COLORS["RGB"]) if list(channels) == [3] else None
 
     def _tell(self, name: str, sizes: Sizes | None, left: Sizes | None, fixed: Sizes) -> None:
         """Warn where less is left of the sizes that the source declares."""

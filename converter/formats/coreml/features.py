@@ -24,7 +24,7 @@ from converter.graph.value import known_sizes
 SIZES = "sizes"  # of inputs, in the interface
 OPTIONAL = "optional"  # optional inputs without default, in the interface
 PICTURES = "pictures"  # outputs that are images
-COLOURS = {10: "grayscale", 20: "RGB", 30: "BGR", 40: "grayscale16"}
+COLORS = {10: "grayscale", 20: "RGB", 30: "BGR", 40: "grayscale16"}
 NOTES = "netconv."  # prefix of the keys of notes
 REMEMBERED = "netconv.coreml"  # key of the graph's metadata
 _MOST = (1 << 63) - 1
@@ -59,7 +59,7 @@ def sizes_of(feature: Any) -> Sizes:
 
 def picture_of(image: Any) -> dict[str, Any]:
     """Return the declaration of an output that is an image."""
-    said: dict[str, Any] = {"colour": COLOURS.get(image.colorSpace, "RGB")}
+    said: dict[str, Any] = {"colour": COLORS.get(image.colorSpace, "RGB")}
     said["size"] = [int(image.height), int(image.width)]
     sizes = of_image(image)
     return said if sizes.fixed else {**said, SIZES: sizes.as_json()}
@@ -241,7 +241,7 @@ def less(name: str, text: str) -> Diagnostic:
     return Diagnostic("X207", text, level="warning", where=Where(layer=name))
 
 
-def untold(model: Network, title: str) -> list[Diagnostic]:
+def undeclared_features(model: Network, title: str) -> list[Diagnostic]:
     """Return warnings about declared sizes and images of a Core ML file that a format of another
     name does not support.
     """

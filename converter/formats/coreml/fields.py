@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from converter.errors import not_meant
+from converter.errors import no_match
 from converter.graph.record import record
-from converter.graph.value import maker
+from converter.graph.value import producer_if
 from converter.mapping.fields import Field
 
 
@@ -24,8 +24,8 @@ class Gate(Field):
     def lower(self, w: Any) -> None:
         x, y = w.data, w.input(1)
         for one, other in ((x, y), (y, x)):
-            gate = maker(other, "Sigmoid")
+            gate = producer_if(other, "Sigmoid")
             if gate is not None and gate.inputs[0] is one:
                 w.set_operand(0, one)
                 return
-        raise not_meant("only x * Sigmoid(x) is supported")
+        raise no_match("only x * Sigmoid(x) is supported")

@@ -24,7 +24,7 @@ from converter.formats.lite.quantization import (
 )
 from converter.graph.build import attrs_of
 from converter.graph.infer import Array, constant, shape_of
-from converter.graph.value import Value, maker, operand
+from converter.graph.value import Value, operand, producer_if
 from converter.mapping import context
 from converter.mapping.fusing import activation_of, only_user
 
@@ -37,7 +37,7 @@ def swapped(rank: int) -> list[int]:
     return [*range(rank - 2), rank - 1, rank - 2]
 
 
-class LiftContext(context.Reading, ABC):
+class LiteLiftContext(context.LiftContext, ABC):
     """One layer on its way into the graph."""
 
     activation_key: str  # of the attribute that is the code of an activation
@@ -124,7 +124,7 @@ class LiftContext(context.Reading, ABC):
         return self.b.DequantizeLinear(value, scale, axis=0)
 
 
-class LowerContext(context.Writing, ABC):
+class LiteLowerContext(context.LowerContext, ABC):
     """One operator on its way into layers.
 
     `quantized`: it is written on the quantized values around it.
@@ -204,7 +204,7 @@ class LowerContext(context.Writing, ABC):
         if user is None or user.op_type != "Add" or user.domain:
             return None
         other = user.inputs[1 if user.inputs[0] is value else 0]
-        node, shape = maker(other, "DequantizeLinear"), shape_of(other)
+        node, shape = producer_if(other, "DequantizeLinear"), shape_of(other)
         if other is None or shape is None or value.shape is None:
             return None
         stored = constant(other if node is None else node.inputs[0])
@@ -232,7 +232,7 @@ class LowerContext(context.Writing, ABC):
 
         A body receives values of an outer graph as inputs.
         """
-        node, order = maker(value, "Transpose"), list(perm or range(len(value.shape or ())))
+        node, order = producer_if(value, "Transpose"), list(perm or range(len(value.shape or ())))
         if node is None or node.graph is not self.graph:
             return value, order
         own = [int(i) for i in attrs_of(node)["perm"]]
@@ -244,7 +244,7 @@ class LowerContext(context.Writing, ABC):
         """
         if not self.quantized or value.dtype not in FLOATS:
             return None
-        node = maker(value, "DequantizeLinear")
+        node = producer_if(value, "DequantizeLinear")
         if node is None:
             raise MappingError(f"{value.name} is not quantized")
         if self.graph is not None and node.graph is not self.graph:

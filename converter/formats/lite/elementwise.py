@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError, not_meant
-from converter.formats.lite.context import LiftContext, LowerContext
+from converter.errors import MappingError, no_match
+from converter.formats.lite.context import LiteLiftContext, LiteLowerContext
 from converter.graph.infer import known
 from converter.graph.record import record
 from converter.graph.value import array_type
@@ -22,16 +22,16 @@ class Bounds(Field):
     high: float
     inputs = (1, 2)
 
-    def lift(self, r: LiftContext) -> None:
+    def lift(self, r: LiteLiftContext) -> None:
         low = max(self.low, 0) if array_type(r.data).kind == "u" else self.low
         r.set_inputs(r.data, *(r.b.like(r.data, bound) for bound in (low, self.high)))
 
-    def lower(self, w: LowerContext) -> None:
+    def lower(self, w: LiteLowerContext) -> None:
         low, high = (number(w.optional(i)) for i in (1, 2))
         if not w.has(2) or (high is not None and high >= np.finfo(np.float32).max):
             high = np.inf
         if (low, high) != (self.low, self.high):
-            raise not_meant(f"the bounds must be {self.low:g} and {self.high:g}")
+            raise no_match(f"the bounds must be {self.low:g} and {self.high:g}")
 
 
 def number(value: ir.Value | None) -> float | None:
@@ -40,7 +40,7 @@ def number(value: ir.Value | None) -> float | None:
     return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
 
 
-def broadcast_slope(r: LiftContext) -> None:
+def broadcast_slope(r: LiteLiftContext) -> None:
     """Broadcast the data to the slope, where the slope is larger: ONNX broadcasts the slope only,
     both formats broadcast as NumPy does.
     """
@@ -52,10 +52,10 @@ def broadcast_slope(r: LiftContext) -> None:
         r.data = r.b.Expand(x, r.b.Shape(larger))
 
 
-def alias_of_data(w: LowerContext) -> None:
+def alias_of_data(w: LiteLowerContext) -> None:
     """The result is the operand of the data, unless it has another scale."""
     if w.quantized:
-        raise not_meant("only operators of constants are supported by this rule")
+        raise no_match("only operators of constants are supported by this rule")
     w.alias(w.out, w.data)
 
 
@@ -63,6 +63,6 @@ FUNCTIONS = ops(
     "Abs=ABS Exp=EXP Floor=FLOOR Log=LOG Not=LOGICAL_NOT Sigmoid=LOGISTIC Neg=NEG Sin=SIN "
     "Sqrt=SQRT Tanh=TANH HardSwish=HARD_SWISH"
 )
-XOR = op("Xor", "NOT_EQUAL", lower_only=True, given="b:2,3 b:2,3")
+XOR = op("Xor", "NOT_EQUAL", lower_only=True, example_inputs="b:2,3 b:2,3")
 INVERSE_ROOT = op("Reciprocal", "RSQRT", before_lift=lambda r: r.b.Sqrt(r.data), lift_only=True)
 SLOPES = op("PRelu", "PRELU", before_lift=broadcast_slope)

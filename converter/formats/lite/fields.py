@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.lite.context import LiftContext, LowerContext
+from converter.formats.lite.context import LiteLiftContext, LiteLowerContext
 from converter.graph.catalogue.cells import ACTIVATIONS
 from converter.graph.record import record
 from converter.mapping.codecs import enum
@@ -38,7 +38,7 @@ WHOLE = Guard(
 class Ordered(Field):
     """Compare booleans, with false less than true; ONNX does not compare them."""
 
-    def lift(self, r: LiftContext) -> None:
+    def lift(self, r: LiteLiftContext) -> None:
         for i, v in enumerate(r.node.inputs):
             if v is not None and v.dtype == ir.DataType.BOOL:
                 r.node.inputs[i] = r.cast(v, ir.DataType.INT32)
@@ -53,14 +53,14 @@ class FusedActivation(Field):
     def __post_init__(self) -> None:
         self.keys = (self.key,)
 
-    def lift(self, r: LiftContext) -> None:
+    def lift(self, r: LiteLiftContext) -> None:
         name = r.attr(self.key, CODES, "")
         if name in ("Tanh", "Sigmoid"):
             raise MappingError(
                 f"{self.key}={name} is not supported: no engine applies it here", "R110"
             )
         if name:
-            r.behind(lambda y: ACTIVATIONS[name](r.b, y))
+            r.after_first(lambda y: ACTIVATIONS[name](r.b, y))
 
-    def lower(self, w: LowerContext) -> None:
+    def lower(self, w: LiteLowerContext) -> None:
         w.layer.attrs[self.key] = CODES.lower(w.activation())

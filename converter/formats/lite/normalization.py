@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.lite.context import LiftContext, LowerContext
+from converter.formats.lite.context import LiteLiftContext, LiteLowerContext
 from converter.graph.infer import known
 from converter.graph.record import record
 from converter.mapping.fields import Field
@@ -24,11 +24,11 @@ class Beta(Field):
     takes_factor: bool = False
     keys = ("beta",)
 
-    def lift(self, r: LiftContext) -> None:
+    def lift(self, r: LiteLiftContext) -> None:
         if (beta := r.attr("beta", float)) != 1:
             r.data = r.data * r.b.like(r.data, beta)
 
-    def lower(self, w: LowerContext) -> None:
+    def lower(self, w: LiteLowerContext) -> None:
         node, beta = w.data.producer(), 1.0
         if self.takes_factor and node is not None and scales_a_softmax(node):
             x, beta = factor_of(node) or (w.data, 1.0)
@@ -51,10 +51,10 @@ class SoftmaxAxis(Field):
     def __post_init__(self) -> None:
         self.keys = (self.key,) if self.key else ()
 
-    def lift(self, r: LiftContext) -> None:
+    def lift(self, r: LiteLiftContext) -> None:
         r.set(axis=r.attr(self.key, int, -1) % max(1, r.rank(r.data)) if self.key else -1)
 
-    def lower(self, w: LowerContext) -> None:
+    def lower(self, w: LiteLowerContext) -> None:
         rank = w.rank()
         axis = int(w.attr("axis", -1)) % max(1, rank)
         if axis != rank - 1 and not self.key:
@@ -97,14 +97,14 @@ class Norm(Field):
     def __post_init__(self) -> None:
         self.keys = (self.key,) if self.key else ()
 
-    def lift(self, r: LiftContext) -> None:
+    def lift(self, r: LiteLiftContext) -> None:
         axis = r.attr(self.key, int, -1) % max(1, r.rank(r.data)) if self.key else -1
         r.set(axes=[axis], eps=SMALLEST_NORM**2, eps_mode="max")
         if r.data.dtype == ir.DataType.FLOAT16:  # its own square would vanish there
             r.data = r.cast(r.data, ir.DataType.FLOAT)
-            r.behind(lambda y: r.cast(y, ir.DataType.FLOAT16))
+            r.after_first(lambda y: r.cast(y, ir.DataType.FLOAT16))
 
-    def lower(self, w: LowerContext) -> None:
+    def lower(self, w: LiteLowerContext) -> None:
         rank, eps, limit = w.rank(), w.attr("eps"), SMALLEST_NORM**2
         axes = [int(i) % rank for i in w.attr("axes")]
         smaller = eps <= limit and w.attr("eps_mode") == "add"
@@ -128,11 +128,11 @@ class Neighbors(Field):
     names = ("size", "alpha")
     keys = ("radius", "alpha")
 
-    def lift(self, r: LiftContext) -> None:
+    def lift(self, r: LiteLiftContext) -> None:
         size = 2 * r.attr("radius", int) + 1
         r.set(size=size, alpha=r.attr("alpha", float) * size)
 
-    def lower(self, w: LowerContext) -> None:
+    def lower(self, w: LiteLowerContext) -> None:
         size = int(w.attr("size"))
         if size % 2 == 0:
             raise MappingError(f"size must be odd, got {size}")

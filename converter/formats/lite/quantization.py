@@ -13,7 +13,7 @@ from converter.errors import MappingError
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import Array, constant, rank_of
 from converter.graph.lazy_tensor import whole_bytes
-from converter.graph.value import maker, optional
+from converter.graph.value import optional, producer_if
 
 D = ir.DataType
 FLOATS = (D.FLOAT, D.FLOAT16, D.BFLOAT16, D.DOUBLE)
@@ -128,7 +128,7 @@ def demand_ordinary(found: Quantization) -> None:
 
 def constant_dequantized(value: ir.Value | None) -> ir.Node | None:
     """Return the DequantizeLinear of a constant that produces a value."""
-    node = maker(value, "DequantizeLinear")
+    node = producer_if(value, "DequantizeLinear")
     return node if node is not None and constant(node.inputs[0]) is not None else None
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.lite.context import LiftContext, LowerContext
+from converter.formats.lite.context import LiteLiftContext, LiteLowerContext
 from converter.formats.lite.fields import CODES
 from converter.formats.lite.quantization import Quantization, dequantize, quantize
 from converter.graph.build import Builder, attrs_of
@@ -69,23 +69,23 @@ def rounding(dtype: ir.DataType, found: Quantization | None) -> Rounding:
     return lambda b, x: with_operators(dequantize(b, quantize(b, x, dtype, found), found))
 
 
-def rounding_of(r: LiftContext, name: str) -> Rounding:
+def rounding_of(r: LiteLiftContext, name: str) -> Rounding:
     key = r.key(name)
     return rounding(r.stored_type(key), r.quantization(key))
 
 
-def optional_operand(r: LiftContext, name: str) -> Value | None:
+def optional_operand(r: LiteLiftContext, name: str) -> Value | None:
     """The real numbers of an operand, None when it is omitted."""
     return r.optional_real(r.key(name))
 
 
-def optional_bias(r: LiftContext, name: str, *factors: str) -> Value | None:
+def optional_bias(r: LiteLiftContext, name: str, *factors: str) -> Value | None:
     """The real numbers of a bias, which has the product of the scales of `factors`."""
     found = r.real_bias(r.key(name), [r.key(factor) for factor in factors])
     return None if found is None else with_operators(found)
 
 
-def lstm_cell(r: LiftContext, prefix: str = "", hidden: Rounding | None = None) -> Cell:
+def lstm_cell(r: LiteLiftContext, prefix: str = "", hidden: Rounding | None = None) -> Cell:
     """The cell of an LSTM; `hidden` rounds its output before the projection."""
 
     def given(name: str) -> Value | None:
@@ -119,7 +119,7 @@ def lstm_cell(r: LiftContext, prefix: str = "", hidden: Rounding | None = None) 
     )
 
 
-def lstm_step(r: LiftContext, cell: Cell, states: Sequence[str]) -> Step:
+def lstm_step(r: LiteLiftContext, cell: Cell, states: Sequence[str]) -> Step:
     """Return one iteration of an LSTM, whose states are stored as those operands are."""
     keep_h, keep_c = (rounding_of(r, name) for name in states)
 
@@ -130,7 +130,7 @@ def lstm_step(r: LiftContext, cell: Cell, states: Sequence[str]) -> Step:
     return step
 
 
-def rnn_cell(r: LiftContext, prefix: str = "") -> Step:
+def rnn_cell(r: LiteLiftContext, prefix: str = "") -> Step:
     """Return one iteration of a recurrent cell."""
     f, beside = ACTIVATIONS[r.attr(r.activation_key, CODES)], f"{prefix}aux_weights"
     weights, recurrent = (r.real(r.key(prefix + name)) for name in RNN[:2])
@@ -149,7 +149,7 @@ def rnn_cell(r: LiftContext, prefix: str = "") -> Step:
 # sequences that are read -------------------------------------------------------------------------
 
 
-def time_major(r: LiftContext, x: ir.Value) -> Value:
+def time_major(r: LiteLiftContext, x: ir.Value) -> Value:
     """[batch, time, ...] <-> [time, batch, ...] unless the layer is time-major already."""
     if r.attr("time_major", bool):
         return with_operators(x)
@@ -157,7 +157,7 @@ def time_major(r: LiftContext, x: ir.Value) -> Value:
 
 
 def sequence(
-    r: LiftContext,
+    r: LiteLiftContext,
     step: Step,
     names: Sequence[str],
     x: Value | None = None,
@@ -171,7 +171,7 @@ def sequence(
     return [time_major(r, y), *last]
 
 
-def is_plain(r: LiftContext, cell: Cell) -> bool:
+def is_plain(r: LiteLiftContext, cell: Cell) -> bool:
     """Whether ONNX's LSTM computes the same as this LSTM."""
     gates = (cell.input, cell.forget, cell.cell, cell.output)
     return (
@@ -183,7 +183,7 @@ def is_plain(r: LiftContext, cell: Cell) -> bool:
     )
 
 
-def lstm_sequence(r: LiftContext, cell: Cell) -> list[Value]:
+def lstm_sequence(r: LiteLiftContext, cell: Cell) -> list[Value]:
     """Return the outputs of an LSTM in one direction, and its last states: an ONNX LSTM if that
     computes the same, else a loop over the time axis.
     """
@@ -193,7 +193,7 @@ def lstm_sequence(r: LiftContext, cell: Cell) -> list[Value]:
     return [time_major(r, y), *last]
 
 
-def onnx_lstm(r: LiftContext, cell: Cell, x: Value, stateless: bool = False) -> list[Value]:
+def onnx_lstm(r: LiteLiftContext, cell: Cell, x: Value, stateless: bool = False) -> list[Value]:
     """ONNX's LSTM of [time, batch, size]. Where the input gate is coupled, 1 - sigmoid(z) is
     sigmoid(-z).
 
@@ -232,7 +232,7 @@ def onnx_lstm(r: LiftContext, cell: Cell, x: Value, stateless: bool = False) -> 
 
 
 def both_directions(
-    r: LiftContext, cell: Callable[[str], Step], names: Sequence[str], weights: str
+    r: LiteLiftContext, cell: Callable[[str], Step], names: Sequence[str], weights: str
 ) -> list[Value]:
     """A sequence and a reversed one. The auxiliary input is a second input of both directions,
     with `weights` of its own; without them it is the input of the backward direction.
@@ -274,7 +274,7 @@ def reason_against(node: ir.Node, activations: Sequence[str]) -> str:
     return reason_against_lengths(node)
 
 
-def sequence_weights(w: LowerContext, rows: int) -> tuple[Array, Array, Array]:
+def sequence_weights(w: LiteLowerContext, rows: int) -> tuple[Array, Array, Array]:
     """The weights, the recurrent weights and the sum of both biases."""
     weights, recurrent = (w.constant(i, "the weights")[0] for i in (1, 2))
     if not w.has(3):

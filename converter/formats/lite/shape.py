@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from converter.formats.lite.context import LiftContext
+from converter.formats.lite.context import LiteLiftContext
 from converter.mapping.fields import Attr
 from converter.mapping.rules import op
 
 
-def with_joined_axis(r: LiftContext) -> None:
+def with_joined_axis(r: LiteLiftContext) -> None:
     """Give each input the axis along which they are stacked."""
     axis = r.node.attrs["axis"]
     r.node.inputs = [r.b.Unsqueeze(v, [axis]) for v in r.node.inputs]

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from converter.errors import MappingError
-from converter.formats.lite.context import Key, LiftContext, LowerContext
+from converter.formats.lite.context import Key, LiteLiftContext, LiteLowerContext
 from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.record import record
 from converter.mapping.fields import Field
@@ -36,10 +36,10 @@ class Filter(Field):
     def __post_init__(self) -> None:
         self.keys = owned(self.key)
 
-    def lift(self, r: LiftContext) -> None:
+    def lift(self, r: LiteLiftContext) -> None:
         r.set_input(1, r.permuted(self.key, [int(i) for i in np.argsort(self.perm)]))
 
-    def lower(self, w: LowerContext) -> None:
+    def lower(self, w: LiteLowerContext) -> None:
         rank = w.rank(1, "the filter")
         if rank != len(self.perm):
             raise MappingError(f"the filter must have {len(self.perm)} axes, got {rank}")
@@ -63,12 +63,12 @@ class Bias(Field):
     def __post_init__(self) -> None:
         self.keys = owned(self.key)
 
-    def lift(self, r: LiftContext) -> None:
+    def lift(self, r: LiteLiftContext) -> None:
         bias = r.real_bias(self.key, (self.data, self.filter))
         array = known(r.stored(self.key)) if bias is not None and self.drops_zeros else None
         r.set_input(2, None if array is not None and not array.any() else bias)
 
-    def lower(self, w: LowerContext) -> None:
+    def lower(self, w: LiteLowerContext) -> None:
         count = w.image(w.out)[-1]
         if count is None:
             raise MappingError("the number of filters is unknown", "X203")
@@ -89,7 +89,7 @@ class Multiplier(Field):
     def __post_init__(self) -> None:
         self.keys = (self.key,)
 
-    def lift(self, r: LiftContext) -> None:
+    def lift(self, r: LiteLiftContext) -> None:
         filter_ = r.node.inputs[1]
         units = 0 if filter_ is None else r.static(filter_, "the filter")[0]
         channels = r.channels()
@@ -98,7 +98,7 @@ class Multiplier(Field):
             raise MappingError(f"the filter has {units} outputs for {own} channels", "R105")
         r.set(group=own)
 
-    def lower(self, w: LowerContext) -> None:
+    def lower(self, w: LiteLowerContext) -> None:
         w.layer.attrs[self.key] = int(w.static(1)[0]) // int(w.attr("group", 1))
 
 
@@ -120,7 +120,7 @@ class Dense(Field):
     def __post_init__(self) -> None:
         self.keys = owned(self.weights, self.bias, *filter(None, [self.keep]))
 
-    def lift(self, r: LiftContext) -> None:
+    def lift(self, r: LiteLiftContext) -> None:
         x, size = r.data, r.static(r.stored(self.weights), "the weights", axes=2)[1]
         shape = () if x.shape is None else tuple(x.shape)
         keeps = bool(self.keep) and r.attr(self.keep, bool) and rank_of(x) != 1
@@ -128,9 +128,9 @@ class Dense(Field):
             x = r.b.Reshape(x, [-1, size])
         r.set_inputs(x, r.permuted(self.weights, (1, 0)))
         if (bias := r.real_bias(self.bias, (self.data, self.weights))) is not None:
-            r.behind(lambda y: y + bias)
+            r.after_first(lambda y: y + bias)
 
-    def lower(self, w: LowerContext) -> None:
+    def lower(self, w: LiteLowerContext) -> None:
         w.read_quantized(w.data)  # no operand is created if the data are not quantized
         perm = (0, 1) if w.attr("transB", 0) else (1, 0)
         units = int(w.static(1, "the weights")[perm[0]])

@@ -30,5 +30,5 @@ lift_bodies.py           IF and WHILE into the graph
 lower.py                 the graph into a table of the lowest feature level
 collector.py             a subgraph that is being written
 pipeline.py              the passes before lowering, in order
-legalise.py              rewrites by feature level
+legalize.py              rewrites by feature level
 """

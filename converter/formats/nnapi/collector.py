@@ -22,7 +22,7 @@ from converter.errors import Diagnostic, MappingError
 from converter.formats.lite.quantization import parameters
 from converter.formats.nnapi.findings import Findings
 from converter.formats.nnapi.levels import bound_level
-from converter.formats.nnapi.quantization import DATA_TYPES, QUANTISED
+from converter.formats.nnapi.quantization import DATA_TYPES, QUANTIZED
 from converter.formats.nnapi.repeated import signature
 from converter.formats.nnapi.table import (
     Array,
@@ -39,7 +39,7 @@ from converter.graph.infer import InferenceError, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import public_name
 from converter.graph.record import record
-from converter.graph.value import made_of, maker, type_name
+from converter.graph.value import producer_if, producer_operand, type_name
 from converter.mapping import context
 from converter.mapping.lowering import refusal
 from converter.mapping.narrow import Narrowing
@@ -95,7 +95,7 @@ class OperationRows(Protocol):
     @property
     def table(self) -> Rows: ...
     @property
-    def writing(self) -> Callable[..., context.Writing]: ...
+    def writing(self) -> Callable[..., context.LowerContext]: ...
     @property
     def on_demand(self) -> OnDemand: ...
 
@@ -195,7 +195,7 @@ class Writer:
                 "X204",
             )
         operand = Operand(kind, [int(n) for n in shape] or [1], public_name(value))
-        if kind in QUANTISED:
+        if kind in QUANTIZED:
             operand.scale, operand.zero_point = self.quantization(value) or (1.0, 0)
         elif kind is T.TENSOR_INT32 and dtype == value.dtype:
             operand.scale = (self.quantization(value) or (0.0, 0))[0]
@@ -319,7 +319,7 @@ class Writer:
 
 def dequantized(value: ir.Value | None) -> ir.Node | None:
     """Return the DequantizeLinear that produces a value, also through the Transpose of a filter."""
-    return maker(made_of(value, "Transpose") or value, "DequantizeLinear")
+    return producer_if(producer_operand(value, "Transpose") or value, "DequantizeLinear")
 
 
 def one_scale(node: ir.Node) -> tuple[float, int] | None:
@@ -365,7 +365,7 @@ def quantization(value: ir.Value, plain: set[ir.Value], most: int) -> tuple[floa
         seen.add(v)
         producer, users = v.producer(), [u.node for u in islice(v.uses(), most) if u.idx == 0]
         behind = [n for n in users if n.op_type == "DequantizeLinear"]
-        for node in filter(None, (maker(v, "QuantizeLinear"), *behind)):
+        for node in filter(None, (producer_if(v, "QuantizeLinear"), *behind)):
             if (found := one_scale(node)) is not None:
                 return found
         moves = [producer] if producer is not None and producer.op_type in _MOVES else []

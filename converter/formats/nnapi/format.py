@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from converter.formats.format import Flavour, Format, Option, Written
+from converter.formats.format import Flavor, Format, Option, Written
 from converter.formats.integers import COMMON, FIXED, Integers, named
 
 if TYPE_CHECKING:
@@ -65,10 +65,10 @@ def _read_table(path: Path) -> Table:
     return read_table(path)
 
 
-def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
+def write(model: Network, path: Path, flavor: Flavor) -> list[Diagnostic]:
     from converter.formats.nnapi.lower import write_model
 
-    return write_model(model, path, flavour)
+    return write_model(model, path, flavor)
 
 
 def check(path: Path, weights: Path | None) -> list[Diagnostic]:
@@ -86,7 +86,7 @@ def kinds() -> Mapping[str, str]:
 
 
 def written() -> Written:
-    from converter.formats.nnapi.legalise import rewrites
+    from converter.formats.nnapi.legalize import rewrites
     from converter.formats.nnapi.lower import LEVELS
     from converter.formats.nnapi.mapping import MAPPING
     from converter.passes.coverage import absent_operators
@@ -106,14 +106,14 @@ def side_names(path: Path) -> list[str]:
     return [name for name in pools if isinstance(name, str)] if isinstance(pools, list) else []
 
 
-def readable(path: Path, flavour: Flavour) -> bool:
-    """Whether the form can be read: all but C source, which the flavour or the suffix selects."""
-    return "c" not in flavour.options and (
-        "blob" in flavour.options or not path.name.endswith(".nnapi.c")
+def readable(path: Path, flavor: Flavor) -> bool:
+    """Whether the form can be read: all but C source, which the flavor or the suffix selects."""
+    return "c" not in flavor.options and (
+        "blob" in flavor.options or not path.name.endswith(".nnapi.c")
     )
 
 
-def passes(flavour: Flavour) -> Sequence[Pass[Any]]:
+def passes(flavor: Flavor) -> Sequence[Pass[Any]]:
     from converter.formats.nnapi.pipeline import PIPELINE
 
     return PIPELINE

@@ -14,7 +14,7 @@ from converter.formats.nnapi.lift_bodies import lift_control
 from converter.formats.nnapi.mapping import MAPPING
 from converter.formats.nnapi.operations import Binding, bind
 from converter.formats.nnapi.quantization import DATA_TYPES, quantize_operand
-from converter.formats.nnapi.rules.context import Reading
+from converter.formats.nnapi.rules.context import LiftContext
 from converter.formats.nnapi.table import Operand, Operation, Subgraph, Table
 from converter.formats.nnapi.validate_structure import check_structure
 from converter.graph.build import Builder, new_model
@@ -141,8 +141,8 @@ class SubgraphLift:
         """Return the results of an operation in their storage type."""
         return self.stored(operation, MAPPING.table.lift(self.reading(binding)))
 
-    def reading(self, binding: Binding) -> Reading:
-        return Reading(self.b, binding, self.subgraph.operands, self.values, self.reals)
+    def reading(self, binding: Binding) -> LiftContext:
+        return LiftContext(self.b, binding, self.subgraph.operands, self.values, self.reals)
 
     def stored(self, operation: Operation, results: Sequence[ir.Value]) -> list[ir.Value]:
         """Results of an operation, of the types and scales of their operands."""

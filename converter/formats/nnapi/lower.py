@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, MappingError, UnsupportedError
-from converter.formats.format import Flavour
+from converter.formats.format import Flavor
 from converter.formats.integers import NOTE
 from converter.formats.nnapi.blob import reason_against, write_blob
 from converter.formats.nnapi.boundary import Shapes, note_shapes
@@ -38,22 +38,22 @@ CELL = "UNIDIRECTIONAL_SEQUENCE_LSTM"
 Written = tuple[Table, list[Diagnostic]]  # and warnings
 
 
-def write_model(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
+def write_model(model: Network, path: Path, flavor: Flavor) -> list[Diagnostic]:
     """Write `.nnapi.json`, `.nnapi` (+blob) or `.nnapi.c` (+c); return warnings. Raises
     UnsupportedError with everything that cannot be expressed up to the requested level; then
     nothing is written.
     """
     notes: list[Diagnostic] = []
-    plain = not {"blob", "c"} & flavour.options.keys()  # then the suffix names the form
+    plain = not {"blob", "c"} & flavor.options.keys()  # then the suffix names the form
     records = plain and not path.name.endswith((".nnapi", ".nnapi.c"))
-    limit = int(flavour.options.get("level", LEVELS[-1]))
-    flat = "blob" in flavour.options or (plain and path.suffix == ".nnapi")
+    limit = int(flavor.options.get("level", LEVELS[-1]))
+    flat = "blob" in flavor.options or (plain and path.suffix == ".nnapi")
     objects = reason_against if flat else None
-    table = lower(model, limit, flavour.io_layout, notes, records, objects)
+    table = lower(model, limit, flavor.io_layout, notes, records, objects)
     with Output(path) as out:
         if flat:
             notes += write_blob(table, out)
-        elif "c" in flavour.options or (plain and path.name.endswith(".nnapi.c")):
+        elif "c" in flavor.options or (plain and path.name.endswith(".nnapi.c")):
             from converter.formats.nnapi.csource import write_c
 
             notes += write_c(table, out)

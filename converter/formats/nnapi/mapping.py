@@ -6,7 +6,7 @@ from dataclasses import field
 
 from converter.formats.nnapi.collector import OnDemand
 from converter.formats.nnapi.rules import ON_DEMAND, TABLE
-from converter.formats.nnapi.rules.context import Reading, Writing
+from converter.formats.nnapi.rules.context import LiftContext, LowerContext
 from converter.graph.record import record
 from converter.mapping.lifting import FormatMapping
 from converter.mapping.target import Target
@@ -25,7 +25,7 @@ MAPPING = TableMapping(
     TABLE,
     Target("NNAPI"),
     channels_last=True,
-    reading=Reading,
-    writing=Writing,
+    reading=LiftContext,
+    writing=LowerContext,
     on_demand=ON_DEMAND,
 )

@@ -13,7 +13,7 @@ import onnx_ir as ir
 from converter.errors import Diagnostic, MappingError, UnsupportedError
 from converter.formats.nnapi.boundary import Shapes, StoredEnds, narrow_boundary
 from converter.formats.nnapi.collector import BYTES, Writer
-from converter.formats.nnapi.legalise import MOST, rewrites
+from converter.formats.nnapi.legalize import MOST, rewrites
 from converter.formats.nnapi.mapping import MAPPING
 from converter.graph.infer import known, rank_of
 from converter.graph.network import Network
@@ -35,7 +35,7 @@ from converter.passes.fixed_rows import fixed_rows
 from converter.passes.fold import fold_constants
 from converter.passes.fold_empty import fold_empty_values
 from converter.passes.fuse_constants import merge_biases
-from converter.passes.legalise import legalise, legalize
+from converter.passes.legalize import legalize, rewrite_illegal
 from converter.passes.pipeline import Context, Pass, check_static_shapes, check_target
 from converter.passes.stack_sequences import stack_sequences
 from converter.passes.unroll import LARGEST, unroll_loops
@@ -134,8 +134,8 @@ def out_of_order(node: ir.Node) -> bool:
     Integers and booleans have no Transpose, and TopK uses the last axis.
     """
     whole = (ir.DataType.INT32, ir.DataType.INT64, ir.DataType.BOOL)
-    turned = node.op_type == "Transpose" and node.outputs[0].dtype in whole
-    return not node.domain and (turned or node.op_type == "TopK")
+    transposed = node.op_type == "Transpose" and node.outputs[0].dtype in whole
+    return not node.domain and (transposed or node.op_type == "TopK")
 
 
 def give_up(node: ir.Node) -> None:
@@ -190,7 +190,7 @@ def _narrow(model: ir.Model, context: AllLevels) -> None:
 
 
 def _legalize(model: ir.Model, context: Level, wanted: Callable[[ir.Node], bool]) -> None:
-    legalise(
+    rewrite_illegal(
         model,
         lambda n: wanted(n) and refused(n, context.dry),
         rewrites(context.dry.level),
@@ -232,7 +232,7 @@ AT_LEVEL: list[Pass[Level]] = [
         "channels-last", "Store images channels-last; Transposes remain at the ends", _channels_last
     ),
     Pass(
-        "legalize-turned",
+        "legalize-transposed",
         "Rewrite operators that the change of layout has created",
         lambda model, context: _legalize(model, context, out_of_order),
     ),

@@ -9,7 +9,7 @@ from converter.formats.nnapi.table import Operand, OperandType
 from converter.graph.build import Builder
 
 T = OperandType
-QUANTISED = frozenset(t for t in T if "QUANT" in t.name)
+QUANTIZED = frozenset(t for t in T if "QUANT" in t.name)
 DATA_TYPES = {
     T.TENSOR_FLOAT32: ir.DataType.FLOAT,
     T.FLOAT32: ir.DataType.FLOAT,
@@ -33,7 +33,7 @@ def operand_quantization(operand: Operand) -> Quantization | None:
     """Return scale and zero point of a quantized operand."""
     if (channel := operand.channel_quant) is not None:
         return Quantization(tuple(channel.scales), axis=channel.dim)
-    if not operand.scale or operand.type not in QUANTISED | {T.TENSOR_INT32}:
+    if not operand.scale or operand.type not in QUANTIZED | {T.TENSOR_INT32}:
         return None
     zeros = () if operand.type is T.TENSOR_INT32 else (operand.zero_point,)
     return Quantization((operand.scale,), zeros)
@@ -46,5 +46,5 @@ def dequantize_operand(b: Builder, value: ir.Value, operand: Operand) -> ir.Valu
 
 def quantize_operand(b: Builder, value: ir.Value, operand: Operand) -> ir.Value:
     """A result as the operand stores it."""
-    found = operand_quantization(operand) if operand.type in QUANTISED else None
+    found = operand_quantization(operand) if operand.type in QUANTIZED else None
     return quantize(b, value, DATA_TYPES[operand.type], found)

@@ -85,9 +85,9 @@ class _ShapeLift(SubgraphLift):
                     for place, argument, i in arguments_of(binding)
                     if place.startswith("inputs") and self.subgraph.operands[i].dimensions
                 )
-                told = (", ".join(shapes),)
+                declared = (", ".join(shapes),)
                 kind = operation.type
-                self.found.add(self.place, message, code=code, kind=kind, evidence=told)
+                self.found.add(self.place, message, code=code, kind=kind, evidence=declared)
 
     def settle(self, operation: Operation, results: Sequence[ir.Value]) -> None:
         """The dimensions that were inferred against those that the table states."""

@@ -23,11 +23,11 @@ ai_onnx_ml.py           classical machine learning
 microsoft.py            com.microsoft: the table of its operators
 microsoft_attention.py, microsoft_cache.py, microsoft_blocks.py  attention, its cache, fused
                                                                  operators
-microsoft_quantised.py, microsoft_weights.py, microsoft_recurrent.py  quantized operators, weights
+microsoft_quantized.py, microsoft_weights.py, microsoft_recurrent.py  quantized operators, weights
                                                                       and LSTM
 microsoft_experts.py, microsoft_linear.py  mixtures of experts and linear attention
 loadable.py             the form that onnxruntime loads
 onnxruntime_kernels.py  the types that its kernels support
 pipeline.py             the passes before lowering, in order
-legalise.py             a graph that those kernels execute
+legalize.py             a graph that those kernels execute
 """

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from converter.formats.format import Flavour, Format, Option
+from converter.formats.format import Flavor, Format, Option
 from converter.formats.integers import COMMON, Integers, named
 
 if TYPE_CHECKING:
@@ -30,23 +30,23 @@ def read(path: Path, weights: Path | None) -> Network:
     return lift(*read_onnx(path))
 
 
-def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
+def write(model: Network, path: Path, flavor: Flavor) -> list[Diagnostic]:
     from converter.formats.onnx.codec import write_onnx
     from converter.formats.onnx.lower import default_values, lower, map_labels
 
     notes: list[Diagnostic] = []
-    lowered = lower(model, flavour, notes)
+    lowered = lower(model, flavor, notes)
     write_onnx(
         lowered,
         path,
-        external=True if "external" in flavour.options else None,
+        external=True if "external" in flavor.options else None,
         defaults=default_values(model, lowered),
         maps=map_labels(model, lowered),
     )
     return notes
 
 
-def untold(model: Network, title: str) -> list[Diagnostic]:
+def undeclared_features(model: Network, title: str) -> list[Diagnostic]:
     """Return warnings for outputs that are sequences of maps in the source."""
     from converter.errors import Diagnostic, Where
 
@@ -92,7 +92,7 @@ def side_names(path: Path) -> list[str]:
     return sorted(locations(MappedFile(path).bytes))
 
 
-def passes(flavour: Flavour) -> Sequence[Pass[Any]]:
+def passes(flavor: Flavor) -> Sequence[Pass[Any]]:
     from converter.formats.onnx.pipeline import PIPELINE
 
     return PIPELINE
@@ -116,8 +116,8 @@ FORMAT = Format(
     kinds=kinds,
     passes=passes,
     side_names=side_names,
-    untold=untold,
-    states=lambda flavour: "constant",  # as inputs and outputs that the metadata pair
+    undeclared_features=undeclared_features,
+    states=lambda flavor: "constant",  # as inputs and outputs that the metadata pair
     options=(
         Option(
             "opset",
@@ -131,7 +131,7 @@ FORMAT = Format(
         ),
     ),
     custom=True,
-    text=lambda flavour: True,
+    text=lambda flavor: True,
     versions="ai.onnx 1 to the newest that the onnx package supports, com.microsoft and "
     "ai.onnx.ml as exporters write them; writes opset 21 by default",
     engine=lambda path: "onnxruntime",

@@ -1,7 +1,7 @@
 """The form of a graph that onnxruntime, the main engine of ONNX files, loads with its default
 options. The semantics stay the same.
 
-Operators without a kernel are computed between Casts or by other operators (legalise.py), except
+Operators without a kernel are computed between Casts or by other operators (legalize.py), except
 for operators of an ONNX source: these are unchanged. Quantized operators are written in a form that
 its optimizer handles correctly.
 """
@@ -15,16 +15,16 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import Diagnostic
-from converter.formats.onnx.legalise import inlined, legalise_node, narrowed
+from converter.formats.onnx.legalize import inlined, legalize_node, narrowed
 from converter.graph import REDUCTIONS
 from converter.graph.build import Builder, attrs_of, builder_before
 from converter.graph.extensions import can_expand, expand
 from converter.graph.infer import constant, set_type, shape_of
 from converter.graph.names import Names, place_of
-from converter.graph.value import made_of, maker, operand, optional
+from converter.graph.value import operand, optional, producer_if, producer_operand
 from converter.graph.walk import all_graphs, all_nodes, take_over
 from converter.passes.decompositions import DECOMPOSITIONS
-from converter.passes.legalise import rewritten
+from converter.passes.legalize import rewritten
 
 # other opsets had another Mod and other ways to specify no axis: an operator of the source may be
 # loadable where opset 21's is not
@@ -42,13 +42,13 @@ def make_loadable(graph: ir.Graph, names: Names, notes: list[Diagnostic] | None 
         for node in list(inner):
             if node.domain:
                 continue
-            if node.op_type in _QUANTISED:
-                _QUANTISED[node.op_type](node, names)
+            if node.op_type in _QUANTIZED:
+                _QUANTIZED[node.op_type](node, names)
             if node.graph is not None and not _came_so(node) and not inlined(node.op_type):
                 if notes is not None and (types := narrowed(node)):
                     message = f"onnxruntime has no kernel for {node.op_type} of {types}"
                     notes.append(Diagnostic("X205", message, "warning", place_of(node)))
-                legalise_node(node, names)
+                legalize_node(node, names)
 
 
 def _came_so(node: ir.Node) -> bool:
@@ -69,7 +69,7 @@ def _average_pool(node: ir.Node, names: Names) -> None:
         return
     if set(node.attributes["dilations"].as_ints()) <= {1}:
         del node.attributes["dilations"]
-    elif maker(node.inputs[0], "DequantizeLinear"):
+    elif producer_if(node.inputs[0], "DequantizeLinear"):
         rewritten(node, names, DECOMPOSITIONS["", "AveragePool"])
 
 
@@ -96,10 +96,10 @@ def _product_apart(node: ir.Node, b: Builder) -> ir.Value | None:
     after, x of others:      MatMul(x, Unsqueeze(DequantizeLinear(weights), 0))
     """
     x, weights = operand(node), operand(node, 1)
-    transpose = maker(weights, "Transpose")
+    transpose = producer_if(weights, "Transpose")
     if transpose is not None and list(attrs_of(transpose).get("perm", [1, 0])) != [1, 0]:
         return None
-    source = maker(weights if transpose is None else transpose.inputs[0], "DequantizeLinear")
+    source = producer_if(weights if transpose is None else transpose.inputs[0], "DequantizeLinear")
     if source is None or x.shape is None or _from_bytes(x):
         return None
     stored, a = constant(source.inputs[0]), attrs_of(source)
@@ -119,11 +119,11 @@ def _product_apart(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _from_bytes(value: ir.Value | None) -> bool:
-    stored = made_of(value, "DequantizeLinear")
+    stored = producer_operand(value, "DequantizeLinear")
     return stored is not None and stored.dtype in (_T.INT8, _T.UINT8)
 
 
-def _quantise(node: ir.Node, names: Names) -> None:
+def _quantize(node: ir.Node, names: Names) -> None:
     """With a zero point, `output_dtype` repeats its type: the optimizer changes the one without the
     other.
     """
@@ -131,7 +131,7 @@ def _quantise(node: ir.Node, names: Names) -> None:
         node.attributes.pop("output_dtype", None)
 
 
-def _dequantise(node: ir.Node, names: Names) -> None:
+def _dequantize(node: ir.Node, names: Names) -> None:
     """Add the implied zero point 0: without it, the optimizer quantizes new values to unsigned
     bytes.
     """
@@ -147,12 +147,12 @@ def _dequantise(node: ir.Node, names: Names) -> None:
 
 _T = ir.DataType
 _NEED_POINT = (_T.INT8, _T.INT16, _T.UINT16, _T.INT4, _T.UINT4)
-_QUANTISED = {
+_QUANTIZED = {
     "AveragePool": _average_pool,
     "DepthToSpace": _depth_to_space,
-    "DequantizeLinear": _dequantise,
+    "DequantizeLinear": _dequantize,
     "MatMul": _float_product,
-    "QuantizeLinear": _quantise,
+    "QuantizeLinear": _quantize,
 }
 
 
@@ -219,7 +219,7 @@ def _int8(value: ir.Value | None) -> bool:
     """Whether a value is quantized from signed bytes, other than weights, by one scale and zero
     point.
     """
-    node = maker(value, "DequantizeLinear")
+    node = producer_if(value, "DequantizeLinear")
     if node is None or optional(node, 2) is None:
         return False
     stored, scale = node.inputs[:2]
@@ -241,7 +241,7 @@ def _wide(b: Builder, bias: ir.Value, rank: int) -> ir.Value:
     """A list as the last axis of `rank`; a constant that is dequantized has that shape itself: old
     releases would carry the DequantizeLinear over an Unsqueeze.
     """
-    source = maker(bias, "DequantizeLinear")
+    source = producer_if(bias, "DequantizeLinear")
     array = None if source is None else constant(source.inputs[0])
     if source is None or array is None:
         return b.Unsqueeze(bias, list(range(rank - 1)))
@@ -265,14 +265,14 @@ def _pair(mover: ir.Node, source: ir.Node, names: Names) -> ir.Node | None:
         set_type(node.outputs[0], dtype, moved.shape)
         return node
 
-    quantise = made("QuantizeLinear", None, _T.INT8)
-    stored = quantise.outputs[0]
+    quantize = made("QuantizeLinear", None, _T.INT8)
+    stored = quantize.outputs[0]
     stored.name = names.fresh(f"{moved.name}_stored")
-    dequantise = made("DequantizeLinear", stored, moved.dtype)
-    real = dequantise.outputs[0]
+    dequantize = made("DequantizeLinear", stored, moved.dtype)
+    real = dequantize.outputs[0]
     take_over(moved, real)
-    quantise.replace_input_with(0, moved)
+    quantize.replace_input_with(0, moved)
     moved.name, real.name = names.fresh(f"{moved.name}_moved"), moved.name
     real.metadata_props.update(moved.metadata_props)
-    graph.insert_after(mover, [quantise, dequantise])
-    return dequantise
+    graph.insert_after(mover, [quantize, dequantize])
+    return dequantize

@@ -13,7 +13,7 @@ from converter.errors import (
     Diagnostic,
     wrong_call,
 )
-from converter.formats.format import Flavour
+from converter.formats.format import Flavor
 from converter.formats.onnx.boundary import DEFAULTS, STATES
 from converter.formats.onnx.pipeline import NEWEST, OLDEST, PIPELINE, Opset
 from converter.graph import OPSET
@@ -22,11 +22,11 @@ from converter.graph.network import Network
 from converter.passes.pipeline import run_passes
 
 
-def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> ir.Model:
+def lower(model: Network, flavor: Flavor, notes: list[Diagnostic]) -> ir.Model:
     """A model of the wanted opset. UnsupportedError X206 names every operator that it cannot
     express.
     """
-    version = _version(flavour)
+    version = _version(flavor)
     clone = model.ir.clone()
     run_passes(PIPELINE, clone, Opset(model, notes=notes, version=version))
     return clone
@@ -49,8 +49,8 @@ def default_values(model: Network, lowered: ir.Model) -> dict[str, Any]:
         names = {
             public_name(v): str(v.name) for v in (*lowered.graph.inputs, *lowered.graph.outputs)
         }
-        told = {names[a]: names[b] for a, b in states.items() if a in names and b in names}
-        lowered.metadata_props[STATES] = json.dumps(told, sort_keys=True)
+        declared = {names[a]: names[b] for a, b in states.items() if a in names and b in names}
+        lowered.metadata_props[STATES] = json.dumps(declared, sort_keys=True)
     return given
 
 
@@ -67,8 +67,8 @@ def map_labels(model: Network, lowered: ir.Model) -> dict[str, list[Any]]:
     }
 
 
-def _version(flavour: Flavour) -> int:
-    text = flavour.options.get("opset", str(OPSET))
+def _version(flavor: Flavor) -> int:
+    text = flavor.options.get("opset", str(OPSET))
     if not text.isdecimal() or not OLDEST <= int(text) <= NEWEST:
         raise wrong_call(f"opset={text!r} cannot be written", help=f"use {OLDEST} to {NEWEST}")
     return int(text)

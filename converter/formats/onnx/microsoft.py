@@ -35,7 +35,7 @@ REFUSED = {
 }
 ROWS = Rows()
 _MODULES = (
-    *("attention", "blocks", "cache", "experts", "linear", "quantised", "recurrent", "weights"),
+    *("attention", "blocks", "cache", "experts", "linear", "quantized", "recurrent", "weights"),
 )
 
 

@@ -179,7 +179,7 @@ def rotary_embedding(op: Op, b: Builder) -> Results:
     if op.rank(1) == 1:
         length = b.Squeeze(b.Shape(x, start=2, end=3))
         places = b.Unsqueeze(b.Range(0, length, 1) + places, [0])
-    y = turned(op, b, x, op.need(2), op.need(3), places, bool(op.attr("interleaved", 0)))
+    y = rotated(op, b, x, op.need(2), op.need(3), places, bool(op.attr("interleaved", 0)))
     return b.Reshape(b.Transpose(y, perm=[0, 2, 1, 3]), b.Shape(op.x)) if rank == 3 else y
 
 
@@ -221,7 +221,7 @@ def gemma_rotary_embedding(op: Op, b: Builder) -> Results:
     return [x * factors[0] + other * factors[1] for x, other in pairs]
 
 
-def turned(
+def rotated(
     op: Op, b: Builder, x: Value, cos: Value, sin: Value, places: Value, interleaved: bool
 ) -> Value:
     """Return x [B,N,S,D] with its first R features rotated by the angles of its positions [B,S];

@@ -19,8 +19,8 @@ from converter.formats.onnx.microsoft_attention import (
     heads_of,
     joined,
     masked,
+    rotated,
     scaled_scores,
-    turned,
 )
 from converter.formats.onnx.op import Op, Results
 from converter.graph.build import Builder
@@ -45,7 +45,7 @@ def group_query_attention(op: Op, b: Builder) -> Results:
     if op.attr("do_rotary", 0):
         given = b.Cast(op.need(9), to=_I64) if op.input(9) is not None else places
         pairs = bool(op.attr("rotary_interleaved", 0))
-        q, k = (turned(op, b, x, op.need(7), op.need(8), given, pairs) for x in (q, k))
+        q, k = (rotated(op, b, x, op.need(7), op.need(8), given, pairs) for x in (q, k))
     scales = [_cache_scale(op, b, i, groups, q) for i in (12, 13)]
     k, v = (_quantized(b, x, s) for x, s in zip((k, v), scales, strict=True))
     if op.input(3) is not None:
@@ -114,7 +114,7 @@ def sparse_attention(op: Op, b: Builder) -> Results:
     places = b.Unsqueeze(past, [1]) + b.Range(0, fresh, 1)  # [B,S]
     if op.attr("do_rotary", 0):
         pairs = bool(op.attr("rotary_interleaved", 0))
-        q, k = (turned(op, b, x, op.need(9), op.need(10), places, pairs) for x in (q, k))
+        q, k = (rotated(op, b, x, op.need(9), op.need(10), places, pairs) for x in (q, k))
     k, v = (_extended(inner, b, op.need(i), x, past) for i, x in ((3, k), (4, v)))
     blocks, size = _block_mask(op), int(op.attrs["sparse_block_size"])
     kept = np.kron(blocks, np.ones((size, size), bool))[np.arange(heads) % len(blocks)]

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.onnx.microsoft import ROWS, plus
-from converter.formats.onnx.microsoft_quantised import numbers, packed, unpack
+from converter.formats.onnx.microsoft_quantized import numbers, packed, unpack
 from converter.formats.onnx.op import Op, Results
 from converter.graph.build import Builder
 from converter.graph.value import MAX, Value
@@ -48,7 +48,7 @@ def mixture(op: Op, b: Builder) -> Results:
 
 
 @ROWS.always("QMoE")
-def quantised_mixture(op: Op, b: Builder) -> Results:
+def quantized_mixture(op: Op, b: Builder) -> Results:
     """(x, router logits, weights, scales and biases of fc1, fc2 and fc3, their zero points, weights
     of the router): integers of 2, 4 or 8 bits, low bits first.
     """
@@ -60,12 +60,12 @@ def quantised_mixture(op: Op, b: Builder) -> Results:
     layers = []
     for i, name in ((2, "fc1"), (5, "fc2"), (8, "fc3")):
         bits = int(op.attr(f"{name}_expert_weight_bits") or op.attr("expert_weight_bits", 4))
-        weights = None if op.input(i) is None else _dequantised(op, b, i, bits)
+        weights = None if op.input(i) is None else _dequantized(op, b, i, bits)
         layers.append((weights, op.input(i + 2)))
     return _experts(op, b, layers, op.input(14))
 
 
-def _dequantised(op: Op, b: Builder, index: int, bits: int) -> Value:
+def _dequantized(op: Op, b: Builder, index: int, bits: int) -> Value:
     """Return weights [E,N,K], with one scale for each row or for each block of it."""
     if bits not in (2, 4, 8):
         raise MappingError(f"QMoE of {bits} bits is not supported")

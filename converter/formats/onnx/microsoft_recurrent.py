@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.onnx.microsoft import ROWS, plus
-from converter.formats.onnx.microsoft_quantised import product
+from converter.formats.onnx.microsoft_quantized import product
 from converter.formats.onnx.op import Op, Results
 from converter.graph.build import Builder
 from converter.graph.recurrent import Function, entry, gate_functions, lstm_gates

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.onnx.microsoft import ROWS, embed_layer_normalization, plus, rms
 from converter.formats.onnx.microsoft_attention import attention
-from converter.formats.onnx.microsoft_quantised import columns, matmul_n_bits, packed, unpack
+from converter.formats.onnx.microsoft_quantized import columns, matmul_n_bits, packed, unpack
 from converter.formats.onnx.op import Op, Results
 from converter.graph.build import Builder
 from converter.graph.catalogue.bits import NF4

@@ -29,7 +29,7 @@ from converter.graph.names import Names, place_of, public_name, set_public_name,
 from converter.graph.record import record
 from converter.graph.walk import all_graphs, all_nodes
 from converter.passes.dead_code import remove_unread_initializers, unread_initializers
-from converter.passes.legalise import legalise
+from converter.passes.legalize import rewrite_illegal
 from converter.passes.pipeline import Context, Pass, change
 from converter.passes.promote_types import Signature, parameter, parameters, promote_types, takes
 from converter.passes.share_weights import share_weights
@@ -99,7 +99,7 @@ def _respell(model: ir.Model, version: int) -> None:
     make_loadable(model.graph, names)
     if version < OPSET:
         bytes_for_nibbles(model)
-    legalise(model, lambda node: _reason(node, version) != "", REWRITES)
+    rewrite_illegal(model, lambda node: _reason(node, version) != "", REWRITES)
     names = Names(model)
     _widen(model, version, names)
     if version > OPSET:

@@ -18,7 +18,7 @@ import onnx_ir as ir
 from converter.graph.build import Builder, builder_before
 from converter.graph.infer import constant
 from converter.graph.names import Names
-from converter.graph.value import maker, optional
+from converter.graph.value import optional, producer_if
 from converter.graph.walk import all_graphs
 from converter.passes.dead_code import remove_unread_initializers, unread_initializers
 from converter.passes.pipeline import Context
@@ -99,7 +99,7 @@ def _gives_data(node: ir.Node) -> bool:
     stored = optional(node, 0)
     if node.op_type != "DequantizeLinear" or node.domain or not _is_signed(node, 0, False):
         return False
-    if stored is None or stored.const_value is not None or maker(stored, "QuantizeLinear"):
+    if stored is None or stored.const_value is not None or producer_if(stored, "QuantizeLinear"):
         return False
     uses = node.outputs[0].uses()
     return any(u.node.op_type in _PRODUCTS and not u.node.domain for u in uses)
@@ -167,7 +167,7 @@ def _signed_data(node: ir.Node) -> bool:
     """
     for use in node.outputs[0].uses():
         data = optional(use.node, 1 - use.idx if use.idx < 2 else 0)
-        source = maker(data, "DequantizeLinear")
+        source = producer_if(data, "DequantizeLinear")
         if use.node.op_type not in _PRODUCTS or source is None:
             return False
         if source.inputs[0] is None or source.inputs[0].dtype != _UINT8:

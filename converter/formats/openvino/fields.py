@@ -17,7 +17,7 @@ from converter.graph.value import known_sizes
 from converter.graph.verify.operands import deformed
 from converter.graph.windows import of_all_axes
 from converter.mapping.codecs import Codec, enum
-from converter.mapping.context import Reading, Writing
+from converter.mapping.context import LiftContext, LowerContext
 from converter.mapping.fields import Attr, Field, Guard, attrs, ignore
 from converter.mapping.node import Node
 from converter.mapping.rules import op
@@ -61,14 +61,14 @@ BLOCKS = words(DCR="blocks_first", CRD="depth_first")
 
 
 def rearranged(
-    r: Reading, x: ir.Value, split: list[int], perm: list[int], joined: list[int]
+    r: LiftContext, x: ir.Value, split: list[int], perm: list[int], joined: list[int]
 ) -> ir.Value:
     """Axes split, permuted and joined."""
     y = r.b.Transpose(r.b.Reshape(x, split), perm=perm)
     return r.b.Reshape(y, joined)
 
 
-def depth_to_space(r: Reading) -> None:
+def depth_to_space(r: LiftContext) -> None:
     """For other than two spatial axes, or the order that ONNX lacks."""
     shape, size = list(r.static(least=3)), r.count("block_size", 1)
     n, blocks = len(shape) - 2, [size] * (len(shape) - 2)
@@ -79,10 +79,10 @@ def depth_to_space(r: Reading) -> None:
         split, first, channel = [batch, depth, *blocks, *rest], 2, 1
     perm = [0, channel, *(v for i in range(n) for v in (n + 2 + i, first + i))]
     joined = [batch, depth, *(d * size for d in rest)]
-    r.ready = [rearranged(r, r.input(0), split, perm, joined)]
+    r.forwarded = [rearranged(r, r.input(0), split, perm, joined)]
 
 
-def space_to_depth(r: Reading) -> None:
+def space_to_depth(r: LiftContext) -> None:
     """For other than two spatial axes, or the order that ONNX lacks."""
     shape, size = list(r.static(least=3)), r.count("block_size", 1)
     n, rest = len(shape) - 2, [d // size for d in shape[2:]]
@@ -91,7 +91,7 @@ def space_to_depth(r: Reading) -> None:
     blocks_first = r.attr("mode", BLOCKS, "DCR") == "DCR"
     perm = [0, *inner, 1, *outer] if blocks_first else [0, 1, *inner, *outer]
     joined = [shape[0], shape[1] * size**n, *rest]
-    r.ready = [rearranged(r, r.input(0), split, perm, joined)]
+    r.forwarded = [rearranged(r, r.input(0), split, perm, joined)]
 
 
 # blocks of other than two spatial axes, or in the order that ONNX lacks
@@ -108,7 +108,7 @@ def amounts_of(pads: Array, axes: Array | None, rank: int) -> Array:
     return both
 
 
-def bounds_below(r: Reading, x: ir.Value, bounds: ir.Value, equal: bool) -> None:
+def bounds_below(r: LiftContext, x: ir.Value, bounds: ir.Value, equal: bool) -> None:
     """Count the bounds below each element; the operator is the ReduceSum."""
     floats = [v.dtype is None or v.dtype.is_floating_point() for v in (x, bounds)]
     wide = T.FLOAT if any(floats) else T.INT64
@@ -157,7 +157,7 @@ class SlicePlan:
         return result
 
 
-def leading_axes(r: Reading) -> None:
+def leading_axes(r: LiftContext) -> None:
     """Batch and time of a ReverseSequence are the first two axes in ONNX."""
     x, a = r.input(0), r.node.attrs
     n = r.rank(x)
@@ -168,7 +168,7 @@ def leading_axes(r: Reading) -> None:
     perm = [batch, time, *(i for i in range(n) if i not in (batch, time))]
     r.data = r.transpose(x, perm)
     a |= {"batch_axis": 0, "time_axis": 1}
-    r.behind(lambda y: r.transpose(y, [perm.index(i) for i in range(n)]))
+    r.after_first(lambda y: r.transpose(y, [perm.index(i) for i in range(n)]))
 
 
 def odd_window(alpha: float, size: int, axes: int = 1) -> tuple[float, int]:
@@ -187,10 +187,10 @@ ODD_SIZE = Guard("size must be odd", lambda w: w.attr("size") % 2 == 1)
 class Deformation(Field):
     """The numbers of channels, groups and offsets have to fit each other."""
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         self._check(r.node, "R105")
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         self._check(w.node, "X202")
 
     def _check(self, node: Node, code: str) -> None:
@@ -208,7 +208,7 @@ class WidePadding(Field):
     reject.
     """
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         a, x = r.node.attrs, r.data
         if all(p < k for p, k in zip(a["pads"], a["kernel_shape"] * 2, strict=True)):
             return

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from converter.formats.format import Flavour, Format, Option, Written
+from converter.formats.format import Flavor, Format, Option, Written
 from converter.formats.integers import COMMON, NOTE, Integers
 
 if TYPE_CHECKING:
@@ -77,23 +77,23 @@ def read(path: Path, weights: Path | None) -> Network:
     return network
 
 
-def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
+def write(model: Network, path: Path, flavor: Flavor) -> list[Diagnostic]:
     from converter.formats.openvino.codec import write_ir
     from converter.formats.openvino.ir import Element
     from converter.io.files import Output
     from converter.passes.labels import LABELS
 
     notes: list[Diagnostic] = []
-    if int(flavour.options.get("ir", "11")) < 10:
+    if int(flavor.options.get("ir", "11")) < 10:
         from converter.formats.openvino.legacy.lower import lower as lower_legacy
 
-        net = lower_legacy(model, flavour, notes)
+        net = lower_legacy(model, flavor, notes)
     else:
         from converter.formats.openvino.opset.lower import lower
 
-        net = lower(model, flavour, notes)
-    told = {"labels": LABELS, "quantization": NOTE}
-    known = {k: v for k, n in told.items() if (v := model.ir.metadata_props.get(n))}
+        net = lower(model, flavor, notes)
+    declared = {"labels": LABELS, "quantization": NOTE}
+    known = {k: v for k, n in declared.items() if (v := model.ir.metadata_props.get(n))}
     if known:
         children = [Element(k, {"value": v}) for k, v in known.items()]
         net.meta_data = Element("meta_data", children=children)
@@ -132,7 +132,7 @@ def kinds() -> Mapping[str, str]:
 
 def written() -> Written:
     """Return the limits of the opsets."""
-    from converter.formats.openvino.opset.legalise import REWRITES
+    from converter.formats.openvino.opset.legalize import REWRITES
     from converter.formats.openvino.opset.mapping import MAPPING
     from converter.passes.coverage import absent_operators
 
@@ -143,11 +143,11 @@ def side_names(path: Path) -> list[str]:
     return [path.with_suffix(".bin").name]
 
 
-def passes(flavour: Flavour) -> Sequence[Pass[Any]]:
+def passes(flavor: Flavor) -> Sequence[Pass[Any]]:
     from converter.formats.openvino.legacy.pipeline import PIPELINE as LEGACY
     from converter.formats.openvino.opset.pipeline import PIPELINE
 
-    return LEGACY if int(flavour.options.get("ir", "11")) < 10 else PIPELINE
+    return LEGACY if int(flavor.options.get("ir", "11")) < 10 else PIPELINE
 
 
 def about(path: Path) -> dict[str, str]:
@@ -183,8 +183,8 @@ FORMAT = Format(
     written=written,
     passes=passes,
     side_names=side_names,
-    text=lambda flavour: int(flavour.options.get("ir", "11")) >= 11,
-    states=lambda flavour: "computed" if int(flavour.options.get("ir", "11")) >= 10 else "",
+    text=lambda flavor: int(flavor.options.get("ir", "11")) >= 11,
+    states=lambda flavor: "computed" if int(flavor.options.get("ir", "11")) >= 10 else "",
     options=(
         Option("ir", "the IR version to write", values=("5", "6", "7", "10", "11"), default="11"),
         Option("fp16", "write half-precision weights"),

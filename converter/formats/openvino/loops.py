@@ -20,7 +20,7 @@ from converter.graph.build import Builder
 from converter.graph.infer import Array, rank_of, shape_of
 from converter.graph.record import record
 from converter.graph.sizes import arange
-from converter.mapping.context import Reading, rank
+from converter.mapping.context import LiftContext, rank
 
 Place = tuple[int, int | None]
 ROWS, LAST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
@@ -85,7 +85,7 @@ class Iteration:
     `back`    input port of the body -> output port that feeds it
     """
 
-    def __init__(self, r: Reading, source: Layer) -> None:
+    def __init__(self, r: LiftContext, source: Layer) -> None:
         self.r, self.source, self.body = r, source, source.bodies["body"]
         self._ports = {p.id: i for i, p in enumerate(source.inputs)}
         self.back: dict[Place, Place] = {

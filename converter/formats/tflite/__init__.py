@@ -14,7 +14,7 @@ mapping.py           the table of operators, and the capabilities of the format
 rules/               rows and custom converters, by family
 lift.py              a file -> the shared graph
 pipeline.py          the passes before lowering, in order
-legalise.py          legalize a graph for the rows: operators, types, ranks, layout
+legalize.py          legalize a graph for the rows: operators, types, ranks, layout
 integers.py          integers of quantized graphs: made signed, and moved without dequantization
 collector.py         the operators of one graph, before they have tensors
 lower.py             the shared graph -> a file

@@ -26,7 +26,7 @@ from converter.io.mapped_file import MappedFile
 Bytes = npt.NDArray[np.uint8]
 Value = Array | LazyTensor
 
-_ROOM = 1 << 26  # bytes for everything but weights; more are found when they are needed
+_FILE_OVERHEAD = 1 << 26  # bytes for everything but weights; more are found when they are needed
 
 BUILTINS: dict[str, int] = {
     k: v for k, v in vars(schema.BuiltinOperator).items() if isinstance(v, int) and k.isupper()
@@ -342,7 +342,7 @@ class _Builder:
     def __init__(self, size: int) -> None:
         self.b: Any = flatbuffers.Builder(0)
         try:
-            self.b.Bytes = mmap.mmap(-1, size + (size >> 2) + _ROOM)
+            self.b.Bytes = mmap.mmap(-1, size + (size >> 2) + _FILE_OVERHEAD)
         except OSError:  # of its address space
             raise MemoryError from None
         self.b.head = len(self.b.Bytes)

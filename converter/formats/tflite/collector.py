@@ -10,8 +10,8 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.lite.quantization import Quantization
 from converter.formats.tflite.kernels import LIKE_RESULT, is_unscaled
-from converter.graph.value import maker
-from converter.mapping.context import Writing
+from converter.graph.value import producer_if
+from converter.mapping.context import LowerContext
 from converter.mapping.fusing import only_user
 from converter.mapping.lowering import LayerTable, Lowering
 from converter.mapping.node import Layer, Node
@@ -33,7 +33,7 @@ MOVES = frozenset(_MOVES.split())
 
 def dequantized(value: ir.Value | None) -> ir.Node | None:
     """Return the DequantizeLinear that produces a value."""
-    return maker(value, "DequantizeLinear")
+    return producer_if(value, "DequantizeLinear")
 
 
 def any_quantized(values: Sequence[ir.Value]) -> bool:
@@ -65,7 +65,7 @@ class Operators(LayerTable, Protocol):
     """Rows, and their context, which may be asked for quantized values."""
 
     @property
-    def writing(self) -> Callable[..., Writing]: ...
+    def writing(self) -> Callable[..., LowerContext]: ...
 
 
 class LiteLowering(Lowering):
@@ -90,7 +90,7 @@ class LiteLowering(Lowering):
         self.made: dict[ir.Value, bool] = {}
         self.exact: dict[ir.Value, bool] = {}
         self.variables: dict[ir.Value, bool] = {}
-        self.held: dict[ir.Value, bool] = {}
+        self.persistent_outputs: dict[ir.Value, bool] = {}
         self._journal: list[tuple[dict[Any, Any], Any]] = []
 
     # entries can be rolled back ----------------------------------------------------------
@@ -129,7 +129,7 @@ class LiteLowering(Lowering):
         afterwards.
         """
         self._enter(self.variables, given, True)
-        self._enter(self.held, left, True)
+        self._enter(self.persistent_outputs, left, True)
         return given
 
     def absorb(self, node: ir.Node) -> None:

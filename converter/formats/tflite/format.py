@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from converter.formats.format import Flavour, Format, Option, Written
+from converter.formats.format import Flavor, Format, Option, Written
 from converter.formats.integers import COMMON, FIXED, Integers, named
 
 if TYPE_CHECKING:
@@ -36,10 +36,10 @@ def read_signature(path: Path, key: str, weights: Path | None) -> Network:
     return read_model(path, key)
 
 
-def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
+def write(model: Network, path: Path, flavor: Flavor) -> list[Diagnostic]:
     from converter.formats.tflite.lower import write_model
 
-    return write_model(model, path, flavour)
+    return write_model(model, path, flavor)
 
 
 def check(path: Path, weights: Path | None) -> list[Diagnostic]:
@@ -56,7 +56,7 @@ def kinds() -> Mapping[str, str]:
 
 def written() -> Written:
     from converter.formats.tflite.kernels import PARTLY, limits
-    from converter.formats.tflite.legalise import REWRITES
+    from converter.formats.tflite.legalize import REWRITES
     from converter.formats.tflite.rules import TABLE
     from converter.passes.coverage import absent_operators
 
@@ -69,7 +69,7 @@ def engine(path: Path) -> str:
         return "litert" if sniff(f.read(8)) else ""
 
 
-def passes(flavour: Flavour) -> Sequence[Pass[Any]]:
+def passes(flavor: Flavor) -> Sequence[Pass[Any]]:
     from converter.formats.tflite.pipeline import PIPELINE
 
     return PIPELINE
@@ -105,7 +105,7 @@ FORMAT = Format(
     options=(Option("fp16", "store weights in half precision"),),
     versions="schema version 3",
     engine=engine,
-    states=lambda flavour: "static",
+    states=lambda flavor: "static",
     integers=Integers(
         COMMON
         | named(

@@ -23,7 +23,7 @@ from converter.formats.tflite.codec import (
 from converter.formats.tflite.custom import carried_parameters, parameters_of, reason_against
 from converter.formats.tflite.kernels import LIKE_RESULT, is_unscaled
 from converter.formats.tflite.mapping import MAPPING
-from converter.formats.tflite.rules.context import Reading
+from converter.formats.tflite.rules.context import LiftContext
 from converter.formats.tflite.rules.signal import MOVES, PAIRS
 from converter.formats.tflite.tensors import (
     COMPLEX,
@@ -115,7 +115,7 @@ class GraphLifting(Lifting):
     `path`         the subgraphs around this one
     `handles`      the states that resource tensors refer to, which are not values
     `tables`       the tables of keys and values, likewise
-    `initialises`  the subgraph gives variables their initial values
+    `initializes`  the subgraph gives variables their initial values
     `notes`        warnings about content of the file that no kernel reads
     """
 
@@ -137,7 +137,7 @@ class GraphLifting(Lifting):
         self.names: dict[int, str] = {}
         self.handles: dict[int, State] = {}
         self.tables: dict[int, Hashtable] = {}
-        self.initialises = False
+        self.initializes = False
         self.notes: list[Diagnostic] = []
         self.refused: set[int] = set()
         self._made = {i for o in self.subgraph.operators for i in o.outputs}
@@ -290,8 +290,8 @@ class GraphLifting(Lifting):
             return first
         raise MappingError("the results must have the same scale and zero point", "R110")
 
-    def reading(self, layer: Layer) -> Reading:
-        return Reading(layer, self.builder, layer.extra, self)
+    def reading(self, layer: Layer) -> LiftContext:
+        return LiftContext(layer, self.builder, layer.extra, self)
 
     def lift(self, layer: Layer) -> list[ir.Value]:
         """Return the results of an operator in their storage type."""

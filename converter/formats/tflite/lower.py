@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, MappingError, Where
-from converter.formats.format import Flavour
+from converter.formats.format import Flavor
 from converter.formats.integers import NOTE
 from converter.formats.tflite.associated import METADATA, label_files
 from converter.formats.tflite.buffers import separate
@@ -53,23 +53,23 @@ RESOURCE = schema.TensorType.RESOURCE
 SIGNATURE = "serving_default"
 
 
-def write_model(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
+def write_model(model: Network, path: Path, flavor: Flavor) -> list[Diagnostic]:
     """Write `model`; return warnings. Raises UnsupportedError with everything that cannot be
     expressed; then nothing is written.
     """
     notes: list[Diagnostic] = []
-    lite = lower(model, flavour, notes)
+    lite = lower(model, flavor, notes)
     with Output(path) as out:
         write_flat(lite, out)
     return notes
 
 
-def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> LiteModel:
+def lower(model: Network, flavor: Flavor, notes: list[Diagnostic]) -> LiteModel:
     """The file of a graph."""
     graph = model.ir.clone()
     graph.graph.meta["states"] = zero_states(model)
-    run_passes(PIPELINE, graph, Context(model, flavour.io_layout, notes))
-    file = FileWriter("fp16" in flavour.options, model.format == "tflite", notes)
+    run_passes(PIPELINE, graph, Context(model, flavor.io_layout, notes))
+    file = FileWriter("fp16" in flavor.options, model.format == "tflite", notes)
     file.stored_half = stored_half(model.ir) == D.FLOAT16
     lite = file.model(graph.graph, States(model, graph.graph))
     refuse(file.problems)
@@ -116,7 +116,7 @@ class States:
             written[found[n]]: n for n in self.inputs.values() if found.get(n) in written
         }
         self.begun = False
-        self.initialise: GraphWriter | None = None
+        self.initialize: GraphWriter | None = None
 
 
 class FileWriter:
@@ -179,7 +179,7 @@ class GraphWriter:
         self._operators(layers)
         taken = set(self.lite.inputs)
         for value in outputs:
-            if value in self.low.held:
+            if value in self.low.persistent_outputs:
                 continue
             if value in states.outputs:
                 self._end(value, "state", lambda value: self._assign(value, states))
@@ -212,7 +212,7 @@ class GraphWriter:
         self.file.problems += self.low.problems
         self.file.notes += self.low.notes
         self.low.spread_scales()
-        return self.low.used([v for v in outputs if v not in self.low.held])
+        return self.low.used([v for v in outputs if v not in self.low.persistent_outputs])
 
     def _operators(self, layers: Iterable[Layer]) -> None:
         for layer in layers:
@@ -255,8 +255,8 @@ class GraphWriter:
             self.file.file.graphs.append(LiteGraph("initialise"))
             options = {"init_subgraph_index": len(self.file.file.graphs) - 1}
             self._add(LiteOperator("CALL_ONCE", [], [], "CallOnceOptions", options))
-            states.initialise = GraphWriter(self.file, self.file.file.graphs[-1])
-        first = states.initialise
+            states.initialize = GraphWriter(self.file, self.file.file.graphs[-1])
+        first = states.initialize
         assert first is not None
         initial = self.low.constant(np.asarray(states.defaults[name]), f"{name}_initial")
         first._assigned(name, first.tensor(initial))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from converter.formats.tflite.collector import LiteLowering
 from converter.formats.tflite.rules import TABLE
-from converter.formats.tflite.rules.context import Reading, Writing
+from converter.formats.tflite.rules.context import LiftContext, LowerContext
 from converter.formats.tflite.tensors import NUMBERS
 from converter.mapping.lifting import FormatMapping
 from converter.mapping.target import Target
@@ -13,8 +13,8 @@ MAPPING = FormatMapping(
     TABLE,
     Target("TensorFlow Lite", types=NUMBERS),
     channels_last=True,
-    reading=Reading,
-    writing=Writing,
+    reading=LiftContext,
+    writing=LowerContext,
     lowering=LiteLowering,
     custom="org.tensorflow.lite",
 )

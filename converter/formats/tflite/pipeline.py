@@ -13,7 +13,7 @@ from converter.formats.tflite.integers import (
     sign_four_bits,
     sign_integers,
 )
-from converter.formats.tflite.legalise import (
+from converter.formats.tflite.legalize import (
     MOST,
     REWRITES,
     countable,
@@ -30,7 +30,7 @@ from converter.passes.constants import unpack_constants
 from converter.passes.fold import fold_constants
 from converter.passes.fold_empty import fold_empty_values
 from converter.passes.fuse_constants import merge_biases
-from converter.passes.legalise import legalize
+from converter.passes.legalize import legalize
 from converter.passes.pipeline import Context, Pass, change, check_target
 from converter.passes.stack_sequences import stack_sequences
 from converter.passes.unroll import unroll_loops

@@ -31,6 +31,6 @@ lift_bodies    sub-graphs -> bodies of If and Loop
 lower          graph -> document
 bodies         bodies of If and Loop -> sub-graphs
 pipeline       the passes before lowering, in order
-legalise       operators that the format lacks
-legalise_windows  windows and matrix products among them
+legalize       operators that the format lacks
+legalize_windows  windows and matrix products among them
 """

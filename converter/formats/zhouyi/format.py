@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from converter.formats.format import Flavour, Format, Option, Written
+from converter.formats.format import Flavor, Format, Option, Written
 from converter.formats.integers import COMMON, NOTE, Integers, named
 
 if TYPE_CHECKING:
@@ -35,33 +35,33 @@ def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
     return bool(keys) and all(keys) and not _EARLY.isdisjoint(keys)
 
 
-def read(path: Path, weights: Path | None, dequantise: bool = False) -> Network:
+def read(path: Path, weights: Path | None, dequantize: bool = False) -> Network:
     from converter.formats.zhouyi.codec import read_ir
     from converter.formats.zhouyi.lift_document import lift
     from converter.formats.zhouyi.sidemap import restore_names
 
     document = read_ir(path, weights)
-    model = lift(document, dequantise)
+    model = lift(document, dequantize)
     restore_names(model, path)
     return model
 
 
 def read_numbers(path: Path, weights: Path | None) -> Network:
-    return read(path, weights, dequantise=True)
+    return read(path, weights, dequantize=True)
 
 
-def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
+def write(model: Network, path: Path, flavor: Flavor) -> list[Diagnostic]:
     from converter.formats.zhouyi.codec import write_ir
     from converter.formats.zhouyi.sidemap import write_map
     from converter.io.files import Output
 
-    if "int8" in flavour.options:
+    if "int8" in flavor.options:
         from converter.formats.zhouyi.quantization.lower import lower_integer as lower
     else:
         from converter.formats.zhouyi.lower import lower
 
     notes: list[Diagnostic] = []
-    document, renaming = lower(model, flavour, notes)
+    document, renaming = lower(model, flavor, notes)
     if NOTE in model.ir.metadata_props:
         about = json.loads(model.ir.metadata_props[NOTE])  # a value may hold no quotes
         document.header[NOTE] = ";".join(f"{k}:{v}" for k, v in about.items())
@@ -90,7 +90,7 @@ def kinds() -> Mapping[str, str]:
 
 
 def written() -> Written:
-    from converter.formats.zhouyi.legalise import REWRITES
+    from converter.formats.zhouyi.legalize import REWRITES
     from converter.formats.zhouyi.mapping import MAPPING
     from converter.passes.coverage import absent_operators
 
@@ -104,11 +104,11 @@ def side_names(path: Path) -> list[str]:
     return [*bin_names(path), path.with_suffix(SUFFIX).name]
 
 
-def passes(flavour: Flavour) -> Sequence[Pass[Any]]:
+def passes(flavor: Flavor) -> Sequence[Pass[Any]]:
     from converter.formats.zhouyi import pipeline
     from converter.formats.zhouyi.quantization import pipeline as integer
 
-    return integer.PIPELINE if "int8" in flavour.options else pipeline.PIPELINE
+    return integer.PIPELINE if "int8" in flavor.options else pipeline.PIPELINE
 
 
 def about(path: Path) -> dict[str, str]:

@@ -15,7 +15,7 @@ from converter.formats.zhouyi import fused
 from converter.formats.zhouyi.ir import Graph, Layer, Tensor
 from converter.formats.zhouyi.mapping import MAPPING
 from converter.formats.zhouyi.operators import common, find_operator, key_aliases
-from converter.formats.zhouyi.quantization.context import IntegerReading, without_integer_keys
+from converter.formats.zhouyi.quantization.context import IntegerLiftContext, without_integer_keys
 from converter.formats.zhouyi.quantization.quant_params import (
     QuantParams,
     dequantized,
@@ -206,7 +206,7 @@ class GraphLift:
         own = _types(outputs)
         sources, params = ([self.quant_params(t) for t in ts] for ts in (inputs, outputs))
         first, result = ([*ps, None][0] for ps in (sources, params))
-        reading = IntegerReading(
+        reading = IntegerLiftContext(
             far,
             self.builder,
             input_zeros=[self.zeros.get(t.name, 0) for t in inputs],

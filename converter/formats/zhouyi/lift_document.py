@@ -19,11 +19,11 @@ from converter.passes.channels_last import to_nchw
 from converter.passes.dead_code import remove_dead_code
 
 
-def lift(document: Document, dequantise: bool = False) -> Network:
+def lift(document: Document, dequantize: bool = False) -> Network:
     """A Network with the tensors of the header as its boundary, in the layout and types of the
     file.
 
-    An integer IR is the exact integer arithmetic, or with `dequantise` float operators between
+    An integer IR is the exact integer arithmetic, or with `dequantize` float operators between
     DequantizeLinear and QuantizeLinear; a quantized file of the parser, which leaves the arithmetic
     to its quantizer, always the latter.
 
@@ -35,7 +35,7 @@ def lift(document: Document, dequantise: bool = False) -> Network:
         raise ReadError(errors)
     model, b = new_model(document.name or "main")
     reader = (
-        NumbersLift(document, b) if dequantise or of_parser(document) else GraphLift(document, b)
+        NumbersLift(document, b) if dequantize or of_parser(document) else GraphLift(document, b)
     )
     reader.control = CONTROL
     reader.run()

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, MappingError, Where
-from converter.formats.format import Flavour
+from converter.formats.format import Flavor
 from converter.formats.zhouyi import fused
 from converter.formats.zhouyi.bodies import GraphBody
 from converter.formats.zhouyi.ir import (
@@ -21,7 +21,7 @@ from converter.formats.zhouyi.ir import (
     build_subgraph,
 )
 from converter.formats.zhouyi.mapping import MAPPING
-from converter.formats.zhouyi.names import legalise_names
+from converter.formats.zhouyi.names import legalize_names
 from converter.formats.zhouyi.pipeline import PIPELINE
 from converter.formats.zhouyi.types import NARROW, dtype_name
 from converter.formats.zhouyi.values import DType
@@ -37,7 +37,7 @@ from converter.passes.pipeline import Context, run_passes
 
 
 def lower(
-    model: Network, flavour: Flavour, notes: list[Diagnostic]
+    model: Network, flavor: Flavor, notes: list[Diagnostic]
 ) -> tuple[Document, dict[str, str]]:
     """A Document of the graph, and the names that had to change (name in the file -> public name).
 
@@ -45,7 +45,7 @@ def lower(
     X204 for constants that do not fit their narrower type, X201 and X202 for operators.
     """
     graph = model.ir.clone()
-    run_passes(PIPELINE, graph, Context(model, flavour.io_layout, notes))
+    run_passes(PIPELINE, graph, Context(model, flavor.io_layout, notes))
     layers, problems = lowered(graph.graph)
     refuse(problems)
     notes.extend(d for d in problems if d.level != "error")
@@ -78,8 +78,8 @@ def once(layers: list[FarLayer]) -> list[FarLayer]:
     result = []
     for layer in layers:
         if layer.kind == "Transpose":
-            (out,), turned = layer.outputs, (layer.inputs[0], tuple(layer.attrs["perm"]))
-            first = known.setdefault(turned, out)
+            (out,), transposed = layer.outputs, (layer.inputs[0], tuple(layer.attrs["perm"]))
+            first = known.setdefault(transposed, out)
             if first is not out:
                 layer = FarLayer("=", layer.name, inputs=[first], outputs=[out])
         result.append(layer)
@@ -276,7 +276,7 @@ class DocumentWriter:
             for values in (self.graph.inputs, self.graph.outputs)
         )
         document = build_document(name, self.layers, inputs, outputs, subgraphs=self.subgraphs)
-        renaming = legalise_names(document)
+        renaming = legalize_names(document)
         changed = {renaming.tensors.get(n, n): public for n, public in self.public.items()}
         return document, {n: public for n, public in changed.items() if n != public}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from converter.formats.zhouyi.rules import TABLE
-from converter.formats.zhouyi.rules.context import SPELLING, Reading
+from converter.formats.zhouyi.rules.context import SPELLING, LiftContext
 from converter.mapping.lifting import FormatMapping
 from converter.mapping.target import Target
 
@@ -12,5 +12,5 @@ MAPPING = FormatMapping(
     Target("Zhouyi", floats_only="Zhouyi", fed="a network that Zhouyi's executor runs"),
     channels_last=True,
     spelling=SPELLING,
-    reading=Reading,
+    reading=LiftContext,
 )

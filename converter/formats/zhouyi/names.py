@@ -53,7 +53,7 @@ def legal_names(names: Iterable[str]) -> dict[str, str]:
     return {n: mapping[n] for n in unique}
 
 
-def legalise_names(document: Document) -> Renaming:
+def legalize_names(document: Document) -> Renaming:
     """Rename tensors and layers of a document in place where necessary, in all its graphs, and
     return the new names.
 

@@ -115,5 +115,5 @@ def _operator(name: str, entry: dict[str, Any]) -> Operator:
         groups |= {k: Group(k, **g) for k, g in constants.items()}
     methods = {m: _operator(name, part) for m, part in entry.get("methods", {}).items()}
     parts = ("use", "attributes", "constants", "methods")
-    told = {k: v for k, v in entry.items() if k not in parts}
-    return Operator(name, attributes, groups, methods, **told)
+    declared = {k: v for k, v in entry.items() if k not in parts}
+    return Operator(name, attributes, groups, methods, **declared)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from converter.formats.zhouyi.legalise import REWRITES, keep_initial_states
+from converter.formats.zhouyi.legalize import REWRITES, keep_initial_states
 from converter.formats.zhouyi.mapping import MAPPING
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.infer import shape_of
@@ -17,7 +17,7 @@ from converter.passes.fixed_rows import fixed_rows
 from converter.passes.fold import fold, fold_constants
 from converter.passes.fold_empty import fold_empty_values
 from converter.passes.fuse_constants import merge_constants
-from converter.passes.legalise import legalise, legalize
+from converter.passes.legalize import legalize, rewrite_illegal
 from converter.passes.pipeline import Context, Pass, change, check_static_shapes, check_target
 from converter.passes.stack_sequences import stack_sequences
 from converter.passes.unroll import unroll
@@ -49,7 +49,7 @@ def static_loops(graph: ir.Model) -> bool:
 
 def _unrolled_and_legalized(model: ir.Model) -> None:
     if static_loops(model):
-        legalise(model, _refused, REWRITES)
+        rewrite_illegal(model, _refused, REWRITES)
 
 
 UNROLL = change(
@@ -68,7 +68,7 @@ PIPELINE: list[Pass[Context]] = [
     change(
         "write-out-hidden-loops",
         "Decompose extension operators whose result shapes only a loop determines",
-        lambda model: legalise(model, hides_loop, {}),
+        lambda model: rewrite_illegal(model, hides_loop, {}),
     ),
     UNROLL,
     check_static_shapes(),

@@ -240,7 +240,7 @@ def print_names(names: Sequence[str]) -> str:
 
 def print_name(name: str, quote: str = "") -> str:
     """ValueError for names that no line can carry; names that merely look like numbers are kept
-    (see `names.legalise_names`).
+    (see `names.legalize_names`).
     """
     if (
         not name

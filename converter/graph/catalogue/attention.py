@@ -18,7 +18,7 @@ def ScaledDotProductAttention(
     ScaledDotProductAttention-13.
     """
     rank = rank_of(k) or 2
-    turned = b.Transpose(k, perm=[*range(rank - 2), rank - 1, rank - 2])
-    scores = (q * float(scale)) @ turned
+    transposed = b.Transpose(k, perm=[*range(rank - 2), rank - 1, rank - 2])
+    scores = (q * float(scale)) @ transposed
     scores = scores if mask is None else scores + mask
     return b.Softmax(scores, axis=-1) @ v

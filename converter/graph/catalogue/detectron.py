@@ -43,8 +43,8 @@ def DetectronPriorGridGenerator(
     y, x = np.meshgrid(
         (arange(height) + 0.5) * step_y, (arange(width) + 0.5) * step_x, indexing="ij"
     )
-    centres = np.stack([x, y, x, y], -1)[:, :, None, :].astype(np.float32)
-    grid = centres + priors
+    centers = np.stack([x, y, x, y], -1)[:, :, None, :].astype(np.float32)
+    grid = centers + priors
     return b.Reshape(grid, [-1, 4]) if flatten else grid
 
 

@@ -48,7 +48,7 @@ def HeatmapKeypoints(b: Builder, x: Value, boxes: Value) -> tuple[Value, Value]:
     place = b.ArgMax(flat, axis=2, keepdims=1)
     column, row = (place % width, place / width)
     grid = {
-        (i, j): b.GatherElements(flat, _neighbour(b, row, column, i, j, height, width), axis=2)
+        (i, j): b.GatherElements(flat, _neighbor(b, row, column, i, j, height, width), axis=2)
         for i in (-1, 0, 1)
         for j in (-1, 0, 1)
     }
@@ -65,7 +65,7 @@ def HeatmapKeypoints(b: Builder, x: Value, boxes: Value) -> tuple[Value, Value]:
     return b.Squeeze(score, [2]), b.CastLike(b.Concat(*found, axis=2), boxes)
 
 
-def _neighbour(
+def _neighbor(
     b: Builder, row: Value, column: Value, i: int, j: int, height: int, width: int
 ) -> Value:
     """Return the flat index of a neighbor; one row or column outside is mirrored."""

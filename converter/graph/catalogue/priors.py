@@ -62,8 +62,8 @@ def PriorBox(
         *_fixed(fixed_size, fixed_ratio, density, ratios),
         *_sized(low, max_size, ratios, bool(scale_all_sizes), bool(min_max_aspect_ratios_order)),
     ]
-    centres = _centres(b, layer, image, (step, step), 0.5 if even else offset)
-    return _corners(b, centres, priors, image, bool(clip), list(variance))
+    centers = _centers(b, layer, image, (step, step), 0.5 if even else offset)
+    return _corners(b, centers, priors, image, bool(clip), list(variance))
 
 
 @extension
@@ -92,8 +92,8 @@ def PriorBoxClustered(
     size = image
     if img_w or img_h:
         size = b.Concat(_or(b, img_h, image, 0), _or(b, img_w, image, 1), axis=0)
-    centres = _centres(b, layer, size, (step_h or step, step_w or step), offset)
-    return _corners(b, centres, priors, size, bool(clip), list(variance))
+    centers = _centers(b, layer, size, (step_h or step, step_w or step), offset)
+    return _corners(b, centers, priors, size, bool(clip), list(variance))
 
 
 def _or(b: Builder, number: float, image: Value, index: int) -> Value:
@@ -160,7 +160,7 @@ def _part(b: Builder, size: Value, index: int) -> Value:
     return b.Cast(b.Gather(size, index), to=FLOAT)
 
 
-def _centres(
+def _centers(
     b: Builder, layer: Value, image: Value, steps: tuple[float, float], offset: float
 ) -> list[Value]:
     """Return y and x of the cells' centers; steps that are both 0 spread them evenly over the
@@ -175,7 +175,7 @@ def _centres(
 
 def _corners(
     b: Builder,
-    centres: Sequence[Value],
+    centers: Sequence[Value],
     priors: list[Prior],
     image: Value,
     clip: bool,
@@ -184,12 +184,12 @@ def _corners(
     """Return corner boxes of all priors around all centers (y, x), and the row of variances."""
     table = np.array([p[:4] for p in priors], np.float32).reshape(-1, 4)
     bounded = np.array([p[4] for p in priors], bool)
-    y, x = centres[0][:, None, None], centres[1][None, :, None]
+    y, x = centers[0][:, None, None], centers[1][None, :, None]
     nothing = (x + y) * 0.0  # [H, W, 1]: broadcasts every coordinate to its full shape
     parts = []
     for sign in (-1, 1):
-        for centre, axis, size in ((x, 0, 1), (y, 1, 0)):
-            edge = (centre + (table[:, axis] + sign * table[:, axis + 2])) / _part(b, image, size)
+        for center, axis, size in ((x, 0, 1), (y, 1, 0)):
+            edge = (center + (table[:, axis] + sign * table[:, axis + 2])) / _part(b, image, size)
             if bounded.any():
                 border = np.where(bounded, max(sign, 0), sign * np.inf).astype(np.float32)
                 edge = b.operator("Max" if sign < 0 else "Min")(edge, border)

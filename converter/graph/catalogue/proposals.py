@@ -170,7 +170,7 @@ def anchors(
     above(0, ratio=ratios)
     at_least(1, anchors=len(ratios) * len(scales))
     edge = 0.0 if tensorflow else 1.0
-    centre = 0.5 * (base - edge) - (base * 0.5 if tensorflow else 0.0)
+    center = 0.5 * (base - edge) - (base * 0.5 if tensorflow else 0.0)
     rows = []
     for ratio in ratios:
         width = math.sqrt(base * base / ratio)
@@ -179,7 +179,7 @@ def anchors(
         height = width * ratio if tensorflow else math.floor(width * ratio + 0.5)
         for scale in scales:
             x, y = 0.5 * (width * scale - edge), 0.5 * (height * scale - edge)
-            rows.append((centre - x, centre - y, centre + x, centre + y))
+            rows.append((center - x, center - y, center + x, center + y))
     return np.array(rows, np.float32)
 
 

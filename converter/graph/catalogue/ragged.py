@@ -52,12 +52,12 @@ def GroupedMatMul(b: Builder, x: Value, w: Value, ends: Value | None = None) -> 
 
     Rows after the last end are 0. ends[G]: ascending integers.
     """
-    turned = b.Transpose(w, perm=[0, 2, 1])
+    transposed = b.Transpose(w, perm=[0, 2, 1])
     if rank_of(x) == 3 or ends is None:
-        return x @ turned
+        return x @ transposed
     rows = _count(b, b.Squeeze(b.Shape(x, start=0, end=1), [0]))[None]
     last = b.Cast(ends, to=INT64)[:, None]
     begun = b.Pad(last[:-1], [1, 0, 0, 0])
     mine = (rows >= begun) & (rows < last)  # [G, T]
     alone = b.Where(mine[:, :, None], x[None], 0)
-    return b.ReduceSum(alone @ turned, [0], keepdims=0)
+    return b.ReduceSum(alone @ transposed, [0], keepdims=0)

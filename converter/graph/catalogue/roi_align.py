@@ -54,8 +54,8 @@ def ROIAlignRotated(
             down[:, None, :, None],
             across[None, :, None],
         )  # [ph, 1, sy, 1] and [1, pw, 1, sx]
-        turned = -angle if clockwise_mode else angle
-        cos, sin = inner.Cos(turned), inner.Sin(turned)
+        rotation = -angle if clockwise_mode else angle
+        cos, sin = inner.Cos(rotation), inner.Sin(rotation)
         at_y = down * cos - across * sin + cy
         at_x = down * sin + across * cos + cx
         image = inner.Gather(plane, inner.Gather(place, i, axis=0), axis=0)

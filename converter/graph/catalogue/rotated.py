@@ -156,8 +156,8 @@ def _area(b: Builder, x: Value, y: Value, valid: Value) -> Value:
     x, y, valid = (b.GatherElements(v, order, axis=2) for v in (x, y, valid))
     x, y = (b.Where(valid, v, v[:, :, :1]) for v in (x, y))
     after = np.array([*range(1, 24), 0])
-    turned = _cross(b, (x, y), (b.Gather(x, after, axis=2), b.Gather(y, after, axis=2)))
-    area = b.Abs(b.ReduceSum(turned, [2], keepdims=0)) * 0.5
+    crosses = _cross(b, (x, y), (b.Gather(x, after, axis=2), b.Gather(y, after, axis=2)))
+    area = b.Abs(b.ReduceSum(crosses, [2], keepdims=0)) * 0.5
     some = b.Squeeze(valid[:, :, :1], [2])
     return b.Where(some, area, 0.0)
 

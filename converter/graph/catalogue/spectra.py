@@ -74,10 +74,10 @@ def _real_inverse(b: Builder, half: Value, axis: int, size: int) -> Value:
     mirrored = size - (size // 2 + 1)
     whole = half
     if mirrored:
-        turned = b.Slice(half, [mirrored], [0], [axis], [-1])
+        conjugate = b.Slice(half, [mirrored], [0], [axis], [-1])
         whole = b.Concat(
             half,
-            turned * b.const(np.array([1, -1], array_type(half))),
+            conjugate * b.const(np.array([1, -1], array_type(half))),
             axis=axis,
         )
     return b.DFT(whole, None, axis, inverse=1)[..., :1]

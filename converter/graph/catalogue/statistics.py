@@ -45,13 +45,13 @@ def MVN(
 
     Result: the shape of x. Source: OpenVINO, MVN-6.
     """
-    centred = x - b.ReduceMean(x, list(axes), keepdims=1)
+    centerd = x - b.ReduceMean(x, list(axes), keepdims=1)
     if not normalize_variance:
-        return centred
-    variance = b.ReduceMean(centred * centred, list(axes), keepdims=1)
+        return centerd
+    variance = b.ReduceMean(centerd * centerd, list(axes), keepdims=1)
     inside, outside = (eps, 0.0) if eps_mode == "inside_sqrt" else (0.0, eps)
     deviation = b.Sqrt(variance + inside) + outside
-    return centred / deviation
+    return centerd / deviation
 
 
 @extension

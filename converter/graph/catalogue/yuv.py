@@ -24,7 +24,7 @@ def _stored(b: Builder, v: Value, like: Value) -> Value:
 
 
 @extension(planes=4)
-def PlanesToColour(b: Builder, *planes: Value, pairs: int = 1, order: str = "RGB") -> Value:
+def PlanesToColor(b: Builder, *planes: Value, pairs: int = 1, order: str = "RGB") -> Value:
     """Convert y[N, H, W, 1] and chroma -> [N, H, W, 3]. A single input has all planes below each
     other, [N, 3H/2, W, 1].
 
@@ -85,7 +85,7 @@ def _whole(b: Builder, x: Value, pairs: bool) -> list[Value]:
 
 
 @extension(x=4)
-def ColourToPlanes(
+def ColorToPlanes(
     b: Builder, x: Value, *, order: str = "RGB", single: int = 1
 ) -> Value | tuple[Value, ...]:
     """Convert [N, H, W, 3] -> y[N, H, W, 1] and the means of four chroma values uv[N, H/2, W/2, 2],

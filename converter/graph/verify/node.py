@@ -299,7 +299,7 @@ def _blocked(x: Dims | None, scale: Dims | None, axis: int, block: int) -> str |
     return f"scales must have the shape {wanted}, got {scale}" if unlike(scale, wanted) else None
 
 
-def _quantised(node: ir.Node) -> str | None:
+def _quantized(node: ir.Node) -> str | None:
     """Check that scale and zero point are per tensor, or per element along `axis`."""
     x, scale, zero = (dims_of(node, i) for i in range(3))
     axis = int(attribute(node, "axis", 1))
@@ -330,5 +330,5 @@ _CHECKS: dict[str, Law] = {
     **dict.fromkeys(("Reshape", "Unsqueeze", "Squeeze"), _reshape),
     "Slice": _slice,
     "Tile": _tile,
-    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _quantised),
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _quantized),
 }

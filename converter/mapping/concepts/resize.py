@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError, not_meant
+from converter.errors import MappingError, no_match
 from converter.graph.infer import Array, known
 from converter.graph.interpolation import ROUND, aspect_factor, coordinates
 from converter.graph.record import record
@@ -224,5 +224,5 @@ def choose_rule(wanted: Sampling, rules: tuple[Rule, ...]) -> Rule:
         shown = " ".join(wanted.rule).rstrip()
         if wanted.dynamic:
             raise MappingError(f"{shown} needs static sizes", "X203", FIX)
-        raise not_meant(f"{shown} is not supported by this layer")
+        raise no_match(f"{shown} is not supported by this layer")
     return found

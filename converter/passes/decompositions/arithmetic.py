@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, Value, attributes
 from converter.graph.infer import constant, rank_of, shape_of
-from converter.graph.value import maker, operand, optional, with_operators
+from converter.graph.value import operand, optional, producer_if, with_operators
 from converter.graph.walk import is_needed
 from converter.passes.decompositions.activations import x_of
 from converter.passes.decompositions.table import Table
@@ -27,7 +27,7 @@ def gemm(node: ir.Node, b: Builder) -> Value | None:
     assert w is not None
     if attrs["transA"]:
         a = b.Transpose(a, perm=[1, 0])
-    weight = constant(w) if maker(w, "DequantizeLinear") is None else None
+    weight = constant(w) if producer_if(w, "DequantizeLinear") is None else None
     if weight is not None:
         weight = weight.T if attrs["transB"] else weight
         if attrs["alpha"] != 1.0:
@@ -169,9 +169,9 @@ def batch_normalization(node: ir.Node, b: Builder) -> Value | Sequence[Value | N
 
 def _of_values(node: ir.Node, b: Builder, column: list[int]) -> Value | None:
     """Normalize with computed statistics."""
-    scale, bias, centre, spread = (b.Reshape(operand(node, i), column) for i in range(1, 5))
+    scale, bias, center, spread = (b.Reshape(operand(node, i), column) for i in range(1, 5))
     deviation = b.Sqrt(spread + attributes(node)["epsilon"])
-    return (x_of(node) - centre) / deviation * scale + bias
+    return (x_of(node) - center) / deviation * scale + bias
 
 
 def _of_the_batch(node: ir.Node, b: Builder) -> Sequence[Value | None] | None:
@@ -181,15 +181,15 @@ def _of_the_batch(node: ir.Node, b: Builder) -> Sequence[Value | None] | None:
     if rank is None:
         return None
     axes, column = [i for i in range(rank) if i != 1], [-1, *[1] * (rank - 2)]
-    centre = b.ReduceMean(x, axes, keepdims=1)
-    apart = x - centre
+    center = b.ReduceMean(x, axes, keepdims=1)
+    apart = x - center
     spread = b.ReduceMean(apart * apart, axes, keepdims=1)
     y = apart / b.Sqrt(spread + attrs["epsilon"])
     y = y * b.Reshape(scale, column) + b.Reshape(bias, column)
     share = attrs["momentum"]
     running = [
         old * share + b.Reshape(new, [-1]) * (1 - share)
-        for old, new in ((mean_, centre), (var, spread))
+        for old, new in ((mean_, center), (var, spread))
     ]
     return [y, *running][: len(node.outputs)]
 

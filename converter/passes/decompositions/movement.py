@@ -79,8 +79,8 @@ def depth_to_space(node: ir.Node, b: Builder) -> Value | None:
     first, depth = attrs["mode"] == "DCR", _whole_part(c, s**2)
     blocks = [n, s, s, depth, h, w] if first else [n, depth, s, s, h, w]
     split = b.Reshape(x_of(node), _shape(b, blocks))
-    turned = b.Transpose(split, perm=[0, 3, 4, 1, 5, 2] if first else [0, 1, 4, 2, 5, 3])
-    return b.Reshape(turned, _shape(b, [n, depth, h * s, w * s]))
+    transposed = b.Transpose(split, perm=[0, 3, 4, 1, 5, 2] if first else [0, 1, 4, 2, 5, 3])
+    return b.Reshape(transposed, _shape(b, [n, depth, h * s, w * s]))
 
 
 def space_to_depth(node: ir.Node, b: Builder) -> Value | None:
@@ -90,8 +90,8 @@ def space_to_depth(node: ir.Node, b: Builder) -> Value | None:
     n, c, h, w = dims
     rows, columns = _whole_part(h, s), _whole_part(w, s)
     split = b.Reshape(x_of(node), _shape(b, [n, c, rows, s, columns, s]))
-    turned = b.Transpose(split, perm=[0, 3, 5, 1, 2, 4])
-    return b.Reshape(turned, _shape(b, [n, c * s * s, rows, columns]))
+    transposed = b.Transpose(split, perm=[0, 3, 5, 1, 2, 4])
+    return b.Reshape(transposed, _shape(b, [n, c * s * s, rows, columns]))
 
 
 def expand(node: ir.Node, b: Builder) -> Value | None:

@@ -35,10 +35,10 @@ def affine_grid(node: ir.Node, b: Builder) -> Value | None:
     places = np.stack([*reversed(np.meshgrid(*lines, indexing="ij")), np.ones(extents)]).reshape(
         axes + 1, -1
     )
-    turned = b.Transpose(
+    transposed = b.Transpose(
         theta @ b.const(places.astype(theta.dtype.numpy()), "places"), perm=[0, 2, 1]
     )
-    return b.Reshape(turned, list(out))
+    return b.Reshape(transposed, list(out))
 
 
 def grid_sample(node: ir.Node, b: Builder) -> Value | None:
@@ -165,8 +165,8 @@ def deform_conv(node: ir.Node, b: Builder) -> Value | None:
     moved = b.Reshape(wide(b, offset), [n * groups, taps, 2, *out])
     lines = []
     for axis in (0, 1):
-        centre = _centres(node, axis, kernel, out).astype(array_type(moved))
-        place = b.Gather(moved, axis, axis=2) + centre
+        center = _centers(node, axis, kernel, out).astype(array_type(moved))
+        place = b.Gather(moved, axis, axis=2) + center
         lines.append((place + 0.5) * (2 / size[axis]) - 1)
     grid = b.Reshape(
         b.Concat(*(v[..., None] for v in reversed(lines)), axis=-1),
@@ -180,7 +180,7 @@ def deform_conv(node: ir.Node, b: Builder) -> Value | None:
     return b.Conv(data, filters, bias, group=attrs["group"], kernel_shape=[1, 1])
 
 
-def _centres(node: ir.Node, axis: int, kernel: list[int], out: list[int]) -> np.ndarray:
+def _centers(node: ir.Node, axis: int, kernel: list[int], out: list[int]) -> np.ndarray:
     """Return the tap positions without offsets: [taps, height, width]."""
     strides, dilations, pads = window_of(node, 2)
     tap = np.indices(kernel)[axis].reshape(-1, 1, 1) * dilations[axis]

@@ -14,7 +14,7 @@ from converter.errors import MappingError
 from converter.graph.build import Builder, Value, attributes
 from converter.graph.infer import constant, rank_of, shape_of
 from converter.graph.sizes import arange
-from converter.graph.value import FLOAT, INT64, maker, operand
+from converter.graph.value import FLOAT, INT64, operand, producer_if
 from converter.passes.decompositions.activations import is_float
 from converter.passes.decompositions.indexing import own_places, strides_of
 from converter.passes.decompositions.table import Table
@@ -72,7 +72,7 @@ def _of_rows(index: ir.Value, axis: int, count: int, b: Builder) -> Value | None
     """Return the indices [count] if they are the same along all other axes, as in message
     passing.
     """
-    array, made = constant(index), maker(index, "Expand")
+    array, made = constant(index), producer_if(index, "Expand")
     if array is not None:
         lines = np.moveaxis(array, axis, 0).reshape(count, -1)
         return b.const(lines[:, 0]) if (lines == lines[:, :1]).all() else None
@@ -92,11 +92,11 @@ def _in_rows(
     perm = [axis, *_without(tuple(range(len(shape))), axis)]
     if axis:
         x, updates = b.Transpose(x, perm=perm), b.Transpose(updates, perm=perm)
-    turned = [shape[i] for i in perm]
-    width = math.prod(turned[1:])
-    flat = _one_index(index, turned[:1], count, b)
-    rows = b.Reshape(x, [turned[0], width]), flat, b.Reshape(updates, [count, width])
-    y = b.Reshape(_scattered(b, *rows, reduction), turned)
+    transposed = [shape[i] for i in perm]
+    width = math.prod(transposed[1:])
+    flat = _one_index(index, transposed[:1], count, b)
+    rows = b.Reshape(x, [transposed[0], width]), flat, b.Reshape(updates, [count, width])
+    y = b.Reshape(_scattered(b, *rows, reduction), transposed)
     return b.Transpose(y, perm=[perm.index(i) for i in range(len(perm))]) if axis else y
 
 

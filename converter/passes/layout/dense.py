@@ -119,26 +119,26 @@ def _dense(node: ir.Node, index: int) -> _Place | None:
 def _stored_weights(node: ir.Node, index: int, weights: ir.Value, axis: int) -> _Place | None:
     if is_constant(weights):
         return node, index, axis
-    maker = weights.producer()
+    producer = weights.producer()
     if (
-        maker is None
-        or maker.op_type != "DequantizeLinear"
-        or maker.domain
+        producer is None
+        or producer.op_type != "DequantizeLinear"
+        or producer.domain
         or len(weights.uses()) != 1
         or weights.is_graph_output()
     ):
         return None
-    packed, scale = maker.inputs[0], maker.inputs[1]
+    packed, scale = producer.inputs[0], producer.inputs[1]
     if (
         packed is None
         or scale is None
         or not is_constant(packed)
-        or maker.attributes.get("block_size") is not None
+        or producer.attributes.get("block_size") is not None
     ):
         return None
-    along = attributes(maker)["axis"] % 2
+    along = attributes(producer)["axis"] % 2
     return (
-        (maker, 0, axis)
+        (producer, 0, axis)
         if rank_of(scale) == 0 or shape_of(scale) == (1,) or along != axis
         else None
     )

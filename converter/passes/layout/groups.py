@@ -53,7 +53,7 @@ Direction = Callable[[ir.Node], Sensitive | None]
 
 @record
 class _Group:
-    turned: bool = False
+    transposed: bool = False
     fixed: Perm | None = None
     # produced by an operator that may propagate another order
     soft: set[ir.Value] = field(default_factory=set)
@@ -138,7 +138,7 @@ class Groups:
             data = kind.inputs
             for v in data_of(node, kind.inputs, kind.outputs):
                 if not is_constant(v):
-                    self._group(v).turned = True
+                    self._group(v).transposed = True
         elif isinstance(kind, Free):
             data = kind.inputs
         elif isinstance(kind, RankChange | Transposed):
@@ -162,15 +162,15 @@ class Groups:
         group, rank = self._group(value), rank_of(value)
         if rank is None:
             return None
-        if group.turned:
+        if group.transposed:
             return self.target(rank)
         if group.fixed is None and len(group.needed) >= len(group.soft):
             group.fixed = axes.identity(rank)
         return group.fixed
 
-    def turned(self, value: ir.Value) -> bool:
+    def transposed(self, value: ir.Value) -> bool:
         """Return whether the value's group contains a layout-sensitive operator."""
-        return self._group(value).turned
+        return self._group(value).transposed
 
     def fix(self, value: ir.Value, perm: Perm) -> None:
         self._group(value).fixed = perm

@@ -68,9 +68,9 @@ class Stored:
     def form(self, value: ir.Value, perm: Perm, b: Builder) -> ir.Value:
         """Return the value in the order `perm`; convert it with `b` if necessary."""
         if value in self._views:
-            root, turned = self._views[value]
+            root, transposed = self._views[value]
             exists = list(self.forms(root).values())
-            made = self.form(root, tuple(turned[a] for a in perm), b)
+            made = self.form(root, tuple(transposed[a] for a in perm), b)
             if made not in exists and perm == axes.identity(len(perm)):
                 self.names.setdefault(value, made)
             return made

@@ -104,7 +104,7 @@ class Rewriting:
             self.stored.note_file_axes()
 
     def _image(self, value: ir.Value) -> bool:
-        return rank_of(value) == IMAGE and self.groups.turned(value) and self.turns(value)
+        return rank_of(value) == IMAGE and self.groups.transposed(value) and self.turns(value)
 
     def _builder(self, node: ir.Node) -> Builder:
         return builder_before(node, self.names)

@@ -11,8 +11,8 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder, attributes
-from converter.graph.value import Value, made_of, maker, operand
-from converter.passes.legalise import Rewrite
+from converter.graph.value import Value, operand, producer_if, producer_operand
+from converter.passes.legalize import Rewrite
 
 FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)  # computed as floats
 # Cephes, atanf (2e-7) and asinf
@@ -97,7 +97,7 @@ def not_a_number(node: ir.Node, b: Builder) -> Value | None:
     rows: the plain kernels return numbers for them, others return NaN, as ONNX does.
     """
     y = operand(node)  # the weights of an attention, or their product with the values
-    softmax = maker(y, "Softmax") or maker(made_of(y, "MatMul"), "Softmax")
+    softmax = producer_if(y, "Softmax") or producer_if(producer_operand(y, "MatMul"), "Softmax")
     if softmax is None or y.dtype not in FLOATS:
         return None
     axis, masks = attributes(softmax)["axis"], _masks(operand(softmax))

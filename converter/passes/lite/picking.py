@@ -50,8 +50,8 @@ def top_k(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
     if axis != last:
         perm = [*(i for i in range(rank) if i != axis), axis]
         back = [perm.index(i) for i in range(rank)]
-        turned = b.Transpose(x, perm=perm)
-        found = b.TopK(turned, node.inputs[1], outputs=2, largest=int(not least))
+        transposed = b.Transpose(x, perm=perm)
+        found = b.TopK(transposed, node.inputs[1], outputs=2, largest=int(not least))
         return [b.Transpose(y, perm=back) for y in found]
     if not least:
         return None

@@ -53,7 +53,7 @@ def write(net: Net, path: Path) -> None:
 
 
 def taken(path: Path, kind: str) -> Case | str:
-    """The only layer of a file, or that of a kind with its neighbours cut off; or why there is
+    """The only layer of a file, or that of a kind with its neighbors cut off; or why there is
     none.
     """
     net = read_ir(path)

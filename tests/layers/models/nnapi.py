@@ -46,16 +46,16 @@ def _operand(name: str, t: Tensor) -> Operand:
         return Operand(T.TENSOR_FLOAT32, [0], name)
     value = np.ascontiguousarray(t.values) if t.constant else None
     found = Operand(_type(t), list(t.shape), name, value=value)
-    if "scales" in t.quantised:
-        found.channel_quant = ChannelQuant(t.quantised["axis"], tuple(t.quantised["scales"]))
-    elif t.quantised:
-        found.scale, found.zero_point = t.quantised["scale"], t.quantised.get("zero_point", 0)
+    if "scales" in t.quantized:
+        found.channel_quant = ChannelQuant(t.quantized["axis"], tuple(t.quantized["scales"]))
+    elif t.quantized:
+        found.scale, found.zero_point = t.quantized["scale"], t.quantized.get("zero_point", 0)
     return found
 
 
 def _type(t: Tensor) -> OperandType:
-    if t.quantised:
-        return T[t.quantised["type"]]
+    if t.quantized:
+        return T[t.quantized["type"]]
     return (_TENSORS if t.shape else _SCALARS)[t.dtype]
 
 
@@ -69,7 +69,7 @@ def write(table: Table, path: Path) -> None:
 
 
 def taken(path: Path, kind: str) -> Case | str:
-    """The only operation of a table, or that of a kind with its neighbours cut off; or why there is
+    """The only operation of a table, or that of a kind with its neighbors cut off; or why there is
     none.
     """
     table = read_table(path)

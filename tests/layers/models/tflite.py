@@ -74,10 +74,10 @@ def _lite(name: str, t: Tensor) -> LiteTensor:
     made = LiteTensor(name, _type(t), list(t.shape))
     if t.constant:
         made.data = np.ascontiguousarray(t.values)
-    if t.quantised:
-        made.scales = list(t.quantised.get("scales") or [t.quantised["scale"]])
-        made.zero_points = [t.quantised.get("zero_point", 0)] * len(made.scales)
-        made.axis = t.quantised.get("axis", 0)
+    if t.quantized:
+        made.scales = list(t.quantized.get("scales") or [t.quantized["scale"]])
+        made.zero_points = [t.quantized.get("zero_point", 0)] * len(made.scales)
+        made.axis = t.quantized.get("axis", 0)
     return made
 
 

@@ -54,7 +54,7 @@ def write(document: Document, path: Path) -> None:
 
 
 def taken(path: Path, kind: str) -> Case | str:
-    """The only layer of a file, or that of a kind with its neighbours cut off; or why there is
+    """The only layer of a file, or that of a kind with its neighbors cut off; or why there is
     none.
     """
     document = read_ir(path)

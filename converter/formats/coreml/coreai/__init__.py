@@ -11,7 +11,7 @@ rules/         rows and custom converters, by family
 lift.py        a program -> the shared graph
 lower.py       the shared graph -> a program
 pipeline.py    the passes before lowering, in order
-legalise.py    operators that Core AI lacks
+legalize.py    operators that Core AI lacks
 barriers.py    operations that the runtime must not join
 program.py     operations -> the text of a module, and its weights
 collector.py   the operations that are written, and their refusals

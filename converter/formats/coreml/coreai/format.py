@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from converter.formats.format import Flavour, Format, Option, Written
+from converter.formats.format import Flavor, Format, Option, Written
 from converter.formats.integers import COMMON, Integers
 
 if TYPE_CHECKING:
@@ -41,10 +41,10 @@ def read_signature(path: Path, key: str, weights: Path | None = None) -> Network
     return model
 
 
-def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
+def write(model: Network, path: Path, flavor: Flavor) -> list[Diagnostic]:
     from converter.formats.coreml.coreai.lower import write_model
 
-    return write_model(model, path, flavour)
+    return write_model(model, path, flavor)
 
 
 def check(path: Path, weights: Path | None) -> list[Diagnostic]:
@@ -62,14 +62,14 @@ def kinds() -> Mapping[str, str]:
 
 
 def written() -> Written:
-    from converter.formats.coreml.coreai.legalise import REWRITES
+    from converter.formats.coreml.coreai.legalize import REWRITES
     from converter.formats.coreml.coreai.rules import TABLE
     from converter.passes.coverage import absent_operators
 
     return Written(absent_operators(TABLE, REWRITES))
 
 
-def passes(flavour: Flavour) -> Sequence[Pass[Any]]:
+def passes(flavor: Flavor) -> Sequence[Pass[Any]]:
     from converter.formats.coreml.coreai.pipeline import PIPELINE
 
     return PIPELINE
@@ -92,6 +92,6 @@ FORMAT = Format(
     # the operations around which Apple's own quantizer (coreai-opt 0.4) puts scales
     integers=Integers(COMMON | {"Sub"}, ranks=(3, 4, 5)),
     versions="asset version 2.0, macOS and iOS 27 (coreai-core 1.0.0 beta)",
-    states=lambda flavour: "static",
+    states=lambda flavor: "static",
     engine=lambda path: "coreai",
 )

@@ -18,7 +18,7 @@ from converter.formats.coreml.coreai.elements import Type, elements, resource, t
 from converter.formats.coreml.coreai.mapping import MAPPING
 from converter.formats.coreml.coreai.rules.complex import compute
 from converter.formats.coreml.coreai.rules.composites import PREFIX
-from converter.formats.coreml.coreai.rules.context import Reading
+from converter.formats.coreml.coreai.rules.context import LiftContext
 from converter.formats.coreml.coreai.rules.quantization import SparseValue
 from converter.graph.build import Builder, new_model
 from converter.graph.infer import known, set_type
@@ -316,8 +316,8 @@ class BlockLifting(Lifting):
         with self.builder:
             return [compute(r)]
 
-    def reading(self, layer: Layer) -> Reading:
-        return Reading(layer, self.builder, block=self)
+    def reading(self, layer: Layer) -> LiftContext:
+        return LiftContext(layer, self.builder, block=self)
 
     def inlined(
         self, index: int, b: Builder, inputs: Sequence[Given], block: Any = None

@@ -19,7 +19,7 @@ from converter.formats.coreml.coreai.elements import INLINE
 from converter.formats.coreml.coreai.mapping import MAPPING
 from converter.formats.coreml.coreai.pipeline import FOR_BINDINGS, PREPARE
 from converter.formats.coreml.coreai.program import TOKEN, Program, interface
-from converter.formats.format import Flavour
+from converter.formats.format import Flavor
 from converter.graph.infer import shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import Names, public_name
@@ -36,12 +36,12 @@ LONG_SUM = 1024  # products from which on a sum in half precision is warned of
 STATES = "netconv.states"  # key of the metadata: states -> the outputs that are their next values
 
 
-def write_model(network: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
+def write_model(network: Network, path: Path, flavor: Flavor) -> list[Diagnostic]:
     """Write a package; UnsupportedError with everything that has no counterpart."""
     bindings.demand_installed()
     notes: list[Diagnostic] = []
     model = prepared(network, notes)
-    low = lowered(model, "fp16" in flavour.options)
+    low = lowered(model, "fp16" in flavor.options)
     if any(map(folded_by_bindings, all_layers(low.layers))):
         run_passes(FOR_BINDINGS, model, Context(network, notes=notes))
         low = lowered(model, low.half)
@@ -168,11 +168,11 @@ class MainFunction:
         """Return the content of metadata.json."""
         said = dict(self.network.interface.get("coreai", {}))
         named = {public_name(k): public_name(v) for k, v in self.states.items()}
-        told = {k: v for k, v in named.items() if v != f"{k}_out"}
-        if told:
+        declared = {k: v for k, v in named.items() if v != f"{k}_out"}
+        if declared:
             said["creatorDefinedMetadata"] = {
                 **said.get("creatorDefinedMetadata", {}),
-                STATES: told,
+                STATES: declared,
             }
         return said
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from converter.formats.coreml.coreai.legalise import REWRITES
+from converter.formats.coreml.coreai.legalize import REWRITES
 from converter.formats.coreml.coreai.mapping import MAPPING
 from converter.passes.both_branches import compute_both_branches
 from converter.passes.constants import holds_numbers, unpack_constants
 from converter.passes.fold import fold_constants
 from converter.passes.fuse_attention import fuse_attentions
 from converter.passes.labels import take_out_class_names
-from converter.passes.legalise import legalize
+from converter.passes.legalize import legalize
 from converter.passes.pipeline import Context, Pass, check_target
 from converter.passes.stack_sequences import stack_sequences
 from converter.passes.unroll import unroll_loops

@@ -11,7 +11,7 @@ boundary.py    inputs and outputs as a description declares them
 lift.py        a program, or a pipeline of such -> the shared graph
 lower.py       the shared graph -> a program
 pipeline.py    the passes before lowering, in order
-legalise.py    operators that programs lack
+legalize.py    operators that programs lack
 collector.py   the operations that are written, and their refusals
 description.py inputs, outputs and states of a written program
 classifier.py  the last operation of a classifier

@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.formats.coreml.features import (
-    COLOURS,
+    COLORS,
     OPTIONAL,
     PICTURES,
     SIZES,
@@ -66,7 +66,7 @@ class NetworkInputs:
         if feature is None:
             return value
         if feature.type.HasField("imageType"):
-            self.images[name] = {"colour": COLOURS.get(feature.type.imageType.colorSpace, "RGB")}
+            self.images[name] = {"colour": COLORS.get(feature.type.imageType.colorSpace, "RGB")}
         default = default_value(feature)
         if default is not None:
             self.defaults[name] = default.astype(dtype.numpy())
@@ -97,9 +97,9 @@ def declared(name: str, dims: list[int | None], sizes: Sizes) -> list[int | str 
     """Return dimensions that are dynamic in the program as the description has them: a fixed size
     where the caller has no choice, else a name.
     """
-    told = sizes.dims(name, range(len(dims) - len(sizes.default), len(dims)))
-    lead = [f"{name}_{axis}" for axis in range(len(dims) - len(told))]
-    open_ = [*lead, *told][-len(dims) :] if dims else []
+    own_sizes = sizes.dims(name, range(len(dims) - len(sizes.default), len(dims)))
+    lead = [f"{name}_{axis}" for axis in range(len(dims) - len(own_sizes))]
+    open_ = [*lead, *own_sizes][-len(dims) :] if dims else []
     return [d if d is not None else o for d, o in zip(dims, open_, strict=True)]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, Where
-from converter.formats.coreml.description import Declared, said_of
+from converter.formats.coreml.description import Declared, declared_features
 from converter.formats.coreml.mlprogram.collector import MilLowering
 from converter.formats.coreml.mlprogram.names import NAMES, SCALARS, STATES
 from converter.formats.coreml.mlprogram.program import ProgramWriter
@@ -52,7 +52,7 @@ def describe(
     """Fill in the description; values of the graph get the names of the program. `hidden` are
     outputs of the graph that the program does not have.
     """
-    said, images = said_of(network, model)
+    said, images = declared_features(network, model)
     declared = Declared(said, images, notes, version=writer.low.version)
     side = Describing(network, writer, description, declared)
     graph = model.graph
@@ -76,9 +76,9 @@ def describe(
         notes += [_as_input(public_name(k)) for k in pairs if k not in kept]
     named = {public_name(k): public_name(v) for k, v in pairs.items()}
     own = {public_name(k) for k in kept}
-    told = {k: v for k, v in named.items() if k not in own or v != f"{k}_out"}
+    renamed = {k: v for k, v in named.items() if k not in own or v != f"{k}_out"}
     changed = {k: v for k, v in side.renamed.items() if k != v}
-    for key, found in ((STATES, told), (SCALARS, side.scalars), (NAMES, changed)):
+    for key, found in ((STATES, renamed), (SCALARS, side.scalars), (NAMES, changed)):
         if found:
             description.metadata.userDefined[key] = json.dumps(found, sort_keys=True)
     if NOTE in network.ir.metadata_props:
@@ -195,8 +195,8 @@ def pairs_of(network: Network, graph: ir.Graph) -> dict[ir.Value, ir.Value]:
     """Inputs that are states, with the outputs that are their next values."""
     inputs = {public_name(v): v for v in graph.inputs}
     outputs = {public_name(v): v for v in graph.outputs}
-    told = network.interface.get("states", {})
-    return {inputs[k]: outputs[v] for k, v in told.items() if k in inputs and v in outputs}
+    renamed = network.interface.get("states", {})
+    return {inputs[k]: outputs[v] for k, v in renamed.items() if k in inputs and v in outputs}
 
 
 def is_state(network: Network, value: ir.Value, low: MilLowering) -> bool:

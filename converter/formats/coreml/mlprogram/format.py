@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from converter.formats.format import Flavour, Format, Option, Written
+from converter.formats.format import Flavor, Format, Option, Written
 from converter.formats.integers import COMMON, Integers
 
 if TYPE_CHECKING:
@@ -34,13 +34,13 @@ def read(path: Path, weights: Path | None) -> Network:
     return read_signature(path, "", weights)
 
 
-def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
+def write(model: Network, path: Path, flavor: Flavor) -> list[Diagnostic]:
     from converter.formats.coreml.mlprogram.lower import lower
     from converter.formats.coreml.package import write_package
     from converter.io.files import Output
 
     notes: list[Diagnostic] = []
-    written = lower(model, flavour, notes)
+    written = lower(model, flavor, notes)
     message = written.model.SerializeToString(deterministic=True)
     with Output(path) as out:
         weights = written.blobs.write if written.blobs.tensors else None
@@ -75,7 +75,7 @@ def kinds() -> Mapping[str, str]:
 
 
 def written() -> Written:
-    from converter.formats.coreml.mlprogram.legalise import REWRITES
+    from converter.formats.coreml.mlprogram.legalize import REWRITES
     from converter.formats.coreml.mlprogram.rules import TABLE
     from converter.passes.coverage import absent_operators
 
@@ -90,14 +90,14 @@ def read_signature(path: Path, key: str, weights: Path | None = None) -> Network
         return read_model(model, weights, key)
 
 
-def untold(model: Network, title: str) -> list[Diagnostic]:
+def undeclared_features(model: Network, title: str) -> list[Diagnostic]:
     """Return no warnings for an .mlmodel, which has the same declarations and its own warnings."""
-    from converter.formats.coreml.features import untold
+    from converter.formats.coreml.features import undeclared_features
 
-    return [] if title.startswith("Core ML") else untold(model, title)
+    return [] if title.startswith("Core ML") else undeclared_features(model, title)
 
 
-def passes(flavour: Flavour) -> Sequence[Pass[Any]]:
+def passes(flavor: Flavor) -> Sequence[Pass[Any]]:
     from converter.formats.coreml.mlprogram.pipeline import PIPELINE
 
     return PIPELINE
@@ -123,7 +123,7 @@ FORMAT = Format(
     passes=passes,
     package=package,
     read_signature=read_signature,
-    untold=untold,
+    undeclared_features=undeclared_features,
     about=about,
     options=(
         Option(
@@ -134,8 +134,8 @@ FORMAT = Format(
         ),
         Option("fp16", "write activations and weights in half precision"),
     ),
-    text=lambda flavour: True,  # of classifiers
+    text=lambda flavor: True,  # of classifiers
     versions="specification 6-10",
     integers=Integers(COMMON - {"Mul"}, recurrent=True),
-    states=lambda flavour: "computed",  # its lowering says which are none
+    states=lambda flavor: "computed",  # its lowering says which are none
 )

@@ -23,7 +23,7 @@ from converter.formats.coreml.mlprogram.blobs import Blobs
 from converter.formats.coreml.mlprogram.boundary import NetworkInputs, suppressed
 from converter.formats.coreml.mlprogram.mapping import MAPPING
 from converter.formats.coreml.mlprogram.names import NAMES, SCALARS, STATES
-from converter.formats.coreml.mlprogram.rules.context import SMALL, Reading
+from converter.formats.coreml.mlprogram.rules.context import SMALL, LiftContext
 from converter.formats.coreml.mlprogram.values import constant, dims_of, dtype_of
 from converter.formats.coreml.package import open_model
 from converter.formats.coreml.proto import Model_pb2
@@ -143,8 +143,8 @@ class ModelReading:
         """Return the outputs of the network: those of the description, in its order; with `all_`
         also the others.
         """
-        told = (self.names.get(f.name, f.name) for f in description.output)
-        names = [name for name in told if name in env]
+        declared = (self.names.get(f.name, f.name) for f in description.output)
+        names = [name for name in declared if name in env]
         for name in dict.fromkeys([*names, *env]) if all_ else names:
             self.b.output(env[name])
             set_public_name(self.b.graph.outputs[-1], name)
@@ -346,8 +346,8 @@ class BlockLifting(Lifting):
             raise MappingError(f"parameter {key!r} is not known", "R111")
         return results
 
-    def reading(self, layer: Layer) -> Reading:
-        return Reading(layer, self.builder, self.version, self)
+    def reading(self, layer: Layer) -> LiftContext:
+        return LiftContext(layer, self.builder, self.version, self)
 
     def result(self, name: str) -> ir.Value:
         """The value of an output."""

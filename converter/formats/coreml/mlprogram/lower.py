@@ -26,7 +26,7 @@ from converter.formats.coreml.mlprogram.pipeline import LEGALIZE, PREPARE, Spec,
 from converter.formats.coreml.mlprogram.program import ProgramWriter
 from converter.formats.coreml.mlprogram.rules.quantization import compact_since
 from converter.formats.coreml.proto import Model_pb2
-from converter.formats.format import Flavour
+from converter.formats.format import Flavor
 from converter.graph.network import Network
 from converter.graph.snapshot import Snapshot
 from converter.graph.walk import all_graphs
@@ -48,10 +48,10 @@ class Written:
     blobs: NewBlobs = field(default_factory=NewBlobs)
 
 
-def lower(network: Network, flavour: Flavour, notes: list[Diagnostic]) -> Written:
+def lower(network: Network, flavor: Flavor, notes: list[Diagnostic]) -> Written:
     """A model of the graph; UnsupportedError with everything that has no counterpart."""
     clone, classifier = prepared(network, notes)
-    asked, half = flavour.options.get("ios", ""), "fp16" in flavour.options
+    asked, half = flavor.options.get("ios", ""), "fp16" in flavor.options
     if asked:
         return _lowered(network, clone, classifier, VERSIONS[asked], half, notes)
     least = needed_by_boundary(network, clone, half)

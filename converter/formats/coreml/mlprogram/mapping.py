@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from converter.formats.coreml.mlprogram.collector import MilLowering
 from converter.formats.coreml.mlprogram.rules import TABLE
-from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
+from converter.formats.coreml.mlprogram.rules.context import LiftContext, LowerContext
 from converter.mapping.lifting import FormatMapping
 from converter.mapping.target import Target
 
 MAPPING = FormatMapping(
     TABLE,
     Target("ML Program", fed="an ML Program"),
-    reading=Reading,
-    writing=Writing,
+    reading=LiftContext,
+    writing=LowerContext,
     lowering=MilLowering,
 )

@@ -9,9 +9,9 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.coreml.classifier import Classifier, take_out
-from converter.formats.coreml.description import said_of
+from converter.formats.coreml.description import declared_features
 from converter.formats.coreml.mlprogram.collector import MOST_AXES, MilLowering
-from converter.formats.coreml.mlprogram.legalise import REWRITES
+from converter.formats.coreml.mlprogram.legalize import REWRITES
 from converter.formats.coreml.mlprogram.mapping import MAPPING
 from converter.graph.record import record
 from converter.graph.snapshot import Snapshot
@@ -22,7 +22,7 @@ from converter.passes.fold import fold_constants
 from converter.passes.fold_empty import fold_empty_values
 from converter.passes.fuse_attention import fuse_attentions
 from converter.passes.labels import take_out_class_names
-from converter.passes.legalise import legalise
+from converter.passes.legalize import rewrite_illegal
 from converter.passes.pipeline import Context, Pass, check_target
 from converter.passes.stack_sequences import stack_sequences
 from converter.passes.stored_halves import keep_stored_halves
@@ -76,7 +76,7 @@ def refused_by(version: int, half: bool) -> Callable[[ir.Node], bool]:
 
 def _legalize(model: ir.Model, context: Spec) -> None:
     legal = context.legal is not None and context.legal.holds(model)
-    legalise(
+    rewrite_illegal(
         model,
         (lambda node: False) if legal else refused_by(context.version, context.half),
         with_fewer_axes(REWRITES, MOST_AXES),
@@ -84,7 +84,7 @@ def _legalize(model: ir.Model, context: Spec) -> None:
 
 
 def _take_out_classifier(model: ir.Model, context: Spec) -> None:
-    declared = said_of(context.network, model)[0]
+    declared = declared_features(context.network, model)[0]
     context.classifier.append(take_out(declared, model))
 
 

@@ -142,15 +142,15 @@ def _described(c: Checked, description: Any, function: Any, place: str) -> Itera
         ("state", states, description.state),
         ("output", outputs, description.output),
     ):
-        told = {f.name: f for f in features}
-        for name in told.keys() - own.keys():
+        declared = {f.name: f for f in features}
+        for name in declared.keys() - own.keys():
             text = f"the description declares {kind} {name!r}, which the program does not have"
             yield c.error("R105", text, f"description.{kind}", name)
-        for name in own.keys() - told.keys():
+        for name in own.keys() - declared.keys():
             text = f"the program has {kind} {name!r}, which the description does not declare"
             yield c.error("R105", text, place, name)
-        for name in sorted(told.keys() & own.keys()):
-            if reason := _reason(told[name], own[name]):
+        for name in sorted(declared.keys() & own.keys()):
+            if reason := _reason(declared[name], own[name]):
                 yield c.error("R110", f"{kind} {name!r} {reason}", f"description.{kind}", name)
 
 
@@ -167,29 +167,31 @@ def _reason(feature: Any, own: Any) -> str:
         return f"is {_word(said)}, in the program {_word(meant)}"
     if dims is None:
         return ""
-    told = _told(feature, array, kind)
-    if told is None or (not dims and told in ([1], [])):  # a scalar is declared as one element
+    declared = _declared_dims(feature, array, kind)
+    if declared is None or (
+        not dims and declared in ([1], [])
+    ):  # a scalar is declared as one element
         return ""
-    if len(told) > len(dims) or (kind != "imageType" and len(told) != len(dims)):
-        return f"has {len(told)} axes, in the program {len(dims)}"
-    for n, d in zip(told, dims[len(dims) - len(told) :], strict=True):
+    if len(declared) > len(dims) or (kind != "imageType" and len(declared) != len(dims)):
+        return f"has {len(declared)} axes, in the program {len(dims)}"
+    for n, d in zip(declared, dims[len(dims) - len(declared) :], strict=True):
         if d is not None and n is not None and n != d:
-            return f"is {_shape(told)}, in the program {_shape(dims)}"
+            return f"is {_shape(declared)}, in the program {_shape(dims)}"
     return ""
 
 
-def _told(feature: Any, array: Any, kind: str) -> list[int | None] | None:
+def _declared_dims(feature: Any, array: Any, kind: str) -> list[int | None] | None:
     """The sizes that a description declares, None for those that can be chosen; None where it
     declares none.
     """
     if kind == "stateType":
         return [int(n) for n in array.shape]
     sizes = sizes_of(feature)
-    told = [d if isinstance(d, int) else None for d in sizes.dims("", sizes.default)]
+    declared = [d if isinstance(d, int) else None for d in sizes.dims("", sizes.default)]
     if kind == "imageType":
         channels = 1 if feature.type.imageType.colorSpace in (10, 40) else 3
-        return [channels, *told]
-    return list(told) or None
+        return [channels, *declared]
+    return list(declared) or None
 
 
 def _word(dtype: ir.DataType | None) -> str:

@@ -24,7 +24,7 @@ lift_bodies.py      branches and loops
 graph -> model
 lower.py            a graph as a network
 pipeline.py         the passes before lowering, in order
-legalise.py         operators that the format lacks
+legalize.py         operators that the format lacks
 collector.py        the collector of layers, and the version that they need
 description.py      the declaration of a written model
 """

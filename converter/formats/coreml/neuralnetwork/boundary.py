@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.coreml.features import (
-    COLOURS,
+    COLORS,
     OPTIONAL,
     PICTURES,
     SIZES,
@@ -24,7 +24,7 @@ from converter.formats.coreml.features import (
     picture_of,
     sizes_of,
 )
-from converter.formats.coreml.neuralnetwork.network import Regime
+from converter.formats.coreml.neuralnetwork.network import RankPolicy
 from converter.formats.coreml.neuralnetwork.operands import cast, floats
 from converter.graph.build import Builder
 from converter.graph.infer import rank_of, shape_of
@@ -40,7 +40,7 @@ DTYPES = {
 
 
 def input_value(
-    b: Builder, feature: Any, regime: Regime, interface: dict[str, Any]
+    b: Builder, feature: Any, regime: RankPolicy, interface: dict[str, Any]
 ) -> tuple[ir.Value, ir.Value]:
     """The graph input of a feature, and the blob that the layers see."""
     kind, image = feature.type.WhichOneof("Type"), feature.type.imageType
@@ -54,8 +54,8 @@ def input_value(
         lead = [1] * max(1, regime.image_lead)
         shape = [*lead, channels, *sizes.dims(feature.name, "HW")]
         value = graph_input(b, feature.name, ir.DataType.FLOAT, shape)
-        colour = {"colour": COLOURS.get(image.colorSpace, "RGB")}
-        interface.setdefault("images", {})[feature.name] = colour
+        color = {"colour": COLORS.get(image.colorSpace, "RGB")}
+        interface.setdefault("images", {})[feature.name] = color
         return value, value
     if kind != "multiArrayType":
         raise MappingError(
@@ -84,7 +84,7 @@ def _rank5_input(
     name: str,
     dtype: ir.DataType,
     declared: list[Any],
-    regime: Regime,
+    regime: RankPolicy,
     interface: dict[str, Any],
 ) -> tuple[ir.Value, ir.Value]:
     if len(declared) not in (1, 3, 5):
@@ -111,7 +111,7 @@ def graph_input(b: Builder, name: str, dtype: ir.DataType, shape: list[Any]) -> 
     return value
 
 
-def preprocess(b: Builder, entry: Any, x: ir.Value, colour: str) -> ir.Value:
+def preprocess(b: Builder, entry: Any, x: ir.Value, color: str) -> ir.Value:
     """Scaler: channelScale * x + bias of the color; mean image: x - mean [C,H,W]."""
     if entry.WhichOneof("preprocessor") == "meanImage":
         array = np.array(entry.meanImage.meanImage, np.float32)
@@ -127,7 +127,7 @@ def preprocess(b: Builder, entry: Any, x: ir.Value, colour: str) -> ir.Value:
         "grayscale": [s.grayBias],
         "grayscale16": [s.grayBias],
         "BGR": [s.blueBias, s.greenBias, s.redBias],
-    }.get(colour, [s.redBias, s.greenBias, s.blueBias])
+    }.get(color, [s.redBias, s.greenBias, s.blueBias])
     y = x if s.channelScale == 1.0 else b.Mul(x, float(s.channelScale))
     if not any(bias):
         return y
@@ -138,7 +138,7 @@ def preprocess(b: Builder, entry: Any, x: ir.Value, colour: str) -> ir.Value:
 
 
 def output_value(
-    b: Builder, feature: Any, blob: ir.Value, regime: Regime, interface: dict[str, Any]
+    b: Builder, feature: Any, blob: ir.Value, regime: RankPolicy, interface: dict[str, Any]
 ) -> ir.Value:
     """Return the output for a blob: in the declared type, rank-5 blobs without Seq and Batch."""
     kind = feature.type.WhichOneof("Type")
@@ -153,7 +153,7 @@ def output_value(
     return cast(b, _without_lead(b, blob, regime, [int(d) for d in array.shape]), dtype)
 
 
-def _without_lead(b: Builder, blob: ir.Value, regime: Regime, declared: list[int]) -> ir.Value:
+def _without_lead(b: Builder, blob: ir.Value, regime: RankPolicy, declared: list[int]) -> ir.Value:
     if regime.lead == 0 or regime.recurrent:
         return blob
     shape, extra = shape_of(blob), (rank_of(blob) or 0) - 3

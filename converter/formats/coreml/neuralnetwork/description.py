@@ -10,13 +10,13 @@ import onnx_ir as ir
 
 from converter.errors import Diagnostic, Where
 from converter.formats.coreml.classifier import Classifier, take_out
-from converter.formats.coreml.description import DOUBLE, INT32, Declared, said_of
+from converter.formats.coreml.description import DOUBLE, INT32, Declared, declared_features
 from converter.formats.coreml.neuralnetwork.model import MLModel
 from converter.graph.infer import constant
 from converter.graph.names import public_name, set_public_name
 from converter.graph.network import Network
 from converter.graph.record import record
-from converter.graph.value import maker, type_name
+from converter.graph.value import producer_if, type_name
 from converter.passes.labels import take_out_labels
 from converter.passes.promote_types import FLOAT8
 
@@ -60,7 +60,7 @@ def declare(
     model: Network, clone: ir.Model, written: MLModel, version: int, notes: list[Diagnostic]
 ) -> Boundary:
     """Write the features; takes the outputs of a classifier out of `clone`."""
-    said, images = said_of(model, clone)
+    said, images = declared_features(model, clone)
     boundary = Boundary(said, images, notes, version=version, model=written)
     boundary.labels = take_out(boundary.said, clone)
     notes.extend(take_out_labels(clone))
@@ -93,9 +93,9 @@ def _input(model: Network, value: Value, boundary: Boundary) -> None:
 def _without_pixels(graph: ir.Graph, index: int) -> None:
     """Remove operators that round and limit the numbers of an image, which it does itself."""
     value = graph.outputs[index]
-    clip = maker(value, "Clip")
+    clip = producer_if(value, "Clip")
     limits = [] if clip is None else [constant(v) for v in clip.inputs[1:]]
-    inner = None if clip is None else maker(clip.inputs[0], "Round")
+    inner = None if clip is None else producer_if(clip.inputs[0], "Round")
     known = [None if n is None else float(n) for n in limits] == [0.0, 255.0]
     if inner is None or not known or value.uses():
         return

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from converter.formats.format import Flavour, Format, Option, Written
+from converter.formats.format import Flavor, Format, Option, Written
 
 if TYPE_CHECKING:
     from converter.errors import Diagnostic
@@ -40,13 +40,13 @@ def read(path: Path, weights: Path | None) -> Network:
         return lift(read_mlmodel(file.path, file))
 
 
-def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
+def write(model: Network, path: Path, flavor: Flavor) -> list[Diagnostic]:
     from converter.formats.coreml.neuralnetwork.codec import write_mlmodel
     from converter.formats.coreml.neuralnetwork.lower import lower
     from converter.io.files import Output
 
     notes: list[Diagnostic] = []
-    written = lower(model, flavour, notes)
+    written = lower(model, flavor, notes)
     with Output(path) as out:
         write_mlmodel(written, out)
     return notes
@@ -71,20 +71,20 @@ def kinds() -> Mapping[str, str]:
 
 
 def written() -> Written:
-    from converter.formats.coreml.neuralnetwork.legalise import REWRITES
+    from converter.formats.coreml.neuralnetwork.legalize import REWRITES
     from converter.formats.coreml.neuralnetwork.mapping import MAPPING
     from converter.passes.coverage import absent_operators
 
     return Written(absent_operators(MAPPING.table, REWRITES))
 
 
-def untold(model: Network, title: str) -> list[Diagnostic]:
-    from converter.formats.coreml.features import untold
+def undeclared_features(model: Network, title: str) -> list[Diagnostic]:
+    from converter.formats.coreml.features import undeclared_features
 
-    return untold(model, title)
+    return undeclared_features(model, title)
 
 
-def passes(flavour: Flavour) -> Sequence[Pass[Any]]:
+def passes(flavor: Flavor) -> Sequence[Pass[Any]]:
     from converter.formats.coreml.neuralnetwork.pipeline import PIPELINE
 
     return PIPELINE
@@ -110,7 +110,7 @@ FORMAT = Format(
     kinds=kinds,
     written=written,
     passes=passes,
-    untold=untold,
+    undeclared_features=undeclared_features,
     about=about,
     single_precision=True,
     options=(
@@ -119,7 +119,7 @@ FORMAT = Format(
         ),
         Option("fp16", "write half-precision weights"),
     ),
-    text=lambda flavour: True,  # of classifiers
+    text=lambda flavor: True,  # of classifiers
     versions="reads specificationVersion 1 to 9 (neural networks, classifiers, regressors, "
     "pipelines); writes the lowest that will do: 4, 5, or 7",
 )

@@ -24,7 +24,7 @@ from converter.formats.coreml.neuralnetwork.network import (
     STATEFUL,
     Env,
     NetworkLift,
-    Regime,
+    RankPolicy,
     all_layers,
     kind_of,
 )
@@ -43,7 +43,7 @@ SCALARS = {"doubleType": ir.DataType.DOUBLE, "int64Type": ir.DataType.INT64}
 def lift(source: MLModel) -> Network:
     """The whole model as one graph; UnsupportedError with every layer that cannot be carried."""
     model, b = new_model("main")
-    reading = Reading(source, b)
+    reading = ModelReading(source, b)
     env = reading.inputs(source.proto)
     reading.member(source.proto, source.kind, env)
     reading.outputs(source.proto, env)
@@ -54,7 +54,7 @@ def lift(source: MLModel) -> Network:
     return Network(model, "coreml", reading.notes, reading.interface)
 
 
-class Reading:
+class ModelReading:
     """One pass over a model and its members."""
 
     def __init__(self, source: MLModel, b: Builder) -> None:
@@ -62,7 +62,7 @@ class Reading:
         self.lifting = Lifting(MAPPING, b, "coreml")
         self.notes: list[Diagnostic] = []
         self.interface: dict[str, Any] = {"coreml": {}}
-        self.regimes: dict[str, Regime] = {}
+        self.regimes: dict[str, RankPolicy] = {}
 
     def where(self, path: str = "", name: str = "") -> Where:
         return Where(self.source.path, path=path, layer=name)
@@ -82,13 +82,13 @@ class Reading:
         self.interface["coreml"]["metadata"] = metadata_of(proto.description)
         return env
 
-    def _regime_of_inputs(self, proto: Any) -> Regime:
+    def _regime_of_inputs(self, proto: Any) -> RankPolicy:
         while (members := _members(proto)) is not None:
             if not members:
                 raise unreadable("R103", "a pipeline has no models", self.where())
             proto = members[0]
         kind = proto.WhichOneof("Type")
-        return Regime.of(getattr(proto, kind)) if kind in NETWORKS else Regime(0, False, 1)
+        return RankPolicy.of(getattr(proto, kind)) if kind in NETWORKS else RankPolicy(0, False, 1)
 
     def member(self, proto: Any, kind: str, env: Env, path: str = "") -> None:
         """Lift one model; its output features are added to `env`."""
@@ -111,7 +111,7 @@ class Reading:
 
     def _network(self, proto: Any, kind: str, env: Env, path: str) -> None:
         network = getattr(proto, kind)
-        regime = Regime.of(network)
+        regime = RankPolicy.of(network)
         if network.HasField("updateParams") or proto.isUpdatable:
             text = "parameters for on-device training are dropped"
             where = self.where(f"{path}.updateParams")
@@ -161,11 +161,11 @@ class Reading:
             )
             if name not in blobs:
                 continue
-            colour = self.interface.get("images", {}).get(name, {}).get("colour", "RGB")
+            color = self.interface.get("images", {}).get(name, {}).get("colour", "RGB")
             source = {"type": "preprocessing", "where": f"{path}.preprocessing[{i}]"}
             noting = self.lifting.noting(self.where(source["where"], name))
             with noting, self.b.provenance(format="coreml", **source):
-                blobs[name] = preprocess(self.b, entry, blobs[name], colour)
+                blobs[name] = preprocess(self.b, entry, blobs[name], color)
 
     def _score_name(self, network: Any) -> str:
         return network.labelProbabilityLayerName or (
@@ -215,7 +215,7 @@ class Reading:
                     self.b,
                     feature,
                     value,
-                    self.regimes.get(feature.name, Regime(0, False, 1)),
+                    self.regimes.get(feature.name, RankPolicy(0, False, 1)),
                     self.interface,
                 )
             self.b.output(value)

@@ -22,7 +22,7 @@ from converter.formats.coreml.neuralnetwork.model import MLModel
 from converter.formats.coreml.neuralnetwork.params import message_at, write_params
 from converter.formats.coreml.neuralnetwork.pipeline import LEGALIZE, MOST_AXES, PREPARE, Spec
 from converter.formats.coreml.neuralnetwork.weight_encoding import alike, of_array
-from converter.formats.format import Flavour
+from converter.formats.format import Flavor
 from converter.graph.names import Names, public_name
 from converter.graph.network import Network
 from converter.mapping.lifting import refuse
@@ -32,9 +32,9 @@ from converter.passes.pipeline import run_passes
 Value = ir.Value
 
 
-def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> MLModel:
+def lower(model: Network, flavor: Flavor, notes: list[Diagnostic]) -> MLModel:
     """An MLModel of the graph; UnsupportedError with everything that has no counterpart."""
-    version, half = int(flavour.options.get("spec", "7")), "fp16" in flavour.options
+    version, half = int(flavor.options.get("spec", "7")), "fp16" in flavor.options
     clone, context = model.ir.clone(), Spec(model, notes=notes, version=version)
     run_passes(PREPARE, clone, context)
     written = MLModel()

@@ -95,7 +95,7 @@ class MLModel:
                 "R103", f"{weight.nbytes} bytes are not a whole number of float16 weights", where
             )
         return (
-            _quantised(kind, weight, params.quantization, where)
+            _quantized(kind, weight, params.quantization, where)
             if kind in ("quantised", "int8")
             else WeightData(kind, weight)
         )
@@ -166,7 +166,7 @@ class MLModel:
         return parts.payloads, parts.rest
 
 
-def _quantised(kind: Kind, weight: LazyTensor, quantization: Any, where: Where) -> WeightData:
+def _quantized(kind: Kind, weight: LazyTensor, quantization: Any, where: Where) -> WeightData:
     bits = int(quantization.numberOfBits)
     lut = _floats(quantization.lookupTableQuantization.floatValue)
     linear = quantization.linearQuantization

@@ -69,7 +69,7 @@ def bodies(layer: Any) -> list[Any]:
 
 
 @dataclass(frozen=True)
-class Regime:
+class RankPolicy:
     """The ranks of blobs. `lead`: leading axes before [C,H,W] of the blobs of an old network, 2
     (Seq, Batch) or 1; 0: N dimensions.
     """
@@ -79,7 +79,7 @@ class Regime:
     image_lead: int
 
     @classmethod
-    def of(cls, network: Any) -> Regime:
+    def of(cls, network: Any) -> RankPolicy:
         layers = all_layers(network)
         new = any(
             layer.DESCRIPTOR.fields_by_name[kind_of(layer)].number >= FIRST_ND
@@ -108,7 +108,7 @@ class NetworkLift:
     (copy).
     """
 
-    def __init__(self, model: MLModel, lifting: Lifting, regime: Regime) -> None:
+    def __init__(self, model: MLModel, lifting: Lifting, regime: RankPolicy) -> None:
         self.model, self.lifting, self.regime = model, lifting, regime
         self.lead = regime.lead or 2
         self.refused: set[str] = set()  # names that a refused layer would have written

@@ -16,8 +16,15 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.graph.build import Builder
 from converter.graph.infer import constant, rank_of, shape_of
-from converter.graph.value import Value, known_sizes, made_of, maker, optional, with_operators
-from converter.mapping.context import Reading
+from converter.graph.value import (
+    Value,
+    known_sizes,
+    optional,
+    producer_if,
+    producer_operand,
+    with_operators,
+)
+from converter.mapping.context import LiftContext
 
 T = ir.DataType
 _CASTS = "coreml.casts"
@@ -41,7 +48,7 @@ def _origin(value: ir.Value, dtype: ir.DataType) -> ir.Value:
     """The source of a widening Cast (bool or integer -> float), when going back to its type or to
     another exact one.
     """
-    whole, source = (T.INT64, T.INT32), made_of(value, "Cast")
+    whole, source = (T.INT64, T.INT32), producer_operand(value, "Cast")
     if source is None or value.dtype not in (T.FLOAT, *whole):
         return value
     exact = source.dtype == T.BOOL or (source.dtype in whole and dtype in whole)
@@ -68,9 +75,9 @@ def bools(b: Builder, value: ir.Value) -> Value:
     return cast(b, value, T.BOOL)
 
 
-def rank(of: ir.Value | Reading, least: int = 0) -> int:
+def rank(of: ir.Value | LiftContext, least: int = 0) -> int:
     """The number of axes of a value, or of the first operand of a layer."""
-    value = of.input(0) if isinstance(of, Reading) else of
+    value = of.input(0) if isinstance(of, LiftContext) else of
     found = rank_of(value)
     if found is None:
         raise MappingError(f"the rank of {value.name} is unknown")
@@ -79,11 +86,11 @@ def rank(of: ir.Value | Reading, least: int = 0) -> int:
     return found
 
 
-def dims(of: ir.Value | Reading, least: int = 0) -> list[int | None]:
+def dims(of: ir.Value | LiftContext, least: int = 0) -> list[int | None]:
     """Return the sizes of a value, or of the first operand of a layer, None for dynamic ones. There
     must be at least the given number of axes.
     """
-    value = of.input(0) if isinstance(of, Reading) else of
+    value = of.input(0) if isinstance(of, LiftContext) else of
     if rank(value) < least:
         raise MappingError(f"the input has {rank(value)} axes, at least {least} are needed", "R105")
     return known_sizes(value) or []
@@ -113,7 +120,7 @@ def undone(value: ir.Value, op_type: str, axes: Sequence[int]) -> ir.Value | Non
     """Return the input of the Squeeze or Unsqueeze of the same axes that produces the value, else
     None.
     """
-    node = maker(value, op_type)
+    node = producer_if(value, op_type)
     found = None if node is None else constant(optional(node, 1))
     same = found is not None and found.tolist() == list(axes)
     return node.inputs[0] if node is not None and same else None
@@ -123,7 +130,7 @@ def unreshaped(value: ir.Value) -> ir.Value:
     """Return the input of the Reshape to a known shape that produces a value, as two consecutive
     Reshapes are one; other values are unchanged.
     """
-    source = made_of(value, "Reshape")
+    source = producer_operand(value, "Reshape")
     return value if source is None or shape_of(value) is None else source
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, Where
-from converter.formats.coreml.neuralnetwork.legalise import REWRITES
+from converter.formats.coreml.neuralnetwork.legalize import REWRITES
 from converter.formats.coreml.neuralnetwork.mapping import MAPPING
 from converter.formats.coreml.neuralnetwork.rules.control_flow import unconditional
 from converter.graph.infer import shape_of
@@ -18,7 +18,7 @@ from converter.passes.constants import holds_numbers
 from converter.passes.decompositions.bitwise import BITS
 from converter.passes.fold import fold_constants
 from converter.passes.fold_empty import fold_empty_values
-from converter.passes.legalise import legalize
+from converter.passes.legalize import legalize
 from converter.passes.pipeline import Context, Pass, check_target
 from converter.passes.round_halves import round_to_halves
 from converter.passes.stack_sequences import stack_sequences

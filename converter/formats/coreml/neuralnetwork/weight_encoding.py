@@ -20,7 +20,7 @@ from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant, demand_few_axes, rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.record import record
-from converter.graph.value import Value, made_of, maker, operand, optional
+from converter.graph.value import Value, operand, optional, producer_if, producer_operand
 from converter.passes.constants import evaluate_constant, is_constant, unpack
 from converter.passes.round_halves import half_is_enough
 
@@ -136,28 +136,30 @@ def stored_form(value: ir.Value | None, half: bool = False, axis: int = 0) -> We
     if value is None:
         return None
     if value.const_value is None:
-        compact = _half(value) or _quantised(value, axis)
+        compact = _half(value) or _quantized(value, axis)
         if compact is not None:
             return compact
     array = constant(value)
     return computed(value, half) if array is None else of_array(array, half)
 
 
-def computed(value: ir.Value | None, half: bool = False, turned: bool = False) -> WeightData | None:
+def computed(
+    value: ir.Value | None, half: bool = False, transposed: bool = False
+) -> WeightData | None:
     """Return numbers that follow from constants, or the transpose of such a matrix: computed while
     the file is written, not kept; None if they are not constant.
     """
     shape = shape_of(value)
     if value is None or shape is None or not is_constant(value):
         array = evaluate_constant(value)
-        return None if array is None else of_array(array.T if turned else array, half)
+        return None if array is None else of_array(array.T if transposed else array, half)
 
     def numbers(dtype: Any) -> Array:
         array = evaluate_constant(value)
         if array is None:
             message = f"the value of {value.name} cannot be computed"
             raise UnsupportedError(Diagnostic("X202", message))
-        return np.ascontiguousarray(array.T if turned else array, dtype)
+        return np.ascontiguousarray(array.T if transposed else array, dtype)
 
     few = half and math.prod(shape) >= 2 and half_is_enough(numbers(np.float32))
     if few or value.dtype == ir.DataType.FLOAT16:
@@ -169,9 +171,9 @@ def turned_form(value: ir.Value) -> WeightData | None:
     """Return the storage of the transpose of a quantized matrix, with one scale or one for each row
     of the transpose; None if it is not a matrix, or packed.
     """
-    if maker(value, "DequantizeLinear") is None or rank_of(value) != 2:
+    if producer_if(value, "DequantizeLinear") is None or rank_of(value) != 2:
         return None
-    return _quantised(value, 1, turned=True)
+    return _quantized(value, 1, transposed=True)
 
 
 def of_array(array: Array, half: bool = False, least: int = 2) -> WeightData:
@@ -217,25 +219,25 @@ def _widened(data: WeightData) -> WeightData:
 
 
 def _half(value: ir.Value) -> WeightData | None:
-    source = made_of(value, "Cast")
+    source = producer_operand(value, "Cast")
     if source is None or source.const_value is None or source.dtype != ir.DataType.FLOAT16:
         return None
     return of_array(source.const_value.numpy())
 
 
-def _quantised(value: ir.Value | None, axis: int, turned: bool = False) -> WeightData | None:
+def _quantized(value: ir.Value | None, axis: int, transposed: bool = False) -> WeightData | None:
     """Recognize the result of `Stored.lift`, and DequantizeLinear of 8-bit weights in general."""
     bias = np.zeros(0, np.float32)
-    if (gather := maker(value, "Gather")) is not None:
+    if (gather := producer_if(value, "Gather")) is not None:
         return _table(gather)
-    if (add := maker(value, "Add")) is not None:
+    if (add := producer_if(value, "Add")) is not None:
         if (added := constant(add.inputs[1])) is None:
             return None
         bias, value = np.asarray(added, np.float32).reshape(-1), add.inputs[0]
-    node = maker(value, "DequantizeLinear")
+    node = producer_if(value, "DequantizeLinear")
     if node is None or attrs_of(node).get("block_size", 0):
         return None
-    scale, payload = constant(node.inputs[1]), _payload(operand(node), turned)
+    scale, payload = constant(node.inputs[1]), _payload(operand(node), transposed)
     if scale is None or payload is None or scale.dtype != np.float32 or scale.size == 0:
         return None
     if scale.size > 1 and int(attrs_of(node).get("axis", 1)) != axis:
@@ -258,7 +260,7 @@ def channel_codes(value: ir.Value) -> ChannelCodes | None:
     """The parts of a DequantizeLinear of 8-bit weights (or packed ones) that has a scale for each
     channel of any axis.
     """
-    node = maker(value, "DequantizeLinear")
+    node = producer_if(value, "DequantizeLinear")
     if node is None or attrs_of(node).get("block_size", 0) or value.shape is None:
         return None
     scale, payload, given = constant(node.inputs[1]), _payload(operand(node)), optional(node, 2)
@@ -280,24 +282,24 @@ def _table(gather: ir.Node) -> WeightData | None:
     table, index = constant(gather.inputs[0]), operand(gather, 1)
     if table is None or table.ndim != 1 or attrs_of(gather).get("axis", 0):
         return None
-    payload = _payload(made_of(index, "Cast") or index)
+    payload = _payload(producer_operand(index, "Cast") or index)
     if payload is None or payload[0].dtype != np.uint8 or table.size != 1 << payload[1]:
         return None
     codes, bits = payload
     return WeightData("quantised", LazyTensor(codes), bits, lut=np.asarray(table, np.float32))
 
 
-def _payload(codes: ir.Value, turned: bool = False) -> tuple[Array, int] | None:
-    """Return the bytes and the bit width of quantized values, of a transposed matrix if `turned`;
-    None when they are not constant or of another type.
+def _payload(codes: ir.Value, transposed: bool = False) -> tuple[Array, int] | None:
+    """Return the bytes and the bit width of quantized values, of a transposed matrix if
+    `transposed`; None when they are not constant or of another type.
     """
     node = codes.producer()
-    packs = node is not None and node.op_type == "UnpackBits" and not turned
+    packs = node is not None and node.op_type == "UnpackBits" and not transposed
     if node is not None and packs and attrs_of(node).get("order", "msb") == "msb":
         packed = constant(node.inputs[0])
         return None if packed is None else (packed, int(attrs_of(node)["bits"]))
     array = constant(codes)
-    array = array.T if array is not None and turned else array
+    array = array.T if array is not None and transposed else array
     if array is not None and codes.dtype == ir.DataType.UINT4:
         flat = array.reshape(-1).astype(np.uint8)
         pairs = np.pad(flat, (0, -flat.size % 2)).reshape(-1, 2)
@@ -333,7 +335,7 @@ def dynamic_int8(value: ir.Value | None) -> WeightData | None:
     """Signed 8-bit weights with one scale, as int8 dynamic quantization stores them; None when
     `value` is not of that form.
     """
-    node = maker(value, "DequantizeLinear")
+    node = producer_if(value, "DequantizeLinear")
     if node is None or len(node.inputs) > 2:
         return None
     codes, scale = constant(node.inputs[0]), constant(node.inputs[1])

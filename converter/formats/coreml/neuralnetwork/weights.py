@@ -60,7 +60,7 @@ class WeightData:
     """The content of one WeightParams.
 
     `kind` is the encoding of the bytes: "float32" and "float16" little-endian numbers, "int8"
-    signed bytes (weights of dynamically quantized layers), "quantised" a stream of `bits`-wide
+    signed bytes (weights of dynamically quantized layers), "quantized" a stream of `bits`-wide
     (1..8) unsigned numbers, most significant bit first, elements straddling bytes. Quantized values
     q represent q * scale + bias (linear: `scale` set, `bias` possibly empty) or for lut[q] (2**bits
     entries).
@@ -93,7 +93,7 @@ class WeightData:
 
     @property
     def count(self) -> int:
-        """The number of elements. For "quantised" the most that fit: the last byte may be
+        """The number of elements. For "quantized" the most that fit: the last byte may be
         padded.
         """
         return (
@@ -106,7 +106,7 @@ class WeightData:
         return np.array(self.array(), dtype)
 
     def array(self) -> Array:
-        """The flat content in its stored type (the packed bytes for "quantised"). A view of the
+        """The flat content in its stored type (the packed bytes for "quantized"). A view of the
         file, read-only and perhaps unaligned, where possible.
         """
         return self.weight.bytes().view(DTYPES[self.kind])

@@ -26,7 +26,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, MappingError, Where
-from converter.formats.lite.context import LiftContext, LowerContext
+from converter.formats.lite.context import LiteLiftContext, LiteLowerContext
 from converter.formats.lite.quantization import (
     Quantization,
     bias_integers,
@@ -53,7 +53,7 @@ from converter.graph.build import Builder
 from converter.graph.channels_last import LAYOUT_SENSITIVE
 from converter.graph.infer import constant, known
 from converter.graph.lazy_tensor import LazyTensor
-from converter.graph.value import Value, made_of, maker, with_operators
+from converter.graph.value import Value, producer_if, producer_operand, with_operators
 from converter.mapping import context
 from converter.mapping.codecs import PLAIN, Codec, Kind
 from converter.mapping.context import REQUIRED, static
@@ -70,8 +70,8 @@ INTEGERS = "TENSOR_INT32"  # the type of arguments such as axes
 class Stored(Field):
     """The operation moves or reads numbers in their storage type, without dequantization."""
 
-    def lower(self, w: Writing) -> None:
-        assert isinstance(w, Writing)
+    def lower(self, w: LowerContext) -> None:
+        assert isinstance(w, LowerContext)
         if w.quantized:
             raise MappingError("quantized data are only supported in their storage type")
 
@@ -81,7 +81,7 @@ def is_scalar(argument: Argument, types: Mapping[str, OperandType]) -> bool:
     return kind is not None and not kind.is_tensor
 
 
-class Reading(LiftContext):
+class LiftContext(LiteLiftContext):
     """One operation on its way into the graph.
 
     `values`  of the graph, by the number of the operand
@@ -230,7 +230,7 @@ class Reading(LiftContext):
 Step = Callable[[Ref, Ref], object]
 
 
-class Writing(LowerContext):
+class LowerContext(LiteLowerContext):
     """One node on its way into a table.
 
     `source`      the node in the graph
@@ -264,7 +264,7 @@ class Writing(LowerContext):
         """Arguments of the operation of a row: operands, numbers or lists."""
         self.layer.attrs |= attrs
 
-    def behind(self, dims: Sequence[int], step: Step) -> None:
+    def after_first(self, dims: Sequence[int], step: Step) -> None:
         """Give the operation of the row a separate result with these dimensions.
 
         `step(x, y)` appends the operations that compute the operator's result y from it; several
@@ -363,7 +363,7 @@ class Writing(LowerContext):
         *rows, size = self.static()
         count = int(np.prod(rows))
         self.operands[0] = self.reshaped(self.ref(0), [count, size])
-        self.behind([count, units], self.reshape)
+        self.after_first([count, units], self.reshape)
 
     def weights(self, perm: Sequence[int], outputs: int) -> Ref:
         x, value = self.about(self.ref(0)), self.input(1)
@@ -373,13 +373,13 @@ class Writing(LowerContext):
             return self._quantized_weights(x, name, node, order)
         if node is not None and (made := lazily(value, 0)) is not None:
             return self.writer.tensor(made.transposed(perm), OperandType.TENSOR_FLOAT32, name)
-        if self.quantized and maker(before, "DequantizeLinear") is None:
+        if self.quantized and producer_if(before, "DequantizeLinear") is None:
             raise MappingError("the weights are not quantized")
         if node is None and (array := constant(value)) is not None:
             stored = value.const_value if value.dtype == ir.DataType.FLOAT else None
             if stored is not None and x.type is OperandType.TENSOR_FLOAT32:
-                turned = LazyTensor.of(stored).transposed(perm)
-                return self.writer.tensor(turned, x.type, name)
+                permuted = LazyTensor.of(stored).transposed(perm)
+                return self.writer.tensor(permuted, x.type, name)
             return self.number(array.transpose(perm), self.ref(0), name)
         inner = self.real(before)
         if order == list(range(len(order))):
@@ -426,7 +426,7 @@ class Writing(LowerContext):
 
     def _computed_bias(self, value: ir.Value) -> Ref:
         """Computed 32-bit integers, followed by a DequantizeLinear."""
-        integers = made_of(value, "DequantizeLinear")
+        integers = producer_operand(value, "DequantizeLinear")
         if integers is None or integers.dtype != ir.DataType.INT32:
             raise MappingError("the bias must be int32")
         return self.stored(integers)

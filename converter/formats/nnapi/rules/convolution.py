@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from converter.formats.lite.weights import Filter, Multiplier
-from converter.formats.nnapi.rules.context import Reading, Writing
+from converter.formats.nnapi.rules.context import LiftContext, LowerContext
 from converter.formats.nnapi.rules.fields import (
     BIAS,
     PADS,
@@ -18,11 +18,11 @@ from converter.formats.nnapi.rules.weights import longer
 from converter.graph.windows import same_pads
 from converter.mapping.concepts import transposed_window
 from converter.mapping.concepts.window import Geometry
-from converter.mapping.fields import Attr, Guard, Only
+from converter.mapping.fields import Attr, Guard, RequireAttr
 from converter.mapping.rules import op
 
 
-def depth(w: Writing) -> int:
+def depth(w: LowerContext) -> int:
     """Return how many channels of the input each output channel of a convolution reads."""
     found: Any = w.static(1)[1]
     return int(found)
@@ -41,7 +41,7 @@ class TransposedWindow(Window, transposed_window.TransposedWindow):
     keys = (*PADS, *STRIDES, "padding", "output_shape")
     dilated, beyond = False, True
 
-    def read(self, r: Reading) -> Geometry:
+    def read(self, r: LiftContext) -> Geometry:
         found = super().read(r)
         found = replace(found, extra=[0, 0])
         if not found.scheme and "pad_left" in r.layer.attrs:
@@ -51,7 +51,7 @@ class TransposedWindow(Window, transposed_window.TransposedWindow):
         begins = same_pads(target, found.kernel, found.strides)[:2] if found.scheme else [0, 0]
         return replace(found, scheme="", target=target, pads=[*begins, 0, 0])
 
-    def write(self, w: Writing, window: Geometry) -> None:
+    def write(self, w: LowerContext, window: Geometry) -> None:
         rows = [max(0, -n) for n in window.pads[2:]]
         if any(rows):
             w.layer.attrs["filter"] = longer(w, w.layer.attrs["filter"], rows)
@@ -73,7 +73,7 @@ RULES = [
         Filter((0, 2, 3, 1), "filter"),
         BIAS,
         Window(),
-        Only("group", 1),
+        RequireAttr("group", 1),
         FusedActivation(),
     ),
     op(
@@ -85,7 +85,7 @@ RULES = [
         Window(),
         Multiplier("multiplier"),
         FusedActivation(),
-        given="1,4,8,8 =4,1,3,3 =4",
+        example_inputs="1,4,8,8 =4,1,3,3 =4",
     ),
     op(
         "Conv",
@@ -96,12 +96,12 @@ RULES = [
         Window(),
         Attr("group", "groups", int),
         FusedActivation(),
-        given="1,4,8,8 =4,2,3,3 =4",
+        example_inputs="1,4,8,8 =4,2,3,3 =4",
     ),
     op(
         "ConvTranspose",
         "TRANSPOSE_CONV_2D",
-        Only("group", 1),
+        RequireAttr("group", 1),
         Filter((1, 2, 3, 0), "filter", 1),
         TransposedWindow(),
         BIAS,

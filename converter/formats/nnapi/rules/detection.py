@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from converter.formats.nnapi.rules.context import Stored, Writing
+from converter.formats.nnapi.rules.context import LowerContext, Stored
 from converter.formats.nnapi.rules.fields import ChannelsFirst
-from converter.mapping.fields import Attr, Group, Only, attrs, spread
+from converter.mapping.fields import Attr, Group, RequireAttr, attrs, spread
 from converter.mapping.rules import op
 
 SIZE = spread("size", "out_height", "out_width", kind=int)
@@ -14,7 +14,7 @@ RATIO = spread("ratio", "height_ratio", "width_ratio", kind=float)
 SAMPLES = spread("samples", "height_samples", "width_samples", kind=int)
 
 
-def both_axes(w: Writing) -> dict[str, Any]:
+def both_axes(w: LowerContext) -> dict[str, Any]:
     """The attributes of RoiAlign, which has one scale and one number of samples for both axes."""
     size = w.attr("output_height"), w.attr("output_width")
     ratio, samples = 1 / w.attr("spatial_scale"), w.attr("sampling_ratio")
@@ -29,28 +29,28 @@ SQUARE = Group(
 )
 REGIONS = "1,2,6,6 =[[0,0,3,3],[1,1,5,4]] =i32:[0,0]"
 RULES = [
-    op("netconv::RegionAlign", "ROI_ALIGN", SIZE, RATIO, SAMPLES, given=REGIONS),
-    op("netconv::RegionPool", "ROI_POOLING", SIZE, RATIO, given=REGIONS),
+    op("netconv::RegionAlign", "ROI_ALIGN", SIZE, RATIO, SAMPLES, example_inputs=REGIONS),
+    op("netconv::RegionPool", "ROI_POOLING", SIZE, RATIO, example_inputs=REGIONS),
     op(
         "RoiAlign",
         "ROI_ALIGN",
         Stored(),
-        Only("mode", "avg"),
-        Only("coordinate_transformation_mode", "output_half_pixel"),
+        RequireAttr("mode", "avg"),
+        RequireAttr("coordinate_transformation_mode", "output_half_pixel"),
         SQUARE,
         lower_only=True,
-        given="1,2,6,6 =[[0,0,3,3],[1,1,5,4]] =i64:[0,0]",
+        example_inputs="1,2,6,6 =[[0,0,3,3],[1,1,5,4]] =i64:[0,0]",
     ),
     op(
         "netconv::HeatmapKeypoints",
         "HEATMAP_MAX_KEYPOINT",
         ChannelsFirst(("heatmaps",)),
-        given="2,3,6,6 =[[0,0,3,3],[1,1,5,4]]",
+        example_inputs="2,3,6,6 =[[0,0,3,3],[1,1,5,4]]",
     ),
     op(
         "netconv::TransformBoxes",
         "AXIS_ALIGNED_BBOX_TRANSFORM",
-        given="=[[0,0,3,3],[1,1,5,4]] 2,8 =i32:[0,0] =[[6,6]]",
+        example_inputs="=[[0,0,3,3],[1,1,5,4]] 2,8 =i32:[0,0] =[[6,6]]",
     ),
     op(
         "netconv::ClassNMS",
@@ -58,7 +58,7 @@ RULES = [
         Attr("score_threshold", kind=float),
         Attr("limit", "max_boxes", int),
         *attrs(kernel=int, iou_threshold=float, sigma=float, nms_score_threshold=float),
-        given="2,3 =[[0,0,3,3,0,0,3,3,0,0,3,3],[1,1,5,4,1,1,5,4,1,1,5,4]] =i32:[0,0]",
+        example_inputs="2,3 =[[0,0,3,3,0,0,3,3,0,0,3,3],[1,1,5,4,1,1,5,4,1,1,5,4]] =i32:[0,0]",
     ),
     op(
         "netconv::GridProposals",
@@ -68,7 +68,7 @@ RULES = [
         Attr("before", "pre_nms_max", int),
         Attr("after", "post_nms_max", int),
         *attrs(iou_threshold=float, min_size=float),
-        given="1,2,3,3 1,8,3,3 =[[0,0,3,3],[1,1,5,4]] =[[6,6]]",
+        example_inputs="1,2,3,3 1,8,3,3 =[[0,0,3,3],[1,1,5,4]] =[[6,6]]",
     ),
     op(
         "netconv::AnchorDetections",
@@ -80,6 +80,6 @@ RULES = [
         Attr("limit_each", "max_detections_per_class", int),
         *attrs(score_threshold=float, iou_threshold=float),
         Attr("background", "background_in_labels", bool),
-        given="1,3,4 1,3,4 =[[0.5,0.5,0.5,0.5],[0.2,0.2,0.3,0.3],[0.7,0.6,0.2,0.4]]",
+        example_inputs="1,3,4 1,3,4 =[[0.5,0.5,0.5,0.5],[0.2,0.2,0.3,0.3],[0.7,0.6,0.2,0.4]]",
     ),
 ]

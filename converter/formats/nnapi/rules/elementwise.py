@@ -14,7 +14,7 @@ from converter.formats.lite.elementwise import (
 )
 from converter.formats.lite.fields import REALS, WHOLE, Ordered
 from converter.formats.nnapi.collector import BYTES
-from converter.formats.nnapi.rules.context import Writing
+from converter.formats.nnapi.rules.context import LowerContext
 from converter.formats.nnapi.rules.fields import FusedActivation
 from converter.mapping.fields import TWO, Attr, Guard
 from converter.mapping.rules import Custom, Rule, custom, op, ops
@@ -25,7 +25,7 @@ BOUNDED = Guard(
 )
 
 
-def one_shape(w: Writing) -> bool:
+def one_shape(w: LowerContext) -> bool:
     """SELECT requires one shape for all three operands (NeuralNetworksTypes.h, SELECT)."""
     return all(w.static(i) == tuple(w.out.shape or ()) for i in range(3))
 
@@ -43,11 +43,11 @@ RULES: list[Rule | Custom] = [
     op("Equal", "NOT_EQUAL", after_lift=lambda r, y: ~y, lift_only=True),
     *ops("Add=ADD Sub=SUB Mul=MUL", BOUNDED, FusedActivation()),
     op("Div", "DIV", REALS, FusedActivation()),
-    op("netconv::FloorDiv", "DIV", WHOLE, FusedActivation(), given="i32:2,3 i32:2,3"),
+    op("netconv::FloorDiv", "DIV", WHOLE, FusedActivation(), example_inputs="i32:2,3 i32:2,3"),
     op("Relu", "RELU", REALS),
-    op("Clip", "RELU", REALS, Bounds(0, np.inf), lower_only=True, given="2,3 =[0]"),
-    op("Clip", "RELU1", REALS, Bounds(-1, 1), given="2,3 =[-1] =[1]"),
-    op("Clip", "RELU6", REALS, Bounds(0, 6), given="2,3 =[0] =[6]"),
+    op("Clip", "RELU", REALS, Bounds(0, np.inf), lower_only=True, example_inputs="2,3 =[0]"),
+    op("Clip", "RELU1", REALS, Bounds(-1, 1), example_inputs="2,3 =[-1] =[1]"),
+    op("Clip", "RELU6", REALS, Bounds(0, 6), example_inputs="2,3 =[0] =[6]"),
     INVERSE_ROOT,
     op("Pow", "POW"),
     SLOPES,

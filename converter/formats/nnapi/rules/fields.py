@@ -11,7 +11,7 @@ from converter.formats.lite import fields as lite
 from converter.formats.lite.weights import Bias
 from converter.formats.nnapi.collector import Ref
 from converter.formats.nnapi.quantization import dequantize_operand
-from converter.formats.nnapi.rules.context import ACTIVATION, Reading, Writing
+from converter.formats.nnapi.rules.context import ACTIVATION, LiftContext, LowerContext
 from converter.graph.record import record
 from converter.mapping.concepts import window
 from converter.mapping.concepts.window import Geometry
@@ -36,7 +36,7 @@ def from_level(level: int) -> Guard:
 # axes --------------------------------------------------------------------------------------------
 
 
-def read_channel_axis(r: Reading) -> None:
+def read_channel_axis(r: LiftContext) -> None:
     """`axis` <-> axis 1 of an operator on four axes.
 
     It is written channels-last, so that the argument is omitted.
@@ -50,9 +50,9 @@ def read_channel_axis(r: Reading) -> None:
     order = [0, axis, *(i for i in range(1, 4) if i != axis)] if axis else [1, 0, 2, 3]
     x = x if rank == 4 else r.b.Reshape(x, [*[1] * (4 - rank), *shape])
     r.data, r.node.last = r.transpose(x, order), False
-    r.behind(lambda y: r.transpose(y, inverse(order)))
+    r.after_first(lambda y: r.transpose(y, inverse(order)))
     if rank != 4:
-        r.behind(lambda y: r.b.Reshape(y, shape))
+        r.after_first(lambda y: r.b.Reshape(y, shape))
 
 
 CHANNEL_AXIS = Detail(read=read_channel_axis, keys=("axis",))
@@ -67,12 +67,12 @@ class ChannelsFirst(Field):
 
     names_: tuple[str, ...]
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         for i, name in enumerate(() if r.nchw else self.names_):
-            turned = r.b.Transpose(r.stored(name), perm=[0, 3, 1, 2])
-            r.node.inputs[i] = dequantize_operand(r.b, turned, r.operand(name))
+            transposed = r.b.Transpose(r.stored(name), perm=[0, 3, 1, 2])
+            r.node.inputs[i] = dequantize_operand(r.b, transposed, r.operand(name))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         w.set(nchw=True)
 
 
@@ -87,7 +87,7 @@ BIAS = Bias("bias", "filter", "input")
 # windows -----------------------------------------------------------------------------------------
 
 
-def sizes(r: Reading, names: Sequence[str], default: Any = REQUIRED) -> list[int]:
+def sizes(r: LiftContext, names: Sequence[str], default: Any = REQUIRED) -> list[int]:
     """Return the scalars of these names, each at least 1; MappingError R110 otherwise."""
     return [r.count(n, default) for n in names]
 
@@ -98,7 +98,7 @@ class Window(window.Window):
     axes, counts = (2,), False
     keys: tuple[str, ...] = (*PADS, *STRIDES, *DILATIONS, "padding")
 
-    def read(self, r: Reading) -> Geometry:
+    def read(self, r: LiftContext) -> Geometry:
         pads = [r.attr(k, int) for k in PADS] if "pad_left" in r.layer.attrs else []
         scheme = VALID if pads else r.attr("padding", int)
         if scheme not in (SAME, VALID):
@@ -107,10 +107,10 @@ class Window(window.Window):
         steps = self.size(r), sizes(r, STRIDES), sizes(r, DILATIONS, 1)
         return Geometry(*steps, pads, "SAME_UPPER" if scheme == SAME else "")
 
-    def size(self, r: Reading) -> list[int]:
+    def size(self, r: LiftContext) -> list[int]:
         return self.kernel(r.node)
 
-    def write(self, w: Writing, window: Geometry) -> None:
+    def write(self, w: LowerContext, window: Geometry) -> None:
         w.layer.attrs |= dict(zip((*PADS, *STRIDES), (*window.pads, *window.strides), strict=True))
         if any(d != 1 for d in window.dilations):
             w.layer.attrs |= dict(zip(DILATIONS, window.dilations, strict=True))
@@ -118,7 +118,7 @@ class Window(window.Window):
             w.operands[0] = padded(w, window.counted)
 
 
-def padded(w: Writing, pads: Sequence[int]) -> Ref:
+def padded(w: LowerContext, pads: Sequence[int]) -> Ref:
     """The image padded with zeros by a PAD before the operation."""
     x, (top, left, bottom, right) = w.ref(0), pads
     n, height, width, c = w.about(x).dimensions

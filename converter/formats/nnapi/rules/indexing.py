@@ -9,21 +9,21 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.nnapi.collector import Ref
-from converter.formats.nnapi.rules.context import Reading, Stored, Writing
+from converter.formats.nnapi.rules.context import LiftContext, LowerContext, Stored
 from converter.formats.nnapi.rules.fields import from_level
 from converter.formats.nnapi.table import OperandType
 from converter.graph.demands import of_length
 from converter.graph.infer import known
 from converter.graph.record import record
 from converter.mapping.concepts.axes import Axis
-from converter.mapping.fields import Attr, Detail, Field, Guard, Only
+from converter.mapping.fields import Attr, Detail, Field, Guard, RequireAttr
 from converter.mapping.rules import op
 from converter.passes.lite.picking import counts_from_front
 
 LARGE = 1 << 30  # "to the end": small enough for engines that choose limits as floats
 
 
-def parts(w: Writing) -> list[slice]:
+def parts(w: LowerContext) -> list[slice]:
     """Return the range of each axis that a Slice selects; an end of -1 with a negative step means
     the beginning.
     """
@@ -51,7 +51,7 @@ def strided(found: list[slice]) -> dict[str, Any]:
     return bounds | {key: [getattr(p, name) for p in found] for key, name in names}
 
 
-def put_slice(w: Writing, x: Ref, y: Ref, found: list[slice]) -> None:
+def put_slice(w: LowerContext, x: Ref, y: Ref, found: list[slice]) -> None:
     """SLICE from level 3 on (integers, any rank), STRIDED_SLICE before."""
     if w.version >= 3:
         w.operation("SLICE", y, input=x, **sliced(found))
@@ -59,7 +59,7 @@ def put_slice(w: Writing, x: Ref, y: Ref, found: list[slice]) -> None:
         w.operation("STRIDED_SLICE", y, input=x, **strided(found))
 
 
-def read_begin_and_size(r: Reading) -> None:
+def read_begin_and_size(r: LiftContext) -> None:
     """Read begin and size of each axis, which may be computed; a size of -1 means up to the end."""
     b, names = r.b, ("begin", "size")
     begin, size = (r.cast(r.layer.blobs[n], ir.DataType.INT64) for n in names)
@@ -77,7 +77,7 @@ def read_begin_and_size(r: Reading) -> None:
     r.set_inputs(r.data, begin, ends, list(range(r.static(begin)[0])))
 
 
-def write_begin_and_size(w: Writing) -> None:
+def write_begin_and_size(w: LowerContext) -> None:
     found = parts(w)
     if any(p.step != 1 for p in found):
         raise MappingError("only steps of 1 are supported")
@@ -102,7 +102,7 @@ class Strides(Field):
     inputs = (1, 2, 3, 4)
     keys = ("begin", "end", "strides", "begin_mask", "end_mask", "shrink_axis_mask")
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         masks = [r.attr(key, int) for key in self.keys[3:]]
         of_length(r.rank(r.data), **{key: r.attr(key, list) for key in self.keys[:3]})
         bounds = zip(*(r.attr(key, list) for key in self.keys[:3]), strict=True)
@@ -112,7 +112,7 @@ class Strides(Field):
         starts, ends, steps = ([f[k] for f in found] for k in range(3))
         r.set_inputs(r.data, starts, ends, list(range(len(found))), steps)
         if dropped := [i for i in range(len(found)) if masks[2] >> i & 1]:
-            r.behind(lambda y: r.b.Squeeze(y, dropped))
+            r.after_first(lambda y: r.b.Squeeze(y, dropped))
 
     def _bounds(
         self, start: int, end: int, step: int, begins: bool, ends: bool, shrinks: bool
@@ -125,11 +125,11 @@ class Strides(Field):
             end = -LARGE if step < 0 else LARGE
         return start, end, step
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         w.layer.attrs |= strided(parts(w))
 
 
-def read_reversed_axis(r: Reading) -> None:
+def read_reversed_axis(r: LiftContext) -> None:
     """Read the axis to reverse, of which there is one."""
     first = int(np.iinfo(np.int64).min) + 1
     r.set_inputs(r.data, [-1], [first], r.attr("axis", list)[:1], [-1])
@@ -151,10 +151,10 @@ class Indices(Field):
     def __post_init__(self) -> None:
         self.blobs = (self.name,)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         r.set_input(1, r.layer.blobs[self.name])
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         given, shape = known(w.input(1)), w.static()
         axis = w.axis()
         if given is not None:
@@ -165,10 +165,10 @@ class Indices(Field):
         w.layer.attrs[self.name] = indices
         dims = [*shape[:axis], *w.about(indices).dimensions, *shape[axis + 1 :]]
         if dims != (list(w.result_shape()) or [1]):
-            w.behind(dims, w.reshape)
+            w.after_first(dims, w.reshape)
 
 
-def is_old(w: Writing) -> bool:
+def is_old(w: LowerContext) -> bool:
     """Whether there is no GATHER yet."""
     return w.version < 3
 
@@ -178,7 +178,7 @@ FROM_FRONT = Guard(
     lambda w: counts_from_front(w.source),
 )
 RULES = [
-    op("Slice", "SLICE", from_level(3), BEGIN_AND_SIZE, given="4,6 =[1] =[4]"),
+    op("Slice", "SLICE", from_level(3), BEGIN_AND_SIZE, example_inputs="4,6 =[1] =[4]"),
     op("Slice", "STRIDED_SLICE", Strides()),
     op("Slice", "REVERSE", REVERSED_AXIS, lift_only=True),
     op("Gather", "GATHER", FROM_FRONT, Axis(), Indices()),
@@ -187,17 +187,22 @@ RULES = [
         "EMBEDDING_LOOKUP",
         FROM_FRONT,
         Guard("GATHER must be used where it is available", is_old),
-        Only("axis", 0),
+        RequireAttr("axis", 0),
         Stored(),
         Indices("lookups"),
-        given="4,3 =i64:[2,0]",
+        example_inputs="4,3 =i64:[2,0]",
     ),
-    op("netconv::HashtableLookup", "HASHTABLE_LOOKUP", Stored(), given="i32:2 =i32:[0,1,2] 3,4"),
+    op(
+        "netconv::HashtableLookup",
+        "HASHTABLE_LOOKUP",
+        Stored(),
+        example_inputs="i32:2 =i32:[0,1,2] 3,4",
+    ),
     op(
         "netconv::LSHProjection",
         "LSH_PROJECTION",
         Stored(),
         Attr("kind", kind=int),
-        given="=3,2 i32:2,3 =2",
+        example_inputs="=3,2 i32:2,3 =2",
     ),
 ]

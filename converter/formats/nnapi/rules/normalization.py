@@ -9,13 +9,13 @@ import numpy as np
 from converter.formats.lite.fields import CODES
 from converter.formats.lite.normalization import Beta, Neighbors, Norm, SoftmaxAxis
 from converter.formats.nnapi.collector import Ref
-from converter.formats.nnapi.rules.context import Reading, Writing
+from converter.formats.nnapi.rules.context import LiftContext, LowerContext
 from converter.formats.nnapi.rules.fields import CHANNEL_AXIS
 from converter.mapping.fields import Attr, Detail, attrs
 from converter.mapping.rules import op
 
 
-def read_uniform(r: Reading) -> None:
+def read_uniform(r: LiftContext) -> None:
     """Read one factor and one addend for all channels. Per-channel ones become separate
     operations.
     """
@@ -24,7 +24,7 @@ def read_uniform(r: Reading) -> None:
     r.set_inputs(r.data, *(np.full(r.channels(), n, dtype) for n in numbers))
 
 
-def write_uniform(w: Writing) -> None:
+def write_uniform(w: LowerContext) -> None:
     gamma, beta = w.constant(1, "the factor"), w.constant(2, "the addend")
     if (gamma == gamma[0]).all() and (beta == beta[0]).all():
         w.set(gamma=float(gamma[0]), beta=float(beta[0]))
@@ -36,7 +36,7 @@ def write_uniform(w: Writing) -> None:
         def append(x: Ref, y: Ref) -> None:
             w.operation(kind, y, a=x, b=w.number(array, x), activation=activation)
 
-        w.behind(dims, append)
+        w.after_first(dims, append)
 
     step("MUL", gamma, 0)
     step("ADD", beta, code)
@@ -55,7 +55,7 @@ RULES = [
         Neighbors(),
         *attrs(beta=float, bias=float),
     ),
-    op("netconv::NormalizeL2", "L2_NORMALIZATION", Norm("axis"), given="2,3,4,5"),
+    op("netconv::NormalizeL2", "L2_NORMALIZATION", Norm("axis"), example_inputs="2,3,4,5"),
     op(
         "InstanceNormalization",
         "INSTANCE_NORMALIZATION",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from converter.formats.nnapi.rules.context import Reading, Writing
+from converter.formats.nnapi.rules.context import LiftContext, LowerContext
 from converter.formats.nnapi.rules.fields import (
     DILATIONS,
     FusedActivation,
@@ -10,7 +10,7 @@ from converter.formats.nnapi.rules.fields import (
     sizes,
 )
 from converter.mapping.concepts.window import Geometry, whole_image
-from converter.mapping.fields import FirstResult, Only
+from converter.mapping.fields import FirstResult, RequireAttr
 from converter.mapping.node import Node
 from converter.mapping.rules import op, ops
 
@@ -24,13 +24,13 @@ class PoolWindow(Window):
     keys = (*(k for k in Window.keys if k not in DILATIONS), *SIZE)
     dilated = False
 
-    def size(self, r: Reading) -> list[int]:
+    def size(self, r: LiftContext) -> list[int]:
         return sizes(r, SIZE)
 
     def kernel(self, node: Node) -> list[int]:
         return list(node.attrs["kernel_shape"])
 
-    def write(self, w: Writing, window: Geometry) -> None:
+    def write(self, w: LowerContext, window: Geometry) -> None:
         super().write(w, window)
         w.layer.attrs |= dict(zip(SIZE, window.kernel, strict=True))
 
@@ -53,7 +53,7 @@ RULES = [
         "MAX_POOL_2D",
         NO_INDICES,
         PoolWindow(),
-        Only("storage_order", 0),
+        RequireAttr("storage_order", 0),
         FusedActivation(),
     ),
     *ops(
@@ -62,5 +62,5 @@ RULES = [
         FusedActivation(),
         lower_only=True,
     ),
-    op("netconv::L2Pool", "L2_POOL_2D", PoolWindow(), FusedActivation(), given="1,3,6,6"),
+    op("netconv::L2Pool", "L2_POOL_2D", PoolWindow(), FusedActivation(), example_inputs="1,3,6,6"),
 ]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError, not_meant
+from converter.errors import MappingError, no_match
 from converter.formats.lite.quantization import ATTRIBUTES, Quantization
 from converter.formats.nnapi.collector import BYTES, NARROW, one_scale
 from converter.formats.nnapi.quantization import DATA_TYPES
 from converter.formats.nnapi.rules.context import (
-    Reading,
+    LiftContext,
+    LowerContext,
     Stored,
-    Writing,
     scale_and_zero,
 )
 from converter.formats.nnapi.table import Array, Operand
@@ -26,7 +26,7 @@ DT = ir.DataType
 CASTABLE = (DT.FLOAT, DT.FLOAT16, DT.INT32, DT.UINT8)
 
 
-def types_of(w: Writing) -> tuple[DT | None, DT | None]:
+def types_of(w: LowerContext) -> tuple[DT | None, DT | None]:
     """Return the input and output type of a Cast, as they are written."""
     x, y = (v.dtype for v in (w.data, w.out))
     return NARROW.get(x or DT.FLOAT, x), NARROW.get(y or DT.FLOAT, y)
@@ -50,7 +50,7 @@ def fits_a_byte(x: ir.Value) -> bool:
     return low and high
 
 
-def read_result_type(r: Reading) -> None:
+def read_result_type(r: LiftContext) -> None:
     """`to` <-> the type of the result.
 
     A cast into 8 bits saturates there (NeuralNetworksTypes.h, CAST), in ONNX it wraps around.
@@ -64,7 +64,7 @@ def read_result_type(r: Reading) -> None:
         r.data = r.b.Clip(wide, *bounds)
 
 
-def write_result_type(w: Writing) -> None:
+def write_result_type(w: LowerContext) -> None:
     have, want = types_of(w)
     if have not in CASTABLE or want not in CASTABLE:
         raise MappingError(
@@ -82,18 +82,18 @@ RESULT_TYPE = Detail(
 )
 
 
-def write_truth_value(w: Writing) -> None:
+def write_truth_value(w: LowerContext) -> None:
     """A number as a boolean (whether it is not 0), or a boolean as a number (1 or 0)."""
     have, want = types_of(w)
     if want != DT.BOOL:
         write_choice(w, have)
     elif have is None or have == DT.BOOL:
-        raise not_meant("only operators of constants are supported by this rule")
+        raise no_match("only operators of constants are supported by this rule")
     else:
         w.set(a=w.stored(w.data), b=w.stored(zero(have)))
 
 
-def write_choice(w: Writing, have: DT | None) -> None:
+def write_choice(w: LowerContext, have: DT | None) -> None:
     """Select 1 where a boolean is true, 0 elsewhere."""
     y = w.writer.like(w.out)
     if y.type.dtype is None or have != DT.BOOL:
@@ -120,7 +120,7 @@ def zero(dtype: DT) -> ir.Value:
     return made
 
 
-def demanded_scale(w: Writing) -> tuple[float, int]:
+def demanded_scale(w: LowerContext) -> tuple[float, int]:
     found = one_scale(w.source)
     if found is None:
         raise MappingError("scale and zero point must be constant scalars")
@@ -136,7 +136,7 @@ class Scale(Field):
     def __init__(self, of_result: bool) -> None:
         self.of_result = of_result
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         operand = r.output() if self.of_result else r.operand("input")
         if (channel := operand.channel_quant) is not None:
             r.set_inputs(r.data, np.array(channel.scales, np.float32))
@@ -148,7 +148,7 @@ class Scale(Field):
         found = Quantization((operand.scale,), (operand.zero_point,))
         r.set_inputs(x, *found.operands(DATA_TYPES[operand.type]))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         found = demanded_scale(w)
         if not self.of_result:
             operand: Operand = w.about(w.stored(w.data))
@@ -156,7 +156,7 @@ class Scale(Field):
                 raise MappingError("the quantized data are read with several scales")
 
 
-def write_whole_scale(w: Writing) -> None:
+def write_whole_scale(w: LowerContext) -> None:
     """Integers of 32 bits have a cast, then a multiplication."""
     scale, _ = demanded_scale(w)
     source = w.stored(w.data)
@@ -172,32 +172,32 @@ WHOLE_SCALE = Detail(
 )
 
 
-def constant_result(t: Writing) -> None:
+def constant_result(t: LowerContext) -> None:
     """Write an operation on constants as its result."""
     node = t.source
     arrays: list[Array | None] = [constant(v) for v in node.inputs]
     pairs = zip(node.inputs, arrays, strict=True)
     if t.quantized or any(v is not None and array is None for v, array in pairs):
-        raise not_meant("only operators of constants are supported by this rule")
+        raise no_match("only operators of constants are supported by this rule")
     found = evaluate(node, arrays)
     if not found:
-        raise not_meant("the result has no constant value")
+        raise no_match("the result has no constant value")
     t.constant_alias(t.node.outputs[0], found[0])
 
 
-def same_type(t: Writing) -> None:
+def same_type(t: LowerContext) -> None:
     """A cast between types that are one here."""
     have, want = types_of(t)
     if t.quantized or have != want:
-        raise not_meant("a Cast of quantized data is not supported")
+        raise no_match("a Cast of quantized data is not supported")
     t.alias(t.node.outputs[0], t.data)
 
 
-def is_whole(w: Writing) -> bool:
+def is_whole(w: LowerContext) -> bool:
     return w.data.dtype == DT.INT32
 
 
-def is_plain(w: Writing) -> bool:
+def is_plain(w: LowerContext) -> bool:
     """Whether a cast reads bytes whose scale is 1 as real numbers, which is a dequantization."""
     if types_of(w) != (DT.UINT8, DT.FLOAT):
         return False
@@ -212,8 +212,16 @@ TO_TRUTH = Guard(
 
 RULES: list[Rule | Custom] = [
     custom("Cast", "", lower=same_type),
-    op("Cast", "NOT_EQUAL", TO_TRUTH, Stored(), TRUTH_VALUE, lower_only=True, given="i32:2,3"),
-    op("Cast", "SELECT", TRUTH, Stored(), TRUTH_VALUE, lower_only=True, given="b:2,3"),
+    op(
+        "Cast",
+        "NOT_EQUAL",
+        TO_TRUTH,
+        Stored(),
+        TRUTH_VALUE,
+        lower_only=True,
+        example_inputs="i32:2,3",
+    ),
+    op("Cast", "SELECT", TRUTH, Stored(), TRUTH_VALUE, lower_only=True, example_inputs="b:2,3"),
     op(
         "Cast",
         "DEQUANTIZE",
@@ -221,9 +229,9 @@ RULES: list[Rule | Custom] = [
         Stored(),
         RESULT_TYPE,
         lower_only=True,
-        given="u8:2,3",
+        example_inputs="u8:2,3",
     ),
-    op("Cast", "CAST", Stored(), RESULT_TYPE, given="i32:2,3"),
+    op("Cast", "CAST", Stored(), RESULT_TYPE, example_inputs="i32:2,3"),
     custom("DequantizeLinear QuantizeLinear", "", lower=constant_result),
     op(
         "DequantizeLinear",
@@ -232,8 +240,14 @@ RULES: list[Rule | Custom] = [
         Stored(),
         WHOLE_SCALE,
         lower_only=True,
-        given="i32:2,3 =[0.5]",
+        example_inputs="i32:2,3 =[0.5]",
     ),
-    op("DequantizeLinear", "DEQUANTIZE", Stored(), Scale(False), given="u8:2,3 =[0.5] =u8:[3]"),
-    op("QuantizeLinear", "QUANTIZE", Stored(), Scale(True), given="2,3 =[0.5] =u8:[3]"),
+    op(
+        "DequantizeLinear",
+        "DEQUANTIZE",
+        Stored(),
+        Scale(False),
+        example_inputs="u8:2,3 =[0.5] =u8:[3]",
+    ),
+    op("QuantizeLinear", "QUANTIZE", Stored(), Scale(True), example_inputs="2,3 =[0.5] =u8:[3]"),
 ]

@@ -7,25 +7,25 @@ from typing import Any
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.nnapi.rules.context import Reading, Stored, Writing
-from converter.mapping.fields import Attr, Group, Guard, Implied, Only
+from converter.formats.nnapi.rules.context import LiftContext, LowerContext, Stored
+from converter.mapping.fields import Attr, Group, Guard, ImpliedAttrs, RequireAttr
 from converter.mapping.fusing import only_user
 from converter.mapping.rules import op
 
 
-def seed_of(r: Reading) -> dict[str, Any]:
+def seed_of(r: LiftContext) -> dict[str, Any]:
     low, high = r.attr("seeds", list)
     return {"seed": (low & 0xFFFFFFFF) | high << 32}
 
 
-def seeds_of(w: Writing) -> dict[str, Any]:
+def seeds_of(w: LowerContext) -> dict[str, Any]:
     """The two halves of a seed."""
     seed = int(w.attr("seed"))
     low = seed & 0xFFFFFFFF
     return {"seeds": [low - (low >> 31 << 32), seed >> 32]}
 
 
-def whole_classes(w: Writing) -> None:
+def whole_classes(w: LowerContext) -> None:
     """The classes are integers in NNAPI: the Cast after the operator becomes a part of it."""
     user = only_user(w.out)
     whole = (ir.DataType.INT32, ir.DataType.INT64)
@@ -42,9 +42,9 @@ RULES = [
         Stored(),
         Attr("samples", kind=int),
         Group(("seed",), ("seeds",), seed_of, seeds_of),
-        Only("logits", 1),
-        Only("temperature", 1.0),
-        Implied(("eps",)),  # of probabilities
+        RequireAttr("logits", 1),
+        RequireAttr("temperature", 1.0),
+        ImpliedAttrs(("eps",)),  # of probabilities
         before_lower=whole_classes,
     ),
 ]

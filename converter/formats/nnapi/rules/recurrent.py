@@ -25,7 +25,7 @@ from converter.formats.lite.recurrent import (
     sequence_weights,
 )
 from converter.formats.nnapi.collector import Ref
-from converter.formats.nnapi.rules.context import Reading, Writing
+from converter.formats.nnapi.rules.context import LiftContext, LowerContext
 from converter.formats.nnapi.rules.indexing import put_slice
 from converter.graph.build import open_builder
 from converter.graph.catalogue.cells import (
@@ -51,7 +51,7 @@ from converter.mapping.fields import Attr, Guard, attrs
 from converter.mapping.rules import Custom, Rule, custom, op
 
 
-def in_both(r: Reading, step: Callable[[str], Step], *names: str) -> Sequence[ir.Value]:
+def in_both(r: LiftContext, step: Callable[[str], Step], *names: str) -> Sequence[ir.Value]:
     """Both directions, and their last states where the operation gives them."""
     *states, weights = names
     merged = r.attr("merge_outputs", bool)
@@ -62,11 +62,11 @@ def in_both(r: Reading, step: Callable[[str], Step], *names: str) -> Sequence[ir
     return found if len(r.results) > count else found[:count]
 
 
-def bidirectional_rnn(r: Reading) -> Sequence[ir.Value]:
+def bidirectional_rnn(r: LiftContext) -> Sequence[ir.Value]:
     return in_both(r, lambda prefix: rnn_cell(r, prefix), RNN[-1], "aux_weights")
 
 
-def bidirectional_lstm(r: Reading) -> Sequence[ir.Value]:
+def bidirectional_lstm(r: LiftContext) -> Sequence[ir.Value]:
     def step(prefix: str) -> Step:
         states = [prefix + name for name in BOTH_STATES]
         return lstm_step(r, lstm_cell(r, prefix), states)
@@ -108,7 +108,7 @@ def factor(x: Any, y: Any, unit: Any) -> float:
     return found
 
 
-def quantized_lstm(r: Reading) -> tuple[ir.Value, ...]:
+def quantized_lstm(r: LiftContext) -> tuple[ir.Value, ...]:
     """One step on integers of 8 bits, in the fixed-point arithmetic that Android computes with.
 
     Products are whole multiples of the scale of their gate, activations take 16 bits of Q3.12 and
@@ -192,7 +192,7 @@ def quantized_lstm(r: Reading) -> tuple[ir.Value, ...]:
 # ONNX's own operators as sequence operations: forward, time first, weights constant --------------
 
 
-def state(w: Writing, index: int, size: int, x: Ref) -> Ref:
+def state(w: LowerContext, index: int, size: int, x: Ref) -> Ref:
     """An initial state [1, batch, size] as [batch, size]; zeros when it is absent."""
     batch, value = w.static()[1], w.optional(index)
     if value is None:
@@ -200,14 +200,14 @@ def state(w: Writing, index: int, size: int, x: Ref) -> Ref:
     return w.reshaped(w.stored(value), [batch, size])
 
 
-def check(w: Writing, activations: Sequence[str]) -> None:
+def check(w: LowerContext, activations: Sequence[str]) -> None:
     if reason := reason_against(w.source, activations):
         raise MappingError(reason)
     if w.attr("direction", "forward") != "forward":
         raise MappingError("only direction=forward is supported")
 
 
-def deliver(w: Writing, y: Ref) -> None:
+def deliver(w: LowerContext, y: Ref) -> None:
     """[time, batch, size] as Y [time, 1, batch, size] and Y_h, its last step."""
     steps, batch, size = w.about(y).dimensions
     if w.used(0):
@@ -217,7 +217,7 @@ def deliver(w: Writing, y: Ref) -> None:
         put_slice(w, y, w.target(w.node.outputs[1]), last)
 
 
-def lower_lstm(w: Writing) -> None:
+def lower_lstm(w: LowerContext) -> None:
     check(w, ["Sigmoid", "Tanh", "Tanh"])
     x, size = w.stored(w.data), w.static(2)[2]
     peepholes = w.constant(7, "the peepholes")[0] if w.has(7) else None
@@ -236,7 +236,7 @@ def lower_lstm(w: Writing) -> None:
         w.operation("RESHAPE", y_c, input=outputs[2], shape=[1, batch, size])
 
 
-def lower_rnn(w: Writing) -> None:
+def lower_rnn(w: LowerContext) -> None:
     names = list(w.attr("activations", None) or ["Tanh"])
     if names[0] not in ("Relu", "Tanh", "Sigmoid"):
         raise MappingError(f"activation {names[0]} is not supported")
@@ -254,7 +254,7 @@ def lower_rnn(w: Writing) -> None:
 ACTIVATION = Attr("activation", kind=CODES)
 INTEGERS = Guard("only quantized data are supported by this operation", lambda w: w.quantized)
 RULES: list[Rule | Custom] = [
-    op("netconv::RNNCell", "RNN", ACTIVATION, given="2,3 =4,3 =4,4 =4 2,4"),
+    op("netconv::RNNCell", "RNN", ACTIVATION, example_inputs="2,3 =4,3 =4,4 =4 2,4"),
     custom(
         "RNN",
         "UNIDIRECTIONAL_SEQUENCE_RNN",
@@ -267,7 +267,7 @@ RULES: list[Rule | Custom] = [
         "LSTM",
         ACTIVATION,
         *attrs(cell_clip=float, proj_clip=float),
-        given="2,3 =4,3 =4,3 =4,3 =4,3 =4,4 =4,4 =4,4 =4,4 ? ? ? =4 =4 =4 =4 ? ? 2,4 2,4",
+        example_inputs="2,3 =4,3 =4,3 =4,3 =4,3 =4,4 =4,4 =4,4 =4,4 ? ? ? =4 =4 =4 =4 ? ? 2,4 2,4",
     ),
     custom(
         "LSTM",
@@ -281,7 +281,7 @@ RULES: list[Rule | Custom] = [
         "SVDF",
         Attr("rank", kind=int),
         ACTIVATION,
-        given="2,3 =4,3 =4,5 =2 2,20",
+        example_inputs="2,3 =4,3 =4,5 =2 2,20",
     ),
     custom("", "QUANTIZED_LSTM", quantized_lstm),
     op("netconv::LSTM16", "QUANTIZED_16BIT_LSTM", INTEGERS),

@@ -5,33 +5,33 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.nnapi.rules.context import Reading, Writing
+from converter.formats.nnapi.rules.context import LiftContext, LowerContext
 from converter.mapping.concepts.axes import NONE, Axes, Axis
-from converter.mapping.fields import Attr, Detail, InputType, Only
+from converter.mapping.fields import Attr, Detail, InputType, RequireAttr
 from converter.mapping.rules import op, ops
 
 
-def read_kept_axis(r: Reading) -> None:
+def read_kept_axis(r: LiftContext) -> None:
     """The axis is removed, but a vector gives [1]: there are no scalars."""
     r.set(keepdims=int(r.rank(r.data) == 1))
 
 
-def write_kept_axis(w: Writing) -> None:
+def write_kept_axis(w: LowerContext) -> None:
     shape = w.static()
     if w.attr("keepdims") and len(shape) > 1:
         dims = [n for i, n in enumerate(shape) if i != w.axis()]
-        w.behind(dims, w.reshape)
+        w.after_first(dims, w.reshape)
 
 
 KEPT_AXIS = Detail(read=read_kept_axis, write=write_kept_axis, names=("keepdims",))
 
 
-def read_largest(r: Reading) -> None:
+def read_largest(r: LiftContext) -> None:
     """The `k` largest along the last axis."""
     r.set_input(1, r.b.const([r.attr("k", int)], "k"))
 
 
-def write_largest(w: Writing) -> None:
+def write_largest(w: LowerContext) -> None:
     if w.axis(-1) != len(w.static()) - 1:
         raise MappingError("only the last axis is supported")
     (w.layer.attrs["k"],) = w.ints(1, "k")
@@ -58,12 +58,12 @@ RULES = [
         InputType((0,), ir.DataType.INT32),
         lift_only=True,
     ),
-    *ops("ArgMax=ARGMAX ArgMin=ARGMIN", Axis(), KEPT_AXIS, Only("select_last_index", 0)),
+    *ops("ArgMax=ARGMAX ArgMin=ARGMIN", Axis(), KEPT_AXIS, RequireAttr("select_last_index", 0)),
     op(
         "TopK",
         "TOPK_V2",
         K_LARGEST,
-        Only("largest", 1),
-        Only("sorted", 1),
+        RequireAttr("largest", 1),
+        RequireAttr("sorted", 1),
     ),
 ]

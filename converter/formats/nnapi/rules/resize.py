@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from converter.formats.nnapi.rules.context import Reading, Writing
+from converter.formats.nnapi.rules.context import LiftContext, LowerContext
 from converter.mapping.concepts import resize
 from converter.mapping.concepts.resize import Rule, Sampling
-from converter.mapping.fields import Only
+from converter.mapping.fields import RequireAttr
 from converter.mapping.rules import op
 from converter.passes.lite.resizing import FLAGS, rule_of
 
@@ -24,7 +24,7 @@ class Resize(resize.Resize):
     )
     rules = tuple(FLAGS)
 
-    def read(self, r: Reading) -> tuple[Any, Rule]:
+    def read(self, r: LiftContext) -> tuple[Any, Rule]:
         if "width" in r.layer.attrs:
             target = [r.attr("height", int), r.attr("width", int)]
         else:
@@ -34,7 +34,7 @@ class Resize(resize.Resize):
         sizes = r.b.const([r.shape()[0], r.channels(), *target], "sizes")
         return sizes, rule_of(r.node.attrs["mode"], corners, half)
 
-    def write(self, w: Writing, wanted: Sampling, rule: Rule) -> None:
+    def write(self, w: LowerContext, wanted: Sampling, rule: Rule) -> None:
         w.set(width=wanted.after[1], height=wanted.after[0])
         corners, half = FLAGS[rule]
         if corners or half:
@@ -45,9 +45,9 @@ RULES = [
     op(
         "Resize",
         kind,
-        Only("mode", mode),
+        RequireAttr("mode", mode),
         Resize(),
-        given="1,2,3,4 ? =[1,1,2,2]",
+        example_inputs="1,2,3,4 ? =[1,1,2,2]",
     )
     for mode, kind in (("linear", "RESIZE_BILINEAR"), ("nearest", "RESIZE_NEAREST_NEIGHBOR"))
 ]

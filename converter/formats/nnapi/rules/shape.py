@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError, not_meant
+from converter.errors import MappingError, no_match
 from converter.formats.lite.shape import PACK, RANK
 from converter.formats.nnapi.collector import NARROW
-from converter.formats.nnapi.rules.context import Reading, Writing
+from converter.formats.nnapi.rules.context import LiftContext, LowerContext
 from converter.graph.demands import at_least, shaped
 from converter.graph.infer import known, shape_of
 from converter.graph.record import record
@@ -18,7 +18,16 @@ from converter.graph.sizes import arange, demand_small
 from converter.mapping.codecs import same
 from converter.mapping.concepts.axes import Axis, Permutation, permutation
 from converter.mapping.concepts.pads import Pads
-from converter.mapping.fields import Attr, Detail, Field, Fixed, Group, Guard, InputType, Only
+from converter.mapping.fields import (
+    Attr,
+    Detail,
+    Field,
+    Group,
+    Guard,
+    InputType,
+    RequireAttr,
+    RequireKey,
+)
 from converter.mapping.rules import Custom, Rule, custom, op, ops
 
 # reshape and transpose ---------------------------------------------------------------------------
@@ -34,7 +43,7 @@ class Shape(Field):
     inputs = (1,)
     blobs = ("shape",)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         given, stated = r.layer.blobs["shape"], r.output().dimensions
         if stated and shape_of(given) not in (None, (len(stated),)):
             raise MappingError(
@@ -45,7 +54,7 @@ class Shape(Field):
         else:
             r.set_input(1, r.b.const(np.array(stated, np.int64), "shape"))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         w.set(shape=list(w.result_shape()) or [1])
 
 
@@ -56,23 +65,23 @@ class AddedAxis(Field):
     inputs = (1,)
     keys = ("axis",)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         r.set_input(1, [r.attr("axis", int)])
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         added = w.added(w.ref(0), list(w.result_shape()))
         if not added:
             raise MappingError("only one axis of length 1 can be added")
         w.set(axis=added[0])
 
 
-def read_squeezed_axes(r: Reading) -> None:
+def read_squeezed_axes(r: LiftContext) -> None:
     """The axes of length 1 to remove <-> `axes`; without it all of them."""
     if axes := r.attr("axes", list, []):
         r.set_input(1, axes)
 
 
-def write_squeezed_axes(w: Writing) -> None:
+def write_squeezed_axes(w: LowerContext) -> None:
     if w.has(1):
         w.set(axes=w.ints(1, "the axes"))
 
@@ -82,23 +91,23 @@ SQUEEZED_AXES = Detail(
 )
 
 
-def stays(w: Writing) -> bool:
+def stays(w: LowerContext) -> bool:
     """Whether a permutation only moves axes of length 1, so that the data do not change."""
     dims = w.static()
     moved = [i for i in permutation(w) if dims[i] != 1]
     return moved == sorted(moved) and len(dims) <= 4
 
 
-def expands(w: Writing) -> bool:
+def expands(w: LowerContext) -> bool:
     """Level 6 reshapes integers too; lower levels only add an axis."""
     dtype = w.data.dtype
     return w.version < 6 and NARROW.get(dtype or ir.DataType.FLOAT, dtype) == ir.DataType.INT32
 
 
-def same_dimensions(t: Writing) -> None:
+def same_dimensions(t: LowerContext) -> None:
     dims = t.about(t.real(t.data)).dimensions
     if t.quantized or dims != (list(t.result_shape()) or [1]):
-        raise not_meant("the dimensions must not change")
+        raise no_match("the dimensions must not change")
     t.alias(t.node.outputs[0], t.data)
 
 
@@ -107,12 +116,12 @@ EXPANDS = Guard("a Reshape is used for floating-point data, and from feature lev
 # join and split ----------------------------------------------------------------------------------
 
 
-def read_equal_parts(r: Reading) -> None:
+def read_equal_parts(r: LiftContext) -> None:
     """The number of equal parts; other sizes are slices."""
     r.set(num_outputs=r.attr("count", int))
 
 
-def write_equal_parts(w: Writing) -> None:
+def write_equal_parts(w: LowerContext) -> None:
     count = len(w.node.outputs)
     sizes = {w.result_shape(i)[w.axis()] for i in range(count)}
     if len(sizes) > 1 or len(w.static()) > 4:
@@ -129,13 +138,13 @@ EQUAL_PARTS = Detail(
 )
 
 
-def as_vector(r: Reading) -> None:
+def as_vector(r: LiftContext) -> None:
     """A scalar in the graph is a vector of one element here."""
     if r.rank(r.data) == 0:
         r.data = r.reshape(r.data, [1])
 
 
-def write_repeated(w: Writing) -> None:
+def write_repeated(w: LowerContext) -> None:
     """An Expand, as the number of times each axis is repeated."""
     out = w.result_shape()
     dims = [1] * (len(out) - len(w.static())) + list(w.static())
@@ -147,7 +156,7 @@ def write_repeated(w: Writing) -> None:
 REPEATED = Detail(write=write_repeated, inputs=(1,), keys=("multiples",))
 
 
-def write_times_ones(w: Writing) -> None:
+def write_times_ones(w: LowerContext) -> None:
     """An Expand, as a product with ones in the shape of the result."""
     dims = list(w.result_shape()) or [1]
     demand_small(*dims)
@@ -157,11 +166,11 @@ def write_times_ones(w: Writing) -> None:
 TIMES_ONES = Detail(write=write_times_ones, inputs=(1,), keys=("b", "activation"))
 
 
-def old_and_real(w: Writing) -> bool:
+def old_and_real(w: LowerContext) -> bool:
     return w.version < 3 and not w.quantized
 
 
-def read_filled(r: Reading) -> None:
+def read_filled(r: LiftContext) -> None:
     """A scalar `value`, which may be computed, in a shape."""
     r.set_inputs(r.layer.blobs["value"], r.cast(r.data, ir.DataType.INT64))
 
@@ -177,11 +186,11 @@ class Amounts(Pads):
 
     keys = ("paddings",)
 
-    def read(self, r: Reading) -> ir.Value:
+    def read(self, r: LiftContext) -> ir.Value:
         pairs = shaped(r.array("paddings"), r.rank(r.data), 2, what="paddings")
         return r.b.const(pairs.T.reshape(-1).astype(np.int64), "pads")
 
-    def write(self, w: Writing, before: list[int], after: list[int]) -> None:
+    def write(self, w: LowerContext, before: list[int], after: list[int]) -> None:
         w.set(paddings=np.array([before, after], np.int32).T)
 
 
@@ -197,14 +206,14 @@ class PadValue(Field):
     def __post_init__(self) -> None:
         self.keys = ("pad_value",) if self.said else ()
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         value = float(r.attr("pad_value", same)) if self.said else 0.0
         operand = r.operand("input")
         if operand.scale and self.said and r.operand("pad_value").type.name == "INT32":
             value = (value - operand.zero_point) * operand.scale
         r.set_input(2, r.b.like(r.data, value))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         array = w.constant(2, "the value").reshape(-1)[0] if w.has(2) else 0.0
         value = float(array)
         if not self.said:
@@ -223,7 +232,7 @@ class Symmetric(Field):
     inputs = (1,)
     keys = ("paddings",)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         pairs = shaped(r.array("paddings"), r.rank(r.data), 2, what="paddings").tolist()
         at_least(0, paddings=[n for pair in pairs for n in pair])
         axes = [i for i, pair in enumerate(pairs) if any(pair)] or [0]
@@ -239,32 +248,32 @@ class Symmetric(Field):
 
 
 def space_to_batch_pads() -> Group:
-    def lift(r: Reading) -> dict[str, Any]:
+    def lift(r: LiftContext) -> dict[str, Any]:
         given = np.array(r.layer.attrs["paddings"])
         (top, bottom), (left, right) = shaped(given, 2, 2, what="paddings").tolist()
         return {"pads": [top, left, bottom, right]}
 
-    def lower(w: Writing) -> dict[str, Any]:
+    def lower(w: LowerContext) -> dict[str, Any]:
         top, left, bottom, right = w.attr("pads")
         return {"paddings": [[top, bottom], [left, right]]}
 
     return Group(("pads",), ("paddings",), lift, lower)
 
 
-def read_shuffled(r: Reading) -> None:
+def read_shuffled(r: LiftContext) -> None:
     """An axis of groups * m elements, reshaped to [groups, m] and transposed."""
     shape, groups = list(r.static(r.data)), r.count("groups")
     i = r.attr("axis", int) % len(shape)
     parts = [*shape[:i], groups, shape[i] // groups, *shape[i + 1 :]]
     r.data = r.b.Reshape(r.data, parts)
     r.set(perm=[*range(i), i + 1, i, *range(i + 2, len(parts))])
-    r.behind(lambda y: r.b.Reshape(y, shape))
+    r.after_first(lambda y: r.b.Reshape(y, shape))
 
 
 SHUFFLED = Detail(read=read_shuffled, names=("perm",), keys=("axis", "groups"))
 
 
-def of_channels(r: Reading) -> bool:
+def of_channels(r: LiftContext) -> bool:
     return r.attr("axis", int) in (3, -1) and r.shape()[3:] != ()
 
 
@@ -274,9 +283,16 @@ OF_CHANNELS = Guard(
 BLOCKS = Attr("block_size", "block_sizes", list)
 RULES: list[Rule | Custom] = [
     custom("Reshape Flatten Squeeze Unsqueeze", "", lower=same_dimensions),
-    op("Unsqueeze", "EXPAND_DIMS", EXPANDS, AddedAxis(), given="i32:2,3 =[1]"),
-    op("Reshape", "EXPAND_DIMS", EXPANDS, AddedAxis(), lower_only=True, given="i32:2 =[2,1]"),
-    op("Flatten", "EXPAND_DIMS", EXPANDS, AddedAxis(), lower_only=True, given="i32:3"),
+    op("Unsqueeze", "EXPAND_DIMS", EXPANDS, AddedAxis(), example_inputs="i32:2,3 =[1]"),
+    op(
+        "Reshape",
+        "EXPAND_DIMS",
+        EXPANDS,
+        AddedAxis(),
+        lower_only=True,
+        example_inputs="i32:2 =[2,1]",
+    ),
+    op("Flatten", "EXPAND_DIMS", EXPANDS, AddedAxis(), lower_only=True, example_inputs="i32:3"),
     op("Reshape", "RESHAPE", Shape()),
     *ops("Flatten=RESHAPE Squeeze=RESHAPE Unsqueeze=RESHAPE", Shape(), lower_only=True),
     op("Squeeze", "SQUEEZE", SQUEEZED_AXES, lift_only=True),
@@ -286,7 +302,7 @@ RULES: list[Rule | Custom] = [
         Guard("data must not be moved in memory", stays),
         Shape(),
         lower_only=True,
-        given="1,3",
+        example_inputs="1,3",
     ),
     op("Transpose", "TRANSPOSE", Permutation("permutation", absent=True)),
     op("Concat", "CONCATENATION", Axis()),
@@ -303,19 +319,24 @@ RULES: list[Rule | Custom] = [
     op("Expand", "TILE", REPEATED, lower_only=True),
     op("Expand", "FILL", FILLED, lift_only=True),
     RANK,
-    op("Pad", "PAD", Only("mode", "constant"), Amounts(), PadValue(False)),
-    op("Pad", "PAD_V2", Only("mode", "constant"), Amounts(), PadValue(True)),
-    op("Pad", "MIRROR_PAD", Only("mode", "reflect"), Fixed("mode", 0), Amounts()),
-    op("Gather", "MIRROR_PAD", Fixed("mode", 1), Symmetric(), lift_only=True),
-    op("DepthToSpace", "DEPTH_TO_SPACE", Only("mode", "DCR"), Attr("blocksize", "block_size", int)),
+    op("Pad", "PAD", RequireAttr("mode", "constant"), Amounts(), PadValue(False)),
+    op("Pad", "PAD_V2", RequireAttr("mode", "constant"), Amounts(), PadValue(True)),
+    op("Pad", "MIRROR_PAD", RequireAttr("mode", "reflect"), RequireKey("mode", 0), Amounts()),
+    op("Gather", "MIRROR_PAD", RequireKey("mode", 1), Symmetric(), lift_only=True),
+    op(
+        "DepthToSpace",
+        "DEPTH_TO_SPACE",
+        RequireAttr("mode", "DCR"),
+        Attr("blocksize", "block_size", int),
+    ),
     op("SpaceToDepth", "SPACE_TO_DEPTH", Attr("blocksize", "block_size", int)),
-    op("netconv::BatchToSpace", "BATCH_TO_SPACE_ND", BLOCKS, given="4,3,4,4"),
+    op("netconv::BatchToSpace", "BATCH_TO_SPACE_ND", BLOCKS, example_inputs="4,3,4,4"),
     op(
         "netconv::SpaceToBatch",
         "SPACE_TO_BATCH_ND",
         BLOCKS,
         space_to_batch_pads(),
-        given="1,3,4,4",
+        example_inputs="1,3,4,4",
     ),
     op(
         "netconv::ShuffleChannels",
@@ -323,7 +344,7 @@ RULES: list[Rule | Custom] = [
         OF_CHANNELS,
         Group((), ("axis",), lower_=lambda w: {"axis": 3}),
         Attr("group", "groups", int),
-        given="1,4,3,3",
+        example_inputs="1,4,3,3",
     ),
     op("Transpose", "CHANNEL_SHUFFLE", SHUFFLED, lift_only=True),
 ]

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.nnapi.collector import Ref
-from converter.formats.nnapi.rules.context import Writing
+from converter.formats.nnapi.rules.context import LowerContext
 from converter.graph.build import attrs_of
 
 _DENSE = ("Conv", "ConvTranspose", "MatMul", "Gemm")
@@ -35,7 +35,7 @@ def swaps_last(node: ir.Node) -> bool:
     return n > 1 and perm == [*range(n - 2), n - 1, n - 2]
 
 
-def longer(w: Writing, filter_: Ref, rows: list[int]) -> Ref:
+def longer(w: LowerContext, filter_: Ref, rows: list[int]) -> Ref:
     """Return a constant filter O H W I with rows and columns of zeros appended."""
     found = w.about(filter_)
     if found.value is None:

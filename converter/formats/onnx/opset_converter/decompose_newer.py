@@ -14,7 +14,7 @@ from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.value import operand, optional
 from converter.graph.walk import all_graphs
 from converter.passes.decompositions.reductions import each_alone, reduces_nothing
-from converter.passes.legalise import Rewrites
+from converter.passes.legalize import Rewrites
 
 _INT64 = ir.DataType.INT64
 

@@ -108,8 +108,8 @@ def space_to_depth(op: Op, b: Builder) -> Results:
     block = b.const([size])
     rows, columns = h / block, w / block
     split = b.Reshape(x, b.Concat(n, c, rows, block, columns, block, axis=0))
-    turned = b.Transpose(split, perm=[0, 1, 3, 5, 2, 4])
-    return b.Reshape(turned, b.Concat(n, b.Mul(c, [size * size]), rows, columns, axis=0))
+    transposed = b.Transpose(split, perm=[0, 1, 3, 5, 2, 4])
+    return b.Reshape(transposed, b.Concat(n, b.Mul(c, [size * size]), rows, columns, axis=0))
 
 
 @ROWS.always("CumProd")

@@ -6,7 +6,7 @@ mapping.py      the capabilities of the format, with its rows and custom convert
 lift.py         Net -> graph
 lower.py        graph -> Net
 pipeline.py     the passes before lowering, in order
-legalise.py     canonical operators rewritten for legacy IR
+legalize.py     canonical operators rewritten for legacy IR
 fuse.py         constants that the graph adds after an operator, as part of its layer
 loop_slices.py  slices that move with the iteration of a Loop, as lookups by that number
 types.py        the types that files name, and the two in which the engine computes

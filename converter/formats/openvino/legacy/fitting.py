@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
-from converter.formats.openvino.legacy.rules.context import MOST_AXES, Writing
+from converter.formats.openvino.legacy.rules.context import MOST_AXES, LowerContext
 from converter.formats.openvino.legacy.rules.fields import SPELLING
 from converter.formats.openvino.legacy.types import written
 from converter.graph.infer import shape_of
@@ -33,7 +33,7 @@ NOTHING = Layer("")
 
 def fitted(layers: Iterable[Layer]) -> list[Layer]:
     low = Lowering(FormatMapping(Table([]), spelling=SPELLING))
-    w = Writing.beside(low)
+    w = LowerContext.beside(low)
     made: dict[ir.Value | None, Layer] = {}
     places: dict[ir.Value | None, Layer] = {}  # integers that an ArgMax gives as floats
     for layer in layers:
@@ -71,8 +71,8 @@ def _multiplies(layer: Layer) -> bool:
     return layer.kind == "Power" and layer.attrs["power"] == "1" and layer.attrs["shift"] == "0"
 
 
-def _through_floats(w: Writing, layer: Layer, x: ir.Value) -> None:
+def _through_floats(w: LowerContext, layer: Layer, x: ir.Value) -> None:
     out = layer.outputs[0]
     number = w.converted(x, ir.DataType.FLOAT)
-    turned = w.emit("Permute", number, shape=w.shape(out), **layer.attrs)
-    w.put("Convert", turned, outputs=[out], precision="I32")
+    transposed = w.emit("Permute", number, shape=w.shape(out), **layer.attrs)
+    w.put("Convert", transposed, outputs=[out], precision="I32")

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 import onnx_ir as ir
 
-from converter.formats.openvino.legacy.rules.context import Writing
+from converter.formats.openvino.legacy.rules.context import LowerContext
 from converter.formats.openvino.legacy.rules.control_flow import LoopPlan
 from converter.formats.openvino.legacy.rules.shape import cut
 from converter.formats.openvino.legacy.types import written
@@ -93,7 +93,7 @@ def _size(value: ir.Value) -> int:
     return math.prod(shape_of(value) or ())
 
 
-def tie(w: Writing, value: ir.Value, ends: Iterable[ir.Value], out: ir.Value) -> None:
+def tie(w: LowerContext, value: ir.Value, ends: Iterable[ir.Value], out: ir.Value) -> None:
     """`out` is `value`, and cannot be computed without `ends`."""
     size = math.prod(w.shape(value))
     parts = [w.reshaped(value, [size]), *(_first(w, end, value) for end in ends)]
@@ -104,7 +104,7 @@ def tie(w: Writing, value: ir.Value, ends: Iterable[ir.Value], out: ir.Value) ->
         w.finish(part, out)
 
 
-def _first(w: Writing, value: ir.Value, like: ir.Value) -> ir.Value:
+def _first(w: LowerContext, value: ir.Value, like: ir.Value) -> ir.Value:
     """One element of `value` in the type of `like`."""
     size = math.prod(w.shape(value))
     flat = w.temporary("flat", written(value.dtype), [size])

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, MappingError, Where
-from converter.formats.format import Flavour
+from converter.formats.format import Flavor
 from converter.formats.openvino.bodies import BodyWriter
 from converter.formats.openvino.ir import Body, Net, Port, SubNet
 from converter.formats.openvino.ir import Layer as IrLayer
@@ -18,7 +18,7 @@ from converter.formats.openvino.legacy.lift import STATISTICS, statistics_of
 from converter.formats.openvino.legacy.loose_ends import Ties, alive, reads, tie
 from converter.formats.openvino.legacy.mapping import MAPPING
 from converter.formats.openvino.legacy.pipeline import IN_OWN_TYPES, PREPARE, Version
-from converter.formats.openvino.legacy.rules.context import Writing
+from converter.formats.openvino.legacy.rules.context import LowerContext
 from converter.formats.openvino.legacy.rules.control_flow import LoopPlan, write_loop
 from converter.formats.openvino.legacy.rules.fields import listed
 from converter.formats.openvino.legacy.types import (
@@ -42,11 +42,11 @@ from converter.passes.round_halves import half_is_enough
 D = ir.DataType
 
 
-def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> Net:
+def lower(model: Network, flavor: Flavor, notes: list[Diagnostic]) -> Net:
     """A Net of the graph; UnsupportedError with everything that has no counterpart, X203 where a
     shape is not static.
     """
-    version = int(flavour.options.get("ir", "7"))
+    version = int(flavor.options.get("ir", "7"))
     graph = model.ir.clone()
     # before casts are inserted between an input of few bits and the output that it is
     given = {public_name(v): v for v in graph.graph.inputs}
@@ -54,7 +54,7 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     context = Version(model, notes=notes, version=version)
     run_passes(PREPARE, graph, context)
     writer = NetWriter(
-        Net(name=graph.graph.name or "model", version=version), "fp16" in flavour.options, passed
+        Net(name=graph.graph.name or "model", version=version), "fp16" in flavor.options, passed
     )
     for value in (*graph.graph.inputs, *graph.graph.outputs):
         if value.dtype == D.BOOL:  # the original type cannot be seen afterwards
@@ -165,7 +165,7 @@ class NetWriter:
             v: made[v] for v in outputs if v in made and times[v] == 1 and not ties.ends[v]
         }
         low = Lowering(MAPPING, self.net.version)
-        writer = Writing.beside(low)
+        writer = LowerContext.beside(low)
         names = [public_name(v) for v in graph.outputs]
         for twice in dict.fromkeys(n for n in names if names.count(n) > 1):
             self.problems.append(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from converter.formats.openvino.legacy.rules import TABLE
-from converter.formats.openvino.legacy.rules.context import Reading, Writing
+from converter.formats.openvino.legacy.rules.context import LiftContext, LowerContext
 from converter.formats.openvino.legacy.rules.fields import SPELLING
 from converter.mapping.lifting import FormatMapping
 from converter.mapping.target import Target
@@ -12,7 +12,7 @@ MAPPING = FormatMapping(
     TABLE,
     Target("OpenVINO", floats_only="the legacy engine"),
     spelling=SPELLING,
-    reading=Reading,
-    writing=Writing,
+    reading=LiftContext,
+    writing=LowerContext,
     custom="extension",
 )

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from converter.errors import Diagnostic, MappingError
 from converter.formats.openvino.legacy.fuse import fuse
-from converter.formats.openvino.legacy.legalise import REWRITES, unfit
+from converter.formats.openvino.legacy.legalize import REWRITES, unfit
 from converter.formats.openvino.legacy.loop_slices import slices_by_step
 from converter.formats.openvino.legacy.mapping import MAPPING
 from converter.formats.openvino.legacy.rules.control_flow import counts
@@ -34,7 +34,7 @@ from converter.passes.constants import decode_weights, lazily
 from converter.passes.fixed_rows import fixed_rows
 from converter.passes.fold import fold_constants
 from converter.passes.fold_empty import fold_empty_values
-from converter.passes.legalise import legalise, legalize
+from converter.passes.legalize import legalize, rewrite_illegal
 from converter.passes.pipeline import Context, Pass, change, check_target
 from converter.passes.round_halves import round_to_halves
 from converter.passes.stack_sequences import stack_sequences
@@ -147,7 +147,9 @@ IN_OWN_TYPES: list[Pass[Version]] = [
     change(
         "drop-needless",
         "Remove Casts and Reshapes without effect in the types of the format",
-        lambda model: legalise(model, needless, {("", k): without for k in ("Cast", "Reshape")}),
+        lambda model: rewrite_illegal(
+            model, needless, {("", k): without for k in ("Cast", "Reshape")}
+        ),
     ),
 ]
 PIPELINE: list[Pass[Version]] = [*PREPARE, *IN_OWN_TYPES]

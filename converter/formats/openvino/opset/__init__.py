@@ -5,7 +5,7 @@ mapping.py    the capabilities of the format, with its rows and custom converter
 lift.py       Net -> graph
 lower.py      graph -> Net
 pipeline.py   the passes before lowering, in order
-legalise.py   canonical operators rewritten for the opsets
+legalize.py   canonical operators rewritten for the opsets
 constants.py  Const layers <-> tensors
 codes.py      element types that the graph does not have
 revisions.py  the opsets that changed an operation

@@ -55,15 +55,17 @@ _DISPUTED = {
 _EXPERIMENTS = ("GRUCell", "RNNCell", "Proposal")
 
 
-def quantises(node: ir.Node) -> bool:
+def quantizes(node: ir.Node) -> bool:
     """Whether a node computes quantized weights, or moves them: their integers must be
     preserved.
     """
     if node.op_type == "FakeQuantize":
         return True
-    maker = node.inputs[0].producer() if node.inputs and node.inputs[0] is not None else None
+    producer = node.inputs[0].producer() if node.inputs and node.inputs[0] is not None else None
     return (
-        node.op_type in ("Reshape", "Transpose", "Cast") and maker is not None and quantises(maker)
+        node.op_type in ("Reshape", "Transpose", "Cast")
+        and producer is not None
+        and quantizes(producer)
     )
 
 
@@ -76,7 +78,7 @@ def lift(net: Net) -> Network:
     body.run(net)
     refuse(body.lifting.problems)
     states = body.sinks()
-    fold(model, KNOWN_LIMIT, keep=quantises)
+    fold(model, KNOWN_LIMIT, keep=quantizes)
     if halves := stored_as_halves(net):
         note_halves(model, DATA_TYPES[halves])
     interface = {"defaults": body.defaults, "states": states} if body.variables else {}

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import Diagnostic
-from converter.formats.format import Flavour
+from converter.formats.format import Flavor
 from converter.formats.openvino.bodies import BodyWriter
 from converter.formats.openvino.ir import BackEdge, Body, Element, Net, Port, PortMap, SubNet
 from converter.formats.openvino.ir import Layer as IrLayer
@@ -39,9 +39,9 @@ from converter.passes.round_halves import half_is_enough
 from converter.passes.stored_halves import is_weight, survives
 
 
-def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> Net:
+def lower(model: Network, flavor: Flavor, notes: list[Diagnostic]) -> Net:
     """A Net of the graph; UnsupportedError with everything that has no counterpart."""
-    version = int(flavour.options.get("ir", "11"))
+    version = int(flavor.options.get("ir", "11"))
     graph, limit = model.ir.clone(), NEWEST[version]
     context = Version(model, notes=notes, version=version)
     run_passes(PIPELINE, graph, context)
@@ -50,7 +50,7 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     writer = NetWriter(
         Net(name=graph.graph.name or "model", version=version),
         limit,
-        "f16" if "fp16" in flavour.options else "",
+        "f16" if "fp16" in flavor.options else "",
         stored,
     )
     defaults = model.interface.get("defaults", {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from converter.formats.openvino.opset.constants import NAMES
 from converter.formats.openvino.opset.rules import TABLE
-from converter.formats.openvino.opset.rules.context import Reading, Writing
+from converter.formats.openvino.opset.rules.context import LiftContext, LowerContext
 from converter.formats.openvino.opset.rules.fields import SPELLING
 from converter.mapping.lifting import FormatMapping
 from converter.mapping.target import Target
@@ -13,7 +13,7 @@ MAPPING = FormatMapping(
     TABLE,
     Target("OpenVINO", types=NAMES),
     spelling=SPELLING,
-    reading=Reading,
-    writing=Writing,
+    reading=LiftContext,
+    writing=LowerContext,
     custom="extension",
 )

@@ -9,22 +9,22 @@ import onnx_ir as ir
 
 from converter.errors import Diagnostic, MappingError, Where
 from converter.formats.openvino.opset.constants import NAMES
-from converter.formats.openvino.opset.legalise import REWRITES
-from converter.formats.openvino.opset.lift import V10_OUTPUTS, quantises
+from converter.formats.openvino.opset.legalize import REWRITES
+from converter.formats.openvino.opset.lift import V10_OUTPUTS, quantizes
 from converter.formats.openvino.opset.mapping import MAPPING
 from converter.formats.openvino.opset.rules.fields import HALVES
 from converter.graph.infer import KNOWN_LIMIT
 from converter.graph.names import public_name
 from converter.graph.record import record
 from converter.graph.states import begun_states, is_begun
-from converter.graph.value import maker, type_name
+from converter.graph.value import producer_if, type_name
 from converter.graph.walk import all_graphs, all_nodes, subgraphs
 from converter.mapping.lowering import refusal
 from converter.mapping.narrow import narrow_array
 from converter.passes.constants_into_bodies import copy_constants_into_bodies
 from converter.passes.fold import fold
 from converter.passes.fold_empty import fold_empty_values
-from converter.passes.legalise import legalise
+from converter.passes.legalize import rewrite_illegal
 from converter.passes.pipeline import Context, Pass, change, check_target
 from converter.passes.stack_sequences import stack_sequences
 from converter.passes.stored_halves import stored_half
@@ -68,7 +68,7 @@ def _legalize(model: ir.Model, context: Version) -> None:
     context.stored_halves.append(stored_half(model))  # as long as all weights are there
     network, limit = context.network, NEWEST[context.version]
     kept = begun_states(model.graph).keys() & network.interface.get("states", {}).keys()
-    legalise(
+    rewrite_illegal(
         model,
         lambda n: (
             not (is_begun(n) and public_name(n.inputs[0]) in kept)  # type: ignore[arg-type]
@@ -94,7 +94,7 @@ def _stays(node: ir.Node) -> bool:
     """Quantized weights stay quantized: without their FakeQuantize the runtime does not compute a
     layer in integers.
     """
-    return quantises(node) or _widens(node)
+    return quantizes(node) or _widens(node)
 
 
 def _widens(node: ir.Node) -> bool:
@@ -194,7 +194,7 @@ def _unpresentable(model: ir.Model) -> list[Diagnostic]:
     """
     problems = []
     for value in model.graph.outputs:
-        copied, shown = maker(value, "Identity"), presented_as(value)
+        copied, shown = producer_if(value, "Identity"), presented_as(value)
         source = value if copied is None or copied.inputs[0] is None else copied.inputs[0]
         if source.const_value is None or shown is None:
             continue

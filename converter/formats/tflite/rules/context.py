@@ -20,7 +20,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, MappingError, Where
-from converter.formats.lite.context import LiftContext, LowerContext
+from converter.formats.lite.context import LiteLiftContext, LiteLowerContext
 from converter.formats.lite.quantization import (
     Quantization,
     bias_integers,
@@ -41,8 +41,8 @@ from converter.graph.states import Hashtable, State, Variables
 from converter.graph.value import (
     Value,
     known_sizes,
-    made_of,
     operand,
+    producer_operand,
     type_name,
     with_operators,
 )
@@ -70,7 +70,7 @@ class SubgraphView(Protocol):
     `path`         the subgraphs around this one, and itself
     `handles`      the states that resource tensors refer to, which are not values
     `tables`       the tables of keys and values, likewise
-    `initialises`  the subgraph gives variables their initial values
+    `initializes`  the subgraph gives variables their initial values
     `notes`        warnings about content of the file that no kernel reads
     """
 
@@ -79,7 +79,7 @@ class SubgraphView(Protocol):
     handles: dict[int, State]
     tables: dict[int, Hashtable]
     variables: Variables
-    initialises: bool
+    initializes: bool
     problems: list[Diagnostic]
     notes: list[Diagnostic]
 
@@ -90,7 +90,7 @@ class SubgraphView(Protocol):
     def run(self) -> None: ...
 
 
-class Reading(LiftContext):
+class LiftContext(LiteLiftContext):
     """One operator on its way into the graph.
 
     `operator`  as the file has it
@@ -195,7 +195,7 @@ class Reading(LiftContext):
         self.graph.leave(self.operator.inputs[index], value)
 
 
-class Writing(LowerContext):
+class LowerContext(LiteLowerContext):
     """One operator on its way into a file.
 
     `quantized`: it is written on the quantized values around it.
@@ -222,7 +222,7 @@ class Writing(LowerContext):
         self.demand_kernel(layer)
         self.demand_one_type(layer)
         self.low.layers.append(layer)
-        for step in self._behind:
+        for step in self._after_emit:
             step()
 
     def put(
@@ -319,7 +319,7 @@ class Writing(LowerContext):
             return self.int32(
                 np.clip(array, -LARGEST - 1, LARGEST) if largest else array, "indices"
             )
-        source = made_of(value, "Cast")
+        source = producer_operand(value, "Cast")
         value = value if source is None or source.dtype != INT32 else source
         if value.dtype == INT32:
             return value
@@ -420,7 +420,7 @@ class Writing(LowerContext):
             if len({self.low.scales[v].single for v in values if v is not None}) > 1:
                 raise MappingError("the operands must have the same scale and zero point")
 
-        self.then(check)
+        self.after_emit(check)
 
     def shape(self, sizes: Dims, of: ir.Value) -> ir.Value:
         """A vector of sizes; one that is not known is that of the same axis of another value."""
@@ -556,7 +556,7 @@ class Writing(LowerContext):
 
 def _half(value: ir.Value) -> Array | None:
     """Match constant half-precision numbers followed by a Cast."""
-    array = constant(made_of(value, "Cast"))
+    array = constant(producer_operand(value, "Cast"))
     return array if array is not None and array.dtype == np.float16 else None
 
 

@@ -15,8 +15,8 @@ from converter.formats.tflite.rules.context import (
     INT32,
     NARROW,
     TENSOR_INT32,
-    Reading,
-    Writing,
+    LiftContext,
+    LowerContext,
     dims_of,
 )
 from converter.graph.infer import constant, known
@@ -32,23 +32,23 @@ from converter.mapping.rules import custom
 Dims = list[Any]
 
 
-def stored(r: Reading, first: int = 0) -> list[ir.Value]:
+def stored(r: LiftContext, first: int = 0) -> list[ir.Value]:
     return [r.stored(i) for i in range(first, len(r.operator.inputs))]
 
 
-def _subgraph(r: Reading, key: str) -> Body:
+def _subgraph(r: LiftContext, key: str) -> Body:
     """Write the subgraph that an option names."""
     index = r.attr(f"{key}_subgraph_index", int)
     return lambda b, inputs: r.graph.inlined(index, b, list(inputs))
 
 
-def lift_if(r: Reading) -> Sequence[ir.Value]:
+def lift_if(r: LiftContext) -> Sequence[ir.Value]:
     """IF: a condition, and the inputs of both subgraphs."""
     bodies = [_subgraph(r, k) for k in ("then", "else")]
     return choice(r.b, r.stored(0), stored(r, 1), bodies, len(r.operator.outputs))
 
 
-def lift_while(r: Reading) -> Sequence[ir.Value]:
+def lift_while(r: LiftContext) -> Sequence[ir.Value]:
     """WHILE: all inputs are states of the loop."""
     return while_loop(r.b, stored(r), _subgraph(r, "cond"), _subgraph(r, "body"))
 
@@ -68,7 +68,7 @@ class SubgraphBody:
     outputs: list[ir.Value]
 
 
-def lower_if(w: Writing) -> None:
+def lower_if(w: LowerContext) -> None:
     graphs = [w.attr(k) for k in ("then_branch", "else_branch")]
     outer = list(dict.fromkeys(v for g in graphs for v in captured(g)))
     bodies = [SubgraphBody(outer, list(g), [], list(g.outputs)) for g in graphs]
@@ -77,12 +77,12 @@ def lower_if(w: Writing) -> None:
     layer.attrs |= dict(zip(keys, bodies, strict=True))
 
 
-def fresh(t: Writing, like: ir.Value, shape: Any = None) -> ir.Value:
+def fresh(t: LowerContext, like: ir.Value, shape: Any = None) -> ir.Value:
     dims = None if like.shape is None else list(like.shape)
     return t.temporary(f"{like.name}_carried", like.dtype, dims if shape is None else shape)
 
 
-def layer_of(t: Writing, kind: str, *inputs: ir.Value, like: ir.Value, **attrs: Any) -> Layer:
+def layer_of(t: LowerContext, kind: str, *inputs: ir.Value, like: ir.Value, **attrs: Any) -> Layer:
     """An operator inside a subgraph, whose one result is like another value."""
     return Layer(kind, t.low.name, attrs, {}, list(inputs), [fresh(t, like)])
 
@@ -111,7 +111,9 @@ class Pile:
     unused: int = 0
 
 
-def begun(w: Writing, row: ir.Value, count: ir.Value | int, outer: Sequence[ir.Value]) -> ir.Value:
+def begun(
+    w: LowerContext, row: ir.Value, count: ir.Value | int, outer: Sequence[ir.Value]
+) -> ir.Value:
     """Return zeros for `count` rows; the sizes that are not known are those of values outside of
     the Loop.
     """
@@ -128,14 +130,14 @@ def begun(w: Writing, row: ir.Value, count: ir.Value | int, outer: Sequence[ir.V
     return w.emit("FILL", shape, zero, dtype=dtype, shape=dims)
 
 
-def count_of(w: Writing, count: ir.Value | int) -> ir.Value:
+def count_of(w: LowerContext, count: ir.Value | int) -> ir.Value:
     """Return a number of iterations as a vector of one element."""
     if isinstance(count, int):
         return w.int32([count])
     return w.emit("RESHAPE", w.indices(count), w.int32([1]), shape=[1])
 
 
-def outer_size(w: Writing, row: ir.Value, axis: int, outer: Sequence[ir.Value]) -> ir.Value:
+def outer_size(w: LowerContext, row: ir.Value, axis: int, outer: Sequence[ir.Value]) -> ir.Value:
     """Return one dimension of a value in the body, as a vector of one element that is computed from
     a value outside of it.
     """
@@ -151,7 +153,7 @@ def outer_size(w: Writing, row: ir.Value, axis: int, outer: Sequence[ir.Value]) 
     raise MappingError("a value that the loop stacks has a dynamic shape", "X203", FIX)
 
 
-def filled(w: Writing, row: ir.Value, turn: ir.Value, begin: ir.Value) -> Pile:
+def filled(w: LowerContext, row: ir.Value, turn: ir.Value, begin: ir.Value) -> Pile:
     """Write one row of a pile of known height."""
     state, sizes = fresh(w, row, dims_of(begin)), dims_of(row)
     line = layer_of(w, "EXPAND_DIMS", row, w.int32(0), like=row)
@@ -167,7 +169,7 @@ def filled(w: Writing, row: ir.Value, turn: ir.Value, begin: ir.Value) -> Pile:
     return Pile(begin, state, update.outputs[0], [*where, line, update])
 
 
-def grown(w: Writing, row: ir.Value, begin: ir.Value) -> Pile:
+def grown(w: LowerContext, row: ir.Value, begin: ir.Value) -> Pile:
     """Append one row to a pile of unknown height, which begins with an unused row: LiteRT does not
     run a WHILE with a state of no elements.
     """
@@ -180,7 +182,7 @@ def grown(w: Writing, row: ir.Value, begin: ir.Value) -> Pile:
     return Pile(begin, state, longer.outputs[0], [line, longer], 1)
 
 
-def lower_loop(w: Writing) -> None:
+def lower_loop(w: LowerContext) -> None:
     """Write a WHILE that carries the iteration number if it is used, the condition, the states, the
     outputs stacked so far, and all values of outer graphs that the body reads.
     """
@@ -238,12 +240,12 @@ def lower_loop(w: Writing) -> None:
             w.put("SLICE", value, w.int32(places), w.int32([-1] * len(places)), outputs=[out])
 
 
-def call(r: Reading) -> Sequence[ir.Value]:
+def call(r: LiftContext) -> Sequence[ir.Value]:
     """CALL: the operator is replaced by a subgraph."""
     return r.graph.inlined(r.attr("subgraph", int), r.b, stored(r))
 
 
-def composite(r: Reading) -> Sequence[ir.Value]:
+def composite(r: LiftContext) -> Sequence[ir.Value]:
     """STABLEHLO_COMPOSITE: a named operator whose computation is given by a subgraph."""
     number = r.attr("decomposition_subgraph_index", int)
     return r.graph.inlined(number, r.b, stored(r))
@@ -252,7 +254,7 @@ def composite(r: Reading) -> Sequence[ir.Value]:
 # variables ---------------------------------------------------------------------------------------
 
 
-def handle(r: Reading) -> Sequence[ir.Value]:
+def handle(r: LiftContext) -> Sequence[ir.Value]:
     """VAR_HANDLE: the result refers to a variable, which all handles of that name share."""
     name = r.attr("shared_name", str, "") or r.result().name
     key = f"{r.attr('container', str, '')}/{name}"
@@ -262,22 +264,22 @@ def handle(r: Reading) -> Sequence[ir.Value]:
     return []
 
 
-def state_of(t: Reading) -> State:
+def state_of(t: LiftContext) -> State:
     found = t.graph.handles.get(next(iter(t.operator.inputs), -1))
     if found is None:
         raise MappingError("passing a variable to a subgraph is not supported", "X201")
-    if len(t.graph.path) > 1 and not t.graph.initialises:
+    if len(t.graph.path) > 1 and not t.graph.initializes:
         raise MappingError("variables inside a branch or a loop are not supported", "X201")
     return found
 
 
-def read(r: Reading) -> ir.Value:
+def read(r: LiftContext) -> ir.Value:
     return r.graph.variables.read(state_of(r))
 
 
-def assign(r: Reading) -> Sequence[ir.Value]:
+def assign(r: LiftContext) -> Sequence[ir.Value]:
     state, value = state_of(r), r.stored(1)
-    if not r.graph.initialises:
+    if not r.graph.initializes:
         state.value = value
         return []
     array = constant(value)
@@ -287,10 +289,10 @@ def assign(r: Reading) -> Sequence[ir.Value]:
     return []
 
 
-def once(r: Reading) -> Sequence[ir.Value]:
+def once(r: LiftContext) -> Sequence[ir.Value]:
     """CALL_ONCE: a subgraph that assigns variables their first values."""
     inner = r.graph.child(r.attr("init_subgraph_index", int), r.b.body("once"))
-    inner.initialises = True
+    inner.initializes = True
     inner.run()
     r.graph.problems += inner.problems
     return []

@@ -10,14 +10,14 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.lite.quantization import real_numbers
 from converter.formats.lite.weights import Bias, Dense, Filter, Multiplier
-from converter.formats.tflite.rules.context import Dims, Reading, Writing, dims_of
+from converter.formats.tflite.rules.context import Dims, LiftContext, LowerContext, dims_of
 from converter.formats.tflite.rules.fields import SAME, VALID, Depth, FusedActivation, Window
 from converter.graph.infer import constant, known
 from converter.graph.windows import FIX, same_pads
 from converter.mapping.concepts import transposed_window
 from converter.mapping.concepts.matmul import Transposes
 from converter.mapping.concepts.window import Geometry
-from converter.mapping.fields import Fixed, Guard, Only
+from converter.mapping.fields import Guard, RequireAttr, RequireKey
 from converter.mapping.rules import op
 
 MANY = 1 << 12  # rows of an image of a dynamic size, whose padding does not depend on it
@@ -43,7 +43,7 @@ class TransposedWindow(Window, transposed_window.TransposedWindow):
         if len(letters) == 2:
             self.keys = ("padding", *self.strides)
 
-    def read(self, r: Reading) -> Geometry:
+    def read(self, r: LiftContext) -> Geometry:
         r.data = r.input(2)
         del r.node.inputs[3:]
         found = super().read(r)
@@ -61,7 +61,7 @@ class TransposedWindow(Window, transposed_window.TransposedWindow):
         pads, wanted, own = [*begins, *[0] * n], [t or 0 for t in target], [m or 0 for m in sizes]
         return replace(found, scheme="", pads=pads, extra=[0] * n, target=wanted, sizes=own)
 
-    def write(self, w: Writing, window: Geometry) -> None:
+    def write(self, w: LowerContext, window: Geometry) -> None:
         """Padding without a scheme is cropped from the full result of VALID."""
         n = len(window.kernel)
         w.image_rank(n + 2)
@@ -87,12 +87,14 @@ class TransposedWindow(Window, transposed_window.TransposedWindow):
             result.shape = ir.Shape(self._dims(w, window.strides, beyond))
             begin = np.array([0, *before, 0], np.int32)
             if None in w.image(w.data)[1:-1]:
-                w.then(lambda: w.put("SLICE", result, begin, self._sizes(w, window.strides, kept)))
+                w.after_emit(
+                    lambda: w.put("SLICE", result, begin, self._sizes(w, window.strides, kept))
+                )
             else:
                 ends_ = np.array([-1, *wanted, -1], np.int32)
-                w.then(lambda: w.put("SLICE", result, begin, ends_))
+                w.after_emit(lambda: w.put("SLICE", result, begin, ends_))
 
-    def _dims(self, w: Writing, strides: list[int], added: list[int]) -> Dims:
+    def _dims(self, w: LowerContext, strides: list[int], added: list[int]) -> Dims:
         """Return the dimensions of a result with `stride` elements for each of the image, plus a
         number.
         """
@@ -100,7 +102,7 @@ class TransposedWindow(Window, transposed_window.TransposedWindow):
         axes = zip(rows, strides, added, strict=True)
         return [batch, *(None if m is None else m * s + a for m, s, a in axes), w.image(w.out)[-1]]
 
-    def _sizes(self, w: Writing, strides: list[int], added: list[int]) -> ir.Value:
+    def _sizes(self, w: LowerContext, strides: list[int], added: list[int]) -> ir.Value:
         """Return the same dimensions as an operand."""
         dims = self._dims(w, strides, added)
         if None not in dims[1:-1]:
@@ -109,7 +111,7 @@ class TransposedWindow(Window, transposed_window.TransposedWindow):
             raise MappingError("the number of filters is unknown", "X203", FIX)
         return w.scaled_shape(w.data, [1, *strides, 0], [0, *added, dims[-1]])
 
-    def _wanted(self, r: Reading) -> list[int | None]:
+    def _wanted(self, r: LiftContext) -> list[int | None]:
         """Return the requested spatial sizes, as far as they are known."""
         asked, stated = known(r.input(0)), r.result().shape
         if asked is not None and asked.size == len(self.letters) + 2:
@@ -119,7 +121,7 @@ class TransposedWindow(Window, transposed_window.TransposedWindow):
         return [n if n > 0 else None for n in stated[1:-1]]
 
 
-def is_dense(w: Writing) -> bool:
+def is_dense(w: LowerContext) -> bool:
     """Whether weights are a constant matrix, and the data rows."""
     value = w.input(1)
     node = value.producer()
@@ -127,7 +129,7 @@ def is_dense(w: Writing) -> bool:
     return constant(stored) is not None and w.rank(1) == 2 and w.rank() > 1
 
 
-def is_vector(w: Writing) -> bool:
+def is_vector(w: LowerContext) -> bool:
     """Whether a Gemm adds one number for each column, or none."""
     bias = w.optional(2)
     return bias is None or (
@@ -138,7 +140,7 @@ def is_vector(w: Writing) -> bool:
 _STORED = ("DequantizeLinear", "Cast")
 
 
-def widened(r: Reading) -> None:
+def widened(r: LiftContext) -> None:
     """Multiply 8-bit integers directly, with a 32-bit result."""
     for i, v in enumerate(r.node.inputs):
         if v is not None and v.dtype in (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16):
@@ -169,7 +171,7 @@ RULES = [
     op(
         "Conv",
         "CONV_3D",
-        Only("group", 1),
+        RequireAttr("group", 1),
         Filter((2, 3, 4, 1, 0), 1),
         BIAS,
         Window("dhw"),
@@ -178,7 +180,7 @@ RULES = [
     op(
         "ConvTranspose",
         "TRANSPOSE_CONV",
-        Only("group", 1),
+        RequireAttr("group", 1),
         Filter((1, 2, 3, 0), 1, 1),
         TransposedWindow(),
         Bias(3, 1, 2, drops_zeros=True),
@@ -187,7 +189,7 @@ RULES = [
     op(
         "ConvTranspose",
         "CONV_3D_TRANSPOSE",
-        Only("group", 1),
+        RequireAttr("group", 1),
         Filter((2, 3, 4, 1, 0), 1, 1),
         TransposedWindow("dhw"),
         Bias(3, 1, 2, drops_zeros=True),
@@ -197,24 +199,24 @@ RULES = [
         "MatMul",
         "FULLY_CONNECTED",
         Guard("the weights must be a constant matrix", lower_if=is_dense),
-        Fixed("weights_format", 0),
+        RequireKey("weights_format", 0),
         DENSE,
         FusedActivation(),
-        given="2,3 =3,4",
+        example_inputs="2,3 =3,4",
     ),
     op(
         "Gemm",
         "FULLY_CONNECTED",
         Guard("the weights must be a constant matrix", lower_if=is_dense),
         Guard("the bias must be a vector", lower_if=is_vector),
-        Only("alpha", 1.0),
-        Only("beta", 1.0),
-        Only("transA", 0),
-        Fixed("weights_format", 0),
+        RequireAttr("alpha", 1.0),
+        RequireAttr("beta", 1.0),
+        RequireAttr("transA", 0),
+        RequireKey("weights_format", 0),
         DENSE,
         FusedActivation(),
         lower_only=True,
-        given="2,3 =3,4 =4",
+        example_inputs="2,3 =3,4 =4",
     ),
     op("MatMul", "BATCH_MATMUL", MATRICES, Transposes("adj_x", "adj_y"), before_lift=widened),
 ]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from converter.errors import MappingError
 from converter.formats.tflite.codec import BUILTINS
-from converter.formats.tflite.rules.context import Writing
+from converter.formats.tflite.rules.context import LowerContext
 from converter.graph.custom import carried_layer
 from converter.mapping.rules import custom
 
 
-def lower_custom(w: Writing) -> None:
+def lower_custom(w: LowerContext) -> None:
     name, attributes = carried_layer(w)
     if name in BUILTINS:
         raise MappingError(f"{name} is the name of an operator of the format itself")

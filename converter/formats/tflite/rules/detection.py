@@ -14,14 +14,14 @@ from converter.formats.tflite.rules.context import (
     INT32,
     TENSOR_INT32,
     TENSOR_INT64,
-    Reading,
-    Writing,
+    LiftContext,
+    LowerContext,
 )
 from converter.formats.tflite.rules.fields import data
 from converter.formats.tflite.rules.shape import small
 from converter.graph.infer import known
 from converter.graph.value import Value, with_operators
-from converter.mapping.fields import Attr, Detail, Group, Only, spread
+from converter.mapping.fields import Attr, Detail, Group, RequireAttr, spread
 from converter.mapping.rules import Custom, Rule, custom, op
 
 NOTHING = np.zeros(0, np.int64)
@@ -36,13 +36,13 @@ def above(number: float) -> float:
     return float(np.nextafter(np.float32(number), np.float32(np.inf)))
 
 
-def one(r: Reading, index: int) -> float | None:
+def one(r: LiftContext, index: int) -> float | None:
     """The number at an input, None where it is computed."""
     array = known(r.input(index))
     return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
 
 
-def kept_boxes(r: Reading) -> tuple[Value, Value]:
+def kept_boxes(r: LiftContext) -> tuple[Value, Value]:
     """Return the selected boxes, by descending score, and their scores.
 
     Inputs are [boxes, scores, most, overlap, least score, (sigma)]. A box is removed if its overlap
@@ -64,7 +64,7 @@ def kept_boxes(r: Reading) -> tuple[Value, Value]:
     return b.Gather(rows, 2, axis=1), with_operators(left)
 
 
-def suppressed(r: Reading) -> Sequence[ir.Value]:
+def suppressed(r: LiftContext) -> Sequence[ir.Value]:
     """Return boxes (and scores) padded with zeros to the number of allowed boxes, and the number of
     selected boxes.
     """
@@ -80,7 +80,7 @@ def suppressed(r: Reading) -> Sequence[ir.Value]:
 MOST_CLASSES = 256  # of all images together, each of which is an operator
 
 
-def limits_of(t: Writing, boxes: int) -> tuple[list[ir.Value], int | None]:
+def limits_of(t: LowerContext, boxes: int) -> tuple[list[ir.Value], int | None]:
     """Return the number of boxes to keep per class, the overlap and score limits, and the first of
     these as a constant if known. ONNX requires an overlap above the limit, TensorFlow Lite one that
     reaches it.
@@ -109,7 +109,7 @@ def limits_of(t: Writing, boxes: int) -> tuple[list[ir.Value], int | None]:
     return [*found, t.emit("RESHAPE", least, t.int32([]), shape=[])], limit
 
 
-def corners_of(t: Writing) -> ir.Value:
+def corners_of(t: LowerContext) -> ir.Value:
     """[x, y, width, height] around the center as two corners."""
     x, shape = t.data, list(t.static(0))
     matrix = np.zeros((4, 4), np.float32)
@@ -128,7 +128,7 @@ def corners_of(t: Writing) -> ir.Value:
     )
 
 
-def lower_suppression(w: Writing) -> None:
+def lower_suppression(w: LowerContext) -> None:
     """Write one operator for each class of each image, and rows [image, class, box] of the selected
     boxes.
     """
@@ -162,7 +162,7 @@ def lower_suppression(w: Writing) -> None:
 # detections --------------------------------------------------------------------------------------
 
 
-def read_thresholds(r: Reading) -> dict[str, Any]:
+def read_thresholds(r: LiftContext) -> dict[str, Any]:
     score, overlap = (r.attr(k, float) for k in THRESHOLDS.keys)
     if not 0 < overlap <= 1:
         raise MappingError(
@@ -172,7 +172,7 @@ def read_thresholds(r: Reading) -> dict[str, Any]:
     return {"score_threshold": below(lowest), "iou_threshold": above(overlap)}
 
 
-def written_thresholds(w: Writing) -> dict[str, Any]:
+def written_thresholds(w: LowerContext) -> dict[str, Any]:
     score, overlap = (float(w.attr(n)) for n in THRESHOLDS.names)
     return dict(zip(THRESHOLDS.keys, (above(score), below(overlap)), strict=True))
 
@@ -187,7 +187,7 @@ THRESHOLDS = Group(
 )
 
 
-def read_classes(r: Reading) -> None:
+def read_classes(r: LiftContext) -> None:
     """Return how many classes a box may have, and whether class 0 of the scores is the
     background.
     """
@@ -203,10 +203,10 @@ def read_classes(r: Reading) -> None:
     if r.outputs != 4:
         raise MappingError(f"a detection must have 4 outputs, got {r.outputs}", "R105")
     r.set_inputs(add_background(r, scores), deltas, anchors)
-    r.then(lambda results: [results[1], results[2], results[0], results[3]])
+    r.after_emit(lambda results: [results[1], results[2], results[0], results[3]])
 
 
-def add_background(r: Reading, scores: Value) -> Value:
+def add_background(r: LiftContext, scores: Value) -> Value:
     """Pad scores by one for the background, unless they begin with it."""
     spare = r.static(scores, "the scores")[-1] - r.attr("num_classes", int)
     if spare not in (0, 1):
@@ -216,7 +216,7 @@ def add_background(r: Reading, scores: Value) -> Value:
     return r.b.Pad(scores, [0, 0, 1, 0, 0, 0]) if spare == 0 else scores
 
 
-def write_classes(w: Writing) -> None:
+def write_classes(w: LowerContext) -> None:
     each = bool(w.attr("per_class"))
     scores, deltas = w.static(0, "the scores"), w.static(1, "the boxes")
     if w.quantized or scores[0] != 1 or deltas[-1] != 4:
@@ -229,14 +229,14 @@ def write_classes(w: Writing) -> None:
     cast_results(w)
 
 
-def cast_results(w: Writing) -> None:
+def cast_results(w: LowerContext) -> None:
     """Cast labels and count, which are real numbers there, and reorder the results."""
     found, boxes, labels, count = w.layer.outputs
     real = [w.temporary("real", ir.DataType.FLOAT, v.shape) for v in (labels, count)]
     w.layer.outputs = [boxes, real[0], found, real[1]]
     types = {"in_data_type": 0, "out_data_type": TENSOR_INT32}
     for value, result in zip(real, (labels, count), strict=True):
-        w.then(lambda v=value, y=result: w.low.add("CAST", [v], [y], types))  # type: ignore[misc]
+        w.after_emit(lambda v=value, y=result: w.low.add("CAST", [v], [y], types))  # type: ignore[misc]
 
 
 CLASSES = Detail(
@@ -261,7 +261,7 @@ RULES: list[Rule | Custom] = [
         Attr("limit", "max_detections", int),
         THRESHOLDS,
         CLASSES,
-        Only("background", 0),
-        given="1,6,3 1,6,4 =6,4 -> 4",
+        RequireAttr("background", 0),
+        example_inputs="1,6,3 1,6,4 =6,4 -> 4",
     ),
 ]

@@ -7,7 +7,7 @@ from functools import reduce
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError, not_meant
+from converter.errors import MappingError, no_match
 from converter.formats.lite.elementwise import (
     FUNCTIONS,
     INVERSE_ROOT,
@@ -20,7 +20,7 @@ from converter.formats.lite.fields import REALS, WHOLE, Ordered
 from converter.formats.lite.quantization import FLOATS
 from converter.formats.tflite.codec import LiteTensor
 from converter.formats.tflite.kernels import is_unscaled
-from converter.formats.tflite.rules.context import NARROW, Reading, Writing
+from converter.formats.tflite.rules.context import NARROW, LiftContext, LowerContext
 from converter.formats.tflite.rules.fields import FusedActivation, OneScale, data, largest_below
 from converter.formats.tflite.rules.signal import NO_PAIRS, part
 from converter.formats.tflite.tensors import (
@@ -32,15 +32,15 @@ from converter.formats.tflite.tensors import (
 )
 from converter.graph.build import Builder
 from converter.graph.infer import rank_of, shape_of
-from converter.graph.value import Value, made_of, maker, type_name
+from converter.graph.value import Value, producer_if, producer_operand, type_name
 from converter.mapping.codecs import enum
-from converter.mapping.fields import TWO, Attr, Field, Guard, Implied, Only
+from converter.mapping.fields import TWO, Attr, Field, Guard, ImpliedAttrs, RequireAttr
 from converter.mapping.rules import Custom, Rule, custom, op, ops
 
 D = ir.DataType
 
 
-def exponent_of_one_type(w: Writing) -> None:
+def exponent_of_one_type(w: LowerContext) -> None:
     """Cast the exponent to the type of the base."""
     base, exponent = w.data, w.input(1)
     if base.dtype != exponent.dtype:
@@ -58,7 +58,7 @@ class Compared(Field):
     (`is_unscaled`). Source: tensorflow/lite/kernels/internal/reference/comparisons.h.
     """
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         tensors = list(map(r.tensor, range(len(r.layer.inputs))))
         if not all(map(is_quantized, tensors)) or data(r).dtype not in FLOATS:
             return
@@ -70,7 +70,7 @@ class Compared(Field):
             half = r.b.like(parts, 0.5)
             r.set_input(i, r.b.Sign(parts) * r.b.Floor(r.b.Abs(parts) + half))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         if not w.quantized:
             return
         values = [w.real(v) for v in w.node.inputs if v is not None]
@@ -80,7 +80,7 @@ class Compared(Field):
             raise MappingError("no kernel compares quantized data of these scales")
 
 
-def parts_of(r: Reading, index: int, tensor: LiteTensor) -> Value:
+def parts_of(r: LiftContext, index: int, tensor: LiteTensor) -> Value:
     """The real numbers of an input in multiples of 1/256; those of 16 bits do not fit float32."""
     if type_of(tensor) != D.INT16:
         return r.input(index) * np.float32(PART)
@@ -88,7 +88,7 @@ def parts_of(r: Reading, index: int, tensor: LiteTensor) -> Value:
     return stored * (float(np.float32(tensor.scales[0])) * PART)
 
 
-def have_one_shape(w: Writing) -> bool:
+def have_one_shape(w: LowerContext) -> bool:
     """Whether there are several operands, all of one known shape."""
     shapes = [None if v is None else shape_of(v) for v in w.node.inputs]
     return len(shapes) > 1 and None not in shapes and len(set(shapes)) == 1
@@ -97,7 +97,7 @@ def have_one_shape(w: Writing) -> bool:
 ALIKE = Guard("at least two operands of one static shape are needed", lower_if=have_one_shape)
 
 
-def added(r: Reading) -> None:
+def added(r: LiftContext) -> None:
     """ONNX adds two integers at a time: the last one to the sum of the others."""
     total, *others = (r.input(i) for i in range(len(r.layer.inputs)))
     for value in others[:-1]:
@@ -105,7 +105,7 @@ def added(r: Reading) -> None:
     r.set_inputs(total, others[-1] if others else r.b.like(total, 0))
 
 
-def floor_modulus(r: Reading) -> None:
+def floor_modulus(r: LiftContext) -> None:
     """x - floor(x / y) * y, which has the sign of the divisor."""
     x, y = data(r), r.input(1)
     rest = r.b.Mod(x, y, fmod=1)
@@ -114,19 +114,19 @@ def floor_modulus(r: Reading) -> None:
     r.set_inputs(other & nonzero, rest + y, rest)
 
 
-def condition_of_rows(r: Reading) -> None:
+def condition_of_rows(r: LiftContext) -> None:
     """A condition of one axis chooses rows."""
     rank = rank_of(r.input(1))
     if rank_of(r.data) == 1 and rank is not None and rank > 1:
         r.data = r.b.Unsqueeze(r.data, list(range(1, rank)))
 
 
-def exclusive_or(r: Reading) -> None:
+def exclusive_or(r: LiftContext) -> None:
     """Booleans have another operator."""
     r.node.op = "Xor" if r.data.dtype == D.BOOL else "BitwiseXor"
 
 
-def divisors_of_shift(r: Reading) -> None:
+def divisors_of_shift(r: LiftContext) -> None:
     """The quotient by a power of two, rounded down; amounts end at the width of the type.
 
     It is divided twice, by powers that the type holds.
@@ -143,7 +143,7 @@ def divisors_of_shift(r: Reading) -> None:
     r.set_inputs(b.FloorDiv(x, first), second)
 
 
-def truncated(x: Value, r: Reading, wanted: D) -> Value:
+def truncated(x: Value, r: LiftContext, wanted: D) -> Value:
     """Clamp floats to the bounds of an integer type. NaN becomes 0 in a type whose numbers are all
     representable as floats, and the largest number in a wider one.
     """
@@ -161,15 +161,15 @@ class ResultType(Field):
 
     names = ("to",)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         source, target = r.tensor(0), r.result()
         x, wanted = data(r), type_of(target)
         if (source.type in COMPLEX) != (target.type in COMPLEX):
             if target.type in COMPLEX:
                 real = r.cast(x, wanted)
-                r.ready = [r.b.Unsqueeze(r.b.Concat(real, axis=-1), [-1])]
-                zero = r.b.Mul(r.ready[0], r.b.like(r.ready[0], 0))
-                r.ready = [r.b.Concat(r.ready[0], zero, axis=-1)]
+                r.forwarded = [r.b.Unsqueeze(r.b.Concat(real, axis=-1), [-1])]
+                zero = r.b.Mul(r.forwarded[0], r.b.like(r.forwarded[0], 0))
+                r.forwarded = [r.b.Concat(r.forwarded[0], zero, axis=-1)]
                 return
             x = part(r, 0)
             r.data = x
@@ -180,16 +180,16 @@ class ResultType(Field):
                 raise MappingError(
                     f"storing floats as {type_name(wanted)} is not supported", "X202"
                 )
-            r.ready = [truncated(x, r, wanted)]
+            r.forwarded = [truncated(x, r, wanted)]
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         """Cast numbers rounded to half precision back to float32: no kernel supports float16."""
         source = w.data
         have, want = source.dtype or D.FLOAT, D(w.attr("to"))
         types = [NARROW.get(have, have), want]
         if want in (D.FLOAT16, D.BFLOAT16) and have != D.INT4:
             half = w.exact(w.result("half", want))
-            w.then(lambda: w.put("CAST", half, in_data_type=NUMBERS[want], out_data_type=0))
+            w.after_emit(lambda: w.put("CAST", half, in_data_type=NUMBERS[want], out_data_type=0))
         types[1] = NARROW.get(want, want) if want not in (D.FLOAT16, D.BFLOAT16) else want
         keys = ("in_data_type", "out_data_type")
         if have == D.INT4:
@@ -199,41 +199,41 @@ class ResultType(Field):
             raise MappingError(f"CAST does not support {types[0].name} to {types[1].name}")
         w.layer.attrs |= {k: NUMBERS[d] for k, d in zip(keys, types, strict=True)}
 
-    def four_bits(self, w: Writing, want: D) -> None:
+    def four_bits(self, w: LowerContext, want: D) -> None:
         """Convert 4-bit integers to float32 only, which represents them and every half exactly."""
         if NARROW.get(want, want) != D.FLOAT:
             whole = w.result("whole", D.FLOAT)
             types = {"in_data_type": NUMBERS[D.FLOAT], "out_data_type": NUMBERS[want]}
-            w.then(lambda: w.put("CAST", whole, **types))
+            w.after_emit(lambda: w.put("CAST", whole, **types))
 
 
-def same_type(w: Writing) -> None:
+def same_type(w: LowerContext) -> None:
     """A cast between types that are one here."""
     source, result = w.data, w.out
     have, want = (v.dtype or D.FLOAT for v in (source, result))
     rounds = want in (D.FLOAT16, D.BFLOAT16) and have != want
     if w.quantized or rounds or NARROW.get(have, have) != NARROW.get(want, want):
-        raise not_meant("only a Cast between equal types is supported by this rule")
+        raise no_match("only a Cast between equal types is supported by this rule")
     w.alias(result, source)
 
 
-def of_root(w: Writing) -> bool:
-    return maker(w.data, "Sqrt") is not None
+def of_root(w: LowerContext) -> bool:
+    return producer_if(w.data, "Sqrt") is not None
 
 
-def operand_of_root(w: Writing) -> None:
+def operand_of_root(w: LowerContext) -> None:
     """Return the operand of the root in 1 / sqrt(x), where the root is a separate operator of the
     graph.
     """
-    w.place(0, made_of(w.data, "Sqrt"))
+    w.place(0, producer_operand(w.data, "Sqrt"))
 
 
-def of_difference(w: Writing) -> bool:
+def of_difference(w: LowerContext) -> bool:
     a, b = w.data, w.input(1)
-    return a is b and maker(a, "Sub") is not None and a.dtype in FLOATS
+    return a is b and producer_if(a, "Sub") is not None and a.dtype in FLOATS
 
 
-def operands_of_difference(w: Writing) -> None:
+def operands_of_difference(w: LowerContext) -> None:
     """A difference that is multiplied with itself."""
     node = w.data.producer()
     assert node is not None
@@ -260,7 +260,7 @@ def angle(b: Builder, y: Value, x: Value) -> tuple[Value, Value, Value]:
 UNSIGNED = {1: D.UINT8, 2: D.UINT16, 4: D.UINT32, 8: D.UINT64}  # by their bytes
 
 
-def other_bits(r: Reading) -> None:
+def other_bits(r: LiftContext) -> None:
     """Elements of another width are parts of one element along a last axis, the lowest bits first,
     or are put together of such parts.
     """
@@ -272,7 +272,7 @@ def other_bits(r: Reading) -> None:
         r.data = split_bits(r, bits, have, want) if have > want else join_bits(r, bits, have, want)
 
 
-def split_bits(r: Reading, x: Value, have: int, want: int) -> Value:
+def split_bits(r: LiftContext, x: Value, have: int, want: int) -> Value:
     """Return the parts of `want` bytes of each element, along a new last axis."""
     b, kind = r.b, UNSIGNED[have].numpy()
     mask = np.asarray((1 << 8 * want) - 1, kind)
@@ -284,7 +284,7 @@ def split_bits(r: Reading, x: Value, have: int, want: int) -> Value:
     return b.Cast(b.Concat(*parts, axis=-1), to=UNSIGNED[want])
 
 
-def join_bits(r: Reading, x: Value, have: int, want: int) -> Value:
+def join_bits(r: LiftContext, x: Value, have: int, want: int) -> Value:
     """Return elements of `want` bytes, whose parts are along the last axis."""
     b, count, wide = r.b, want // have, UNSIGNED[want]
     if r.rank(x) < 1 or r.static(x)[-1] != count:
@@ -300,7 +300,7 @@ def join_bits(r: Reading, x: Value, have: int, want: int) -> Value:
 RULES: list[Rule | Custom] = [
     *FUNCTIONS,
     *ops("Ceil=CEIL Cos=COS Relu=RELU Round=ROUND Sign=SIGN"),
-    op("Elu", "ELU", Only("alpha", 1.0)),
+    op("Elu", "ELU", RequireAttr("alpha", 1.0)),
     *ops("And=LOGICAL_AND Or=LOGICAL_OR"),
     op("Pow", "POW", before_lower=exponent_of_one_type),
     op("Equal", "EQUAL", Compared()),
@@ -322,7 +322,7 @@ RULES: list[Rule | Custom] = [
         ),
         before_lower=operands_of_difference,
         lower_only=True,
-        given="Sub(2,3;2,3) $0",
+        example_inputs="Sub(2,3;2,3) $0",
     ),
     op(
         "Reciprocal",
@@ -332,37 +332,43 @@ RULES: list[Rule | Custom] = [
         ),
         before_lower=operand_of_root,
         lower_only=True,
-        given="Sqrt(2,3)",
+        example_inputs="Sqrt(2,3)",
     ),
     *ops("Add=ADD Sub=SUB Div=DIV", FusedActivation()),
     op("Mul", "MUL", NO_PAIRS, FusedActivation()),
     op("Div", "FLOOR_DIV", REALS, after_lift=lambda r, y: r.b.Floor(y), lift_only=True),
-    op("netconv::FloorDiv", "FLOOR_DIV", WHOLE, given="i32:2,3 i32:2,3"),
-    op("Mod", "FLOOR_MOD", WHOLE, Only("fmod", 0), given="i32:2,3 i32:2,3"),
+    op("netconv::FloorDiv", "FLOOR_DIV", WHOLE, example_inputs="i32:2,3 i32:2,3"),
+    op("Mod", "FLOOR_MOD", WHOLE, RequireAttr("fmod", 0), example_inputs="i32:2,3 i32:2,3"),
     op("Where", "FLOOR_MOD", REALS, before_lift=floor_modulus, lift_only=True),
     op("Sum", "ADD_N", REALS, ALIKE),
     op("Add", "ADD_N", WHOLE, before_lift=added, lift_only=True),
     op("Mul", "SQUARE", before_lift=lambda r: r.set_input(1, data(r)), lift_only=True),
     op("Sub", "SQUARED_DIFFERENCE", after_lift=lambda r, y: y * y, lift_only=True),
     INVERSE_ROOT,
-    op("Clip", "RELU6", Bounds(0, 6), given="2,3 =[0] =[6]"),
-    op("Clip", "RELU_N1_TO_1", Bounds(-1, 1), given="2,3 =[-1] =[1]"),
-    op("Clip", "RELU_0_TO_1", Bounds(0, 1), given="2,3 =[0] =[1]"),
+    op("Clip", "RELU6", Bounds(0, 6), example_inputs="2,3 =[0] =[6]"),
+    op("Clip", "RELU_N1_TO_1", Bounds(-1, 1), example_inputs="2,3 =[-1] =[1]"),
+    op("Clip", "RELU_0_TO_1", Bounds(0, 1), example_inputs="2,3 =[0] =[1]"),
     op("LeakyRelu", "LEAKY_RELU", Attr("alpha", kind=float)),
     op("Gelu", "GELU", Attr("approximate", kind=enum({"none": False, "tanh": True}))),
     SLOPES,
     op("Where", "SELECT", before_lift=condition_of_rows, lift_only=True),
     op("Where", "SELECT_V2", OneScale()),
-    op("BitwiseXor", "BITWISE_XOR", before_lift=exclusive_or, given="i32:2,3 i32:2,3"),
+    op("BitwiseXor", "BITWISE_XOR", before_lift=exclusive_or, example_inputs="i32:2,3 i32:2,3"),
     op("netconv::FloorDiv", "RIGHT_SHIFT", before_lift=divisors_of_shift, lift_only=True),
     op(
         "BitShift",
         "RIGHT_SHIFT",
-        Only("direction", "RIGHT"),
+        RequireAttr("direction", "RIGHT"),
         lower_only=True,
-        given="u8:2,3 u8:2,3",
+        example_inputs="u8:2,3 u8:2,3",
     ),
-    op("Cast", "CAST", ResultType(), Implied(("saturate", "round_mode")), given="i32:2,3"),
+    op(
+        "Cast",
+        "CAST",
+        ResultType(),
+        ImpliedAttrs(("saturate", "round_mode")),
+        example_inputs="i32:2,3",
+    ),
     op("netconv::BitCast", "BITCAST", before_lift=other_bits, lift_only=True),
     op(
         "Where",

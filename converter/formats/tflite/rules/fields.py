@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.lite import fields as lite
-from converter.formats.tflite.rules.context import Reading, Writing
+from converter.formats.tflite.rules.context import LiftContext, LowerContext
 from converter.formats.tflite.schema import schema
 from converter.graph.value import Value
 from converter.mapping.concepts import window
@@ -23,7 +23,7 @@ SAME, VALID = schema.Padding.SAME, schema.Padding.VALID
 FusedActivation = partial(lite.FusedActivation, "fused_activation_function")
 
 
-def data(r: Reading) -> Value:
+def data(r: LiftContext) -> Value:
     """The first input of the operator."""
     return r.input(0)
 
@@ -34,19 +34,19 @@ def largest_below(limit: float, dtype: np.dtype[Any]) -> float:
     return float(found if float(found) <= limit else np.nextafter(found, dtype.type(0)))
 
 
-class Whole(Field):
+class Int64Operand(Field):
     """Indices, sizes or repeats at input 1, which have 64 bits in ONNX."""
 
     inputs = (1,)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         r.node.inputs[1] = r.whole(1)
 
 
 class OneScale(Field):
     """Quantized values are moved without regard to their scales."""
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         w.one_scale()
 
 
@@ -58,7 +58,7 @@ class Depth(Field):
 
     names = ("group",)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         filter_ = r.static(r.input(1), "the filter")
         depth = filter_[-1] if filter_ else 0
         own = r.channels() or depth
@@ -66,7 +66,7 @@ class Depth(Field):
             raise MappingError(f"the filter has depth {depth} for {own} channels", "R105")
         r.set(group=own // depth)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         """The depth of the filter determines it."""
 
 
@@ -91,7 +91,7 @@ class Window(window.Window):
         self.sizes = [SIZES.get(a, "") for a in letters]
         self.keys = ("padding", *self.strides, *self.gaps)
 
-    def read(self, r: Reading) -> Geometry:
+    def read(self, r: LiftContext) -> Geometry:
         kernel, scheme = self.size(r), r.attr("padding", int)
         if scheme not in (SAME, VALID):
             raise MappingError(f"padding must be SAME (0) or VALID (1), got {scheme}", "R110")
@@ -105,10 +105,10 @@ class Window(window.Window):
             scheme="SAME_UPPER" if scheme == SAME else "",
         )
 
-    def size(self, r: Reading) -> list[int]:
+    def size(self, r: LiftContext) -> list[int]:
         return self.kernel(r.node)
 
-    def write(self, w: Writing, window: Geometry) -> None:
+    def write(self, w: LowerContext, window: Geometry) -> None:
         w.image_rank(len(window.kernel) + 2)
         self.options(w, window)
         sizes, same = spatial(w.node, w.data), bool(window.scheme)
@@ -122,18 +122,18 @@ class Window(window.Window):
             self.padded(w, window.pads)
         w.layer.attrs["padding"] = SAME if same else VALID
 
-    def options(self, w: Writing, window: Geometry) -> None:
+    def options(self, w: LowerContext, window: Geometry) -> None:
         """Strides, and dilations or the size of the window where the operator has them."""
         keys = [*self.strides, *self.gaps, *self.sizes]
         numbers = [*window.strides, *window.dilations, *window.kernel]
         w.layer.attrs |= {k: n for k, n in zip(keys, numbers, strict=True) if k in self.keys}
 
-    def padded(self, t: Writing, pads: list[int]) -> None:
+    def padded(self, t: LowerContext, pads: list[int]) -> None:
         """Replace the image by the result of a PAD."""
         t.layer.inputs[0] = in_front(t, pads)
 
 
-def in_front(t: Writing, pads: list[int], value: float | None = None) -> ir.Value:
+def in_front(t: LowerContext, pads: list[int], value: float | None = None) -> ir.Value:
     """The image with padding: zeros, or `value` where it is given."""
     n, shape = len(pads) // 2, t.image(t.data)
     amounts = np.zeros((n + 2, 2), np.int32)
@@ -146,7 +146,7 @@ def in_front(t: Writing, pads: list[int], value: float | None = None) -> ir.Valu
     return t.emit("PADV2", image, amounts, filling, shape=sizes)
 
 
-def axes_of(r: Reading, index: int, rank: int, what: str = "the axes") -> list[int]:
+def axes_of(r: LiftContext, index: int, rank: int, what: str = "the axes") -> list[int]:
     """The axes that a constant input lists, each once, counted from the front."""
     found = r.ints(index, what)
     for axis in found:
@@ -155,7 +155,7 @@ def axes_of(r: Reading, index: int, rank: int, what: str = "the axes") -> list[i
     return sorted({axis % rank for axis in found})
 
 
-def one_axis(r: Reading, index: int, rank: int) -> int:
+def one_axis(r: LiftContext, index: int, rank: int) -> int:
     """The axis at input `index`, counted from the front."""
     found = r.ints(index, "the axis")
     if len(found) != 1 or not -rank <= found[0] < rank:
@@ -163,7 +163,7 @@ def one_axis(r: Reading, index: int, rank: int) -> int:
     return found[0] % rank
 
 
-def axis_of(w: Writing, name: str = "axis", index: int = 0, default: int = 0) -> int:
+def axis_of(w: LowerContext, name: str = "axis", index: int = 0, default: int = 0) -> int:
     """An attribute that is an axis of an input, counted from the front."""
     axis = int(w.attr(name, default))
     rank = w.rank(index)
@@ -172,5 +172,5 @@ def axis_of(w: Writing, name: str = "axis", index: int = 0, default: int = 0) ->
     return axis % max(1, rank)
 
 
-def constant_of(r: Reading, numbers: Sequence[int], name: str) -> Any:
+def constant_of(r: LiftContext, numbers: Sequence[int], name: str) -> Any:
     return r.b.const(np.asarray(numbers, np.int64), name)

@@ -13,25 +13,25 @@ from converter.formats.tflite.rules.context import (
     TENSOR_INT32,
     TENSOR_INT64,
     Dims,
-    Reading,
-    Writing,
+    LiftContext,
+    LowerContext,
     dims_of,
 )
-from converter.formats.tflite.rules.fields import Whole, axis_of, data
+from converter.formats.tflite.rules.fields import Int64Operand, axis_of, data
 from converter.formats.tflite.rules.shape import small
 from converter.graph.infer import Array, known, rank_of
 from converter.mapping.concepts.axes import Axis
-from converter.mapping.fields import Detail, Field, Fixed, Guard, Only, ignore
+from converter.mapping.fields import Detail, Field, Guard, RequireAttr, RequireKey, ignore
 from converter.mapping.rules import op
 from converter.passes.indices import batched_gather_orders, never_negative
 
 LARGE = np.iinfo(np.int64).max
 
 
-class Indices(Whole):
+class Indices(Int64Operand):
     """Indices count from the front; a negative one is an error in the kernel."""
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         value = w.input(1)
         array, shape = known(value), dims_of(w.data)
         if array is not None:
@@ -49,7 +49,7 @@ class Indices(Whole):
         w.one_scale()
 
 
-def counts_from_front(w: Writing) -> bool:
+def counts_from_front(w: LowerContext) -> bool:
     """Whether no index is negative at run time: it is known, or it comes from a format without
     negative indices.
     """
@@ -62,7 +62,7 @@ FROM_FRONT = Guard(
 )
 
 
-def read_batch_axes(r: Reading) -> None:
+def read_batch_axes(r: LiftContext) -> None:
     """`axis`, and the number of leading axes that data and indices share: GatherND indexes the axis
     after those, so that the axis is moved there and back.
     """
@@ -75,18 +75,18 @@ def read_batch_axes(r: Reading) -> None:
     order, back = batched_gather_orders(rank, depth, axis, batch)
     r.set_inputs(r.transpose(x, order), r.b.Unsqueeze(indices, [-1]))
     r.set(batch_dims=batch)
-    r.behind(lambda y: r.transpose(y, back))
+    r.after_first(lambda y: r.transpose(y, back))
 
 
 BATCH_AXES = Detail(read=read_batch_axes, names=("batch_dims",), keys=("axis", "batch_dims"))
 
 
-def rows_of_table(r: Reading) -> None:
+def rows_of_table(r: LiftContext) -> None:
     """Inputs are [indices, table]."""
     r.set_inputs(r.input(1), r.whole(0))
 
 
-def dense_of_sparse(r: Reading) -> None:
+def dense_of_sparse(r: LiftContext) -> None:
     """Inputs are [indices, shape, values, default]; indices into a single axis may be plain
     numbers.
     """
@@ -100,18 +100,18 @@ def dense_of_sparse(r: Reading) -> None:
     r.set_inputs(b.Expand(default, shape), places, b.Expand(values, count))
 
 
-class Inside(Field):
+class OneHotIndices(Field):
     """Indices, and the depth: an index out of range, also a negative one, selects no element, while
     negative indices of ONNX count from the end.
     """
 
     inputs = (0, 1)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         indices, depth = r.whole(0), r.b.Reshape(r.whole(1), [])
         r.node.inputs[:2] = [r.b.Where(indices < 0, depth, indices), depth]
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         depth = number(w.input(1))
         if depth is None:
             count = w.emit("RESHAPE", small(w, w.input(1)), w.int32([]), shape=[])
@@ -119,7 +119,7 @@ class Inside(Field):
             count = w.int32(int(depth))
         w.layer.inputs = [self.from_front(w, depth, count), count]
 
-    def from_front(self, w: Writing, depth: float | None, count: ir.Value) -> ir.Value:
+    def from_front(self, w: LowerContext, depth: float | None, count: ir.Value) -> ir.Value:
         indices, array = w.data, known(w.data)
         if array is not None and (depth is not None or not (array < 0).any()):
             return w.int32(np.where(array < 0, array + int(depth or 0), array))
@@ -133,13 +133,13 @@ class Inside(Field):
         return w.emit("SELECT_V2", test, moved, narrow, dtype=ir.DataType.INT32, shape=shape)
 
 
-def read_on_and_off(r: Reading) -> None:
+def read_on_and_off(r: LiftContext) -> None:
     """(..., on, off) <-> [off, on]."""
     values = (r.b.Reshape(r.input(i), [1]) for i in (3, 2))
     r.node.inputs[2:] = [r.b.Concat(*values, axis=0)]
 
 
-def write_on_and_off(w: Writing) -> None:
+def write_on_and_off(w: LowerContext) -> None:
     ends = known(w.input(2))
     for place, i in ((2, 1), (3, 0)):
         if ends is None:
@@ -152,12 +152,12 @@ def write_on_and_off(w: Writing) -> None:
 ON_AND_OFF = Detail(read=read_on_and_off, write=write_on_and_off, inputs=(2,))
 
 
-def read_largest(r: Reading) -> None:
+def read_largest(r: LiftContext) -> None:
     """Return how many of the largest along the last axis."""
     r.node.inputs[1], r.node.attrs["axis"] = r.b.Reshape(r.whole(1), [1]), -1
 
 
-def write_largest(w: Writing) -> None:
+def write_largest(w: LowerContext) -> None:
     value = w.input(1)
     if axis_of(w, default=-1) != w.rank() - 1:
         raise MappingError("only the last axis is supported")
@@ -165,12 +165,12 @@ def write_largest(w: Writing) -> None:
     if w.used(1):
         places = w.result("places", ir.DataType.INT32, 1)
         types = {"in_data_type": TENSOR_INT32, "out_data_type": TENSOR_INT64}
-        w.then(lambda: w.put("CAST", places, outputs=[w.node.outputs[1]], **types))
+        w.after_emit(lambda: w.put("CAST", places, outputs=[w.node.outputs[1]], **types))
     else:
         w.result("places", ir.DataType.INT32, 1)
 
 
-def scalar_count(w: Writing, value: ir.Value) -> ir.Value:
+def scalar_count(w: LowerContext, value: ir.Value) -> ir.Value:
     """Return a count of one element as a scalar."""
     k = number(value)
     if k is not None:
@@ -181,7 +181,7 @@ def scalar_count(w: Writing, value: ir.Value) -> ir.Value:
 K_LARGEST = Detail(read=read_largest, write=write_largest, names=("axis",), inputs=(1,))
 
 
-def read_boundaries(r: Reading) -> None:
+def read_boundaries(r: LiftContext) -> None:
     """Return how many boundaries, which rise, are not above a number."""
     b, x = r.b, data(r)
     limits = np.asarray(r.layer.attrs.get("boundaries", []), np.float32)
@@ -195,11 +195,11 @@ def read_boundaries(r: Reading) -> None:
 BOUNDARIES = Detail(read=read_boundaries, keys=("boundaries",))
 
 
-def rows_as_columns(w: Writing) -> None:
+def rows_as_columns(w: LowerContext) -> None:
     """The result has one index per row; in ONNX, one per column."""
     rows = w.result("where")
     rows.shape = ir.Shape([None, w.rank()])
-    w.then(lambda: w.put("TRANSPOSE", rows, w.int32([1, 0])))
+    w.after_emit(lambda: w.put("TRANSPOSE", rows, w.int32([1, 0])))
 
 
 MOST_PAIRS = 1 << 20  # of updates that are compared with each other
@@ -218,7 +218,7 @@ def are_distinct(value: ir.Value, array: Array | None) -> bool:
     return node is not None and node.op_type in ("NonZero", "NonMaxSuppression")
 
 
-def last_ones(t: Writing, places: ir.Value, updates: ir.Value) -> ir.Value:
+def last_update_wins(t: LowerContext, places: ir.Value, updates: ir.Value) -> ir.Value:
     """Return the updates, with zeros for those that a later update of the same index overrides."""
     *dims, depth = dims_of(t.input(1))
     count = None if None in dims else math.prod(int(n or 0) for n in dims)
@@ -252,7 +252,7 @@ def last_ones(t: Writing, places: ir.Value, updates: ir.Value) -> ir.Value:
     return t.emit("SELECT_V2", mask, zero, updates, dtype=updates.dtype, shape=wanted)
 
 
-def read_updates_of_zeros(r: Reading) -> None:
+def read_updates_of_zeros(r: LiftContext) -> None:
     """Inputs are [indices, updates, shape]. Updates with equal indices are added up, starting from
     zeros; boolean ones are combined by OR.
     """
@@ -263,10 +263,10 @@ def read_updates_of_zeros(r: Reading) -> None:
         for i in (0, 2):
             r.set_input(i, r.b.Cast(r.node.inputs[i], to=ir.DataType.INT32))
         r.set(reduction="max")
-        r.behind(lambda y: r.b.Cast(y, to=ir.DataType.BOOL))
+        r.after_first(lambda y: r.b.Cast(y, to=ir.DataType.BOOL))
 
 
-def write_updates_of_zeros(w: Writing) -> None:
+def write_updates_of_zeros(w: LowerContext) -> None:
     """Add the scattered updates to the data; a replacement selects elements by a mask."""
     reduction, sizes = w.attr("reduction", "none"), dims_of(w.data)
     if w.quantized or reduction not in ("none", "add"):
@@ -274,16 +274,16 @@ def write_updates_of_zeros(w: Writing) -> None:
     places, array = nonnegative_places(w, sizes)
     shape, updates = w.shape(sizes, w.data), w.input(2)
     if reduction == "none" and not are_distinct(w.input(1), array):
-        updates = last_ones(w, places, updates)
+        updates = last_update_wins(w, places, updates)
     w.layer.inputs = [places, updates, shape]
     there = w.result("scatter_nd")
     if reduction == "add":
-        w.then(lambda: w.put("ADD", w.data, there))
+        w.after_emit(lambda: w.put("ADD", w.data, there))
     else:
-        w.then(lambda: w.put("SELECT_V2", hit(w, places, updates, shape), there, w.data))
+        w.after_emit(lambda: w.put("SELECT_V2", hit(w, places, updates, shape), there, w.data))
 
 
-def nonnegative_places(w: Writing, sizes: Dims) -> tuple[ir.Value, Array | None]:
+def nonnegative_places(w: LowerContext, sizes: Dims) -> tuple[ir.Value, Array | None]:
     """Return indices that count from the front, and their array if it is known."""
     array = known(w.input(1))
     if array is None:
@@ -302,7 +302,7 @@ ON_ZEROS = Detail(
 )
 
 
-def hit(w: Writing, places: ir.Value, updates: ir.Value, shape: ir.Value) -> ir.Value:
+def hit(w: LowerContext, places: ir.Value, updates: ir.Value, shape: ir.Value) -> ir.Value:
     """Return the mask of updated elements, computed by scattering ones."""
     size, sizes, whole = dims_of(updates), dims_of(w.data), ir.DataType.INT32
     ones = w.emit("FILL", w.shape(size, updates), w.int32(1), dtype=whole, shape=size)
@@ -310,13 +310,13 @@ def hit(w: Writing, places: ir.Value, updates: ir.Value, shape: ir.Value) -> ir.
     return w.emit("GREATER", hits, w.int32(0), dtype=ir.DataType.BOOL, shape=sizes)
 
 
-def values_and_places(r: Reading) -> None:
+def values_and_places(r: LiftContext) -> None:
     """Return distinct values in the order of their first occurrence, and the index of each."""
     r.outputs = 4
-    r.then(lambda found: [found[0], found[2]])
+    r.after_emit(lambda found: [found[0], found[2]])
 
 
-def updated_slice(r: Reading) -> None:
+def updated_slice(r: LiftContext) -> None:
     """Replace a slice of the data; its begin is clamped so that it fits."""
     b, x, update, start = r.b, data(r), r.input(1), r.whole(2)
     shape = r.static(update, "the update")
@@ -326,14 +326,14 @@ def updated_slice(r: Reading) -> None:
     r.set_inputs(x, grid.astype(np.int64) + first, update)
 
 
-def matrix_of_diagonal(r: Reading) -> None:
+def matrix_of_diagonal(r: LiftContext) -> None:
     """Select the diagonal, where row and column are equal."""
     x = data(r)
     mask = r.b.const(np.eye(r.static(x, least=1)[-1], dtype=bool), "diagonal")
     r.set_inputs(mask, r.b.Unsqueeze(x, [-1]), r.b.like(x, 0))
 
 
-def with_diagonal(r: Reading) -> None:
+def with_diagonal(r: LiftContext) -> None:
     x, values = data(r), r.input(1)
     rows, columns = r.static(x, least=2)[-2:]
     mask = r.b.const(np.eye(rows, columns, dtype=bool), "diagonal")
@@ -351,28 +351,28 @@ RULES = [
         "Gather",
         "GATHER",
         FROM_FRONT,
-        Fixed("batch_dims", 0),
+        RequireKey("batch_dims", 0),
         Axis(signed=True),
         Indices(),
-        given="4,3 =i64:[2,0]",
+        example_inputs="4,3 =i64:[2,0]",
     ),
     op("GatherND", "GATHER", BATCH_AXES, lift_only=True),
     op(
         "GatherND",
         "GATHER_ND",
         FROM_FRONT,
-        Only("batch_dims", 0),
+        RequireAttr("batch_dims", 0),
         Indices(),
-        given="4,3 =i64:[[2],[0]]",
+        example_inputs="4,3 =i64:[[2],[0]]",
     ),
     op(
         "Gather",
         "EMBEDDING_LOOKUP",
-        Only("axis", 0),
+        RequireAttr("axis", 0),
         before_lift=rows_of_table,
         lift_only=True,
     ),
-    op("ScatterND", "SCATTER_ND", FROM_FRONT, ON_ZEROS, given="4,3 =i64:[[2],[0]] 2,3"),
+    op("ScatterND", "SCATTER_ND", FROM_FRONT, ON_ZEROS, example_inputs="4,3 =i64:[[2],[0]] 2,3"),
     op(
         "ScatterND",
         "SPARSE_TO_DENSE",
@@ -384,19 +384,19 @@ RULES = [
         "OneHot",
         "ONE_HOT",
         Axis(signed=True, added=1),
-        Inside(),
+        OneHotIndices(),
         ON_AND_OFF,
-        given="=i64:[2,0] =i64:(3) 2",
+        example_inputs="=i64:[2,0] =i64:(3) 2",
     ),
-    op("TopK", "TOPK_V2", Only("largest", 1), Only("sorted", 1), K_LARGEST),
-    op("ReduceSum", "BUCKETIZE", Only("keepdims", 0), BOUNDARIES, lift_only=True),
+    op("TopK", "TOPK_V2", RequireAttr("largest", 1), RequireAttr("sorted", 1), K_LARGEST),
+    op("ReduceSum", "BUCKETIZE", RequireAttr("keepdims", 0), BOUNDARIES, lift_only=True),
     op(
         "NonZero",
         "WHERE",
         after_lift=lambda r, y: r.b.Transpose(y, perm=[1, 0]),
         before_lower=rows_as_columns,
     ),
-    op("Unique", "UNIQUE", Only("sorted", 0), before_lift=values_and_places, lift_only=True),
+    op("Unique", "UNIQUE", RequireAttr("sorted", 0), before_lift=values_and_places, lift_only=True),
     op("ScatterND", "DYNAMIC_UPDATE_SLICE", before_lift=updated_slice, lift_only=True),
     op("Where", "MATRIX_DIAG", before_lift=matrix_of_diagonal, lift_only=True),
     op("Where", "MATRIX_SET_DIAG", before_lift=with_diagonal, lift_only=True),

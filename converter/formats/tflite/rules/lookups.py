@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.tflite.rules.context import Reading
+from converter.formats.tflite.rules.context import LiftContext
 from converter.formats.tflite.schema import schema
 from converter.graph.infer import constant
 from converter.graph.states import Hashtable
@@ -24,21 +24,21 @@ KINDS = enum({3: HASHES.SPARSE, 2: HASHES.DENSE})
 # tables in the file ------------------------------------------------------------------------------
 
 
-def handle(r: Reading) -> Sequence[ir.Value]:
+def handle(r: LiftContext) -> Sequence[ir.Value]:
     """HASHTABLE: the result refers to a table, which all handles of that number share."""
     tables, number = r.graph.variables.tables, r.attr("table_id", int)
     r.graph.tables[r.operator.outputs[0]] = tables.setdefault(number, Hashtable())
     return []
 
 
-def table_of(t: Reading) -> Hashtable:
+def table_of(t: LiftContext) -> Hashtable:
     found = t.graph.tables.get(t.operator.inputs[0])
     if found is None:
         raise MappingError("passing a table to a subgraph is not supported", "X201")
     return found
 
 
-def filled(r: Reading) -> Sequence[ir.Value]:
+def filled(r: LiftContext) -> Sequence[ir.Value]:
     """HASHTABLE_IMPORT: keys and values, which only the first filling sets."""
     table, (keys, values) = table_of(r), (constant(r.stored(i)) for i in (1, 2))
     if keys is None or values is None:
@@ -50,14 +50,14 @@ def filled(r: Reading) -> Sequence[ir.Value]:
     return []
 
 
-def content(t: Reading) -> Hashtable:
+def content(t: LiftContext) -> Hashtable:
     table = table_of(t)
     if table.keys is None or table.values is None:
         raise MappingError("the table is read before it is filled", "R105")
     return table
 
 
-def found(r: Reading) -> Value:
+def found(r: LiftContext) -> Value:
     """HASHTABLE_FIND: inputs are [table, keys, default for missing keys]."""
     b = r.b
     table, wanted, default = content(r), r.stored(1), b.Reshape(r.stored(2), [])
@@ -71,18 +71,20 @@ def found(r: Reading) -> Value:
     return b.Where(hit, values, default)
 
 
-def size(r: Reading) -> Value:
+def size(r: LiftContext) -> Value:
     keys = content(r).keys
     return r.b.const([0 if keys is None else len(keys)])
 
 
 RULES: list[Rule | Custom] = [
-    op("netconv::HashtableLookup", "HASHTABLE_LOOKUP", given="i32:2 =i32:[0,1,2] 3,4 -> 2"),
+    op(
+        "netconv::HashtableLookup", "HASHTABLE_LOOKUP", example_inputs="i32:2 =i32:[0,1,2] 3,4 -> 2"
+    ),
     op(
         "netconv::LSHProjection",
         "LSH_PROJECTION",
         Attr("kind", "type", KINDS),
-        given="=3,2 i32:2,3 =2",
+        example_inputs="=3,2 i32:2,3 =2",
     ),
     custom("", "HASHTABLE", handle),
     custom("", "HASHTABLE_IMPORT", filled),

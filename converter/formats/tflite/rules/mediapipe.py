@@ -15,7 +15,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.lite.fields import CODES
 from converter.formats.lite.weights import Filter
-from converter.formats.tflite.rules.context import Reading, dims_of
+from converter.formats.tflite.rules.context import LiftContext, dims_of
 from converter.formats.tflite.rules.convolution import BIAS
 from converter.formats.tflite.rules.elementwise import angle
 from converter.formats.tflite.rules.fields import data
@@ -31,14 +31,14 @@ SAME, VALID = 1, 2  # of the structure's own enumeration
 LOWEST = float(np.finfo(np.float32).min)
 
 
-def scheme(r: Reading) -> int:
+def scheme(r: LiftContext) -> int:
     found: int = r.attr("padding", int)
     if found not in (SAME, VALID):
         raise MappingError(f"padding must be SAME (1) or VALID (2), got {found}", "R110")
     return found
 
 
-def extents(r: Reading, x: ir.Value) -> list[int]:
+def extents(r: LiftContext, x: ir.Value) -> list[int]:
     """Height and width of an image."""
     found = [n for n in dims_of(x)[1:-1] if n is not None]
     if len(found) != 2:
@@ -55,7 +55,7 @@ class Leftover(Field):
     names = ("strides", "pads", "kernel_shape")
     keys = ("padding", "stride_w", "stride_h")
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         weights = r.node.inputs[1]
         kernel = r.static(weights, "the filter")[2:] if weights is not None else ()
         strides = [r.attr(k, int) for k in ("stride_h", "stride_w")]
@@ -71,7 +71,7 @@ class Leftover(Field):
         r.node.attrs |= {"strides": strides, "kernel_shape": list(kernel), "pads": pads}
 
 
-def pool_sizes(r: Reading) -> tuple[list[int], list[int]]:
+def pool_sizes(r: LiftContext) -> tuple[list[int], list[int]]:
     """Sizes and strides of the window, height first."""
     kernel, strides = ([r.attr(f"{k}_{x}", int) for x in "hw"] for k in ("filter", "stride"))
     if min(*kernel, *strides) < 1:
@@ -83,7 +83,7 @@ def pool_sizes(r: Reading) -> tuple[list[int], list[int]]:
     return kernel, strides
 
 
-def pool_with_places(r: Reading) -> Sequence[ir.Value]:
+def pool_with_places(r: LiftContext) -> Sequence[ir.Value]:
     """The largest number of each window, and which of the window it is, row by row: a float, and
     0.1 more than that.
     """
@@ -100,7 +100,7 @@ def pool_with_places(r: Reading) -> Sequence[ir.Value]:
     return ACTIVATIONS[name](b, largest) if name else largest, places + np.float32(0.1)
 
 
-def unpooled(r: Reading) -> Value:
+def unpooled(r: LiftContext) -> Value:
     """Write each number to its position in a window of zeros."""
     b, x, (kernel, strides) = r.b, data(r), pool_sizes(r)
     scheme(r)
@@ -117,21 +117,21 @@ def unpooled(r: Reading) -> Value:
 # transformations ---------------------------------------------------------------------------------
 
 
-def affine(r: Reading, index: int) -> tuple[Value, Value]:
+def affine(r: LiftContext, index: int) -> tuple[Value, Value]:
     """Return the factors of x and y, [2, 2], and the offsets, [2], of a 4 x 4 matrix."""
     matrix = r.b.Reshape(r.input(index), [4, 4])
     rows = matrix[:2]
     return rows[:, :2], r.b.Gather(rows, 3, axis=1)
 
 
-def one_image(r: Reading) -> None:
+def one_image(r: LiftContext) -> None:
     if r.rank(data(r)) not in (3, 4):
         raise MappingError(f"data of rank {r.rank(data(r))} are not supported", "R105")
     if dims_of(data(r))[0] not in (1, None):
         raise MappingError("batches of more than 1 are not supported", "X202")
 
 
-def moved_landmarks(r: Reading) -> Value:
+def moved_landmarks(r: LiftContext) -> Value:
     """Transform x and y of each landmark by a matrix; other coordinates are unchanged.
 
     Input of rank 3 has an axis for the coordinates, input of rank 4 has all landmarks on one axis.
@@ -150,7 +150,7 @@ def moved_landmarks(r: Reading) -> Value:
     return b.Reshape(b.Concat(moved, rest, axis=1) if depth == 3 else moved, b.Shape(x))
 
 
-def moved_image(r: Reading) -> Value:
+def moved_image(r: LiftContext) -> Value:
     """Sample an image bilinearly at the result's coordinates transformed by a matrix; 0 outside.
 
     The second version has its coordinates at pixel centers.
@@ -190,7 +190,7 @@ class RotatedBox:
     the upright box, each [1, 2].
     """
 
-    def __init__(self, r: Reading, points: Value, turn: Value, subset: str) -> None:
+    def __init__(self, r: LiftContext, points: Value, turn: Value, subset: str) -> None:
         b, self.r = r.b, r
         places = r.attr(subset, list)
         if not places:
@@ -210,7 +210,7 @@ class RotatedBox:
         return b.Reshape(b.Concat(*parts, axis=0), [2, 2])
 
 
-def counts(r: Reading, key: str) -> list[int]:
+def counts(r: LiftContext, key: str) -> list[int]:
     """Return two sizes of at least two elements each."""
     found = [int(n) for n in r.attr(key, list)]
     if len(found) != 2 or min(found) < 2:
@@ -219,12 +219,12 @@ def counts(r: Reading, key: str) -> list[int]:
     return found
 
 
-def point(r: Reading, points: Value, key: str) -> tuple[Value, Value]:
+def point(r: LiftContext, points: Value, key: str) -> tuple[Value, Value]:
     found = r.b.Gather(points, np.int64(r.attr(key, int)), axis=0)
     return r.b.Gather(found, 0, axis=0), r.b.Gather(found, 1, axis=0)
 
 
-def matrix_of(r: Reading, factors: Value, shift: Value) -> Value:
+def matrix_of(r: LiftContext, factors: Value, shift: Value) -> Value:
     """Return a matrix [1, 4, 4] of factors [2, 2] and offsets [1, 2]."""
     b = r.b
     nothing = b.const(np.zeros((2, 1), np.float32))
@@ -233,11 +233,11 @@ def matrix_of(r: Reading, factors: Value, shift: Value) -> Value:
     return b.Unsqueeze(b.Concat(rows, ends, axis=0), [0])
 
 
-def pair_of(r: Reading, first: float, second: float) -> Value:
+def pair_of(r: LiftContext, first: float, second: float) -> Value:
     return r.b.const(np.array([[first, second]], np.float32))
 
 
-def crop_matrix(r: Reading) -> Value:
+def crop_matrix(r: LiftContext) -> Value:
     """Return the matrix from coordinates in a crop to those in the image, of landmarks (x, y, z):
     the crop is the box around some of them, rotated by the angle of the line between two.
     """
@@ -260,7 +260,7 @@ def crop_matrix(r: Reading) -> Value:
     return matrix_of(r, factors, corner @ b.Transpose(factors, perm=[1, 0]) + crop.middle)
 
 
-def _relative(r: Reading, crop: RotatedBox) -> Value:
+def _relative(r: LiftContext, crop: RotatedBox) -> Value:
     """Compute the first version, with coordinates between -1 and 1."""
     if r.attr("dimensions", int) != 3:
         raise MappingError("landmarks must have 3 numbers", "R110")
@@ -270,10 +270,12 @@ def _relative(r: Reading, crop: RotatedBox) -> Value:
     into, out = (counts(r, k) for k in ("input_hw", "output_hw"))
     half = pair_of(r, (into[1] - 1) / 2, (into[0] - 1) / 2)
     box = crop.size * np.float32(r.attr("bbox_size_multiplier", float)) / span
-    turned = b.Transpose(half, perm=[1, 0]) * (crop.back * box)
+    transposed = b.Transpose(half, perm=[1, 0]) * (crop.back * box)
     middle = half * (crop.middle / span * np.float32(2) - np.float32(1)) + half
-    corner = pair_of(r, -1, -1) @ b.Transpose(turned, perm=[1, 0])
-    return matrix_of(r, turned * pair_of(r, 2 / (out[1] - 1), 2 / (out[0] - 1)), corner + middle)
+    corner = pair_of(r, -1, -1) @ b.Transpose(transposed, perm=[1, 0])
+    return matrix_of(
+        r, transposed * pair_of(r, 2 / (out[1] - 1), 2 / (out[0] - 1)), corner + middle
+    )
 
 
 RULES: list[Rule | Custom] = [

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.tflite.rules.context import Reading, Writing
+from converter.formats.tflite.rules.context import LiftContext, LowerContext
 from converter.formats.tflite.rules.fields import (
     FusedActivation,
     Window,
@@ -18,7 +18,7 @@ from converter.formats.tflite.rules.fields import (
 from converter.formats.tflite.schema import schema
 from converter.graph.value import Value, with_operators
 from converter.mapping.concepts.window import Geometry
-from converter.mapping.fields import Field, FirstResult, Only
+from converter.mapping.fields import Field, FirstResult, RequireAttr
 from converter.mapping.node import Node
 from converter.mapping.rules import op
 
@@ -40,7 +40,7 @@ class ReduceFunction(Field):
 
     keys = ("reduce_function",)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         number = r.attr("reduce_function", int)
         if number not in FUNCTIONS:
             raise MappingError(f"reduce_function must be 1 to 6, got {number}", "R110")
@@ -52,7 +52,7 @@ class JoinedWindows(Field):
     are [data, start, sizes, strides, dilations].
     """
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         x, lists = data(r), [r.ints(i, "the window") for i in (2, 3, 4)]
         smallest = min((n for v in lists for n in v), default=1)
         if {len(v) for v in lists} != {r.rank(x)} or smallest < 1:
@@ -69,7 +69,7 @@ class JoinedWindows(Field):
 
 
 def windows(
-    r: Reading, x: ir.Value, axis: int, size: int, stride: int, dilation: int
+    r: LiftContext, x: ir.Value, axis: int, size: int, stride: int, dilation: int
 ) -> list[Value]:
     """The first elements of all windows along an axis, the second ones, and so on."""
     found = []
@@ -89,17 +89,17 @@ class PoolWindow(Window):
         super().__init__()
         self.keys = ("padding", *self.strides, *self.sizes)
 
-    def size(self, r: Reading) -> list[int]:
+    def size(self, r: LiftContext) -> list[int]:
         return [r.attr(k, int) for k in self.sizes]
 
     def kernel(self, node: Node) -> list[int]:
         return [int(n) for n in node.attrs["kernel_shape"]]
 
-    def write(self, w: Writing, window: Geometry) -> None:
+    def write(self, w: LowerContext, window: Geometry) -> None:
         w.one_scale()
         super().write(w, window)
 
-    def padded(self, t: Writing, pads: list[int]) -> None:
+    def padded(self, t: LowerContext, pads: list[int]) -> None:
         """Zeros of a PAD would count."""
         raise MappingError(
             f"padding {pads} that is excluded from the average must be SAME or VALID"
@@ -109,7 +109,7 @@ class PoolWindow(Window):
 class MaxWindow(PoolWindow):
     """Padding has the lowest number."""
 
-    def padded(self, t: Writing, pads: list[int]) -> None:
+    def padded(self, t: LowerContext, pads: list[int]) -> None:
         t.layer.inputs[0] = in_front(t, pads, -np.inf)
 
 
@@ -132,7 +132,7 @@ RULES = [
         "MAX_POOL_2D",
         NO_PLACES,
         MaxWindow(),
-        Only("storage_order", 0),
+        RequireAttr("storage_order", 0),
         FusedActivation(),
     ),
     op(
@@ -140,7 +140,7 @@ RULES = [
         "L2_POOL_2D",
         PoolWindow(),
         FusedActivation(),
-        given="1,3,6,6",
+        example_inputs="1,3,6,6",
     ),
     op("Add", "REDUCE_WINDOW", ReduceFunction(), JoinedWindows(), lift_only=True),
 ]

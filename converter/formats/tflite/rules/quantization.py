@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError, not_meant
+from converter.errors import MappingError, no_match
 from converter.formats.lite.quantization import (
     ATTRIBUTES,
     FLOATS,
@@ -20,8 +20,8 @@ from converter.formats.lite.quantization import (
 from converter.formats.tflite.codec import LiteTensor
 from converter.formats.tflite.rules.context import (
     STORED,
-    Reading,
-    Writing,
+    LiftContext,
+    LowerContext,
 )
 from converter.formats.tflite.rules.fields import data, largest_below
 from converter.formats.tflite.tensors import is_by_axis, type_of, zero_points
@@ -39,19 +39,19 @@ def is_wide(tensor: LiteTensor) -> bool:
     return bool(tensor.scales) and type_of(tensor) in WIDE
 
 
-def zero_and_scale(r: Reading, tensor: LiteTensor) -> tuple[Array, Array]:
+def zero_and_scale(r: LiftContext, tensor: LiteTensor) -> tuple[Array, Array]:
     if is_by_axis(tensor):
         raise MappingError("per-channel scales of int32 data are not supported", "R110")
     return np.asarray(zero_points(tensor)[0]), np.asarray(tensor.scales[0], np.float32)
 
 
-def of_wide(r: Reading, x: Value, tensor: LiteTensor) -> Value:
+def of_wide(r: LiftContext, x: Value, tensor: LiteTensor) -> Value:
     """The real numbers of integers of 32 or 64 bits."""
     zero, scale = zero_and_scale(r, tensor)
     return r.b.Cast(x - zero if zero else x, to=ir.DataType.FLOAT) * scale
 
 
-def to_wide(r: Reading, x: Value, tensor: LiteTensor) -> Value:
+def to_wide(r: LiftContext, x: Value, tensor: LiteTensor) -> Value:
     """Real numbers as integers of 32 or 64 bits, halves rounded up as the kernel does."""
     b, (zero, scale) = r.b, zero_and_scale(r, tensor)
     steps = b.Cast(x, to=ir.DataType.DOUBLE) / scale.astype(np.float64) + float(zero)
@@ -64,16 +64,16 @@ def to_wide(r: Reading, x: Value, tensor: LiteTensor) -> Value:
 class SameNumbers(Field):
     """Read, the result is the input, in the type of the result where that is a float."""
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         wanted, x = type_of(r.result()), data(r)
         if is_wide(r.tensor(0)):
             x = of_wide(r, x, r.tensor(0))
         if is_wide(r.result()) and x.dtype in FLOATS:
             x = to_wide(r, x, r.result())
-        r.ready = [r.cast(x, wanted) if wanted.is_floating_point() else x]
+        r.forwarded = [r.cast(x, wanted) if wanted.is_floating_point() else x]
 
 
-def read_quantized_range(r: Reading) -> None:
+def read_quantized_range(r: LiftContext) -> None:
     """Round to one of 2^num_bits levels between min and max, which are shifted so that 0 is a
     level.
 
@@ -110,7 +110,7 @@ class Scale(SameNumbers):
     names = ATTRIBUTES
     inputs = (1, 2)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         node = w.out.producer()
         assert node is not None
         scale = node_quantization(node)
@@ -125,24 +125,24 @@ class Scale(SameNumbers):
         w.low.note(stored, scale)
 
 
-def between(w: Writing) -> None:
+def between(w: LowerContext) -> None:
     """Remove a DequantizeLinear followed by a QuantizeLinear of the same scale and type."""
     node = w.out.producer()
     if not w.quantized or node is None:
-        raise not_meant("scale and zero point must not change")
+        raise no_match("scale and zero point must not change")
     stored = w.real(w.data)
     found = parameters(node)
     if found is None or found[0].size != 1 or stored.dtype != w.out.dtype:
-        raise not_meant("the quantized type must not change")
+        raise no_match("the quantized type must not change")
     if w.scale(stored).single != (float(found[0][0]), int(found[1][0])):
-        raise not_meant("scale and zero point must not change")
+        raise no_match("scale and zero point must not change")
     w.low.alias(w.out, stored)
 
 
 RULES: list[Rule | Custom] = [
     custom("QuantizeLinear", "", lower=between),
-    op("QuantizeLinear", "QUANTIZE", Scale(True), given="2,3 =[0.5] =i8:[3]"),
-    op("DequantizeLinear", "DEQUANTIZE", Scale(False), given="i8:2,3 =[0.5] =i8:[3]"),
+    op("QuantizeLinear", "QUANTIZE", Scale(True), example_inputs="2,3 =[0.5] =i8:[3]"),
+    op("DequantizeLinear", "DEQUANTIZE", Scale(False), example_inputs="i8:2,3 =[0.5] =i8:[3]"),
     op("Identity", "DENSIFY", SameNumbers(), lift_only=True),
     op("netconv::FakeQuantize", "FAKE_QUANT", QUANTIZED_RANGE, lift_only=True),
 ]

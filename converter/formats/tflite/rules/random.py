@@ -4,11 +4,11 @@ elsewhere.
 
 from __future__ import annotations
 
-from converter.formats.tflite.rules.context import Reading, Writing
+from converter.formats.tflite.rules.context import LiftContext, LowerContext
 from converter.formats.tflite.rules.fields import data
 from converter.formats.tflite.tensors import type_of
 from converter.graph.infer import known
-from converter.mapping.fields import Field, Only
+from converter.mapping.fields import Field, RequireAttr
 from converter.mapping.rules import op
 
 
@@ -18,7 +18,7 @@ class DrawnShape(Field):
     names = ("shape", "dtype", "seed")
     ignored = ("seed",)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         shape = known(data(r))
         r.set(dtype=int(type_of(r.result())))
         if shape is None:
@@ -28,24 +28,30 @@ class DrawnShape(Field):
             r.set(shape=[int(n) for n in shape.reshape(-1)])
             r.set_inputs()
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         w.place(0, w.int32(list(w.attr("shape")), "shape"))
 
 
-def of_log_probabilities(r: Reading) -> None:
+def of_log_probabilities(r: LiftContext) -> None:
     """Inputs are log-probabilities, and how many classes are drawn."""
     r.set(log=1, index=int(type_of(r.result())))
     r.set_input(1, r.whole(1))
 
 
 RULES = [
-    op("RandomUniform", "RANDOM_UNIFORM", DrawnShape(), Only("low", 0.0), Only("high", 1.0)),
+    op(
+        "RandomUniform",
+        "RANDOM_UNIFORM",
+        DrawnShape(),
+        RequireAttr("low", 0.0),
+        RequireAttr("high", 1.0),
+    ),
     op(
         "RandomNormal",
         "RANDOM_STANDARD_NORMAL",
         DrawnShape(),
-        Only("mean", 0.0),
-        Only("scale", 1.0),
+        RequireAttr("mean", 0.0),
+        RequireAttr("scale", 1.0),
     ),
     op("netconv::ClassDraws", "MULTINOMIAL", before_lift=of_log_probabilities, lift_only=True),
 ]

@@ -33,7 +33,7 @@ from converter.formats.lite.recurrent import (
     sequence,
     sequence_weights,
 )
-from converter.formats.tflite.rules.context import Reading, Writing
+from converter.formats.tflite.rules.context import LiftContext, LowerContext
 from converter.formats.tflite.tensors import is_quantized, tensor_quantization, type_of
 from converter.graph.build import attrs_of
 from converter.graph.catalogue.cells import (
@@ -54,7 +54,7 @@ RNN_STATE = RNN[-1]
 HIDDEN = 4  # of the intermediates of an LSTM of quantized values: the output before its projection
 
 
-def cell_of(r: Reading, prefix: str = "") -> Cell:
+def cell_of(r: LiftContext, prefix: str = "") -> Cell:
     """The cell of an LSTM."""
     found, hidden = r.operator.intermediates, None
     tensor = r.graph.tensors[found[HIDDEN]] if len(found) > HIDDEN else None
@@ -66,13 +66,13 @@ def cell_of(r: Reading, prefix: str = "") -> Cell:
 # the operators ------------------------------------------------------------------------------------
 
 
-def leave(r: Reading, values: Sequence[ir.Value], *names: str) -> None:
+def leave(r: LiftContext, values: Sequence[ir.Value], *names: str) -> None:
     """Set the variables of these names to these values from now on."""
     for name, value in zip(names, values, strict=True):
         r.leave(OPERANDS[r.layer.kind].index(name), value)
 
 
-def single_lstm(r: Reading) -> Sequence[ir.Value]:
+def single_lstm(r: LiftContext) -> Sequence[ir.Value]:
     """One step; with five inputs that of the older kernel."""
     if r.attr("kernel_type", int, 0) == 1:
         return basic(r)
@@ -82,7 +82,7 @@ def single_lstm(r: Reading) -> Sequence[ir.Value]:
     return [h]
 
 
-def basic(t: Reading) -> Sequence[ir.Value]:
+def basic(t: LiftContext) -> Sequence[ir.Value]:
     """Inputs are [x, h, weights, bias, c], all gates in one matrix: input, cell, forget, output.
     The weights take x and h side by side.
     """
@@ -94,7 +94,7 @@ def basic(t: Reading) -> Sequence[ir.Value]:
     return [b.Sigmoid(out) * b.Tanh(cell), cell, joined, product]
 
 
-def read_sequence(r: Reading) -> Sequence[ir.Value]:
+def read_sequence(r: LiftContext) -> Sequence[ir.Value]:
     cell = cell_of(r)
     data = after_clearing(r, cell) if is_plain(r, cell) else None
     if data is not None:
@@ -105,7 +105,7 @@ def read_sequence(r: Reading) -> Sequence[ir.Value]:
     return [y]
 
 
-def lstm_both(r: Reading) -> Sequence[ir.Value]:
+def lstm_both(r: LiftContext) -> Sequence[ir.Value]:
     def step(prefix: str) -> Step:
         return lstm_step(r, cell_of(r, prefix), [prefix + name for name in BOTH_STATES])
 
@@ -113,7 +113,7 @@ def lstm_both(r: Reading) -> Sequence[ir.Value]:
 
 
 def in_both(
-    r: Reading, step: Callable[[str], Step], names: Sequence[str], weights: str
+    r: LiftContext, step: Callable[[str], Step], names: Sequence[str], weights: str
 ) -> Sequence[ir.Value]:
     found = both_directions(r, step, names, weights)
     states = [prefix + name for prefix in ("fw_", "bw_") for name in names]
@@ -121,23 +121,23 @@ def in_both(
     return found[: -len(states)]
 
 
-def rnn(r: Reading) -> ir.Value:
+def rnn(r: LiftContext) -> ir.Value:
     (h,) = rnn_cell(r)(r.b, r.input(0), [r.input(4)], None)
     leave(r, [h], RNN_STATE)
     return h
 
 
-def rnn_sequence(r: Reading) -> ir.Value:
+def rnn_sequence(r: LiftContext) -> ir.Value:
     y, h = sequence(r, rnn_cell(r), [RNN_STATE])
     leave(r, [h], RNN_STATE)
     return y
 
 
-def rnn_both(r: Reading) -> Sequence[ir.Value]:
+def rnn_both(r: LiftContext) -> Sequence[ir.Value]:
     return in_both(r, lambda prefix: rnn_cell(r, prefix), [RNN_STATE], "aux_weights")
 
 
-def svdf(r: Reading) -> ir.Value:
+def svdf(r: LiftContext) -> ir.Value:
     """Filters that are products of one in features [filters, inputs] and one in time [filters,
     memory]; each unit sums `rank` of them. The state [batch, filters * memory] is shifted by one,
     and the newest feature is appended. The kernel for quantized values rounds the feature to the
@@ -170,7 +170,7 @@ LARGEST_CELL = 2.0**20  # that a peephole sees: each step adds at most one
 FEW = 4  # steps that are fewer operators written out
 
 
-def after_clearing(t: Reading, cell: Cell) -> Value | None:
+def after_clearing(t: LiftContext, cell: Cell) -> Value | None:
     """Return the data [time, batch, size] of an LSTM without its first step, if that step closes
     the input, forget and output gates for any states and so sets both states to zero; None if there
     is no such step.
@@ -275,7 +275,7 @@ def reason_against_lstm(node: ir.Node) -> str:
     return ""
 
 
-def lower_lstm(w: Writing) -> None:
+def lower_lstm(w: LowerContext) -> None:
     x, node = w.data, w.out.producer()
     assert node is not None
     if reason := reason_against_lstm(node):
@@ -307,7 +307,7 @@ def lower_lstm(w: Writing) -> None:
 
 
 def cleared(
-    w: Writing,
+    w: LowerContext,
     x: ir.Value,
     weights: Array,
     recurrent: Array,
@@ -339,7 +339,7 @@ def pairs(time: int, batch: int, feature: int) -> Array:
     return np.array([[time, 0], [batch, 0], [0, feature]], np.int32)
 
 
-def deliver(w: Writing, y: ir.Value, steps: int, batch: int, size: int, skipped: int) -> None:
+def deliver(w: LowerContext, y: ir.Value, steps: int, batch: int, size: int, skipped: int) -> None:
     """[time, batch, size] without the first steps as Y [time, 1, batch, size], and its last step
     as Y_h [1, batch, size].
     """

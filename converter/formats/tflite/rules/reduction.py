@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.lite.fields import REALS, WHOLE, Ordered
-from converter.formats.tflite.rules.context import TENSOR_INT64, Reading, Writing, dims_of
+from converter.formats.tflite.rules.context import TENSOR_INT64, LiftContext, LowerContext, dims_of
 from converter.formats.tflite.rules.fields import (
     axes_of,
     axis_of,
@@ -14,20 +14,20 @@ from converter.formats.tflite.rules.fields import (
     data,
 )
 from converter.mapping.concepts.axes import NONE, Axes, Axis
-from converter.mapping.fields import Always, Attr, Detail, Guard, Only
+from converter.mapping.fields import Attr, Detail, Guard, RequireAttr, WriteKey
 from converter.mapping.rules import op, ops
 
 AXES = Axes(1, empty=NONE, writable=True, computed=True)
 KEEP = Attr("keepdims", "keep_dims", bool)
 
 
-def read_listed_axes(r: Reading) -> None:
+def read_listed_axes(r: LiftContext) -> None:
     """The same as an attribute."""
     r.set(axes=axes_of(r, 1, r.rank(data(r))))
     del r.node.inputs[1:]
 
 
-def write_listed_axes(w: Writing) -> None:
+def write_listed_axes(w: LowerContext) -> None:
     rank = w.rank()
     w.place(1, w.int32([int(i) % rank for i in w.attr("axes")], "axes"))
 
@@ -35,16 +35,16 @@ def write_listed_axes(w: Writing) -> None:
 LISTED_AXES = Detail(read=read_listed_axes, write=write_listed_axes, names=("axes",), inputs=(1,))
 
 
-def demand_elements(r: Reading) -> None:
+def demand_elements(r: LiftContext) -> None:
     if dims_of(data(r))[r.node.attrs["axis"]] == 0:
         raise MappingError(f"{r.node.op} over an empty axis is not supported", "R105")
 
 
-def read_dropped_axis(r: Reading) -> None:
+def read_dropped_axis(r: LiftContext) -> None:
     r.set(keepdims=0)
 
 
-def write_dropped_axis(w: Writing) -> None:
+def write_dropped_axis(w: LowerContext) -> None:
     if not w.attr("keepdims"):
         return
     axis = axis_of(w)
@@ -52,18 +52,18 @@ def write_dropped_axis(w: Writing) -> None:
     shape = w.out.shape
     result.shape = None if shape is None else ir.Shape([*shape[:axis], *shape[axis + 1 :]])
     place = w.int32(axis, "axis")
-    w.then(lambda: w.put("EXPAND_DIMS", result, place))
+    w.after_emit(lambda: w.put("EXPAND_DIMS", result, place))
 
 
 DROPPED_AXIS = Detail(read=read_dropped_axis, write=write_dropped_axis, names=("keepdims",))
 
 
-def read_running_axis(r: Reading) -> None:
+def read_running_axis(r: LiftContext) -> None:
     """The axis of a running sum is an input in both."""
     r.node.inputs[1] = r.whole(r.b.Reshape(r.input(1), constant_of(r, [], "shape")))
 
 
-def write_running_axis(w: Writing) -> None:
+def write_running_axis(w: LowerContext) -> None:
     (axis,) = w.ints(1, "the axis")
     w.place(1, w.int32(axis % w.rank(), "axis"))
 
@@ -71,7 +71,7 @@ def write_running_axis(w: Writing) -> None:
 RUNNING_AXIS = Detail(read=read_running_axis, write=write_running_axis, inputs=(1,))
 
 
-def read_wide(r: Reading) -> None:
+def read_wide(r: LiftContext) -> None:
     """A sum of 32 bits wraps around when it is cast back; there are engines whose own sum ends at
     the largest number.
     """
@@ -81,10 +81,10 @@ def read_wide(r: Reading) -> None:
 WIDE = Detail(read=read_wide)
 
 
-def read_truths(r: Reading) -> None:
+def read_truths(r: LiftContext) -> None:
     """Booleans are numbers while they are compared."""
     r.data = r.cast(data(r), ir.DataType.INT32)
-    r.behind(lambda y: r.cast(y, ir.DataType.BOOL))
+    r.after_first(lambda y: r.cast(y, ir.DataType.BOOL))
 
 
 TRUTHS = Detail(read=read_truths)
@@ -96,7 +96,7 @@ INT32 = Guard(
 )
 RULES = [
     op("ReduceMean", "MEAN", REALS, AXES, KEEP),
-    op("netconv::IntegerMean", "MEAN", WHOLE, LISTED_AXES, KEEP, given="i32:2,3"),
+    op("netconv::IntegerMean", "MEAN", WHOLE, LISTED_AXES, KEEP, example_inputs="i32:2,3"),
     op("ReduceSum", "SUM", INT32, WIDE, AXES, KEEP, lift_only=True),
     *ops(
         "ReduceSum=SUM ReduceMax=REDUCE_MAX ReduceMin=REDUCE_MIN ReduceProd=REDUCE_PROD",
@@ -109,9 +109,9 @@ RULES = [
         Ordered(),
         Axis(1),
         Detail(read=demand_elements),
-        Always("output_type", TENSOR_INT64),
+        WriteKey("output_type", TENSOR_INT64),
         DROPPED_AXIS,
-        Only("select_last_index", 0),
+        RequireAttr("select_last_index", 0),
     ),
     op(
         "CumSum",
@@ -119,6 +119,6 @@ RULES = [
         RUNNING_AXIS,
         Attr("exclusive", kind=bool),
         Attr("reverse", kind=bool),
-        given="2,3 =(1)",
+        example_inputs="2,3 =(1)",
     ),
 ]

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.tflite.rules.context import Reading, Writing, dims_of
+from converter.formats.tflite.rules.context import LiftContext, LowerContext, dims_of
 from converter.formats.tflite.rules.fields import data
 from converter.formats.tflite.rules.shape import small
 from converter.formats.tflite.schema import schema
@@ -18,7 +18,7 @@ from converter.graph.value import Value
 from converter.graph.windows import FIX
 from converter.mapping.concepts import resize
 from converter.mapping.concepts.resize import Rule, Sampling
-from converter.mapping.fields import Field, Guard, Only
+from converter.mapping.fields import Field, Guard, RequireAttr
 from converter.mapping.rules import op
 from converter.passes.lite.resizing import FLAGS as OF_RULES
 from converter.passes.lite.resizing import rule_of
@@ -27,7 +27,7 @@ ONE = 1 << 10  # of a coordinate
 FLAGS = ("align_corners", "half_pixel_centers")
 
 
-def flags(r: Reading) -> tuple[bool, bool]:
+def flags(r: LiftContext) -> tuple[bool, bool]:
     corners, half = (bool(r.attr(k, bool)) for k in FLAGS)
     return corners, half
 
@@ -38,7 +38,7 @@ class Resize(resize.Resize):
     keys = FLAGS
     rules = tuple(OF_RULES)
 
-    def read(self, r: Reading) -> tuple[Any, Rule]:
+    def read(self, r: LiftContext) -> tuple[Any, Rule]:
         if 0 in dims_of(r.data):
             raise MappingError("empty images are not supported", "R105")
         ends = r.b.Gather(r.b.Shape(r.data), np.array([0, 3]), axis=0)
@@ -49,7 +49,7 @@ class Resize(resize.Resize):
         sizes = wanted if array is None else r.b.const(array, "sizes")
         return sizes, rule_of(r.node.attrs["mode"], *flags(r))
 
-    def write(self, w: Writing, wanted: Sampling, rule: Rule) -> None:
+    def write(self, w: LowerContext, wanted: Sampling, rule: Rule) -> None:
         w.layer.attrs |= dict(zip(FLAGS, OF_RULES[rule], strict=True))
         if not wanted.dynamic:
             w.place(1, w.int32([int(n or 0) for n in wanted.after], "size"))
@@ -59,7 +59,7 @@ class Resize(resize.Resize):
             w.place(1, self.computed_size(w))
         w.one_scale()
 
-    def computed_size(self, w: Writing) -> ir.Value:
+    def computed_size(self, w: LowerContext) -> ir.Value:
         """Return height and width of sizes in ONNX's order, which they have for any order of the
         data.
         """
@@ -92,7 +92,7 @@ class HalfwayCorners(Field):
 
     keys = FLAGS
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         size = r.ints(1, "the size")
         if len(size) != 2 or min(size) < 1 or r.rank(data(r)) != 4:
             raise MappingError(
@@ -109,7 +109,7 @@ class HalfwayCorners(Field):
         return np.asarray(np.clip(places, 0, n - 1), np.int64)
 
 
-def is_fixed_point(r: Reading) -> bool:
+def is_fixed_point(r: LiftContext) -> bool:
     extents = dims_of(data(r))[1:3]
     sized = len(extents) == 2 and None not in extents and known(r.input(1)) is not None
     return sized and r.tensor(0).type == schema.TensorType.INT16
@@ -124,14 +124,14 @@ class FixedPoint(Field):
 
     keys = FLAGS
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         extents, wanted = [int(n or 0) for n in dims_of(data(r))[1:3]], r.ints(1, "the size")
         if len(wanted) != 2 or min(*wanted, *extents) < 1:
             raise MappingError(f"resizing images of {extents} to {wanted} is not supported", "R105")
         first, part = self.joined(r, data(r), 1, extents[0], wanted[0])
         r.set_inputs(*self.joined(r, first + part, 2, extents[1], wanted[1]))
 
-    def joined(self, r: Reading, x: Value, axis: int, n: int, m: int) -> tuple[Value, Value]:
+    def joined(self, r: LiftContext, x: Value, axis: int, n: int, m: int) -> tuple[Value, Value]:
         corners, half = flags(r)
         steps = (n - 1, m - 1) if corners and m > 1 else (n, m)
         scale = (ONE * steps[0] + steps[1] // 2) // steps[1]
@@ -160,9 +160,9 @@ RULES = [
             "Resize",
             f"RESIZE_{kind}",
             ONE_FLAG,
-            Only("mode", mode),
+            RequireAttr("mode", mode),
             Resize(),
-            given="1,2,3,4 ? =[1,1,2,2]",
+            example_inputs="1,2,3,4 ? =[1,1,2,2]",
         )
         for mode, kind in (("linear", "BILINEAR"), ("nearest", "NEAREST_NEIGHBOR"))
     ),
@@ -170,7 +170,7 @@ RULES = [
         "Gather",
         "RESIZE_NEAREST_NEIGHBOR",
         BOTH_FLAGS,
-        Only("axis", 2),
+        RequireAttr("axis", 2),
         HalfwayCorners(),
         lift_only=True,
     ),

@@ -6,19 +6,19 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.tflite.rules.context import Reading
+from converter.formats.tflite.rules.context import LiftContext
 from converter.formats.tflite.rules.fields import data
 from converter.graph.infer import known
 from converter.graph.value import Value
 from converter.mapping.codecs import enum
-from converter.mapping.fields import Attr, Field, Guard, Only
+from converter.mapping.fields import Attr, Field, Guard, RequireAttr
 from converter.mapping.rules import op
 
 LARGE = np.iinfo(np.int64).max
 COMBINERS = enum({"SUM": 0, "MEAN": 1, "SQRTN": 2})
 
 
-def scattered(r: Reading, rows: Value, ids: Value, start: float) -> None:
+def scattered(r: LiftContext, rows: Value, ids: Value, start: float) -> None:
     """The data are scattered to the indices `ids` of a tensor [rows, ...] filled with `start`."""
     b, x = r.b, data(r)
     shape = b.Concat(b.Reshape(rows, [1]), b.Shape(x)[r.rank(ids) :], axis=0)
@@ -28,14 +28,14 @@ def scattered(r: Reading, rows: Value, ids: Value, start: float) -> None:
 # sorted segments ---------------------------------------------------------------------------------
 
 
-def known_rows(r: Reading) -> None:
+def known_rows(r: LiftContext) -> None:
     """Set the number of rows from constant ids, which are in ascending order."""
     if r.rank(data(r)) < 1 or r.rank(r.input(1)) != 1:
         raise MappingError("there must be one segment id per row", "R105")
     r.set(rows=max(r.ints(1, "the segments"), default=-1) + 1)
 
 
-def segment_sum(r: Reading) -> None:
+def segment_sum(r: LiftContext) -> None:
     """The last id determines the number of rows."""
     ids = r.whole(1)
     scattered(r, ids[-1:] + 1, ids, 0)
@@ -56,7 +56,7 @@ class AnyOrder(Field):
     extremes, the last finite number.
     """
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         ids, count = r.whole(1), r.b.Reshape(r.whole(2), [1])
         kind = np.dtype((data(r).dtype or ir.DataType.FLOAT).numpy())
         if kind not in (np.float32, np.int32):
@@ -65,13 +65,13 @@ class AnyOrder(Field):
         neutral = {"add": 0, "mul": 1, "max": limits.min, "min": limits.max}
         places = r.b.Where(ids < 0, count, ids)
         scattered(r, count + 1, places, neutral[r.node.attrs["reduction"]])
-        r.behind(lambda y: y[:-1])
+        r.after_first(lambda y: y[:-1])
 
 
 # weighted look-ups -------------------------------------------------------------------------------
 
 
-def rows_of_sparse(r: Reading) -> None:
+def rows_of_sparse(r: LiftContext) -> None:
     """Inputs are [ids, indices, sizes, weights, table]: indices [ids, axes] into a sparse tensor of
     these sizes, which is summed along its last axis. The other axes are rows of the result.
     """
@@ -84,7 +84,7 @@ def rows_of_sparse(r: Reading) -> None:
     r.set(count=int(np.prod(sizes)))
     if len(sizes) != 1:
         front = np.asarray(sizes, np.int64)
-        r.behind(lambda y: b.Reshape(y, b.Concat(front, b.Shape(table)[1:], axis=0)))
+        r.after_first(lambda y: b.Reshape(y, b.Concat(front, b.Shape(table)[1:], axis=0)))
 
 
 RULES = [
@@ -92,7 +92,7 @@ RULES = [
     op(
         "ScatterND",
         "SEGMENT_SUM",
-        Only("reduction", "add"),
+        RequireAttr("reduction", "add"),
         before_lift=segment_sum,
         lift_only=True,
     ),
@@ -100,7 +100,7 @@ RULES = [
         op(
             "ScatterND",
             f"UNSORTED_SEGMENT_{name}",
-            Only("reduction", reduction),
+            RequireAttr("reduction", reduction),
             AnyOrder(),
             lift_only=True,
         )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError, not_meant
+from converter.errors import MappingError, no_match
 from converter.formats.lite.elementwise import number
 from converter.formats.lite.shape import PACK, RANK
 from converter.formats.tflite.rules.context import (
@@ -17,13 +17,13 @@ from converter.formats.tflite.rules.context import (
     TENSOR_INT32,
     TENSOR_INT64,
     Dims,
-    Reading,
-    Writing,
+    LiftContext,
+    LowerContext,
     dims_of,
 )
 from converter.formats.tflite.rules.fields import (
+    Int64Operand,
     OneScale,
-    Whole,
     axes_of,
     axis_of,
     constant_of,
@@ -36,7 +36,7 @@ from converter.graph.sizes import mirrored
 from converter.graph.value import Value, operand
 from converter.mapping.concepts.axes import Axis, Permutation
 from converter.mapping.concepts.pads import Pads
-from converter.mapping.fields import Attr, Detail, Field, Fixed, Guard, Only, ignore
+from converter.mapping.fields import Attr, Detail, Field, Guard, RequireAttr, RequireKey, ignore
 from converter.mapping.rules import Custom, Rule, custom, op, ops
 from converter.passes.decompositions.movement import may_copy
 
@@ -46,7 +46,7 @@ LARGE, SMALL = np.iinfo(np.int64).max, np.iinfo(np.int64).min + 1
 # reshape and transpose ---------------------------------------------------------------------------
 
 
-def read_shape(r: Reading) -> None:
+def read_shape(r: LiftContext) -> None:
     """The shape is an input, or an option where there is none; 0 is a size of 0."""
     given = r.optional(1)
     if given is None:
@@ -59,7 +59,7 @@ def read_shape(r: Reading) -> None:
     r.set_inputs(data(r), r.whole(given))
 
 
-def write_shape(w: Writing) -> None:
+def write_shape(w: LowerContext) -> None:
     w.place(1, wanted_shape(w))
     w.one_scale()
 
@@ -69,7 +69,7 @@ WANTED_SHAPE = Detail(
 )
 
 
-def wanted_shape(t: Writing) -> ir.Value:
+def wanted_shape(t: LowerContext) -> ir.Value:
     """The shape of the result as RESHAPE takes it: at most one -1, and 0 is a size of 0."""
     out = t.node.outputs[0]
     found = None if out.shape is None else dims_of(out)
@@ -86,11 +86,11 @@ def wanted_shape(t: Writing) -> ir.Value:
     raise MappingError("sizes that are copied from the input are not supported")
 
 
-def small(t: Writing, value: ir.Value, largest: bool = False) -> ir.Value:
+def small(t: LowerContext, value: ir.Value, largest: bool = False) -> ir.Value:
     return t.indices(value, largest)
 
 
-def write_out_shape(w: Writing) -> None:
+def write_out_shape(w: LowerContext) -> None:
     """The shape of the result, for operators that are reshapes of one kind or another."""
     w.place(1, wanted_shape(w))
     w.one_scale()
@@ -99,13 +99,13 @@ def write_out_shape(w: Writing) -> None:
 OUT_SHAPE = Detail(write=write_out_shape, names=("axis",), inputs=(1,))
 
 
-def read_squeezed_axes(r: Reading) -> None:
+def read_squeezed_axes(r: LiftContext) -> None:
     """Read the axes of length 1 to remove; all of them if none are listed."""
     if axes := r.attr("squeeze_dims", list):
         r.set_input(1, constant_of(r, axes, "axes"))
 
 
-def write_squeezed_axes(w: Writing) -> None:
+def write_squeezed_axes(w: LowerContext) -> None:
     axes = w.ints(1, "the axes", [])
     w.layer.attrs["squeeze_dims"] = [a % max(1, w.rank()) for a in axes]
     w.one_scale()
@@ -116,11 +116,11 @@ SQUEEZED_AXES = Detail(
 )
 
 
-def read_added_axis(r: Reading) -> None:
+def read_added_axis(r: LiftContext) -> None:
     r.node.inputs[1] = r.b.Reshape(r.whole(1), [-1])
 
 
-def write_added_axis(w: Writing) -> None:
+def write_added_axis(w: LowerContext) -> None:
     axes = w.ints(1, "the axes")
     if len(axes) != 1:
         raise MappingError("one axis must be added")
@@ -132,7 +132,7 @@ ADDED_AXIS = Detail(read=read_added_axis, write=write_added_axis, inputs=(1,))
 
 
 class JoinedAxis(Axis):
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         super().lower(w)
         # of quantized types only uint8 is rescaled to a common scale
         first = w.data.dtype if not w.quantized else w.real(w.data).dtype
@@ -140,7 +140,7 @@ class JoinedAxis(Axis):
             w.one_scale()
 
 
-def unpacked(r: Reading) -> list[ir.Value]:
+def unpacked(r: LiftContext) -> list[ir.Value]:
     """Slices of size 1 along an axis, which is removed."""
     axis, count = r.attr("axis", int), r.attr("num", int)
     outputs = len(r.operator.outputs)
@@ -152,7 +152,7 @@ def unpacked(r: Reading) -> list[ir.Value]:
 # split -------------------------------------------------------------------------------------------
 
 
-def read_equal_parts(r: Reading) -> None:
+def read_equal_parts(r: LiftContext) -> None:
     """Inputs are [axis, data]; the number of parts is an option."""
     x = r.input(1)
     r.node.attrs |= {
@@ -162,11 +162,11 @@ def read_equal_parts(r: Reading) -> None:
     r.set_inputs(x)
 
 
-def write_equal_parts(w: Writing) -> None:
+def write_equal_parts(w: LowerContext) -> None:
     axis, count = axis_of(w), len(w.node.outputs)
     parts = {dims_of(v)[axis] for v in w.node.outputs}
     if len(parts) > 1 or None in parts:
-        raise not_meant("the parts must have one size")
+        raise no_match("the parts must have one size")
     w.layer.inputs = [w.int32(axis, "axis"), w.data]
     w.layer.attrs["num_splits"] = count
     w.one_scale()
@@ -181,7 +181,7 @@ EQUAL_PARTS = Detail(
 )
 
 
-def read_listed_parts(r: Reading) -> None:
+def read_listed_parts(r: LiftContext) -> None:
     """Inputs are [data, sizes, axis]; one of the sizes may be -1: the rest of the axis."""
     x = data(r)
     axis = r.node.attrs["axis"] = one_axis(r, 2, r.rank(x))
@@ -197,7 +197,7 @@ def read_listed_parts(r: Reading) -> None:
     r.set_inputs(x, constant_of(r, parts, "sizes"))
 
 
-def write_listed_parts(w: Writing) -> None:
+def write_listed_parts(w: LowerContext) -> None:
     axis = axis_of(w)
     parts = [dims_of(v)[axis] for v in w.node.outputs]
     if None in parts and not w.has(1):
@@ -225,14 +225,14 @@ class Paddings(Pads):
 
     computed = True
 
-    def read(self, r: Reading) -> ir.Value:
+    def read(self, r: LiftContext) -> ir.Value:
         return r.whole(r.b.Reshape(r.b.Transpose(r.input(1), perm=[1, 0]), [-1]))
 
-    def write(self, w: Writing, before: list[int], after: list[int]) -> None:
+    def write(self, w: LowerContext, before: list[int], after: list[int]) -> None:
         w.one_scale()
         w.place(1, w.int32(np.array([before, after]).T, "paddings"))
 
-    def write_computed(self, w: Writing, amounts: ir.Value) -> None:
+    def write_computed(self, w: LowerContext, amounts: ir.Value) -> None:
         w.one_scale()
         rank = w.rank()
         halves = w.emit("RESHAPE", small(w, amounts), w.int32([2, rank]), shape=[2, rank])
@@ -244,21 +244,21 @@ class Zeros(Field):
 
     inputs = (2,)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         value = number(w.input(2)) if w.has(2) else 0.0
         if value != 0 or np.signbit(value):
-            raise not_meant("the padding value must be 0")
+            raise no_match("the padding value must be 0")
 
 
 class PadValue(Field):
     inputs = (2,)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         value = r.optional(2)
         if value is not None:
             r.node.inputs[2] = r.b.Reshape(value, [])
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         value = w.input(2)
         found = number(value)
         if found is not None:
@@ -274,7 +274,7 @@ class Symmetric(Field):
     names = ("axis",)
     inputs = (1,)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         shape = r.static(data(r))
         given = np.array(r.ints(1, "the padding"))
         pairs = shaped(given, len(shape), 2, what="the padding").tolist()
@@ -287,7 +287,7 @@ class Symmetric(Field):
         r.set(axis=axes[-1])
 
 
-def read_dilations(r: Reading) -> None:
+def read_dilations(r: LiftContext) -> None:
     """Insert `n - 1` times a value between two elements of an axis that is dilated by n: it is
     added after each element, and then cut off after the last one.
     """
@@ -297,13 +297,13 @@ def read_dilations(r: Reading) -> None:
         raise MappingError(f"the dilations {steps} do not fit {rank} axes", "R105")
     axes = [i for i, n in enumerate(steps) if n > 1]
     if not axes:
-        r.ready = [b.Identity(x)]
+        r.forwarded = [b.Identity(x)]
         return
     joint = insert_gaps(r, x, steps, axes, value)
     r.set_inputs(joint, [0] * len(axes), [1 - steps[i] for i in axes], axes)
 
 
-def insert_gaps(r: Reading, x: Value, steps: list[int], axes: list[int], value: Value) -> Value:
+def insert_gaps(r: LiftContext, x: Value, steps: list[int], axes: list[int], value: Value) -> Value:
     """Insert `n - 1` times a value after each element of the axes that are dilated by n."""
     b = r.b
     after = [i + 1 + k for k, i in enumerate(axes)]  # a new axis after each that is dilated
@@ -322,7 +322,7 @@ DILATIONS = Detail(read=read_dilations)
 MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
 
 
-def read_ranges(r: Reading) -> None:
+def read_ranges(r: LiftContext) -> None:
     """Starts, ends, axes and steps of a Slice <-> begin and end of all axes, with masks for those
     that are omitted. Further masks denote an ellipsis, a new axis, and a single index whose axis is
     removed.
@@ -339,12 +339,12 @@ def read_ranges(r: Reading) -> None:
         )
         r.set_inputs(data(r), first, last, axes[kept], np.where(shrinks, 1, steps)[kept])
     else:
-        r.ready = [data(r)]
-    r.behind(lambda y: r.b.Squeeze(y, gone) if len(gone) else y)
-    r.behind(lambda y: r.b.Unsqueeze(y, added) if len(added) else y)
+        r.forwarded = [data(r)]
+    r.after_first(lambda y: r.b.Squeeze(y, gone) if len(gone) else y)
+    r.after_first(lambda y: r.b.Unsqueeze(y, added) if len(added) else y)
 
 
-def read_bounds(r: Reading) -> tuple[Value, Value, Array]:
+def read_bounds(r: LiftContext) -> tuple[Value, Value, Array]:
     """Return begins and ends, which may be computed, and steps."""
     steps, begin, end = np.array(r.ints(3, "the strides")), r.whole(1), r.whole(2)
     if 0 in steps or not shape_of(begin) == shape_of(end) == steps.shape:
@@ -354,7 +354,7 @@ def read_bounds(r: Reading) -> tuple[Value, Value, Array]:
     return begin, begin + end if r.attr("offset", bool) else end, steps
 
 
-def read_masks(r: Reading, count: int) -> tuple[Array, ...]:
+def read_masks(r: LiftContext, count: int) -> tuple[Array, ...]:
     """Return each mask as a boolean for each range; an ellipsis is no new axis."""
     begins, ends, ellipsis, new, shrinks = (
         np.array([r.attr(k, int) >> i & 1 for i in range(count)], bool) for k in MASKS
@@ -374,7 +374,13 @@ def axes_of_ranges(rank: int, ellipsis: Array, new: Array, shrinks: Array) -> tu
 
 
 def apply_masks(
-    r: Reading, first: Value, last: Value, begins: Array, ends: Array, shrinks: Array, steps: Array
+    r: LiftContext,
+    first: Value,
+    last: Value,
+    begins: Array,
+    ends: Array,
+    shrinks: Array,
+    steps: Array,
 ) -> tuple[Value, Value]:
     """Apply the masks to starts and ends: those omitted reach the border, and a range whose axis is
     removed has one element.
@@ -385,7 +391,7 @@ def apply_masks(
     return first, r.b.Where(shrinks, after, last)
 
 
-def write_ranges(w: Writing) -> None:
+def write_ranges(w: LowerContext) -> None:
     order, strides = axes_and_strides(w)
     rank, sizes = len(strides), dims_of(w.data)
     least = [-n if n is not None and s < 0 else -LARGE for n, s in zip(sizes, strides, strict=True)]
@@ -398,7 +404,7 @@ def write_ranges(w: Writing) -> None:
     w.one_scale()
 
 
-def axes_and_strides(w: Writing) -> tuple[list[int], list[int]]:
+def axes_and_strides(w: LowerContext) -> tuple[list[int], list[int]]:
     """Return the axis of each range, and the strides of all axes."""
     rank = w.rank()
     count = w.static(1, "the starts")[0]
@@ -461,7 +467,7 @@ def to_the_end(last: int, step: int, size: int | None) -> bool:
 
 
 def bounds(
-    t: Writing, index: int, order: Sequence[int], rank: int, least: Sequence[int] = (-LARGE,)
+    t: LowerContext, index: int, order: Sequence[int], rank: int, least: Sequence[int] = (-LARGE,)
 ) -> tuple[Any, ir.Value]:
     """Return starts or ends (None where computed), and a vector of them for all axes; 0 for axes
     without a range.
@@ -489,13 +495,13 @@ def bounds(
     return None, t.emit("CONCATENATION", *parts, shape=[rank], axis=0)
 
 
-def write_begin_and_size(w: Writing) -> None:
+def write_begin_and_size(w: LowerContext) -> None:
     """Known bounds without steps <-> begin and size of all axes."""
     rank = w.rank()
     starts, ends = w.ints(1, "the starts"), w.ints(2, "the ends")
     axes = w.ints(3, "the axes", range(len(starts)))
     if w.has(4) and set(w.ints(4, "the steps")) > {1}:
-        raise not_meant("only steps of 1 are supported")
+        raise no_match("only steps of 1 are supported")
     shape, begin, size = dims_of(w.data), [0] * rank, [-1] * rank
     for axis, first, last in zip(axes, starts, ends, strict=True):
         begin[axis % rank], size[axis % rank] = begin_and_size(first, last, shape[axis % rank])
@@ -507,7 +513,7 @@ def write_begin_and_size(w: Writing) -> None:
 def begin_and_size(first: int, last: int, length: int | None) -> tuple[int, int]:
     """Return begin and size of a range along an axis of some length."""
     if length is None:
-        raise not_meant("the axis must have a static size")
+        raise no_match("the axis must have a static size")
     begin, end, _ = slice(first, last).indices(length)
     return begin, max(0, end - begin)
 
@@ -515,7 +521,7 @@ def begin_and_size(first: int, last: int, length: int | None) -> tuple[int, int]
 BEGIN_AND_SIZE = Detail(write=write_begin_and_size, inputs=(1, 2, 3, 4))
 
 
-def read_sizes(r: Reading) -> None:
+def read_sizes(r: LiftContext) -> None:
     """Starts and sizes of all axes, of which -1 is all that is left <-> starts, and ends that are a
     choice between the last one and starts + sizes.
     """
@@ -527,26 +533,26 @@ def read_sizes(r: Reading) -> None:
         r.set_inputs(data(r), begin, r.b.Where(r.b.Equal(size, -1), LARGE, begin + size))
 
 
-def write_sizes(w: Writing) -> None:
+def write_sizes(w: LowerContext) -> None:
     choice = w.input(2).producer()
     if w.has(3) or choice is None or choice.op_type != "Where":
-        raise not_meant("ends must be starts plus sizes, or the end of the axis")
+        raise no_match("ends must be starts plus sizes, or the end of the axis")
     size = chosen_sizes(w, choice)
     w.place(1, small(w, w.input(1)))
     w.place(2, small(w, size))
 
 
-def chosen_sizes(w: Writing, choice: ir.Node) -> ir.Value:
+def chosen_sizes(w: LowerContext, choice: ir.Node) -> ir.Value:
     """Return the sizes of ends that are a choice between the last one and starts + sizes."""
     test, largest, end = (operand(choice, i) for i in range(3))
     equal, total = test.producer(), end.producer()
     if equal is None or total is None or (equal.op_type, total.op_type) != ("Equal", "Add"):
-        raise not_meant("ends must be starts plus sizes, or the end of the axis")
+        raise no_match("ends must be starts plus sizes, or the end of the axis")
     size, left, most = operand(equal), known(equal.inputs[1]), known(largest)
     if left is None or (left != -1).any() or most is None or (most < LARGEST).any():
-        raise not_meant("ends must be starts plus sizes, or the end of the axis")
+        raise no_match("ends must be starts plus sizes, or the end of the axis")
     if not same(total.inputs[0], w.input(1)) or total.inputs[1] is not size:
-        raise not_meant("ends must be starts plus sizes, or the end of the axis")
+        raise no_match("ends must be starts plus sizes, or the end of the axis")
     return size
 
 
@@ -559,21 +565,21 @@ def same(a: ir.Value | None, b: ir.Value) -> bool:
     return a is b or (x is not None and y is not None and np.array_equal(x, y))
 
 
-def without_steps(w: Writing) -> bool:
+def without_steps(w: LowerContext) -> bool:
     steps = known(w.optional(4))
     return not w.has(4) or (steps is not None and bool((steps == 1).all()))
 
 
-def reversed_axes(r: Reading) -> None:
+def reversed_axes(r: LiftContext) -> None:
     axes = axes_of(r, 1, r.rank(data(r)))
     n = len(axes)
     if axes:
         r.set_inputs(data(r), [-1] * n, [SMALL] * n, axes, [-1] * n)
     else:
-        r.ready = [r.b.Identity(data(r))]
+        r.forwarded = [r.b.Identity(data(r))]
 
 
-def leading_axes(r: Reading) -> None:
+def leading_axes(r: LiftContext) -> None:
     """ONNX has time and batch as the first axes; other axes are transposed there and back."""
     (time, batch), rank = (r.node.attrs[k] for k in ("time_axis", "batch_axis")), r.rank(data(r))
     if time == batch or not (0 <= time < rank and 0 <= batch < rank):
@@ -582,30 +588,30 @@ def leading_axes(r: Reading) -> None:
         order = [time, batch, *(i for i in range(rank) if i not in (time, batch))]
         r.data = r.transpose(data(r), order)
         r.set(time_axis=0, batch_axis=1)
-        r.behind(lambda y: r.transpose(y, [order.index(i) for i in range(rank)]))
+        r.after_first(lambda y: r.transpose(y, [order.index(i) for i in range(rank)]))
 
 
 # sizes -------------------------------------------------------------------------------------------
 
 
-def joint_shape(r: Reading) -> None:
+def joint_shape(r: LiftContext) -> None:
     """Return the broadcast shape of two shapes."""
     one = np.zeros(1, np.int64)
     r.set_inputs(r.b.Add(*(r.b.ConstantOfShape(r.whole(i), value=ir.Tensor(one)) for i in (0, 1))))
 
 
-class SmallRepeats(Whole):
+class SmallRepeats(Int64Operand):
     """Repeats or lengths."""
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         w.place(1, small(w, w.input(1)))
         w.one_scale()
 
 
-class ExpandShape(Whole):
+class ExpandShape(Int64Operand):
     """The shape of an Expand, whose sizes of 1 keep the sizes of the data."""
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         out = w.out
         found = None if out.shape is None else dims_of(out)
         if found is not None and None not in found:
@@ -618,7 +624,7 @@ class ExpandShape(Whole):
         w.one_scale()
 
 
-def write_whole_shape(w: Writing) -> None:
+def write_whole_shape(w: LowerContext) -> None:
     """The shape is computed with 64 bits; a part of it is sliced after the operator."""
     w.layer.attrs["out_type"] = TENSOR_INT64
     rank = w.rank()
@@ -627,18 +633,18 @@ def write_whole_shape(w: Writing) -> None:
         result = w.result("whole")
         result.shape = ir.Shape([rank])
         ends = w.int32([first]), w.int32([max(0, last - first)])
-        w.then(lambda: w.put("SLICE", result, *ends))
+        w.after_emit(lambda: w.put("SLICE", result, *ends))
 
 
 WHOLE_SHAPE = Detail(write=write_whole_shape, names=("start", "end"))
 
 
-def read_filled(r: Reading) -> None:
+def read_filled(r: LiftContext) -> None:
     """Inputs are [shape, value]."""
     r.set_inputs(r.input(1), r.whole(0))
 
 
-def write_filled(w: Writing) -> None:
+def write_filled(w: LowerContext) -> None:
     value = w.attr("value", None)
     array = np.zeros(1, np.float32) if value is None else np.asarray(value)
     w.layer.inputs = [small(w, w.data), w.const(array.reshape(()))]
@@ -650,12 +656,12 @@ FILLED = Detail(read=read_filled, write=write_filled, names=("value",), inputs=(
 INT32 = ir.DataType.INT32
 
 
-def single(r: Reading) -> None:
+def single(r: LiftContext) -> None:
     """First, last and step of a range have no axes."""
     r.node.inputs = [r.b.Reshape(r.input(i), []) for i in range(3)]
 
 
-def lower_count(w: Writing) -> None:
+def lower_count(w: LowerContext) -> None:
     """The product of all sizes."""
     rank = w.rank()
     shape = w.emit("SHAPE", w.data, dtype=ir.DataType.INT64, shape=[rank], out_type=TENSOR_INT64)
@@ -665,7 +671,7 @@ def lower_count(w: Writing) -> None:
 # blocks ------------------------------------------------------------------------------------------
 
 
-def amounts(r: Reading, what: str) -> Array:
+def amounts(r: LiftContext, what: str) -> Array:
     """Return pairs (before, after) at input 2 for the axes after the first that have blocks."""
     n, rank = len(r.ints(1, "the blocks")), r.rank(data(r))
     if n >= rank:
@@ -673,7 +679,7 @@ def amounts(r: Reading, what: str) -> Array:
     return np.asarray(shaped(np.array(r.ints(2, what)), n, 2, what=what))
 
 
-def blocks_of(r: Reading) -> Array:
+def blocks_of(r: LiftContext) -> Array:
     blocks = r.ints(1, "the blocks")
     at_least(1, blocks=blocks)
     return np.array(blocks, np.int64)
@@ -686,7 +692,7 @@ def pads_after_first(pads: Array, rank: int) -> Array:
     return whole.T.reshape(-1)
 
 
-def blocks_into_batch(r: Reading) -> None:
+def blocks_into_batch(r: LiftContext) -> None:
     """Move the blocks of the axes after the first, padded with zeros, into the first axis, where
     they vary slower than the batch.
     """
@@ -703,7 +709,7 @@ def blocks_into_batch(r: Reading) -> None:
     r.set_inputs(b.Transpose(x, perm=perm), b.Concat([-1], inner, rest, axis=0))
 
 
-def blocks_out_of_batch(r: Reading) -> None:
+def blocks_out_of_batch(r: LiftContext) -> None:
     """Split the first axis into blocks, join them to the axes after it, and crop these."""
     b, blocks, x, crops = r.b, blocks_of(r), r.data, amounts(r, "the crops")
     at_least(0, crops=crops.reshape(-1).tolist())
@@ -716,7 +722,7 @@ def blocks_out_of_batch(r: Reading) -> None:
     r.set_inputs(x, b.Concat(batch, inner, shape[n + 1 :], axis=0))
     axes, ends = list(range(1, n + 1)), [-int(e) if e else LARGE for _, e in crops]
     if crops.any():
-        r.behind(lambda y: r.b.Slice(y, crops[:, 0], ends, axes))
+        r.after_first(lambda y: r.b.Slice(y, crops[:, 0], ends, axes))
 
 
 ADDS_ONE = Guard(
@@ -730,34 +736,35 @@ RULES: list[Rule | Custom] = [
     *ops("Flatten=RESHAPE", OUT_SHAPE, lower_only=True),
     op("Transpose", "TRANSPOSE", Permutation(1), OneScale()),
     op("Squeeze", "SQUEEZE", SQUEEZED_AXES),
-    op("Unsqueeze", "EXPAND_DIMS", ADDS_ONE, ADDED_AXIS, given="2,3 =[1]"),
-    op("Unsqueeze", "RESHAPE", OUT_SHAPE, lower_only=True, given="2,3 =[0,1]"),
+    op("Unsqueeze", "EXPAND_DIMS", ADDS_ONE, ADDED_AXIS, example_inputs="2,3 =[1]"),
+    op("Unsqueeze", "RESHAPE", OUT_SHAPE, lower_only=True, example_inputs="2,3 =[0,1]"),
     # no kernel of LiteRT applies the activation
     op("Concat", "CONCATENATION", JoinedAxis(), ignore("fused_activation_function")),
     PACK,
     custom("", "UNPACK", unpacked),
     op("Split", "SPLIT", EQUAL_PARTS),
-    op("Split", "SPLIT_V", LISTED_PARTS, given="6,4 =[2,4] -> 2"),
-    op("Pad", "PAD", Only("mode", "constant"), Paddings(), Zeros()),
+    op("Split", "SPLIT_V", LISTED_PARTS, example_inputs="6,4 =[2,4] -> 2"),
+    op("Pad", "PAD", RequireAttr("mode", "constant"), Paddings(), Zeros()),
     op(
         "Pad",
         "PADV2",
-        Only("mode", "constant"),
+        RequireAttr("mode", "constant"),
         Paddings(),
         PadValue(),
-        given="2,3 =[1,0,0,1] =(5)",
+        example_inputs="2,3 =[1,0,0,1] =(5)",
     ),
-    op("Pad", "MIRROR_PAD", Only("mode", "reflect"), Fixed("mode", 0), Paddings()),
-    op("Gather", "MIRROR_PAD", Fixed("mode", 1), Symmetric(), lift_only=True),
+    op("Pad", "MIRROR_PAD", RequireAttr("mode", "reflect"), RequireKey("mode", 0), Paddings()),
+    op("Gather", "MIRROR_PAD", RequireKey("mode", 1), Symmetric(), lift_only=True),
     op("Slice", "DILATE", DILATIONS, lift_only=True),
-    op("Slice", "SLICE", STEPLESS, BEGIN_AND_SIZE, lower_only=True, given="4,6 =[1] =[4]"),
+    op("Slice", "SLICE", STEPLESS, BEGIN_AND_SIZE, lower_only=True, example_inputs="4,6 =[1] =[4]"),
     op(
         "Slice",
         "SLICE",
         ENDS_OF_SIZES,
-        given=f"4,6 =i64:[1,2] Where(Equal(i64:2;=i64:[-1,-1]);=i64:[{LARGE},{LARGE}];Add($1;#1))",
+        example_inputs="4,6 =i64:[1,2] "
+        f"Where(Equal(i64:2;=i64:[-1,-1]);=i64:[{LARGE},{LARGE}];Add($1;#1))",
     ),
-    op("Slice", "STRIDED_SLICE", RANGES, given="4,6 =[1] =[4] =[1] =[2]"),
+    op("Slice", "STRIDED_SLICE", RANGES, example_inputs="4,6 =[1] =[4] =[1] =[2]"),
     op("Slice", "REVERSE_V2", before_lift=reversed_axes, lift_only=True),
     op(
         "ReverseSequence",
@@ -766,18 +773,18 @@ RULES: list[Rule | Custom] = [
         Attr("batch_axis", "batch_dim", int),
         SmallRepeats(),
         before_lift=leading_axes,
-        given="4,3 =[1,2,3]",
+        example_inputs="4,3 =[1,2,3]",
     ),
-    op("Shape", "SHAPE", WHOLE_SHAPE, given="n,3"),
+    op("Shape", "SHAPE", WHOLE_SHAPE, example_inputs="n,3"),
     custom("Size", "", lower=lower_count),
     RANK,
     op("Shape", "BROADCAST_ARGS", before_lift=joint_shape, lift_only=True),
     op("Tile", "TILE", SmallRepeats()),
     op("Expand", "BROADCAST_TO", ExpandShape()),
     op("Expand", "FILL", FILLED, lift_only=True),
-    op("ConstantOfShape", "FILL", FILLED, lower_only=True, given="i64:2"),
-    op("Range", "RANGE", before_lift=single, given="=i64:(0) Size(n,3) =i64:(1)"),
-    op("DepthToSpace", "DEPTH_TO_SPACE", Only("mode", "DCR"), *BLOCKS),
+    op("ConstantOfShape", "FILL", FILLED, lower_only=True, example_inputs="i64:2"),
+    op("Range", "RANGE", before_lift=single, example_inputs="=i64:(0) Size(n,3) =i64:(1)"),
+    op("DepthToSpace", "DEPTH_TO_SPACE", RequireAttr("mode", "DCR"), *BLOCKS),
     op("SpaceToDepth", "SPACE_TO_DEPTH", *BLOCKS),
     op("Reshape", "SPACE_TO_BATCH_ND", before_lift=blocks_into_batch, lift_only=True),
     op("Reshape", "BATCH_TO_SPACE_ND", before_lift=blocks_out_of_batch, lift_only=True),

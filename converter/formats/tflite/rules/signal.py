@@ -8,13 +8,13 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.tflite.rules.context import Dims, Reading, Writing, dims_of
+from converter.formats.tflite.rules.context import Dims, LiftContext, LowerContext, dims_of
 from converter.formats.tflite.rules.fields import data
 from converter.formats.tflite.tensors import COMPLEX
 from converter.graph.infer import Array
 from converter.graph.sizes import arange, demand_small
 from converter.graph.value import Value
-from converter.mapping.fields import Detail, Guard, Only, ignore
+from converter.mapping.fields import Detail, Guard, RequireAttr, ignore
 from converter.mapping.rules import Custom, Rule, custom, op
 
 # Operators that handle complex pairs themselves, or pass values on unchanged.
@@ -29,7 +29,7 @@ LIMITS = {"lower": 20.0, "upper": 4000.0}  # frequencies in Hz, unless the optio
 LEAST = np.float32(1e-12)  # energy whose logarithm is taken
 
 
-def has_pairs(r: Reading) -> bool:
+def has_pairs(r: LiftContext) -> bool:
     return any(r.tensor(i).type in COMPLEX for i in range(len(r.layer.inputs)))
 
 
@@ -37,24 +37,24 @@ NO_PAIRS = Guard("complex data are not supported", lift_if=lambda r: not has_pai
 ARE_PAIRS = Guard("only complex data are supported by this rule", lift_if=has_pairs)
 
 
-def part(r: Reading, index: int, of: int = 0) -> Value:
+def part(r: LiftContext, index: int, of: int = 0) -> Value:
     """The real or the imaginary part of complex numbers."""
     return r.b.Gather(r.input(of), index, axis=-1)
 
 
-def squares(r: Reading) -> Value:
+def squares(r: LiftContext) -> Value:
     """The sum of the squares of both parts."""
     real, imaginary = part(r, 0), part(r, 1)
     return real * real + imaginary * imaginary
 
 
-def parts_of_product(r: Reading) -> None:
+def parts_of_product(r: LiftContext) -> None:
     """The product of two complex numbers: its real part and its imaginary part are joined."""
     (a, b), (c, d) = ((part(r, 0, i), part(r, 1, i)) for i in (0, 1))
     r.set_inputs(*(r.b.Unsqueeze(v, [-1]) for v in (a * c - b * d, a * d + b * c)))
 
 
-def read_lengths(r: Reading) -> None:
+def read_lengths(r: LiftContext) -> None:
     """The lengths of the signal at input 1, along the last two axes; one element along the first
     of them is its own transform.
     """
@@ -68,7 +68,7 @@ def read_lengths(r: Reading) -> None:
     del r.node.inputs[1:]
 
 
-def write_lengths(w: Writing) -> None:
+def write_lengths(w: LowerContext) -> None:
     """Split complex numbers after the operator; lengths are powers of 2."""
     rank, lengths = w.rank(), lengths_of(w)
     image, shape = w.data, dims_of(w.data)
@@ -80,10 +80,10 @@ def write_lengths(w: Writing) -> None:
     w.layer.inputs = [image, w.int32(lengths)]
     spectrum = w.result("spectrum", ir.DataType.COMPLEX64)
     spectrum.shape = ir.Shape(bins)
-    w.then(lambda: pack_parts(w, spectrum, bins, rank))
+    w.after_emit(lambda: pack_parts(w, spectrum, bins, rank))
 
 
-def lengths_of(w: Writing) -> list[int]:
+def lengths_of(w: LowerContext) -> list[int]:
     """Return the length of the signal along each axis of the transform."""
     rank = w.rank()
     axes = [int(a) % rank for a in w.attr("axes")]
@@ -97,7 +97,7 @@ def lengths_of(w: Writing) -> list[int]:
     return lengths
 
 
-def pack_parts(w: Writing, spectrum: ir.Value, bins: Dims, rank: int) -> None:
+def pack_parts(w: LowerContext, spectrum: ir.Value, bins: Dims, rank: int) -> None:
     """Join the real and imaginary parts along a new last axis.
 
     A transform of one axis has an axis of length 1 before it, which is removed.
@@ -117,7 +117,7 @@ LENGTHS = Detail(read=read_lengths, write=write_lengths, names=("axes", "sizes")
 # sounds ------------------------------------------------------------------------------------------
 
 
-def spectrogram(r: Reading) -> Value:
+def spectrogram(r: LiftContext) -> Value:
     """Spectra of a sound [samples, channels] in windows: [channels, windows, bins].
 
     Windows are weighted by a raised cosine and filled up with zeros to a power of 2.
@@ -140,7 +140,7 @@ def spectrogram(r: Reading) -> Value:
     return power if r.attr("magnitude_squared", bool, False) else b.Sqrt(power)
 
 
-def cepstrum(r: Reading) -> Value:
+def cepstrum(r: LiftContext) -> Value:
     """Cosine transform of the logarithm of the spectrum in bands of equal width on the mel scale.
 
     Inputs are [squares of the spectrum [channels, windows, bins], sample rate].
@@ -182,9 +182,9 @@ def mel_bands(bins: int, rate: int, bands: int, limits: list[float]) -> Array:
     return np.asarray(weights, np.float32)
 
 
-PAIRS_AXIS = Only("axis", -1)  # of the real and the imaginary part
+PAIRS_AXIS = RequireAttr("axis", -1)  # of the real and the imaginary part
 RULES: list[Rule | Custom] = [
-    op("netconv::RealDFT", "RFFT2D", LENGTHS, given="2,8"),
+    op("netconv::RealDFT", "RFFT2D", LENGTHS, example_inputs="2,8"),
     custom("", "AudioSpectrogram", spectrogram),
     custom("", "Mfcc", cepstrum),
     op(

@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.tflite.rules.context import Reading
+from converter.formats.tflite.rules.context import LiftContext
 from converter.graph.build import Builder
 from converter.graph.demands import of_length
 from converter.graph.sizes import arange, demand_small, static
@@ -21,17 +21,17 @@ from converter.mapping.rules import custom
 MOST = 1 << 10  # elements of a window
 
 
-def _binary(op: str) -> Callable[[Reading], ir.Value]:
+def _binary(op: str) -> Callable[[LiftContext], ir.Value]:
     return lambda r: r.b.operator(op)(r.input(0), r.input(1))
 
 
-def lift_and(r: Reading) -> ir.Value:
+def lift_and(r: LiftContext) -> ir.Value:
     """Logical for booleans, bit by bit for integers."""
     x, y = r.input(0), r.input(1)
     return r.b.operator("And" if x.dtype == BOOL else "BitwiseAnd")(x, y)
 
 
-def lift_shift_left(r: Reading) -> ir.Value:
+def lift_shift_left(r: LiftContext) -> ir.Value:
     """x * 2^y; 0 where all bits leave the number."""
     b, x, y = r.b, r.input(0), r.input(1)
     bits = x.dtype.bitwidth if x.dtype is not None else 32
@@ -53,7 +53,7 @@ def padded(b: Builder, x: Value, value: ir.Value, low: Sequence[int], high: Sequ
     return y
 
 
-def dilated(r: Reading, x: Value, value: ir.Value, interior: Sequence[int]) -> Value:
+def dilated(r: LiftContext, x: Value, value: ir.Value, interior: Sequence[int]) -> Value:
     """Return x with `interior` elements between any two along each axis."""
     b, y = r.b, x
     if any(n < 0 for n in interior):
@@ -70,7 +70,7 @@ def dilated(r: Reading, x: Value, value: ir.Value, interior: Sequence[int]) -> V
     return y
 
 
-def lift_pad(r: Reading) -> ir.Value:
+def lift_pad(r: LiftContext) -> ir.Value:
     """Elements added between those of each axis, then at its ends, where they may be removed."""
     keys = ("edge_padding_low", "edge_padding_high", "interior_padding")
     low, high, interior = (r.attr(key, list) for key in keys)
@@ -79,7 +79,7 @@ def lift_pad(r: Reading) -> ir.Value:
     return padded(r.b, dilated(r, x, value, interior), value, low, high)
 
 
-def lift_gather(r: Reading) -> ir.Value:
+def lift_gather(r: LiftContext) -> ir.Value:
     """Slices of `slice_sizes` at the given starts, which are moved into the operand."""
     b, x, starts = r.b, r.input(0), r.cast(r.input(1), INT64)
     lists = ("offset_dims", "collapsed_slice_dims", "start_index_map", "slice_sizes")
@@ -117,7 +117,7 @@ def lift_gather(r: Reading) -> ir.Value:
     return b.Transpose(found, perm=perm)
 
 
-def lift_reduce_window(r: Reading) -> ir.Value:
+def lift_reduce_window(r: LiftContext) -> ir.Value:
     """Reduce the elements of each window by the body, beginning with the initial value."""
     b, x, start = r.b, r.input(0), r.b.Reshape(r.input(1), [])
     shape = list(r.static(x))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from converter.formats.zhouyi.quantization.context import IntegerReading
+from converter.formats.zhouyi.quantization.context import IntegerLiftContext
 from converter.formats.zhouyi.quantization.requantize import (
     T,
     bits_of,
@@ -40,7 +40,7 @@ COORDINATES = 32767.0  # of boxes within 0..1
 AREA_BITS, IOU_BITS = 15, 11
 
 
-def _typed(r: IntegerReading, results: Sequence[Value]) -> list[Value]:
+def _typed(r: IntegerLiftContext, results: Sequence[Value]) -> list[Value]:
     """Results as the file declares them, within the ranges of their types."""
     pairs = enumerate(zip(map(double, results), r.types, strict=False))
     return r.all_stored(bounded(v, *r.limits(i)) if t.is_integer() else v for i, (v, t) in pairs)
@@ -54,7 +54,7 @@ def _shifted_32(x: Value, bits: int) -> Value:
 # moved -------------------------------------------------------------------------------------------
 
 
-def _scaling(r: IntegerReading, name: str, count: int) -> tuple[list[int], list[int]]:
+def _scaling(r: IntegerLiftContext, name: str, count: int) -> tuple[list[int], list[int]]:
     """The lists NAME_scale_value and NAME_shift_value."""
     keys = [f"{name}_{k}_value" for k in ("scale", "shift")]
     scales, shifts = (r.attr(k, list) for k in keys)
@@ -63,7 +63,7 @@ def _scaling(r: IntegerReading, name: str, count: int) -> tuple[list[int], list[
 
 
 def _moved(
-    r: IntegerReading, boxes: Value, deltas: Value, ports: tuple[int, int], order: Sequence[int]
+    r: IntegerLiftContext, boxes: Value, deltas: Value, ports: tuple[int, int], order: Sequence[int]
 ) -> list[Value]:
     """Return y1, x1, y2, x2 (with their zero point) moved by dy, dx and dh, dw (integers), in 15
     bits.
@@ -77,25 +77,25 @@ def _moved(
     ends = []
     for axis, name in enumerate("hw"):
         low, high = box[axis], box[2 + axis]
-        side, centre = high - low, shifted(low + high, 1)
+        side, center = high - low, shifted(low + high, 1)
         behind = shifts[axis] - lost
         step = shifted(low_32_bits(side * scales[axis]), lost)
         move = (delta[axis] + r.input_zeros[ports[1]]) * step + 2.0 ** (behind - 1)
-        centre = shifted(low_32_bits(move), behind) + centre
-        centre = bounded(centre, *limits_of_bits(box_bits + bits, True))
+        center = shifted(low_32_bits(move), behind) + center
+        center = bounded(center, *limits_of_bits(box_bits + bits, True))
         grown = r.entries(f"t{name}_lut", delta[2 + axis], ports[1]) * scales[2 + axis]
         half = shifted(low_32_bits(side * shifted(grown, 16)), shifts[2 + axis] - 16)
         half = bounded(half, *limits_of_bits(box_bits, False))
-        edges = (low_32_bits(e * scales[4] + rounding) for e in (centre - half, centre + half))
+        edges = (low_32_bits(e * scales[4] + rounding) for e in (center - half, center + half))
         ends.append([bounded(shifted(e, shifts[4]), 0, COORDINATES) for e in edges])
     return [axis[k] for k in (0, 1) for axis in ends]
 
 
-def lift_bounding_box(r: IntegerReading) -> Value:
+def lift_bounding_box(r: IntegerLiftContext) -> Value:
     return r.stored(stack(_moved(r, r.double(0), r.whole(1), (0, 1), range(4))))
 
 
-def lift_multibox(r: IntegerReading) -> list[Value]:
+def lift_multibox(r: IntegerLiftContext) -> list[Value]:
     """Return rows (class, score, x1, y1, x2, y2) of the anchors whose best class passes the
     threshold, followed by rows of -1.
     """
@@ -119,7 +119,7 @@ def lift_multibox(r: IntegerReading) -> list[Value]:
 # grouped by class --------------------------------------------------------------------------------
 
 
-def lift_decode_box(r: IntegerReading) -> list[Value]:
+def lift_decode_box(r: IntegerLiftContext) -> list[Value]:
     """Anchors as integers, moved by tables; scores above the threshold with their zero point."""
     b = r.b
     if len(r.layer.inputs) > 2:
@@ -140,16 +140,16 @@ def lift_decode_box(r: IntegerReading) -> list[Value]:
     return _typed(r, grouped(b, own, boxes, threshold, *sizes))
 
 
-def _from_anchors(r: IntegerReading, axis: int, behind: int) -> tuple[Value, Value]:
+def _from_anchors(r: IntegerLiftContext, axis: int, behind: int) -> tuple[Value, Value]:
     """Return centers and lengths of boxes along an axis: anchors moved by tables, truncated by
     `behind` fractional bits.
     """
-    size, centre = (r.flat(k) for k in ("hw"[axis] + "a", "yx"[axis] + "center"))
+    size, center = (r.flat(k) for k in ("hw"[axis] + "a", "yx"[axis] + "center"))
     move, grown = (r.entries(f"t{'yxhw'[i]}_lut", r.input(1)[..., i], 1) for i in (axis, 2 + axis))
-    return _shifted_32(move * size, behind) + centre, _shifted_32(grown * size, behind)
+    return _shifted_32(move * size, behind) + center, _shifted_32(grown * size, behind)
 
 
-def lift_proposal(r: IntegerReading) -> list[Value]:
+def lift_proposal(r: IntegerLiftContext) -> list[Value]:
     """Return integer anchors, moved by tables; scores above the threshold unchanged."""
     b, edges = r.b, []
     for axis, side in enumerate(("height", "width")):
@@ -162,7 +162,7 @@ def lift_proposal(r: IntegerReading) -> list[Value]:
     return _typed(r, chosen_proposals(r, own, boxes, mask))
 
 
-def lift_generated_proposals(r: IntegerReading) -> list[Value]:
+def lift_generated_proposals(r: IntegerLiftContext) -> list[Value]:
     """The best boxes of each image, larger than min_size, without a better neighbor: anchors as
     integers, moved and grown by tables of the stored deltas x, y, w, h.
     """
@@ -174,11 +174,11 @@ def lift_generated_proposals(r: IntegerReading) -> list[Value]:
     deltas, unit = b.Reshape(r.input(1), [batch, count, 4]), r.attr("anchor_scale", int)
     edges: list[list[Value]] = []
     for axis, side in enumerate(("width", "height")):
-        length, centre = r.flat("wh"[axis] + "a_q"), r.flat("xy"[axis] + "center_a_q")
+        length, center = r.flat("wh"[axis] + "a_q"), r.flat("xy"[axis] + "center_a_q")
         move, grown = (
             r.entries(f"{k}_lut", deltas[..., i], 1) for k, i in (("xy", axis), ("wh", 2 + axis))
         )
-        at = _shifted_32(move * length, lost) + centre
+        at = _shifted_32(move * length, lost) + center
         half = cut(_shifted_32(grown * length, lost) / 2.0)
         most = (r.attr(f"image_{side}", int) - 1) * unit
         edges.append([bounded(v, 0, most) for v in (at - half, at + half)])
@@ -198,7 +198,7 @@ def lift_generated_proposals(r: IntegerReading) -> list[Value]:
     return _typed(r, [value, boxes, zeros, total(b, real, turns, keepdims=1)])
 
 
-def lift_region(r: IntegerReading) -> list[Value]:
+def lift_region(r: IntegerLiftContext) -> list[Value]:
     """Scores as quotients of tables, boxes from tables of a sigmoid and of powers."""
     b, x = r.b, r.whole(0)
     batch, height, width, count, depth = r.static(x)
@@ -232,7 +232,7 @@ def lift_region(r: IntegerReading) -> list[Value]:
     return _typed(r, [values, kept, counts, labels, number])
 
 
-def _scores_of_region(r: IntegerReading, x: Value) -> Value:
+def _scores_of_region(r: IntegerLiftContext, x: Value) -> Value:
     """The share of each class times the confidence, 0 where it does not pass the threshold."""
     b, own, (bits, _) = r.b, x[..., 5:], r.width()
     most = (1 << bits) - 1
@@ -245,7 +245,7 @@ def _scores_of_region(r: IntegerReading, x: Value) -> Value:
     return cut(b.Where(value <= least, 0, value) * most / b.Max(whole, 1))
 
 
-def lift_region_fuse(r: IntegerReading) -> list[Value]:
+def lift_region_fuse(r: IntegerLiftContext) -> list[Value]:
     """Rescale scores and boxes of both lists to one scale first, truncated."""
     b, inputs = r.b, [r.input(i) for i in range(10)]
     for port, key in ((0, "score"), (2, "box")):
@@ -303,7 +303,7 @@ class Overlaps:
         return b.Where(alive, floor(faded * down), scores)
 
 
-def lift_nms(r: IntegerReading) -> list[Value]:
+def lift_nms(r: IntegerLiftContext) -> list[Value]:
     """Greedy suppression within each class; a share is compared, or looked up, as an integer."""
     b, soft = r.b, r.attr("method", enum(words("HARD GAUSSIAN")), "HARD") == "GAUSSIAN"
     least = r.attr("score_threshold", float, -np.inf)
@@ -333,7 +333,7 @@ def lift_nms(r: IntegerReading) -> list[Value]:
     return _typed(r, [taken, at_most(r, many, size), take(b, value, places, good), inner])
 
 
-def _overlaps(r: IntegerReading, sides: list[Value], classes: int, soft: bool) -> Overlaps:
+def _overlaps(r: IntegerLiftContext, sides: list[Value], classes: int, soft: bool) -> Overlaps:
     b, lost = r.b, r.bit_count("areas_shift")
     batch, n = r.static(sides[0])
     spread = [

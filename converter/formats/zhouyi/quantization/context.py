@@ -35,7 +35,7 @@ from converter.formats.zhouyi.quantization.requantize import (
 )
 from converter.formats.zhouyi.quantization.tables import look_up, table_of
 from converter.formats.zhouyi.quantization.weights import made
-from converter.formats.zhouyi.rules.context import Reading
+from converter.formats.zhouyi.rules.context import LiftContext
 from converter.formats.zhouyi.unsupported import undocumented
 from converter.graph.build import Builder
 from converter.graph.infer import Array
@@ -77,7 +77,7 @@ def _limits_of(dtype: ir.DataType) -> Limits:
 
 
 @dataclass(eq=False)
-class IntegerReading(Reading):
+class IntegerLiftContext(LiftContext):
     """One layer on quantized values; its builder's `with` block is open.
 
     The file declares of the tensors around it: zero points, types and ranges (`layer_top_range`) of
@@ -296,7 +296,7 @@ Written = tuple[str, dict[str, Any], dict[str, Any]]  # kind, attributes, consta
 
 
 @dataclass(eq=False)
-class IntegerWriting:
+class IntegerLowerContext:
     """A float layer with quantized operands and result, and their parameters. `npu`: in the form
     that the vendor's hardware supports; else as exact as its executor computes.
     """

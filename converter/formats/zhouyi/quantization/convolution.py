@@ -5,7 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from converter.errors import MappingError
-from converter.formats.zhouyi.quantization.context import IntegerReading, IntegerWriting, Written
+from converter.formats.zhouyi.quantization.context import (
+    IntegerLiftContext,
+    IntegerLowerContext,
+    Written,
+)
 from converter.formats.zhouyi.quantization.requantize import (
     EXACT,
     INT32,
@@ -21,7 +25,7 @@ from converter.graph.infer import Array
 from converter.graph.value import Value
 
 
-def lift_weighted(r: IntegerReading) -> Value:
+def lift_weighted(r: IntegerLiftContext) -> Value:
     """Compute the float layer with these weights and biases, if that is exact; else the sum over
     parts of the input, followed by the biases.
     """
@@ -43,14 +47,14 @@ def lift_weighted(r: IntegerReading) -> Value:
     return r.activated(*r.early_shift(total, biases, absorbed))
 
 
-def _most(r: IntegerReading) -> float:
+def _most(r: IntegerLiftContext) -> float:
     """The largest amount that the first input may hold, its zero point added."""
     if not r.input_types or not r.input_types[0].is_integer():
         return 0.0  # nothing is known about these numbers
     return max(abs(limit + r.input_zeros[0]) for limit in limits_of_bits(*r.width()))
 
 
-def lower_weighted(w: IntegerWriting) -> Written:
+def lower_weighted(w: IntegerLowerContext) -> Written:
     """The integers are used directly: the input's zero point times the sum of each row is added to
     the biases.
     """
@@ -90,7 +94,7 @@ def lower_weighted(w: IntegerWriting) -> Written:
     )
 
 
-def _biases(w: IntegerWriting, scales: Array) -> Array:
+def _biases(w: IntegerLowerContext, scales: Array) -> Array:
     """Return the biases in units of input scale * weight scale: as stored if they have these
     scales, else rounded.
     """

@@ -6,7 +6,11 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.zhouyi.quantization.context import IntegerReading, IntegerWriting, Written
+from converter.formats.zhouyi.quantization.context import (
+    IntegerLiftContext,
+    IntegerLowerContext,
+    Written,
+)
 from converter.formats.zhouyi.quantization.quant_params import QuantParams
 from converter.formats.zhouyi.quantization.requantize import (
     INT16,
@@ -55,7 +59,7 @@ COMPARISONS = {
 # two operands ------------------------------------------------------------------------------------
 
 
-def lift_eltwise(r: IntegerReading) -> Value:
+def lift_eltwise(r: IntegerLiftContext) -> Value:
     """Rescale both operands to a common scale first (ADD, SUB, MAX, MIN), or multiply the integers
     directly.
     """
@@ -67,7 +71,7 @@ def lift_eltwise(r: IntegerReading) -> Value:
     return r.activated(r.b.operator(op)(x, y), r.first_factor)
 
 
-def lower_eltwise(w: IntegerWriting) -> Written:
+def lower_eltwise(w: IntegerLowerContext) -> Written:
     """ADD, SUB, MAX, MIN first rescale both operands to a common scale of 15 bits; products use the
     integers directly.
     """
@@ -94,7 +98,7 @@ def _common_scale(steps: Array, bits: int) -> tuple[int, int, list[int]]:
     return int(factors[best]), int(shifts[best]), [int(v) for v in weights[:, best]]
 
 
-def lift_divide(r: IntegerReading) -> Value:
+def lift_divide(r: IntegerLiftContext) -> Value:
     """Multiply by the reciprocal of the divisor's magnitude, from a table; its first entry is the
     value for a divisor of 0.
     """
@@ -104,7 +108,7 @@ def lift_divide(r: IntegerReading) -> Value:
     return r.requantized(sign * x * found)
 
 
-def lower_divide(w: IntegerWriting) -> Written:
+def lower_divide(w: IntegerLowerContext) -> Written:
     """Write a table of reciprocals for the magnitudes of the divisor; a division by 0 gets the
     largest.
     """
@@ -117,7 +121,7 @@ def lower_divide(w: IntegerWriting) -> Written:
     return w.written(scalar_keys(x.scale / (y.scale * 65535 * w.result.scale), w.bits), lut=table)
 
 
-def lift_squared_difference(r: IntegerReading) -> Value:
+def lift_squared_difference(r: IntegerLiftContext) -> Value:
     """Two variants of the vendor's tools, distinguished by the number of scales: a scale for the
     difference, or one for each operand.
     """
@@ -135,7 +139,7 @@ def lift_squared_difference(r: IntegerReading) -> Value:
     return r.requantized(d * d, r.first_factor)
 
 
-def lift_mod(r: IntegerReading) -> Value:
+def lift_mod(r: IntegerLiftContext) -> Value:
     """Rescale both operands to the scale of the result first, within the ranges of their own
     tensors; a divisor of 0 is replaced by 1.
     """
@@ -146,7 +150,7 @@ def lift_mod(r: IntegerReading) -> Value:
     return r.requantized(rest, 1.0)
 
 
-def lift_pow(r: IntegerReading) -> Value:
+def lift_pow(r: IntegerLiftContext) -> Value:
     """exp(y * log(x)), both from tables, the product in 16 bits between them; the sign of x stays
     where y is odd. With the key `exponent` the first table holds the result.
     """
@@ -163,7 +167,7 @@ def lift_pow(r: IntegerReading) -> Value:
     return r.stored(power * sign)
 
 
-def lift_scatter(r: IntegerReading) -> Value:
+def lift_scatter(r: IntegerLiftContext) -> Value:
     """Data and updates on a common scale first. ScatterElements clamps them to the bits of both
     together; wide results of ScatterND are truncated, not rounded.
     """
@@ -182,7 +186,7 @@ def lift_scatter(r: IntegerReading) -> Value:
     return r.stored(r.rescaled(y, r.first_factor, rounding))
 
 
-def _elements_multiplied(r: IntegerReading) -> Value:
+def _elements_multiplied(r: IntegerLiftContext) -> Value:
     """Multiply 16-bit numbers by one update after the other: a product of more bits loses its
     lowest ones, by which the shift after the factor is reduced. Zero points are ignored.
     """
@@ -205,7 +209,7 @@ def _elements_multiplied(r: IntegerReading) -> Value:
     return r.stored(bounded(y, *r.limits()))
 
 
-def _slices_multiplied(r: IntegerReading) -> Value:
+def _slices_multiplied(r: IntegerLiftContext) -> Value:
     """Multiply by one slice of the updates after the other; results of more than 8 bits are
     truncated, not rounded.
     """
@@ -231,12 +235,12 @@ def _turns(count: int) -> int:
     return count
 
 
-def lift_in_top_k(r: IntegerReading) -> Value:
+def lift_in_top_k(r: IntegerLiftContext) -> Value:
     """Compare the integers, which have the same order as the real numbers."""
     return r.stored(r.as_numbers(r.real(narrow=True), r.input(1)))
 
 
-def lift_one_hot(r: IntegerReading) -> Value:
+def lift_one_hot(r: IntegerLiftContext) -> Value:
     """The two values as they are, within the range of the result; positions are not wrapped."""
     b, rank = r.b, len(r.shape)
     axis, depth = r.attr("axis", int, -1), r.attr("depth", int)
@@ -252,7 +256,7 @@ def lift_one_hot(r: IntegerReading) -> Value:
 # one operand -------------------------------------------------------------------------------------
 
 
-def lift_table(r: IntegerReading) -> Value:
+def lift_table(r: IntegerLiftContext) -> Value:
     """A look-up table, or arithmetic for the piecewise linear ones."""
     layer, method = r.layer, r.attr("method", str, "")
     if layer.kind == "Activation" and method in PIECEWISE and "lut" not in layer.blobs:
@@ -274,7 +278,7 @@ def lift_table(r: IntegerReading) -> Value:
     return r.stored(r.looked_up(r.input(0), "lut", *r.width()))
 
 
-def _of_turns(r: IntegerReading) -> Value:
+def _of_turns(r: IntegerLiftContext) -> Value:
     """Return a table of one period, whose size divides the scaled number."""
     lut = r.blob("lut").reshape(-1)
     if lut.size & (lut.size - 1):
@@ -282,11 +286,11 @@ def _of_turns(r: IntegerReading) -> Value:
     return r.stored(entry(lut, int64(rescale(r.double(), r.factor[0], 0, INT32)) % lut.size))
 
 
-def lower_table(w: IntegerWriting) -> Written:
+def lower_table(w: IntegerLowerContext) -> Written:
     return w.written(lut=w.look_up_table())
 
 
-def lower_activation(w: IntegerWriting) -> Written:
+def lower_activation(w: IntegerLowerContext) -> Written:
     if w.method in ("RELU", "RELU6", "CLIP", "LEAKYRELU"):
         found = w.activation("method")
         if found["method"] == "NONE":  # only the range limits
@@ -299,7 +303,7 @@ def lower_activation(w: IntegerWriting) -> Written:
     return lower_table(w)
 
 
-def _lift_prelu(r: IntegerReading) -> Value:
+def _lift_prelu(r: IntegerLiftContext) -> Value:
     """Apply a slope for each element, with `negative_slope_shift` fractional bits; an unsigned
     result has no values below 0.
     """
@@ -330,7 +334,7 @@ def params_of_activation(layer: Layer, source: QuantParams, wanted: QuantParams)
     return QuantParams.of(wanted.scale, wanted.zero - less, dtype)
 
 
-def _lower_prelu(w: IntegerWriting) -> Written:
+def _lower_prelu(w: IntegerLowerContext) -> Written:
     """Slopes with one shift for all, as 16-bit integers."""
     slope = np.asarray(w.layer.blobs["negative_slope"], np.float64)
     largest = max(float(np.abs(slope).max()), 2.0**-15)
@@ -340,7 +344,7 @@ def _lower_prelu(w: IntegerWriting) -> Written:
     return w.written(keys | scalar_keys(w.factor, w.bits), negative_slope=integers)
 
 
-def lift_abs(r: IntegerReading) -> Value:
+def lift_abs(r: IntegerLiftContext) -> Value:
     """With a scale, the absolute value of the real number; without one, of the integer including
     its zero point.
     """
@@ -350,7 +354,7 @@ def lift_abs(r: IntegerReading) -> Value:
     return wrapped(r.b.Abs(wide), r.types[0])
 
 
-def lift_negative(r: IntegerReading) -> Value:
+def lift_negative(r: IntegerLiftContext) -> Value:
     """The scale stays; the zero point of the output is subtracted, and the result clamped to the
     range.
 
@@ -363,17 +367,17 @@ def lift_negative(r: IntegerReading) -> Value:
     return r.requantized(-r.real(), 1.0)
 
 
-def lift_sign(r: IntegerReading) -> Value:
+def lift_sign(r: IntegerLiftContext) -> Value:
     """-1, 0 and 1 as integers, independent of the output's scale."""
     return r.stored(r.b.Sign(r.real()))
 
 
-def lower_abs(w: IntegerWriting) -> Written:
+def lower_abs(w: IntegerLowerContext) -> Written:
     """With a scale: without one the executor ignores zero points."""
     return w.written(scalar_keys(w.factor, w.bits))
 
 
-def lower_as_it_is(w: IntegerWriting) -> Written:
+def lower_as_it_is(w: IntegerLowerContext) -> Written:
     return w.written()
 
 
@@ -399,7 +403,7 @@ def params_of_sign(layer: Layer, source: QuantParams, wanted: QuantParams) -> Qu
 # conversions -------------------------------------------------------------------------------------
 
 
-def lift_cast(r: IntegerReading) -> Value:
+def lift_cast(r: IntegerLiftContext) -> Value:
     """With a scale: rescale. Without one: change the zero point, or keep the integer as it is,
     reduced to the bits of the type.
 
@@ -416,7 +420,7 @@ def lift_cast(r: IntegerReading) -> Value:
     return r.requantized(r.real(), 1.0)
 
 
-def requantization(w: IntegerWriting) -> Written:
+def requantization(w: IntegerLowerContext) -> Written:
     """Convert from one scale and zero point to another."""
     keys = {
         "to_dtype": dtype_name(w.result.dtype),
@@ -426,7 +430,7 @@ def requantization(w: IntegerWriting) -> Written:
     return "Cast", keys | scalar_keys(w.factor, w.bits), {}
 
 
-def lift_concat(r: IntegerReading) -> Value:
+def lift_concat(r: IntegerLiftContext) -> Value:
     axis = r.attr("axis", int)
     if not r.is_scaled():
         return r.b.Concat(*r.layer.inputs, axis=axis)
@@ -435,7 +439,7 @@ def lift_concat(r: IntegerReading) -> Value:
     return r.stored(r.b.Concat(*parts, axis=axis))
 
 
-def lower_concat(w: IntegerWriting) -> Written:
+def lower_concat(w: IntegerLowerContext) -> Written:
     if len({(p.scale, p.zero, p.dtype) for p in (*w.sources, w.result)}) == 1:
         return w.written()
     return w.written(list_keys([p.scale / w.result.scale for p in w.sources], w.bits))
@@ -444,7 +448,7 @@ def lower_concat(w: IntegerWriting) -> Written:
 # truth -------------------------------------------------------------------------------------------
 
 
-def lift_logical(r: IntegerReading) -> Value:
+def lift_logical(r: IntegerLiftContext) -> Value:
     """Comparisons rescale both operands to a common scale; other methods take every nonzero value
     as true.
     """
@@ -464,7 +468,7 @@ def lift_logical(r: IntegerReading) -> Value:
     return b.Cast(truth, to=r.types[0])
 
 
-def lower_comparison(w: IntegerWriting) -> Written:
+def lower_comparison(w: IntegerLowerContext) -> Written:
     """Both operands on a common scale of 13 bits, as the vendor's quantizer takes."""
     if len(w.sources) != 2 or w.method in ("AND", "OR", "XOR"):
         raise MappingError(f"{w.method} of numbers has no integer form")
@@ -475,7 +479,7 @@ def lower_comparison(w: IntegerWriting) -> Written:
     return w.written(keys)
 
 
-def lift_where(r: IntegerReading) -> Value:
+def lift_where(r: IntegerLiftContext) -> Value:
     """Rescale the operands to the scale of the result, by a factor each or a common one; the
     condition is true where it is not 0.
     """
@@ -486,6 +490,6 @@ def lift_where(r: IntegerReading) -> Value:
     return r.stored(b.Where(~b.Equal(condition, 0), x, y))
 
 
-def lower_where(w: IntegerWriting) -> Written:
+def lower_where(w: IntegerLowerContext) -> Written:
     """Rescale each operand to the scale of the result."""
     return w.written(list_keys([p.scale / w.result.scale for p in w.sources[1:]], w.bits))

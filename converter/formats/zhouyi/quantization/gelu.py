@@ -39,10 +39,10 @@ def gelu(node: ir.Node, b: Builder, places: Mapping[ir.Node, int]) -> ir.Value |
     `places`: the index of each node in the graph.
     """
     for source, steps in _sources(node, places):
-        maker = source.producer()
-        if maker is None or maker.op_type != "DequantizeLinear":
+        producer = source.producer()
+        if producer is None or producer.op_type != "DequantizeLinear":
             continue
-        params = params_of_node(maker)
+        params = params_of_node(producer)
         if params.dtype.bitwidth != 8:
             return None
         kind, table = _kind(source, steps), _computed(source, steps, params)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from converter.errors import MappingError
-from converter.formats.zhouyi.quantization.context import IntegerReading
+from converter.formats.zhouyi.quantization.context import IntegerLiftContext
 from converter.formats.zhouyi.quantization.normalization import by_reciprocal_root
 from converter.formats.zhouyi.quantization.requantize import (
     bounded,
@@ -33,26 +33,26 @@ PLAIN = """AccidentalHits BitShift Bitwise DivMod MatMulInteger Meshgrid NonZero
 Unique"""
 
 
-def lift_plain(r: IntegerReading) -> list[Value]:
+def lift_plain(r: IntegerLiftContext) -> list[Value]:
     """Apply the layer to the integers, regardless of scales."""
     return r.all_stored(r.all_as_numbers(*r.operands))
 
 
-def lift_same(r: IntegerReading) -> Value:
+def lift_same(r: IntegerLiftContext) -> Value:
     """Pass the data on: they are quantized already."""
     return r.b.Identity(r.input(0))
 
 
-def lift_count(r: IntegerReading) -> list[Value]:
+def lift_count(r: IntegerLiftContext) -> list[Value]:
     """Bounds are on the scale of the data."""
     return r.all_stored(r.all_as_numbers(_numbers(r)))
 
 
-def lift_ctc(r: IntegerReading) -> list[Value]:
+def lift_ctc(r: IntegerLiftContext) -> list[Value]:
     return r.all_stored(r.all_as_numbers(_numbers(r), r.input(1)))
 
 
-def lift_valid_count(r: IntegerReading) -> list[Value]:
+def lift_valid_count(r: IntegerLiftContext) -> list[Value]:
     """The threshold is on the scale of the scores; the filler -1 is stored unscaled, or as 0 in an
     unsigned type.
     """
@@ -67,13 +67,13 @@ def lift_valid_count(r: IntegerReading) -> list[Value]:
     return r.all_stored([count, rows, places])
 
 
-def lift_by_index(r: IntegerReading) -> Value:
+def lift_by_index(r: IntegerLiftContext) -> Value:
     """Elements without index are filled with the quantized value of 0."""
     y = r.as_numbers(r.real(narrow=True), r.input(1))
     return r.stored(y - r.input_zeros[0])
 
 
-def _numbers(r: IntegerReading) -> Value:
+def _numbers(r: IntegerLiftContext) -> Value:
     """Return the integers of the first input as floats."""
     return real(r.input(0), narrow=True)
 
@@ -81,18 +81,18 @@ def _numbers(r: IntegerReading) -> Value:
 # segments ----------------------------------------------------------------------------------------
 
 
-def _members(r: IntegerReading, ids: Value) -> Value:
+def _members(r: IntegerLiftContext, ids: Value) -> Value:
     """Doubles [rows, n]: 1 where ids[n] names the row."""
     every = arange(r.declared_size(0, 0)).reshape(-1, 1)
     return double(r.b.Equal(int64(r.b.Reshape(ids, [1, -1])), every))
 
 
-def _flat(r: IntegerReading, x: Value) -> Value:
+def _flat(r: IntegerLiftContext, x: Value) -> Value:
     shape = r.static(x)
     return r.b.Reshape(x, [shape[0], int(np.prod(shape[1:]))])
 
 
-def lift_segment_sum(r: IntegerReading) -> Value:
+def lift_segment_sum(r: IntegerLiftContext) -> Value:
     x, ids = r.double(), r.input(1)
     count, named = r.static(x)[0], int(np.prod(r.static(ids)))
     if count != named:
@@ -103,7 +103,7 @@ def lift_segment_sum(r: IntegerReading) -> Value:
     return r.b.Reshape(r.requantized(y, r.first_factor), shape)
 
 
-def lift_embeddings(r: IntegerReading) -> Value:
+def lift_embeddings(r: IntegerLiftContext) -> Value:
     """Sums of products; a mean is a truncated quotient, a root comes from a table."""
     b, combiner = r.b, r.attr("combiner", str, "MEAN")
     if r.attr("max_norm", str, "NONE") != "NONE":
@@ -126,7 +126,7 @@ def lift_embeddings(r: IntegerReading) -> Value:
     return b.Reshape(y, [r.declared_size(0, 0), *r.static(params)[1:]])
 
 
-def _mean(r: IntegerReading, total: Value, weight: Value) -> Value:
+def _mean(r: IntegerLiftContext, total: Value, weight: Value) -> Value:
     """The quotient of a sum of 32 bits and a weight of 16, whose lowest bits go where they have
     more: so many as the largest of the tensor has.
     """
@@ -139,7 +139,7 @@ def _mean(r: IntegerReading, total: Value, weight: Value) -> Value:
     return r.requantized(quotient * (first / second), 2.0 ** -r.shifts[0])
 
 
-def _of_bits(r: IntegerReading, x: Value, bits: int, signed: bool) -> tuple[Value, Value]:
+def _of_bits(r: IntegerLiftContext, x: Value, bits: int, signed: bool) -> tuple[Value, Value]:
     """Return `x` truncated by as many of its lowest bits as needed for all of it to have `bits`,
     and the divisor.
     """
@@ -151,7 +151,7 @@ def _of_bits(r: IntegerReading, x: Value, bits: int, signed: bool) -> tuple[Valu
     return bounded(floor(x / by), *limits), by
 
 
-def _by_norm(r: IntegerReading, total: Value, squares: Value) -> Value:
+def _by_norm(r: IntegerLiftContext, total: Value, squares: Value) -> Value:
     """Products of 32 bits with a reciprocal root."""
     first, _ = r.factors(2)
     signed = r.input_limits(0)[0] + r.input_zeros[0] < 0

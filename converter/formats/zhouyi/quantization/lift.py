@@ -87,7 +87,7 @@ class NumbersLift(GraphLift):
         around = [*sources, *results]
         if all(p is None or p.indices for p in around) or _moves(far, around):
             return self._moved(far)
-        values = [with_operators(v) for v in self._quantised(layer, far, sources, results)]
+        values = [with_operators(v) for v in self._quantized(layer, far, sources, results)]
         factor = 1.0 if self.parser else _merged_factor(far, sources, results)
         if factor != 1.0:
             values[0] = values[0] * factor
@@ -96,7 +96,7 @@ class NumbersLift(GraphLift):
             for v, p in zip(values, results, strict=False)
         ]
 
-    def _quantised(
+    def _quantized(
         self, layer: Layer, far: FarLayer, sources: Params, results: Params
     ) -> Sequence[ir.Value]:
         """Return the results of the layer as real numbers, or its integers if only its integer form

@@ -7,7 +7,7 @@ from typing import Any
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, UnsupportedError
-from converter.formats.format import Flavour
+from converter.formats.format import Flavor
 from converter.formats.zhouyi.ir import Document
 from converter.formats.zhouyi.lower import DocumentWriter
 from converter.formats.zhouyi.mapping import MAPPING
@@ -19,7 +19,7 @@ from converter.graph.network import Network
 from converter.mapping.lifting import refuse
 from converter.passes.pipeline import Context, run_passes
 
-NOT_QUANTISED = (
+NOT_QUANTIZED = (
     "the network is not quantized: it has no layer between DequantizeLinear and QuantizeLinear"
 )
 HELP = (
@@ -28,7 +28,7 @@ HELP = (
 
 
 def lower_integer(
-    model: Network, flavour: Flavour, notes: list[Diagnostic]
+    model: Network, flavor: Flavor, notes: list[Diagnostic]
 ) -> tuple[Document, dict[str, str]]:
     """As `lower.lower`, with layers on integers wherever the network is quantized; float layers
     become a note.
@@ -37,16 +37,16 @@ def lower_integer(
     not quantized at all.
     """
     graph = model.ir.clone()
-    run_passes(PIPELINE, graph, Context(model, flavour.io_layout, notes))
+    run_passes(PIPELINE, graph, Context(model, flavor.io_layout, notes))
     low = QuantizedLowering(MAPPING)
     for node in graph.graph:
         low.node(node)
-    plan = Plan(low.layers, low.constants, "npu" in flavour.options)
+    plan = Plan(low.layers, low.constants, "npu" in flavor.options)
     plan.run()
     refuse([*low.problems, *plan.problems])
     names = ", ".join(f"{name} ({what})" for name, what in plan.floats.items())
     if not plan.params:
-        message = f"{NOT_QUANTISED}{': ' if names else ''}{names[:500]}"
+        message = f"{NOT_QUANTIZED}{': ' if names else ''}{names[:500]}"
         raise UnsupportedError(Diagnostic("X202", message, help=HELP))
     if names:
         message = f"these layers compute in floating point: {names}"

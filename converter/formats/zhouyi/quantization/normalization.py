@@ -7,7 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from converter.errors import MappingError
-from converter.formats.zhouyi.quantization.context import IntegerReading, IntegerWriting, Written
+from converter.formats.zhouyi.quantization.context import (
+    IntegerLiftContext,
+    IntegerLowerContext,
+    Written,
+)
 from converter.formats.zhouyi.quantization.requantize import (
     INT16,
     INT32,
@@ -39,7 +43,7 @@ ROOTS = np.minimum(np.rint(32768 / np.sqrt(1 + np.arange(193) / 64)), 32767)
 # Softmax -----------------------------------------------------------------------------------------
 
 
-def lift_softmax(r: IntegerReading) -> Value:
+def lift_softmax(r: IntegerLiftContext) -> Value:
     """Exponentials by powers of two, or by a table and a quotient of 31 bits."""
     if "adjust_q" in r.layer.attrs:
         return _by_powers_of_two(r)
@@ -49,13 +53,13 @@ def lift_softmax(r: IntegerReading) -> Value:
     return r.requantized(shares, by)
 
 
-def _below(r: IntegerReading, axis: int) -> Value:
+def _below(r: IntegerLiftContext, axis: int) -> Value:
     """Return how far stored numbers are from the largest along an axis: int64, up to 0."""
     x = int64(r.input(0))
     return x - r.b.ReduceMax(x, [axis])
 
 
-def _shares(r: IntegerReading, lut: Array, axis: int) -> tuple[Value, float]:
+def _shares(r: IntegerLiftContext, lut: Array, axis: int) -> tuple[Value, float]:
     """Return the exponentials of a table divided by their sum, and the remaining factor; the vendor
     has two forms of the quotient, by the size of the data.
     """
@@ -81,7 +85,7 @@ def _spare_bits(width: int, number: float) -> int:
     return extra
 
 
-def _by_powers_of_two(r: IntegerReading) -> Value:
+def _by_powers_of_two(r: IntegerLiftContext) -> Value:
     """The method FAST_EXP: 2 ** n for integer n, and a logarithm of the sum with at most
     half-integer precision (`adjust_q` is its number of fractional bits); the zero point of the
     result is ignored.
@@ -103,7 +107,7 @@ def _by_powers_of_two(r: IntegerReading) -> Value:
     return r.stored(rescale(_power_of_two(quotient, bits), 1.0, 0, r.limits()))
 
 
-def _by_tables_of_powers(r: IntegerReading, power: Value, axis: int) -> Value:
+def _by_tables_of_powers(r: IntegerLiftContext, power: Value, axis: int) -> Value:
     """The same with `adjust_q` fractional bits, of which the tables of 256 entries resolve
     eight.
     """
@@ -118,7 +122,7 @@ def _by_tables_of_powers(r: IntegerReading, power: Value, axis: int) -> Value:
     return r.stored(rescale(y, 1.0, 0, r.limits()))
 
 
-def _from_table_of_powers(r: IntegerReading, power: Value, most: int) -> Value:
+def _from_table_of_powers(r: IntegerLiftContext, power: Value, most: int) -> Value:
     """Return 2 ** power with `adjust_q` fractional bits, truncated, times 2 ** most."""
     finer = r.bit_count("adjust_q")
     exponent = floor(power * 2.0**-finer)
@@ -126,7 +130,7 @@ def _from_table_of_powers(r: IntegerReading, power: Value, most: int) -> Value:
     return floor(entry(r.flat("pow2_lut"), rest) * 2.0 ** (exponent + (most - 15)))
 
 
-def _by_short_floats(r: IntegerReading) -> Value:
+def _by_short_floats(r: IntegerLiftContext) -> Value:
     """Powers of two by a table of floats with 16 bits (`float_lut`), in floats truncated to 16
     bits; the two factors of the result are tables of the distance to the largest.
     """
@@ -177,13 +181,13 @@ def _power_of_two(exponent: Value, most: int) -> Value:
     return entry(powers, bounded(exponent + 1, 0, most + 1))
 
 
-def lower_softmax(w: IntegerWriting) -> Written:
+def lower_softmax(w: IntegerLowerContext) -> Written:
     w.demand_npu()
     keys = {"quantize_method": "LUT", **scalar_keys(1 / w.result.scale, w.bits)}
     return w.written(keys, lut=exponentials(w.sources[0]))
 
 
-def lift_log_softmax(r: IntegerReading) -> Value:
+def lift_log_softmax(r: IntegerLiftContext) -> Value:
     """Use a table of floats, or a quotient as in Softmax, from 0 to the width of the result's
     range, and a table of logarithms.
     """
@@ -195,7 +199,7 @@ def lift_log_softmax(r: IntegerReading) -> Value:
     return r.stored(r.looked_up(part, "lut_log", bits, False))
 
 
-def _by_floats(r: IntegerReading, lut: Array, axis: int) -> Value:
+def _by_floats(r: IntegerLiftContext, lut: Array, axis: int) -> Value:
     """A table of exponentials as floats, their sum and its logarithm."""
     b, below, (bits, _) = r.b, _below(r, axis), r.width()
     of_input, of_sum = r.number_list("quantize_scale", 2)
@@ -229,7 +233,7 @@ class NormalizedGroups:
     scales: list[int]
 
 
-def _groups(r: IntegerReading) -> NormalizedGroups:
+def _groups(r: IntegerLiftContext) -> NormalizedGroups:
     layer, shape = r.layer, list(r.shape)
     rank = len(shape)
     if layer.kind == "GroupNorm":
@@ -254,7 +258,7 @@ def _kept(shape: list[int], axes: list[int]) -> list[int]:
     return [size if a in axes else 1 for a, size in enumerate(shape)]
 
 
-def lift_normalization(r: IntegerReading) -> list[Value]:
+def lift_normalization(r: IntegerLiftContext) -> list[Value]:
     """LayerNorm, GroupNorm, InstanceNorm and MVN: the distance from the rounded mean times the
     reciprocal root of the variance, then weights and biases of integers. A LayerNorm may give mean
     and root as well.
@@ -286,7 +290,7 @@ def _shaped(numbers: Array, shape: list[int]) -> Array:
     return numbers if numbers.size == 1 else numbers.reshape(shape)
 
 
-def _normalized(r: IntegerReading, x: Value, axes: list[int]) -> tuple[Value, Value, Value]:
+def _normalized(r: IntegerLiftContext, x: Value, axes: list[int]) -> tuple[Value, Value, Value]:
     """(x - mean) / deviation, in integers of the width of the result; the mean and the reciprocal
     root of the variance.
     """
@@ -309,7 +313,7 @@ def _normalized(r: IntegerReading, x: Value, axes: list[int]) -> tuple[Value, Va
     return rescale(product, by, 0, (low, low + (1 << r.bits) - 1)), mean, root
 
 
-def lift_rms_norm(r: IntegerReading) -> Value:
+def lift_rms_norm(r: IntegerLiftContext) -> Value:
     """Multiply by the reciprocal root of the mean of squares, then apply integer weights and
     biases.
     """
@@ -321,7 +325,7 @@ def lift_rms_norm(r: IntegerReading) -> Value:
     return r.requantized(y, _shaped(r.factor, _kept(shape, axes[-1:])))
 
 
-def _weighted(r: IntegerReading, y: Value, shape: list[int]) -> Value:
+def _weighted(r: IntegerLiftContext, y: Value, shape: list[int]) -> Value:
     """Multiply by the weights, and add the biases, where they exist."""
     for name, combine in (("weights", r.b.Mul), ("biases", r.b.Add)):
         if name in r.layer.blobs:
@@ -329,7 +333,7 @@ def _weighted(r: IntegerReading, y: Value, shape: list[int]) -> Value:
     return y
 
 
-def lift_moments(r: IntegerReading) -> list[Value]:
+def lift_moments(r: IntegerLiftContext) -> list[Value]:
     """The rounded mean unscaled, and the variance rescaled."""
     b, axes, keep = r.b, axes_of(r.layer), int(r.attr("keepdims", bool, True))
     x = floor(r.whole() * r.factor_of("input", 1, 0))
@@ -347,7 +351,7 @@ def lift_moments(r: IntegerReading) -> list[Value]:
     return r.all_stored(pair)
 
 
-def lift_norm(r: IntegerReading) -> Value:
+def lift_norm(r: IntegerLiftContext) -> Value:
     """Division by the sum of amounts (L1), or by the root of the sum of squares (L2)."""
     axes, method = axes_of(r.layer), r.attr("method", str)
     scale, shift = r.attr("scale_value", int), r.bit_count("shift_value")
@@ -365,7 +369,7 @@ def lift_norm(r: IntegerReading) -> Value:
 
 
 def by_reciprocal_root(
-    r: IntegerReading, x: Value, total: Value, scale: float, before: int, shift: int
+    r: IntegerLiftContext, x: Value, total: Value, scale: float, before: int, shift: int
 ) -> Value:
     """The result: x * scale / sqrt(total) * 2 ** -shift, where the product with the scale loses
     `before` bits.

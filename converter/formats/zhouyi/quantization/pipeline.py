@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from converter.formats.zhouyi.legalise import REWRITES
+from converter.formats.zhouyi.legalize import REWRITES
 from converter.formats.zhouyi.mapping import MAPPING
 from converter.formats.zhouyi.pipeline import UNROLL
 from converter.formats.zhouyi.quantization.constants import quantized_constant
@@ -13,7 +13,7 @@ from converter.formats.zhouyi.quantization.prepare import prepare
 from converter.passes.channels_last import channels_last
 from converter.passes.common_subexpressions import share_common
 from converter.passes.fold import fold_constants
-from converter.passes.legalise import legalise
+from converter.passes.legalize import rewrite_illegal
 from converter.passes.pipeline import Context, Pass, change, check_static_shapes, check_target
 from converter.passes.stack_sequences import stack_sequences
 
@@ -29,7 +29,7 @@ def holds(node: ir.Node) -> bool:
 
 def _legalize(model: ir.Model) -> None:
     low = QuantizedLowering(MAPPING)
-    legalise(
+    rewrite_illegal(
         model, lambda n: (n.domain, n.op_type) not in KEPT and low.reason(n) is not None, REWRITES
     )
 

@@ -22,7 +22,7 @@ import onnx_ir as ir
 from converter.errors import Diagnostic, MappingError
 from converter.formats.zhouyi.fused import FUSED, fuse
 from converter.formats.zhouyi.quantization.constants import QuantizedConstant, lazy_value
-from converter.formats.zhouyi.quantization.context import IntegerWriting
+from converter.formats.zhouyi.quantization.context import IntegerLowerContext
 from converter.formats.zhouyi.quantization.elementwise import requantization
 from converter.formats.zhouyi.quantization.lowering import DEQUANTIZE, QUANTIZE
 from converter.formats.zhouyi.quantization.quant_params import QuantParams
@@ -100,19 +100,19 @@ class Plan:
             self.reals[layer.outputs[0]] = (_first(layer), layer.attrs["params"])
             self._shown(layer)
         elif layer.kind == QUANTIZE:
-            self._quantise(layer)
+            self._quantize(layer)
         elif moves(layer) and layer.inputs[0] in self.reals:
             self._move(layer)
         elif moves(layer) and not _is_real(_first(layer)):
             self.layers.append(layer)
-        elif not (self._quantised(layer) and self._integer(layer)):
+        elif not (self._quantized(layer) and self._integer(layer)):
             self._float(layer)
 
     def _put(self, layer: Layer, inputs: Sequence[ir.Value | None], *outputs: ir.Value) -> None:
         """The layer with other operands and results."""
         self.layers.append(replace(layer, inputs=[*inputs], outputs=[*outputs]))
 
-    def _quantise(self, layer: Layer) -> None:
+    def _quantize(self, layer: Layer) -> None:
         source, out, params = _first(layer), layer.outputs[0], layer.attrs["params"]
         read = self.params.setdefault(out, params)
         # an integer layer has its own factor, all other scales are written once, with the tensor
@@ -137,7 +137,7 @@ class Plan:
     ) -> None:
         """Convert from one scale and zero point to another."""
         kind, attrs, blobs = requantization(
-            IntegerWriting(layer, [stored], [own], params, self.npu)
+            IntegerLowerContext(layer, [stored], [own], params, self.npu)
         )
         name = f"{layer.name}.requantise"
         self._put(replace(layer, kind=kind, name=name, attrs=attrs, blobs=blobs), [stored], out)
@@ -185,7 +185,7 @@ class Plan:
             return self._wanted(reader.outputs[0])[0], None
         return readers[0].attrs["params"], readers[0].outputs[0]
 
-    def _quantised(self, layer: Layer) -> bool:
+    def _quantized(self, layer: Layer) -> bool:
         """Whether the layer is between DequantizeLinear and QuantizeLinear."""
         real = [v for v in layer.inputs if v is not None and _is_real(v)]
         known = all(v in self.reals or v in self.constants or _is_number(v) for v in real)
@@ -201,8 +201,8 @@ class Plan:
         quantization levels as its operand, and so has a Relu.
         """
         params, place = self._wanted(value)
-        quantised = any(r.kind == QUANTIZE for r in self.readers[value])
-        if params is not None or value.is_graph_output() or quantised:
+        quantized = any(r.kind == QUANTIZE for r in self.readers[value])
+        if params is not None or value.is_graph_output() or quantized:
             return params, place
         source, method = layer.inputs[0], layer.attrs.get("method", layer.kind.upper())
         if layer.kind == "Activation" and method == "RELU" and source in self.reals:
@@ -249,7 +249,7 @@ class Plan:
         if rule.finer(layer) and (not self.npu or params.scale < sources[0].scale):
             inputs[0], sources[0] = self._finer(layer, inputs[0], sources[0])
         own = rule.result(layer, sources[0], params)
-        kind, attrs, blobs = rule.lower(IntegerWriting(layer, inputs, sources, own, self.npu))
+        kind, attrs, blobs = rule.lower(IntegerLowerContext(layer, inputs, sources, own, self.npu))
         stored = _stored_as(out, params) if place is None else place
         first = stored if own == params else _stored_as(out, own)
         self.params.setdefault(first, own)

@@ -13,7 +13,11 @@ from typing import Any
 import numpy as np
 
 from converter.errors import MappingError
-from converter.formats.zhouyi.quantization.context import IntegerReading, IntegerWriting, Written
+from converter.formats.zhouyi.quantization.context import (
+    IntegerLiftContext,
+    IntegerLowerContext,
+    Written,
+)
 from converter.formats.zhouyi.quantization.requantize import (
     UINT16,
     T,
@@ -37,7 +41,7 @@ from converter.mapping.context import static
 from converter.mapping.node import Node
 
 
-def lift_pooling(r: IntegerReading) -> Value:
+def lift_pooling(r: IntegerLiftContext) -> Value:
     """MAX on the integers; AVG as the sum times an 8-bit approximation of 1 / count, for each
     position, rescaled.
 
@@ -74,7 +78,7 @@ def lift_pooling(r: IntegerReading) -> Value:
     return r.stored(found)
 
 
-def lift_volumes(r: IntegerReading) -> Value:
+def lift_volumes(r: IntegerLiftContext) -> Value:
     """MAX on the integers; means of volumes in two steps, each rounded: over the rows and columns
     of a window, then over its planes.
     """
@@ -103,7 +107,7 @@ def lift_volumes(r: IntegerReading) -> Value:
     return r.stored(rescale(y, _approximate(1.0 / deep), zero, r.limits()))
 
 
-def lift_fractional(r: IntegerReading) -> list[Value]:
+def lift_fractional(r: IntegerLiftContext) -> list[Value]:
     """As on real numbers, without zero points; means by 8-bit reciprocals of the areas."""
     b, mean = r.b, r.attr("method", enum(words("AVG MAX"))) == "AVG"
     x = r.whole()
@@ -129,7 +133,7 @@ class Axis:
     over: int
 
     @classmethod
-    def of(cls, r: IntegerReading, index: int, name: str) -> Axis:
+    def of(cls, r: IntegerLiftContext, index: int, name: str) -> Axis:
         size, count = r.shape[1 + index], r.declared_size(0, 1 + index)
         kernel, stride, dilation = (
             r.count(f"{key}_{name}") for key in ("kernel", "stride", "dilation")
@@ -162,11 +166,11 @@ class Axis:
         return np.asarray(np.minimum(first + self.kernel, whole) - first, np.float64)
 
 
-def _pool(r: IntegerReading, op: str, x: Value, **attrs: Any) -> Value:
+def _pool(r: IntegerLiftContext, op: str, x: Value, **attrs: Any) -> Value:
     return with_operators(r.b.op(op, x, domain=CHANNELS_LAST_DOMAIN, **attrs))
 
 
-def _sums(r: IntegerReading, y: Value, axes: Sequence[Axis]) -> Value:
+def _sums(r: IntegerLiftContext, y: Value, axes: Sequence[Axis]) -> Value:
     """The sum of each window, its padding 0, as doubles."""
     b, kernel, rank = r.b, [a.kernel for a in axes], len(axes) + 2
     pads = [0, *(a.before for a in axes), 0, 0, *(a.behind + a.over for a in axes), 0]
@@ -181,7 +185,7 @@ def _sums(r: IntegerReading, y: Value, axes: Sequence[Axis]) -> Value:
     return double(y)
 
 
-def _float_sums(r: IntegerReading, y: Value, rows: Axis, columns: Axis) -> Value:
+def _float_sums(r: IntegerLiftContext, y: Value, rows: Axis, columns: Axis) -> Value:
     """The sum of each window, in floats that are added row by row."""
     b = r.b
     y = b.Pad(y, [0, rows.before, columns.before, 0, 0, rows.behind, columns.behind, 0])
@@ -199,7 +203,7 @@ def _approximate(factors: Array) -> Array:
     return np.asarray(np.floor(scale * 2.0**shift + 0.5) * 2.0**-shift, np.float32)
 
 
-def lower_average(w: IntegerWriting) -> Written:
+def lower_average(w: IntegerLowerContext) -> Written:
     """Write the sum of a window, a convolution with ones, and one factor. The layer itself, with an
     implicit 8-bit factor, is used only if that is exact or unavoidable.
     """
@@ -242,16 +246,16 @@ def _window(attrs: Mapping[str, Any], key: str) -> list[int]:
     return [int(attrs[k]) for k in sorted(attrs, reverse=True) if k.split("_")[0] == key]
 
 
-MOST_NEIGHBOURS = 256
+MOST_NEIGHBORS = 256
 
 
-def lift_lrn(r: IntegerReading) -> Value:
+def lift_lrn(r: IntegerLiftContext) -> Value:
     """The sum of squares, of neighbors in other channels or within a channel, chooses from a table
     of (bias + alpha * sum) ** -beta.
     """
     method = r.attr("method", enum(words("ACROSS_CHANNELS WITHIN_CHANNEL")))
     b, x, size = r.b, r.double(), r.count("size")
-    if size > MOST_NEIGHBOURS:
+    if size > MOST_NEIGHBORS:
         raise MappingError(f"size={size} has too many neighbors to enumerate")
     squares = single(x * x)
     if method == "WITHIN_CHANNEL":
@@ -273,7 +277,7 @@ def lift_lrn(r: IntegerReading) -> Value:
     return r.requantized(x * r.looked_up(total, "lut", 16, False), behind)
 
 
-def lower_lrn(w: IntegerWriting) -> Written:
+def lower_lrn(w: IntegerLowerContext) -> Written:
     """The sum of squares as 16 bits chooses from 256 entries of
     (bias + alpha / size * sum) ** -beta, which have 16 bits too.
     """

@@ -22,7 +22,7 @@ from converter.graph.names import Names
 from converter.graph.value import producer_of
 from converter.graph.walk import all_graphs
 from converter.passes.dead_code import remove_dead_code
-from converter.passes.legalise import rewritten
+from converter.passes.legalize import rewritten
 
 # bounds of real networks are rounded: a zero point this close to an integer is an integer
 _NEAR = 0.02
@@ -142,31 +142,31 @@ def bias(node: ir.Node, b: Builder) -> ir.Value | None:
     product, into the layer.
     """
     for x, added in (node.inputs, node.inputs[::-1]):
-        maker = producer_of(x)
+        producer = producer_of(x)
         array = None if added is None else _array(added)
-        if x is None or maker is None or maker.domain or array is None:
+        if x is None or producer is None or producer.domain or array is None:
             continue
         if len(x.uses()) != 1 or x.is_graph_output():
             continue
-        if maker.op_type in ("Conv", "ConvTranspose") and len(maker.inputs) == 2:
-            return _convolution(b, maker, x, array)
-        if maker.op_type == "MatMul":
-            return _dense(b, maker, x, array)
-        if maker.op_type == "Gemm" and len(maker.inputs) == 2:
-            return _rows(b, maker, array)
+        if producer.op_type in ("Conv", "ConvTranspose") and len(producer.inputs) == 2:
+            return _convolution(b, producer, x, array)
+        if producer.op_type == "MatMul":
+            return _dense(b, producer, x, array)
+        if producer.op_type == "Gemm" and len(producer.inputs) == 2:
+            return _rows(b, producer, array)
     return None
 
 
-def _rows(b: Builder, maker: ir.Node, array: Array) -> ir.Value | None:
+def _rows(b: Builder, producer: ir.Node, array: Array) -> ir.Value | None:
     """A number for each column of a Gemm that adds none yet."""
-    columns = (shape_of(maker.outputs[0]) or (0,))[-1]
+    columns = (shape_of(producer.outputs[0]) or (0,))[-1]
     if array.size not in (1, columns) or (array.size > 1 and array.shape[-1] != columns):
         return None
-    attributes = {**attrs_of(maker), "beta": 1.0}
-    return b.op("Gemm", *maker.inputs, _spread(b, array, columns), **attributes)
+    attributes = {**attrs_of(producer), "beta": 1.0}
+    return b.op("Gemm", *producer.inputs, _spread(b, array, columns), **attributes)
 
 
-def _convolution(b: Builder, maker: ir.Node, x: ir.Value, array: Array) -> ir.Value | None:
+def _convolution(b: Builder, producer: ir.Node, x: ir.Value, array: Array) -> ir.Value | None:
     shape = shape_of(x)
     if shape is None:
         return None
@@ -174,7 +174,7 @@ def _convolution(b: Builder, maker: ir.Node, x: ir.Value, array: Array) -> ir.Va
     if array.size != 1 and (1,) * (len(shape) - array.ndim) + array.shape != channel:
         return None
     added = _spread(b, array, shape[1])
-    return b.op(maker.op_type, *maker.inputs[:2], added, **attrs_of(maker))
+    return b.op(producer.op_type, *producer.inputs[:2], added, **attrs_of(producer))
 
 
 def _spread(b: Builder, array: Array, count: int) -> ir.Value:
@@ -189,9 +189,9 @@ def columns(node: ir.Node, b: Builder) -> ir.Value | None:
     return _dense(b, node, node.outputs[0], None)
 
 
-def _dense(b: Builder, maker: ir.Node, x: ir.Value, array: Array | None) -> ir.Value | None:
+def _dense(b: Builder, producer: ir.Node, x: ir.Value, array: Array | None) -> ir.Value | None:
     """Rows are flattened where there are more than two axes."""
-    data, weights = maker.inputs
+    data, weights = producer.inputs
     shape, columns, before = shape_of(x), shape_of(weights), shape_of(data)
     if shape is None or columns is None or before is None or len(columns) != 2 or len(before) < 2:
         return None

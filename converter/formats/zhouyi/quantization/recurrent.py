@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from converter.errors import MappingError
-from converter.formats.zhouyi.quantization.context import IntegerReading
+from converter.formats.zhouyi.quantization.context import IntegerLiftContext
 from converter.formats.zhouyi.quantization.requantize import (
     INT32,
     Limits,
@@ -35,7 +35,7 @@ class Steps:
     `single`: all results are rounded to 32-bit floats, as in the executor.
     """
 
-    r: IntegerReading
+    r: IntegerLiftContext
     x: Array
     h: Array
     biases: Array
@@ -70,7 +70,9 @@ class Steps:
         return self.rounded(rescale(value, by, 0, limits))
 
 
-def _parts(r: IntegerReading, lengths: list[int]) -> tuple[list[Array], list[Array], list[Array]]:
+def _parts(
+    r: IntegerLiftContext, lengths: list[int]
+) -> tuple[list[Array], list[Array], list[Array]]:
     """Return scales, shifts, and scale * 2 ** -shift in parts of these lengths: a number for each
     row, or one for all rows of a part.
     """
@@ -84,7 +86,7 @@ def _parts(r: IntegerReading, lengths: list[int]) -> tuple[list[Array], list[Arr
     return scales, shifts, [f * 2.0**-e for f, e in zip(scales, shifts, strict=True)]
 
 
-def _weights(r: IntegerReading, gates: int) -> tuple[int, Array]:
+def _weights(r: IntegerLiftContext, gates: int) -> tuple[int, Array]:
     """The size of the input, and the weights [gates * cells, input size + cells]."""
     n, size, weights = r.count("cell_size"), r.count("input_size"), r.blob("weights")
     if weights.shape != (gates * n, size + n):
@@ -94,7 +96,7 @@ def _weights(r: IntegerReading, gates: int) -> tuple[int, Array]:
     return size, weights
 
 
-def _time(r: IntegerReading) -> tuple[list[Value], bool]:
+def _time(r: IntegerLiftContext) -> tuple[list[Value], bool]:
     """The input at each step, [batch, x] each, in the order of the direction."""
     x = r.whole()
     reverse = r.attr("direction", str, "FORWARD") == "REVERSE"
@@ -103,7 +105,7 @@ def _time(r: IntegerReading) -> tuple[list[Value], bool]:
 
 
 def _outputs(
-    r: IntegerReading, found: dict[str, Value], all_steps: list[Value], reverse: bool
+    r: IntegerLiftContext, found: dict[str, Value], all_steps: list[Value], reverse: bool
 ) -> list[Value]:
     given = r.layer.attrs.get("out_sequence", [])
     names = [str(n) for n in (given if isinstance(given, list) else [given])]
@@ -117,7 +119,7 @@ def _outputs(
     return r.all_stored(found[n] for n in names)
 
 
-def lift_gru(r: IntegerReading) -> list[Value]:
+def lift_gru(r: IntegerLiftContext) -> list[Value]:
     """Gates r, z, then the candidate: GRUv3 applies r to the state, GRUv1 to the product of the
     state.
 
@@ -193,7 +195,7 @@ class _Sum:
         return s.rescaled(total, self.scales[1] * 2.0 ** -self.shifts[1], s.limits)
 
 
-def lift_lstm(r: IntegerReading) -> list[Value]:
+def lift_lstm(r: IntegerLiftContext) -> list[Value]:
     """Gates i, c, f, o; the cell has a scale of its own at each step.
 
     Factors: of the state's product, of the gates (all rows), of the candidate, of the cell before

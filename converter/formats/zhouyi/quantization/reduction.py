@@ -7,7 +7,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from converter.errors import MappingError
-from converter.formats.zhouyi.quantization.context import IntegerReading, IntegerWriting, Written
+from converter.formats.zhouyi.quantization.context import (
+    IntegerLiftContext,
+    IntegerLowerContext,
+    Written,
+)
 from converter.formats.zhouyi.quantization.requantize import (
     UINT16,
     beside,
@@ -33,7 +37,7 @@ from converter.mapping.context import static
 LONGEST_PRODUCT = 1024
 
 
-def lift_reduce(r: IntegerReading) -> Value:
+def lift_reduce(r: IntegerLiftContext) -> Value:
     """Sums and means are one sum and one factor; variances first round the mean.
 
     Conditions are 0 and 1.
@@ -54,19 +58,19 @@ def lift_reduce(r: IntegerReading) -> Value:
     raise undocumented(f"on which scales a Reduce of {method} computes with integers")
 
 
-def _lift_sum_of_amounts(r: IntegerReading, x: Value, axes: list[int]) -> Value:
+def _lift_sum_of_amounts(r: IntegerLiftContext, x: Value, axes: list[int]) -> Value:
     y, dropped = _highest_bits(r, r.b.ReduceSum(r.b.Abs(x), axes))
     return r.requantized(y * dropped, r.factor)
 
 
-def _lift_root(r: IntegerReading, x: Value, axes: list[int]) -> Value:
+def _lift_root(r: IntegerLiftContext, x: Value, axes: list[int]) -> Value:
     """The root of the sum of squares, from a table for 16-bit integers."""
     y, dropped = _highest_bits(r, r.b.ReduceSum(x * x, axes))
     total = rescale(y * dropped, r.factor, 0, UINT16)
     return r.stored(r.looked_up(total, "sqrt_lut", 16, False))
 
 
-def _highest_bits(r: IntegerReading, total: Value) -> tuple[Value, Value]:
+def _highest_bits(r: IntegerLiftContext, total: Value) -> tuple[Value, Value]:
     """Truncate 32-bit sums by so many of their lowest bits that the largest of the tensor has 16;
     return them and the divisor.
 
@@ -81,7 +85,7 @@ def _highest_bits(r: IntegerReading, total: Value) -> tuple[Value, Value]:
     return b.Min(floor(total / by), 65535), by
 
 
-def _lift_product(r: IntegerReading, x: Value, axes: list[int]) -> Value:
+def _lift_product(r: IntegerLiftContext, x: Value, axes: list[int]) -> Value:
     """One factor after the other; a product that does not fit into 16 bits is halved until it does,
     and the halvings are counted.
     """
@@ -97,7 +101,7 @@ def _lift_product(r: IntegerReading, x: Value, axes: list[int]) -> Value:
     return r.requantized(b.Reshape(y, kept), 1.0)
 
 
-def _slices(r: IntegerReading, x: Value, axis: int) -> list[Value]:
+def _slices(r: IntegerLiftContext, x: Value, axis: int) -> list[Value]:
     """Return the factors of a product, one for each element of an axis."""
     count = r.static(x)[axis]
     if count > LONGEST_PRODUCT:
@@ -121,7 +125,7 @@ def _products(factors: Sequence[Value], bits: int) -> Iterator[tuple[Value, Valu
 _MORE = {"L1": _lift_sum_of_amounts, "L2": _lift_root, "PROD": _lift_product}
 
 
-def lift_cumulate(r: IntegerReading) -> Value:
+def lift_cumulate(r: IntegerLiftContext) -> Value:
     """Sums, or products, so far, each from scale to scale."""
     x = r.double()
     axis = r.axis()
@@ -132,7 +136,9 @@ def lift_cumulate(r: IntegerReading) -> Value:
     return r.requantized(total, r.first_factor)
 
 
-def _products_so_far(r: IntegerReading, x: Value, axis: int, exclusive: int, reverse: int) -> Value:
+def _products_so_far(
+    r: IntegerLiftContext, x: Value, axis: int, exclusive: int, reverse: int
+) -> Value:
     """Return cumulative products with a scale for each element; products that do not fit into 16
     bits are halved as in Reduce.
     """
@@ -152,7 +158,7 @@ def _products_so_far(r: IntegerReading, x: Value, axis: int, exclusive: int, rev
     return r.stored(r.b.Concat(*(results[::-1] if reverse else results), axis=axis))
 
 
-def lift_zero_fraction(r: IntegerReading) -> Value:
+def lift_zero_fraction(r: IntegerLiftContext) -> Value:
     """The share of zeros in each element of the batch, rounded."""
     b, x = r.b, r.double()
     shape = r.static(x)
@@ -163,7 +169,7 @@ def lift_zero_fraction(r: IntegerReading) -> Value:
     return r.stored(share - r.zeros[0])
 
 
-def lower_reduce(w: IntegerWriting) -> Written:
+def lower_reduce(w: IntegerLowerContext) -> Written:
     """One factor for the number of elements and both scales."""
     factor = w.factor
     if w.method == "MEAN":
@@ -173,7 +179,7 @@ def lower_reduce(w: IntegerWriting) -> Written:
     return w.written(scalar_keys(factor, w.bits))
 
 
-def lift_batch_norm(r: IntegerReading) -> Value:
+def lift_batch_norm(r: IntegerLiftContext) -> Value:
     """Multiply the quantized input by the weights of its channel, which BiasAdd omits; the input's
     zero point is in the biases. All in 32-bit floats, as in the executor.
     """

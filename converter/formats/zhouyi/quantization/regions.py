@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from converter.errors import MappingError
-from converter.formats.zhouyi.quantization.context import IntegerReading
+from converter.formats.zhouyi.quantization.context import IntegerLiftContext
 from converter.formats.zhouyi.quantization.requantize import (
     EXACT,
     UINT16,
@@ -184,7 +184,7 @@ class Axis:
 # one image ---------------------------------------------------------------------------------------
 
 
-def lift_roi_align(r: IntegerReading) -> Value:
+def lift_roi_align(r: IntegerLiftContext) -> Value:
     """Means, or maxima, of the samples of each cell; interpolation weights between pixels are
     truncated.
 
@@ -225,7 +225,7 @@ def lift_roi_align(r: IntegerReading) -> Value:
     return r.stored(bounded(y, *r.limits()))
 
 
-def _pair(r: IntegerReading, key: str, count: int, index: int) -> tuple[float, int]:
+def _pair(r: IntegerLiftContext, key: str, count: int, index: int) -> tuple[float, int]:
     """Return one of `count` multipliers and shifts; `key` has a placeholder for "scale" and
     "shift".
     """
@@ -234,13 +234,13 @@ def _pair(r: IntegerReading, key: str, count: int, index: int) -> tuple[float, i
     return scale, bits_of(shift, keys[1])
 
 
-def _ends(r: IntegerReading, rois: Value, axis: Axis, by: float) -> list[Value]:
+def _ends(r: IntegerLiftContext, rois: Value, axis: Axis, by: float) -> list[Value]:
     """Start and end of regions along an axis, scaled."""
     places = (rois[..., 1 + axis.index + 2 * e] * by for e in (0, 1))
     return [cut(_single(x) * 2.0 ** -r.shifts[1]) for x in places]
 
 
-def _fixed(r: IntegerReading, rois: Value, axis: Axis) -> tuple[list[Value], Along]:
+def _fixed(r: IntegerLiftContext, rois: Value, axis: Axis) -> tuple[list[Value], Along]:
     """Return start and end of regions, and the number of samples that the layer declares."""
     b, by, bits = r.b, r.number_list("spatial_scale_value", 2)[axis.index], axis.bits
     ends = [e * by - axis.offset for e in _ends(r, rois, axis, float(r.scales[1]))]
@@ -253,10 +253,10 @@ def _fixed(r: IntegerReading, rois: Value, axis: Axis) -> tuple[list[Value], Alo
     low = shifted(at, bits)
     count, most = axis.counted(b, length, 0.0)
     whole = 2.0**bits
-    return ends, _neighbours(b, axis, most, count, (low, at - low * whole, whole))
+    return ends, _neighbors(b, axis, most, count, (low, at - low * whole, whole))
 
 
-def _decided(r: IntegerReading, rois: Value, axis: Axis) -> tuple[list[Value], Along]:
+def _decided(r: IntegerLiftContext, rois: Value, axis: Axis) -> tuple[list[Value], Along]:
     """The same where the region determines the number of samples, along one axis at least:
     coordinates are quotients, whose remainders become the weights.
     """
@@ -281,12 +281,12 @@ def _decided(r: IntegerReading, rois: Value, axis: Axis) -> tuple[list[Value], A
     beyond = cut(behind / whole)
     low, share = start + between_3 * k + beyond, behind - beyond * whole
     flat = [b.Reshape(v, [-1, axis.cells * most]) for v in (low, share)]
-    along = _neighbours(b, axis, most, count, (flat[0], flat[1], spread * 2.0))
+    along = _neighbors(b, axis, most, count, (flat[0], flat[1], spread * 2.0))
     along.of_low, along.of_high = (cut(v * 0.5) for v in (along.of_low, along.of_high))
     return ends, along
 
 
-def _neighbours(
+def _neighbors(
     b: Builder, axis: Axis, most: int, count: Value, place: tuple[Value, Value, Value | float]
 ) -> Along:
     """Return the samples at a pixel, with the weight of the next one and the sum of both weights.
@@ -303,7 +303,7 @@ def _neighbours(
 # a pyramid of images -----------------------------------------------------------------------------
 
 
-def lift_pyramid(r: IntegerReading) -> Value:
+def lift_pyramid(r: IntegerLiftContext) -> Value:
     """Boxes y1, x1, y2, x2 [1, R, 4] cut out of the one of four feature maps that suits their area:
     means of samples, or with proposal_normalized one sample for a cell.
     """
@@ -323,7 +323,7 @@ def lift_pyramid(r: IntegerReading) -> Value:
     return r.stored(override(b, pieces[0], masks, pieces[1:]))
 
 
-def _means(r: IntegerReading, boxes: Value, features: Value, level: int) -> Value:
+def _means(r: IntegerLiftContext, boxes: Value, features: Value, level: int) -> Value:
     """Means of samples of all boxes [R, 4], for one feature map: [R, height, width, C]."""
     b, bits, samples = r.b, r.bit_count("spatial_shift", least=0), r.attr("sample", list)
     of_length(2, sample=samples)
@@ -356,7 +356,7 @@ def _means(r: IntegerReading, boxes: Value, features: Value, level: int) -> Valu
     return b.Where(none, 0, y)
 
 
-def _of_box(r: IntegerReading, boxes: Value, axis: Axis, by: float) -> tuple[Along, Value]:
+def _of_box(r: IntegerLiftContext, boxes: Value, axis: Axis, by: float) -> tuple[Along, Value]:
     """Return the samples of boxes along one axis, and the lengths of the boxes; samples more than a
     pixel outside of the image are not known.
     """
@@ -374,7 +374,7 @@ def _of_box(r: IntegerReading, boxes: Value, axis: Axis, by: float) -> tuple[Alo
     return Along(axis, low, high, 2.0**bits - share, share, most, count, known), length
 
 
-def _summed(r: IntegerReading, x: Value, largest: float) -> Value:
+def _summed(r: IntegerLiftContext, x: Value, largest: float) -> Value:
     """The sum of the samples of each cell, as 32-bit floats that are added one after the other."""
     b, (count, cells, rows, across, columns, channels) = r.b, r.static(x)
     number = rows * columns
@@ -385,7 +385,7 @@ def _summed(r: IntegerReading, x: Value, largest: float) -> Value:
     return double(b.CumSum(flat, 3)[:, :, :, -1])
 
 
-def _from_edges(r: IntegerReading, boxes: Value, features: Value) -> Value:
+def _from_edges(r: IntegerLiftContext, boxes: Value, features: Value) -> Value:
     """Samples from edge to edge of all boxes [R, 4], for one feature map: [R, height, width, C].
 
     The executor takes the width of a feature map for its height when it scales the boxes.

@@ -20,7 +20,7 @@ from converter.errors import MappingError
 from converter.formats.zhouyi.types import numpy_type
 from converter.formats.zhouyi.values import DType
 from converter.graph.build import open_builder
-from converter.graph.demands import held
+from converter.graph.demands import representable
 from converter.graph.infer import Array
 from converter.graph.value import Value, with_operators
 from converter.mapping.node import Layer
@@ -114,7 +114,7 @@ def stated(layer: Layer, name: str, key: str, default: float) -> Array:
     but numbers.
     """
     given = layer.blobs.get(name, layer.attrs.get(key, default))
-    found = held(given, np.float64, name).reshape(-1)
+    found = representable(given, np.float64, name).reshape(-1)
     if not found.size or not np.isfinite(found).all():
         raise MappingError(f"{name}={str(given)[:200]} must be numbers", "R110")
     return found

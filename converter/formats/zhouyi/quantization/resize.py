@@ -10,7 +10,11 @@ from typing import Any
 import numpy as np
 
 from converter.errors import MappingError
-from converter.formats.zhouyi.quantization.context import IntegerReading, IntegerWriting, Written
+from converter.formats.zhouyi.quantization.context import (
+    IntegerLiftContext,
+    IntegerLowerContext,
+    Written,
+)
 from converter.formats.zhouyi.quantization.requantize import beside, real, rescale
 from converter.formats.zhouyi.rules.fields import words
 from converter.formats.zhouyi.types import numpy_type
@@ -36,7 +40,7 @@ INTERPOLATION_BITS = 13
 Line = tuple[tuple[Array, Array], tuple[Array, Array]]  # two neighbors, each with its weight
 
 
-def lift_resize(r: IntegerReading) -> Value:
+def lift_resize(r: IntegerLiftContext) -> Value:
     """BILINEAR: the four neighbors of each position, with weights of `interp_shift_value` bits."""
     if r.attr("method", enum(words("BILINEAR CUBIC"))) == "CUBIC":
         raise undocumented("whether CUBIC is cubic, or bilinear as in the vendor's executor")
@@ -58,7 +62,7 @@ def lift_resize(r: IntegerReading) -> Value:
     return r.stored(rescale(total, 1 / steps, 0, r.limits()))
 
 
-def _smoothed(r: IntegerReading, bits: int) -> Value:
+def _smoothed(r: IntegerLiftContext, bits: int) -> Value:
     """Each result along an axis is a sum of weighted neighbors, `bound_*_min` to `bound_*_max`,
     rounded on the scale of the input: along x first, then along y.
     """
@@ -103,18 +107,18 @@ def _places(size: int, count: int, mode: str) -> Line:
     return (first.astype(np.int64), 1 - rest), (second.astype(np.int64), rest)
 
 
-def lower_resize(w: IntegerWriting) -> Written:
+def lower_resize(w: IntegerLowerContext) -> Written:
     if w.method != "BILINEAR" or w.layer.attrs.get("antialias"):
         raise MappingError(f"{w.method} has no integer form")
     return w.written({"interp_shift_value": INTERPOLATION_BITS, "interp_shift_type": DType.INT8})
 
 
-def lift_space_to_batch(r: IntegerReading) -> Value:
+def lift_space_to_batch(r: IntegerLiftContext) -> Value:
     """The padding is the quantized value of 0."""
     return r.requantized(r.as_numbers(r.real()), 1.0)
 
 
-def lift_morphology(r: IntegerReading) -> Value:
+def lift_morphology(r: IntegerLiftContext) -> Value:
     """Rescale data and weights to a common scale first."""
     first, second = r.operand_scales()
     x = r.real() * first
@@ -122,7 +126,7 @@ def lift_morphology(r: IntegerReading) -> Value:
     return r.requantized(r.as_numbers(x, weights=weights), r.first_factor)
 
 
-def lift_colours(r: IntegerReading) -> Value:
+def lift_colors(r: IntegerLiftContext) -> Value:
     """Coefficients are integers; the executor always packs planes as I420, independent of
     `format`.
     """

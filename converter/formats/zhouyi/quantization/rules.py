@@ -22,7 +22,11 @@ from converter.formats.zhouyi.quantization import (
     sampling,
     statistics,
 )
-from converter.formats.zhouyi.quantization.context import IntegerReading, IntegerWriting, Written
+from converter.formats.zhouyi.quantization.context import (
+    IntegerLiftContext,
+    IntegerLowerContext,
+    Written,
+)
 from converter.formats.zhouyi.quantization.quant_params import QuantParams
 from converter.formats.zhouyi.quantization.weights import WEIGHTED
 from converter.graph.value import Value
@@ -40,8 +44,8 @@ class IntegerRule:
     """
 
     kinds: str
-    lift: Callable[[IntegerReading], Value | Sequence[Value]] | None = None
-    lower: Callable[[IntegerWriting], Written] | None = None
+    lift: Callable[[IntegerLiftContext], Value | Sequence[Value]] | None = None
+    lower: Callable[[IntegerLowerContext], Written] | None = None
     result: Callable[[Layer, QuantParams, QuantParams], QuantParams] = lambda _, source, own: own
     ignored: frozenset[str] = frozenset()
     finer: Callable[[Layer], bool] = lambda layer: False
@@ -107,7 +111,7 @@ RULES = [
     IntegerRule("MaxRoiPool", sampling.lift_max_roi_pool),
     IntegerRule("RoiAlign", regions.lift_roi_align),
     IntegerRule("PyramidROIAlign", regions.lift_pyramid),
-    IntegerRule("RgbToYuv YuvToRgb", _r.lift_colours),
+    IntegerRule("RgbToYuv YuvToRgb", _r.lift_colors),
     IntegerRule("NormalizedMoments", statistics.lift_normalized_moments),
     IntegerRule("SufficientStatistics", statistics.lift_sufficient_statistics),
     IntegerRule("BoundingBox", boxes.lift_bounding_box),

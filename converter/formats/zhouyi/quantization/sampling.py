@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from converter.errors import MappingError
-from converter.formats.zhouyi.quantization.context import IntegerReading
+from converter.formats.zhouyi.quantization.context import IntegerLiftContext
 from converter.formats.zhouyi.quantization.requantize import (
     INT16,
     bounded,
@@ -41,7 +41,7 @@ class Pixels:
     sizes: list[int]
 
     @classmethod
-    def of(cls, r: IntegerReading, x: Value) -> Pixels:
+    def of(cls, r: IntegerLiftContext, x: Value) -> Pixels:
         batch, *sizes, channels = r.static(x)
         return cls(r.b, r.b.Reshape(x, [batch, int(np.prod(sizes)), channels]), sizes)
 
@@ -74,7 +74,7 @@ def crossed(v: Value, axis: int, full: list[int]) -> Value:
 # grids -------------------------------------------------------------------------------------------
 
 
-def lift_grid_sample(r: IntegerReading) -> Value:
+def lift_grid_sample(r: IntegerLiftContext) -> Value:
     """Coordinates with fractional bits, by a table for 8-bit grids; interpolation weights between
     two pixels are truncated, first along x, then y, then z.
     """
@@ -98,7 +98,7 @@ def lift_grid_sample(r: IntegerReading) -> Value:
 
 
 def _in_table(
-    r: IntegerReading, point: Value, axis: int, size: int, nearest: bool
+    r: IntegerLiftContext, point: Value, axis: int, size: int, nearest: bool
 ) -> tuple[Value, Value | None]:
     name = "xy"[axis]
     if not r.width(1)[1]:
@@ -108,7 +108,7 @@ def _in_table(
 
 
 def _in_bits(
-    r: IntegerReading, point: Value, axis: int, size: int, nearest: bool
+    r: IntegerLiftContext, point: Value, axis: int, size: int, nearest: bool
 ) -> tuple[Value, Value | None]:
     behind = r.bit_count(f"coordinate_{'xyz'[axis]}_shift")
     if min(r.scales.size, r.shifts.size) <= axis:
@@ -151,7 +151,7 @@ def _between(
 # boxes -------------------------------------------------------------------------------------------
 
 
-def lift_crop_and_resize(r: IntegerReading) -> Value:
+def lift_crop_and_resize(r: IntegerLiftContext) -> Value:
     """Boxes are integers, without their zero point; step sizes and interpolation weights are
     truncated, products within a row of pixels to 32 bits.
     """
@@ -205,7 +205,7 @@ def _line(b: Builder, first: Value, last: Value, count: int, size: int) -> Value
 # regions -----------------------------------------------------------------------------------------
 
 
-def lift_max_roi_pool(r: IntegerReading) -> Value:
+def lift_max_roi_pool(r: IntegerLiftContext) -> Value:
     """The largest stored number in each part of a region, 0 in an empty one."""
     b, x = r.b, r.whole(0)
     _, height, width, channels = r.static(x)
@@ -238,6 +238,6 @@ def _parts(b: Builder, ends: list[Value], by: float, parts: int, size: int) -> V
     return (low <= place) & (high > place)
 
 
-def pooled_shape(r: IntegerReading) -> list[int]:
+def pooled_shape(r: IntegerLiftContext) -> list[int]:
     """Rows and columns that a region is pooled to."""
     return r.count_list("pooled_shape", 2, list(r.declared() or ())[-3:-1])

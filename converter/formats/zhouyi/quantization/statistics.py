@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from converter.formats.zhouyi.quantization.context import IntegerReading
+from converter.formats.zhouyi.quantization.context import IntegerLiftContext
 from converter.formats.zhouyi.quantization.requantize import INT32, bounded, cut, rescale, shifted
 from converter.formats.zhouyi.rules.fields import axes_of
 from converter.graph.value import Value
@@ -10,7 +10,7 @@ from converter.graph.value import Value
 UINT32 = (0.0, 2.0**32 - 1)
 
 
-def lift_normalized_moments(r: IntegerReading) -> list[Value]:
+def lift_normalized_moments(r: IntegerLiftContext) -> list[Value]:
     """Mean and shift on a common scale; the square of the mean comes from a table."""
     first, second = (_three(r, key) for key in ("mean", "var"))
     mean, variance, shift = (r.double(i) for i in range(3))
@@ -23,13 +23,13 @@ def lift_normalized_moments(r: IntegerReading) -> list[Value]:
     return r.all_stored(rescale(x, by, r.zeros[i], r.limits(i)) for i, (x, by) in pairs)
 
 
-def _three(r: IntegerReading, key: str) -> list[float]:
+def _three(r: IntegerLiftContext, key: str) -> list[float]:
     """The factor of a sum, and the scales of its operands."""
     scales = r.number_list(f"{key}_scale_value", 3)
     return [scales[0] * 2.0 ** -r.bit_count(f"{key}_shift_value"), *scales[1:]]
 
 
-def lift_sufficient_statistics(r: IntegerReading) -> list[Value]:
+def lift_sufficient_statistics(r: IntegerLiftContext) -> list[Value]:
     """Sums of the distance from the shift and of its square, truncated; the square in two halves of
     16 bits each.
     """

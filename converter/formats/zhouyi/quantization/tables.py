@@ -14,7 +14,7 @@ from converter.graph.extensions import can_expand, expand
 from converter.graph.infer import Array, constant
 from converter.graph.value import Value, type_name
 from converter.passes.fold import fold
-from converter.passes.legalise import onnx_function, rewritten
+from converter.passes.legalize import onnx_function, rewritten
 
 # a table of more bits leaves fewer to the quotient of 31 bits by their sum
 EXPONENTIAL_BITS = 15

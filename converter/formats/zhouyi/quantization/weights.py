@@ -192,12 +192,12 @@ class NumericWeights(Integers):
     def weights_value(self, b: Builder) -> Value:
         """The weights in ONNX's order."""
         perm = np.argsort(WEIGHTED[self.layer.kind])
-        name, turned = f"{self.layer.name}.weights", self.stored.transpose(perm)
+        name, transposed = f"{self.layer.name}.weights", self.stored.transpose(perm)
         axis, one = perm.tolist().index(0), self.scales.size == 1
         zeros = self.zeros
         if zeros.size == 1 and not one:
             zeros = np.broadcast_to(zeros, self.scales.shape)
-        fits = zeros.size == self.scales.size and (one or zeros.size == turned.shape[axis])
+        fits = zeros.size == self.scales.size and (one or zeros.size == transposed.shape[axis])
         if not fits or not self._fits(zeros):
             return b.const(self.real().transpose(perm), name)
         shape = () if one else self.scales.shape
@@ -205,7 +205,9 @@ class NumericWeights(Integers):
         if zeros.any() or self.stored.dtype.kind == "u":
             zero = b.const(zeros.astype(self.stored.dtype).reshape(shape))
         scale = b.const(self.scales.reshape(shape))
-        return b.DequantizeLinear(b.const(turned, name), scale, zero, axis=None if one else axis)
+        return b.DequantizeLinear(
+            b.const(transposed, name), scale, zero, axis=None if one else axis
+        )
 
     def _fits(self, zeros: Array) -> bool:
         """Whether DequantizeLinear takes integers and zero points of the stored type."""

@@ -63,7 +63,7 @@ def blob_of(layer: Layer, name: str) -> Array:
     return np.asarray(found)
 
 
-class Reading(context.Reading):
+class LiftContext(context.LiftContext):
     """A layer of a document; its outputs hold the types and shapes that the file declares."""
 
     def parse(self, key: str, value: Any, kind: Kind | Codec) -> Any:
@@ -151,4 +151,4 @@ class Reading(context.Reading):
         """Results in the types that the file declares: counts are floats or integers there."""
         declared = [v.dtype for v in self.layer.outputs] + [None] * len(results)
         pairs = zip(results, declared, strict=False)
-        return [v if t is None else super(Reading, self).cast(v, t) for v, t in pairs]
+        return [v if t is None else super(LiftContext, self).cast(v, t) for v, t in pairs]

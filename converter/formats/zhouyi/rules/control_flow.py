@@ -11,13 +11,13 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.zhouyi.bodies import GraphBody
 from converter.graph.walk import captured
-from converter.mapping.context import Writing, static
+from converter.mapping.context import LowerContext, static
 from converter.mapping.rules import custom
 
 MANY = (1 << 31) - 1  # iterations of a Loop that only ends by its condition
 
 
-def lower_if(w: Writing) -> None:
+def lower_if(w: LowerContext) -> None:
     for value in w.node.outputs:
         static(value, str(value.name))
     bodies = []
@@ -30,7 +30,7 @@ def lower_if(w: Writing) -> None:
     layer.attrs, layer.extra = counts, bodies
 
 
-def lower_loop(w: Writing) -> None:
+def lower_loop(w: LowerContext) -> None:
     """Captured outer values follow the states. The results of iterations are vectors, which are
     stacked: the executor concatenates anything else along the first axis.
     """

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.zhouyi.rules.context import Reading
+from converter.formats.zhouyi.rules.context import LiftContext
 from converter.formats.zhouyi.rules.fields import Window, constant_of, keys, pad_keys
 from converter.formats.zhouyi.types import numpy_type
 from converter.graph.infer import constant, shape_of
@@ -19,8 +19,8 @@ from converter.graph.sizes import arange
 from converter.mapping import context
 from converter.mapping.concepts import transposed_window
 from converter.mapping.concepts.window import Geometry, weights_kernel
-from converter.mapping.context import Writing
-from converter.mapping.fields import Always, Attr, Field, Group, Guard, Weight, ignore, spread
+from converter.mapping.context import LowerContext
+from converter.mapping.fields import Attr, Field, Group, Guard, Weight, WriteKey, ignore, spread
 from converter.mapping.node import Node
 from converter.mapping.rules import Rule, custom, op
 
@@ -43,10 +43,10 @@ class Biases(Field):
     blobs = ("biases",)
     inputs = (2,)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         r.node.set_input(2, r.bias())
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         if w.optional(2) is not None:
             w.layer.blobs["biases"] = constant_of(w, 2, "the biases")
             return
@@ -58,7 +58,7 @@ class Biases(Field):
 def num_output(weights_axis: int, grouped: bool = False) -> Group:
     """Written for other tools; only the shape of the weights is read."""
 
-    def lower(w: Writing) -> dict[str, Any]:
+    def lower(w: LowerContext) -> dict[str, Any]:
         shape = shape_of(w.node.input(1))
         if shape is None:
             raise MappingError("the weights must be constant")
@@ -73,7 +73,7 @@ class DepthwiseWeights(Weight):
     names = ("group",)
     keys = ("group",)
 
-    def lift(self, r: context.Reading) -> None:
+    def lift(self, r: context.LiftContext) -> None:
         super().lift(r)
         weights = r.node.input(1)
         assert weights is not None
@@ -83,7 +83,7 @@ class DepthwiseWeights(Weight):
             raise MappingError(f"{what} must have a last dimension of 1", "R105")
         r.node.attrs["group"] = r.static(least=1)[-1]
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         super().lower(w)
         w.set(group=int(w.attr("group")))
 
@@ -98,12 +98,12 @@ class TransposedWindow(Window, transposed_window.TransposedWindow):
         self.extra = keys("output_padding", rank)
         self.keys += self.extra
 
-    def read(self, r: Reading) -> Geometry:
+    def read(self, r: LiftContext) -> Geometry:
         extra = [r.attr(k, int, 0) for k in self.extra]
         return replace(super().read(r), extra=extra if any(extra) else [])
 
 
-def _depthwise(w: Writing) -> bool:
+def _depthwise(w: LowerContext) -> bool:
     shape = shape_of(w.input(1))
     return shape is not None and w.attr("group") == shape[0] > 1 == shape[1]
 
@@ -115,7 +115,9 @@ DEPTHWISE = Guard("only depthwise convolutions are supported by this layer", low
 def convolution(kind: str, rank: int, perm: tuple[int, ...]) -> Rule:
     given = "1,4,8,8 =6,4,3,3 =6" if rank == 2 else ""
     weights = Weight("weights", 1, perm)
-    return op("Conv", kind, num_output(0), Window(rank), GROUP, weights, Biases(), given=given)
+    return op(
+        "Conv", kind, num_output(0), Window(rank), GROUP, weights, Biases(), example_inputs=given
+    )
 
 
 def transposed(kind: str, rank: int, perm: tuple[int, ...]) -> Rule:
@@ -127,7 +129,7 @@ def transposed(kind: str, rank: int, perm: tuple[int, ...]) -> Rule:
         GROUP,
         Weight("weights", 1, perm),
         Biases(1, True),
-        given="1,4,8,8 =4,6,3,3 =6" if rank == 2 else "",
+        example_inputs="1,4,8,8 =4,6,3,3 =6" if rank == 2 else "",
     )
 
 
@@ -140,12 +142,12 @@ class PlaneWeights(Field):
     blobs = ("weights",)
     inputs = (1,)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         weights = r.blob("weights")
         plain = weights[..., 0] if weights.ndim == 4 and weights.shape[3] == 1 else weights
         r.node.set_input(1, r.weights("weights", plain))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         w.layer.blobs["weights"] = constant_of(w, 1, "the weights")[..., None]
 
 
@@ -164,7 +166,7 @@ class ImageSizes(Field):
 
     inputs = (1, 2)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         sizes = [constant(r.input(i)) for i in (1, 2)]
         if sizes[0] is None or sizes[1] is None:
             raise MappingError("the sizes of image and window must be constant", "X203")
@@ -177,7 +179,7 @@ class ImageSizes(Field):
         for i, v in enumerate(sizes, 1):
             r.set_input(i, np.asarray(v, np.int64).reshape(-1))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         sizes = [constant_of(w, i, "the sizes").reshape(-1) for i in (1, 2)]
         if sizes[0].size != 2:
             raise MappingError("only two spatial axes are supported")
@@ -187,7 +189,7 @@ class ImageSizes(Field):
 VOLUME = ignore(*keys("stride", 3)[:1], *keys("dilation", 3)[:1], *pad_keys(3))
 
 
-def lift_data_stride(r: Reading) -> ir.Value:
+def lift_data_stride(r: LiftContext) -> ir.Value:
     """Patches of y by x at every stride, side by side."""
     x = r.input(0)
     for axis, d in ((1, "y"), (2, "x")):
@@ -200,7 +202,7 @@ def lift_data_stride(r: Reading) -> ir.Value:
     return x
 
 
-def lift_overlap_add(r: Reading) -> ir.Value:
+def lift_overlap_add(r: LiftContext) -> ir.Value:
     """Overlap-add of frames [..., frames, length], each `frame_step` after the previous one.
 
     The result is [..., (frames - 1) * step + length].
@@ -227,8 +229,8 @@ RULES = [
         Window(2),
         DepthwiseWeights("weights", 1, CONV_2D),
         Biases(),
-        Always("multiplier", 1),
-        given="1,4,8,8 =4,1,3,3 =4",
+        WriteKey("multiplier", 1),
+        example_inputs="1,4,8,8 =4,1,3,3 =4",
     ),
     convolution("Convolution", 2, CONV_2D),
     convolution("Convolution3D", 3, CONV_3D),
@@ -240,7 +242,7 @@ RULES = [
             name,
             PlanesWindow(2, shape=False),
             PlaneWeights(),
-            given="1,4,8,8 =4,3,3",
+            example_inputs="1,4,8,8 =4,3,3",
         )
         for name in ("Dilation", "Erosion")
     ),
@@ -252,7 +254,7 @@ RULES = [
         spread("dilations", *keys("dilation"), kind=int, default=1),
         spread("pads", *pad_keys(), kind=int, default=0),
         VOLUME,
-        given="1,16,9 =[4,4] =[2,2]",
+        example_inputs="1,16,9 =[4,4] =[2,2]",
     ),
     custom("", "DataStride", lift=lift_data_stride),
     custom("", "OverlapAdd", lift=lift_overlap_add),

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.zhouyi.rules.context import Reading
+from converter.formats.zhouyi.rules.context import LiftContext
 from converter.formats.zhouyi.rules.fields import (
     CAST_TO_DECLARED,
     DeclaredSize,
@@ -24,14 +24,14 @@ from converter.graph.build import Builder
 from converter.graph.catalogue.compact import front, take
 from converter.graph.catalogue.proposals import filled, survivors, top
 from converter.graph.catalogue.ssd import class_of, labels_of, present
-from converter.graph.demands import held, of_length, shaped
+from converter.graph.demands import of_length, representable, shaped
 from converter.graph.infer import Array, constant
 from converter.graph.record import record
 from converter.graph.sizes import arange, demand_small
 from converter.graph.value import Value, stack
 from converter.mapping.codecs import Floats, enum
-from converter.mapping.context import Writing, static
-from converter.mapping.fields import Always, Attr, Detail, Field, Guard, attrs, ignore
+from converter.mapping.context import LowerContext, static
+from converter.mapping.fields import Attr, Detail, Field, Guard, WriteKey, attrs, ignore
 from converter.mapping.rules import custom, op
 
 FLOAT = ir.DataType.FLOAT
@@ -48,7 +48,7 @@ class Anchors(Field):
     inputs = (2,)
     blobs = ("weights", "weight", "ycenter", "xcenter", "ha", "wa")
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         if r.optional(2) is not None:
             return
         if "xcenter" in r.layer.blobs:
@@ -60,7 +60,7 @@ class Anchors(Field):
             anchors = r.blob("weights" if "weights" in r.layer.blobs else "weight")
         r.node.set_input(2, r.weights("anchors", anchors.reshape(-1, 4)))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         anchors = constant_of(w, 2, "the anchors")
         parts = {name: anchors[:, i] for i, name in enumerate(self.blobs[2:])}
         w.layer.blobs |= {"weights": anchors, **parts}
@@ -76,12 +76,12 @@ class Spelled(Attr):
         super().__post_init__()
         object.__setattr__(self, "keys", (self.key, *self.others))
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         found = [k for k in self.keys if k in r.layer.attrs]
         r.node.attrs[self.name] = r.attr((found or [self.key])[0], self.kind)
 
 
-def write_grid(w: Writing) -> None:
+def write_grid(w: LowerContext) -> None:
     """Keys that repeat the shape of the data: boxes and size of the grid, number of classes."""
     _, height, width, boxes, depth = w.static()
     w.set(box_per_grid=boxes, class_num=depth - 5, grid_width=width, grid_height=height)
@@ -94,10 +94,10 @@ class OwnDivisors(Field):
     keys = ("std_div",)
     usual = (10.0, 10.0, 5.0, 5.0)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         r.node.attrs["divisors"] = r.attr("std_div", Floats, list(self.usual))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         if tuple(w.attr("divisors", self.usual)) != self.usual:
             raise MappingError("variance must be 10, 10, 5, 5")
 
@@ -105,7 +105,7 @@ class OwnDivisors(Field):
 # suppression -------------------------------------------------------------------------------------
 
 
-def read_kept(r: Reading) -> None:
+def read_kept(r: LiftContext) -> None:
     """Read the number of boxes (from the declared output), and the largest number of boxes of a
     class.
     """
@@ -113,7 +113,7 @@ def read_kept(r: Reading) -> None:
     r.node.attrs |= {"size": size, "per_class": r.attr("max_output_size", int, size)}
 
 
-def write_kept(w: Writing) -> None:
+def write_kept(w: LowerContext) -> None:
     w.set(max_output_size=int(w.attr("per_class")))
 
 
@@ -125,14 +125,14 @@ KEPT = Detail(
 )
 
 
-def flatten_scores(r: Reading) -> None:
+def flatten_scores(r: LiftContext) -> None:
     """Reshape the scores to [N, boxes], and convert all operands to floats."""
     batch, n = r.static(least=2)[:2]
     scores = r.b.Reshape(r.input(3), [batch, n])
     r.node.inputs = [_as_float(r, v) for v in (*(r.input(i) for i in range(3)), scores)]
 
 
-def _as_float(r: Reading, value: Value) -> Value:
+def _as_float(r: LiftContext, value: Value) -> Value:
     return value if value.dtype == FLOAT else r.b.Cast(value, to=FLOAT)
 
 
@@ -146,7 +146,7 @@ CORNERS = Guard(
     "executor reads corners instead",
     lift_if=lambda r: not r.attr("center_point_box", int, 0),
 )
-IMAGE = (Always("image_width", 1), Always("image_height", 1))
+IMAGE = (WriteKey("image_width", 1), WriteKey("image_height", 1))
 SUPPRESSION = (
     KEPT,
     Detail(read=flatten_scores),
@@ -160,7 +160,7 @@ GROUPS = "1,6,4 1,3 1,1 1,6 -> 4"
 # pieces of feature maps --------------------------------------------------------------------------
 
 
-def spatial_scale(r: Reading, keys: tuple[str, ...], stem: str) -> list[float]:
+def spatial_scale(r: LiftContext, keys: tuple[str, ...], stem: str) -> list[float]:
     """[y, x], as a list or as two keys."""
     for key in keys:
         if isinstance(r.layer.attrs.get(key), list | int | float):
@@ -169,7 +169,7 @@ def spatial_scale(r: Reading, keys: tuple[str, ...], stem: str) -> list[float]:
     return [r.attr(f"{stem}_{axis}", float) for axis in "yx"]
 
 
-def regions(r: Reading, scale: list[float]) -> tuple[Value, Value]:
+def regions(r: LiftContext, scale: list[float]) -> tuple[Value, Value]:
     """The images [n], and the boxes x1, y1, x2, y2 [n, 4] in pixels of the feature map.
 
     Operand 1 is a table [n, 5] of batch, y1, x1, y2, x2; `scale` is that of y and of x.
@@ -178,12 +178,12 @@ def regions(r: Reading, scale: list[float]) -> tuple[Value, Value]:
     rois = b.Reshape(rois, [-1, 5]) if len(r.static(rois)) != 2 else rois
     boxes = b.Gather(rois, np.array([2, 1, 4, 3]), axis=1)
     dtype = numpy_type(rois)
-    factors = b.const(held([scale[1], scale[0]] * 2, dtype, "the scale of regions"))
+    factors = b.const(representable([scale[1], scale[0]] * 2, dtype, "the scale of regions"))
     batch = rois[:, 0]
     return batch, boxes * factors
 
 
-def exchanged(w: Writing, value: ir.Value, order: list[int]) -> ir.Value:
+def exchanged(w: LowerContext, value: ir.Value, order: list[int]) -> ir.Value:
     """The columns of a table of boxes in another order."""
     index = w.const(np.array(order, np.int32))
     return w.emit("Gather", value, index, shape=static(value), axis=1, batch_dims=0)
@@ -196,14 +196,14 @@ class AlignedRegions(Field):
     keys = ("spatial_scale_value", "spatial_scale_y", "spatial_scale_x", "spatial_scale_type")
     inputs = (1, 2)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         scale = spatial_scale(r, ("spatial_scale_value",), "spatial_scale")
         batch, boxes = regions(r, scale)
         index = r.b.Cast(batch, to=ir.DataType.INT64)
         r.node.inputs = [r.input(0), boxes, index]
         r.node.attrs["spatial_scale"] = 1.0
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         boxes, batch = w.input(1), w.input(2)
         n, dtype = static(boxes)[0], boxes.dtype or ir.DataType.FLOAT
         swapped = exchanged(w, boxes, [1, 0, 3, 2])
@@ -223,14 +223,14 @@ class AlignedRegions(Field):
         w.layer.attrs["spatial_scale_value"] = [scale, scale]
 
 
-def read_pooled_regions(r: Reading) -> None:
+def read_pooled_regions(r: LiftContext) -> None:
     """A table of regions; when reading the scale is a factor."""
     batch, boxes = regions(r, spatial_scale(r, ("spatial", "spatial_scale_value"), "spatial"))
     table = r.b.Concat(batch[:, None], boxes, axis=1)
     r.node.inputs, r.node.attrs["spatial_scale"] = [r.input(0), table], 1.0
 
 
-def write_pooled_regions(w: Writing) -> None:
+def write_pooled_regions(w: LowerContext) -> None:
     w.layer.inputs = [w.input(0), exchanged(w, w.input(1), [0, 2, 1, 4, 3])]
     scale = float(w.attr("spatial_scale"))
     w.layer.attrs["spatial"] = [scale, scale]
@@ -252,12 +252,12 @@ class PooledShape(Field):
     names: tuple[str, ...]
     keys = ("pooled_shape",)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         size = r.count_list("pooled_shape", 2, list((r.declared() or ())[-3:-1]))
         one = len(self.names) == 1
         r.node.attrs |= {self.names[0]: size} if one else dict(zip(self.names, size, strict=True))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         values = w.attr(self.names[0]) if len(self.names) == 1 else [w.attr(n) for n in self.names]
         w.set(pooled_shape=[int(v) for v in values])
 
@@ -268,14 +268,14 @@ class Samples(Field):
     names = ("sampling_ratio",)
     keys = ("sample",)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         sample = r.attr("sample", list, [0, 0])
         if len(set(sample)) != 1:
             message = f"sample must be equal along both axes, got {sample}"
             raise MappingError(message)
         r.node.attrs["sampling_ratio"] = sample[0]
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         w.set(sample=[int(w.attr("sampling_ratio"))] * 2)
 
 
@@ -291,7 +291,7 @@ PYRAMID_PARTS = (0.005978503007119795, 0.02391401202847918, 0.09565604811391672)
 PYRAMID_PIXELS = tuple(side**2 * 2**-2e-6 for side in (112, 224, 448))
 
 
-def floats(r: Reading, *counts: int) -> list[Value]:
+def floats(r: LiftContext, *counts: int) -> list[Value]:
     """Return the operands as floats; if `counts` are given, their number must be one of them."""
     if counts and len(r.operands) not in counts:
         needed = " or ".join(map(str, counts))
@@ -299,7 +299,7 @@ def floats(r: Reading, *counts: int) -> list[Value]:
     return [_as_float(r, v) for v in r.operands]
 
 
-def lift_detection_output(r: Reading) -> list[ir.Value]:
+def lift_detection_output(r: LiftContext) -> list[ir.Value]:
     """Boxes decoded class by class, those above the score threshold, grouped by class.
 
     Scores [B, P, 1 + C] (background first), deltas [B, P, C, 4] and proposals [B, P, 4] -> scores,
@@ -323,7 +323,7 @@ def lift_detection_output(r: Reading) -> list[ir.Value]:
     return r.typed([values, kept, per_class, labels_of(b, counts, width), number])
 
 
-def _decoded(r: Reading, deltas: Value, proposals: Value, caffe: bool) -> ir.Value:
+def _decoded(r: LiftContext, deltas: Value, proposals: Value, caffe: bool) -> ir.Value:
     """Boxes [B, C, P, 4] within the image."""
     b = r.b
     variance = r.number_list("variance", 4, [10.0, 10.0, 5.0, 5.0])
@@ -333,22 +333,22 @@ def _decoded(r: Reading, deltas: Value, proposals: Value, caffe: bool) -> ir.Val
     for i, side in enumerate(("width", "height") if caffe else ("height", "width")):
         limit = r.attr(f"image_{side}", float)
         size = edges[2 + i] - edges[i]
-        centre = moves[i] * size + (edges[i] + edges[2 + i]) * 0.5
+        center = moves[i] * size + (edges[i] + edges[2 + i]) * 0.5
         half = b.Exp(moves[2 + i]) * size * 0.5
-        low.append(b.Clip(centre - half, 0.0, limit))
-        high.append(b.Clip(centre + half, 0.0, limit))
+        low.append(b.Clip(center - half, 0.0, limit))
+        high.append(b.Clip(center + half, 0.0, limit))
     order = (1, 0) if caffe else (0, 1)
     return b.Transpose(stack(part[i] for part in (low, high) for i in order), perm=[0, 2, 1, 3])
 
 
-def at_most(r: Reading, counts: Value, size: int) -> Value:
+def at_most(r: LiftContext, counts: Value, size: int) -> Value:
     """counts[b, C] cut where all together exceed `size`."""
     b = r.b
     room = size - b.CumSum(counts, np.array(1), exclusive=1)
     return b.Min(counts, b.Max(room, 0))
 
 
-def lift_filter_boxes(r: Reading) -> list[ir.Value]:
+def lift_filter_boxes(r: LiftContext) -> list[ir.Value]:
     """Select grouped boxes above the score threshold and not smaller than min_size (h, w). Classes
     without boxes are removed.
     """
@@ -369,7 +369,7 @@ def lift_filter_boxes(r: Reading) -> list[ir.Value]:
     return r.typed([*kept, per_class, take(b, labels, at, there), total])
 
 
-def lift_post_nms(r: Reading) -> list[ir.Value]:
+def lift_post_nms(r: LiftContext) -> list[ir.Value]:
     """Return the first `proposal_cnt` boxes of a suppression, in pixels, and relative to the longer
     side of the image.
     """
@@ -387,7 +387,7 @@ def lift_post_nms(r: Reading) -> list[ir.Value]:
     return r.typed([chosen, chosen / longer])
 
 
-def lift_proposal(r: Reading) -> list[ir.Value]:
+def lift_proposal(r: LiftContext) -> list[ir.Value]:
     """Boxes decoded from anchors, those above the score threshold, in the order of the anchors.
 
     Scores [B, P, 2] (background first) and deltas y, x, h, w [B, P, 4] -> scores [B, size], boxes
@@ -399,14 +399,14 @@ def lift_proposal(r: Reading) -> list[ir.Value]:
     edges = []
     for i, names in enumerate(("ycenter ha height", "xcenter wa width")):
         *anchors, limit = names.split()
-        centre, side = (r.blob(k).reshape(-1).astype(np.float32) for k in anchors)
-        edges.append(_moved_edges(b, moves, i, centre, side, r.attr(limit, float)))
+        center, side = (r.blob(k).reshape(-1).astype(np.float32) for k in anchors)
+        edges.append(_moved_edges(b, moves, i, center, side, r.attr(limit, float)))
     boxes = _corners(edges)
     own = scores[..., 1]
     return r.typed(chosen_proposals(r, own, boxes, own > r.attr("score_threshold", float)))
 
 
-def chosen_proposals(r: Reading, scores: Value, boxes: Value, mask: Value) -> list[Value]:
+def chosen_proposals(r: LiftContext, scores: Value, boxes: Value, mask: Value) -> list[Value]:
     """Return the results of a Proposal: the elements of scores [B, P] and boxes [B, P, 4] where the
     mask is true, padded to the declared size, their count, and the number of classes.
     """
@@ -419,13 +419,13 @@ def chosen_proposals(r: Reading, scores: Value, boxes: Value, mask: Value) -> li
 
 
 def _moved_edges(
-    b: Builder, deltas: Value, axis: int, centre: Array, side: Array, limit: float
+    b: Builder, deltas: Value, axis: int, center: Array, side: Array, limit: float
 ) -> list[Value]:
     """Return both edges [B, P] of anchors [P] along one axis, moved by column `axis` of deltas [B,
     P, 4] and grown by column `axis` + 2, within 0 and `limit`.
     """
     move, grow = (deltas[..., axis + k] for k in (0, 2))
-    middle, half = move * side + centre, b.Exp(grow) * side / 2.0
+    middle, half = move * side + center, b.Exp(grow) * side / 2.0
     return [b.Clip(v, 0.0, limit) for v in (middle - half, middle + half)]
 
 
@@ -434,7 +434,7 @@ def _corners(edges: list[list[Value]]) -> Value:
     return stack(axis[k] for k in (0, 1) for axis in edges)
 
 
-def lift_generated_proposals(r: Reading) -> list[ir.Value]:
+def lift_generated_proposals(r: LiftContext) -> list[ir.Value]:
     """The best boxes of an image, larger than min_size, without a better neighbor.
 
     Scores [B, H, W, A], deltas dx, dy, dw, dh [B, H, W, 4 * A] and an image's size, which the
@@ -489,7 +489,7 @@ def _spread_anchors(anchors: Array, grid: Sequence[int]) -> Array:
     return np.concatenate([sides, corners[:, :2] + sides * np.float32(0.5)], axis=1)
 
 
-def lift_pyramid(r: Reading) -> ir.Value:
+def lift_pyramid(r: LiftContext) -> ir.Value:
     """Boxes y1, x1, y2, x2 [1, R, 4] cut out of four feature maps [1, H, W, C], each out of the one
     that suits its area: [R, resize_height, resize_width, C].
 
@@ -510,7 +510,7 @@ def lift_pyramid(r: Reading) -> ir.Value:
     return b.Transpose(result, perm=[0, 2, 3, 1])
 
 
-def four_maps(r: Reading, values: list[Value]) -> list[Value]:
+def four_maps(r: LiftContext, values: list[Value]) -> list[Value]:
     """Return boxes and the four feature maps of the first image; the executor ignores all
     others.
     """
@@ -537,12 +537,12 @@ def override(b: Builder, y: Value, masks: list[Value], pieces: list[Value]) -> V
     return y
 
 
-def is_half_pixel(r: Reading) -> bool:
+def is_half_pixel(r: LiftContext) -> bool:
     modes = enum({True: "HALF_PIXEL", False: "OUTPUT_HALF_PIXEL"})
     return bool(r.attr("coordinate_transformation_mode", modes))
 
 
-def _mean_pieces(r: Reading, boxes: Value, maps: list[Value]) -> list[Value]:
+def _mean_pieces(r: LiftContext, boxes: Value, maps: list[Value]) -> list[Value]:
     """Means of samples of all boxes [R, 4] on each feature map, [R, C, height, width]."""
     b, scales, samples = r.b, r.number_list("spatial_scale_value", 4), r.attr("sample", list)
     of_length(2, sample=samples)
@@ -572,7 +572,7 @@ def _mean_pieces(r: Reading, boxes: Value, maps: list[Value]) -> list[Value]:
 
 
 def _unequal(
-    r: Reading, boxes: Value, features: Value, size: list[int], samples: list[int]
+    r: LiftContext, boxes: Value, features: Value, size: list[int], samples: list[int]
 ) -> Value:
     """Means of unequal numbers of samples vertically and horizontally; samples more than a pixel
     outside of the image count as 0.
@@ -597,7 +597,7 @@ def _unequal(
     return b.ReduceMean(b.Reshape(found, shape), [3, 5], keepdims=0)
 
 
-def _at_lines(r: Reading, features: Value, lines: list[Value], size: list[int]) -> Value:
+def _at_lines(r: LiftContext, features: Value, lines: list[Value], size: list[int]) -> Value:
     """Interpolate a feature map [1, H, W, C] at the crossings of rows [R, h] and columns [R, w]:
     [R, C, h, w].
     """
@@ -615,7 +615,7 @@ def _at_lines(r: Reading, features: Value, lines: list[Value], size: list[int]) 
     return b.Transpose(found, perm=[1, 0, 2, 3])
 
 
-def _corner_pieces(r: Reading, boxes: Value, maps: list[Value]) -> list[Value]:
+def _corner_pieces(r: LiftContext, boxes: Value, maps: list[Value]) -> list[Value]:
     """Samples from edge to edge of all boxes [R, 4] of each feature map, [R, C, height, width].
 
     The executor takes the width of a feature map for its height when it scales the boxes.
@@ -632,7 +632,7 @@ def _corner_pieces(r: Reading, boxes: Value, maps: list[Value]) -> list[Value]:
     return pieces
 
 
-def corner_size(r: Reading) -> list[int]:
+def corner_size(r: LiftContext) -> list[int]:
     """Rows and columns of samples from edge to edge."""
     size = [r.attr("resize_height", int), r.attr("resize_width", int)]
     if min(size) < 2:
@@ -640,7 +640,7 @@ def corner_size(r: Reading) -> list[int]:
     return size
 
 
-def lift_heatmap_keypoints(r: Reading) -> list[ir.Value]:
+def lift_heatmap_keypoints(r: LiftContext) -> list[ir.Value]:
     """Heat maps [n, s, s, k] and boxes [n, 4]: scores [n, k, 1], positions [n, k, 2], and zeros
     instead of probabilities. Scores are truncated, and no box is smaller than a pixel. Source: the
     vendor's executor, heatmapMaxkeypoint.py.
@@ -659,7 +659,7 @@ def lift_heatmap_keypoints(r: Reading) -> list[ir.Value]:
     return [b.Unsqueeze(scores, [2]), places, b.const(np.zeros((n, k, 1), np.float32))]
 
 
-def lift_post_nms_by_class(r: Reading) -> list[ir.Value]:
+def lift_post_nms_by_class(r: LiftContext) -> list[ir.Value]:
     """The kept boxes [1, n, 4] of each class, repeated as often as there are indices in `keep`,
     class after class, up to `proposal_cnt`; zeros for the scores, and the number of boxes. Source:
     the vendor's executor, postnms2.py.
@@ -702,7 +702,7 @@ RULES = [
         ),
         ignore("coordinate_order"),
         OwnDivisors(),
-        given="1,6,4 1,6,4",
+        example_inputs="1,6,4 1,6,4",
     ),
     op(
         "netconv::DecodeBoxes",
@@ -715,10 +715,10 @@ RULES = [
         Attr("clip", kind=bool, default=1),
         Anchors(),
         *IMAGE,
-        Always("proposal_normalized", True),
+        WriteKey("proposal_normalized", True),
         ignore("feature_map", "firstbox_scale"),
         CAST_TO_DECLARED,
-        given="1,6,3 1,6,4 =6,4 -> 5",
+        example_inputs="1,6,3 1,6,4 =6,4 -> 5",
     ),
     op(
         "netconv::RegionGroups",
@@ -729,7 +729,7 @@ RULES = [
         Attr("compensate", "grid_compensate", bool, default=1),
         Detail(write=write_grid, keys=("box_per_grid", "class_num", "grid_width", "grid_height")),
         CAST_TO_DECLARED,
-        given="1,2,2,2,7 -> 5",
+        example_inputs="1,2,2,2,7 -> 5",
     ),
     op(
         "netconv::FuseRegions",
@@ -738,7 +738,7 @@ RULES = [
         DeclaredSize("classes", 3, 1),
         Attr("classes", "class_num", int, default=None),
         CAST_TO_DECLARED,
-        given="1,6 1,6 1,6,4 1,6,4 1,3 1,3 1,3 1,3 1,1 1,1 -> 5",
+        example_inputs="1,6 1,6 1,6,4 1,6,4 1,3 1,3 1,3 1,3 1,1 1,1 -> 5",
     ),
     op(
         "netconv::GroupedNMS",
@@ -747,8 +747,8 @@ RULES = [
         method("HARD", absent=True),
         Attr("center_point_box", kind=int, default=0),
         *SUPPRESSION,
-        Always("soft_nms_sigma", 0.0),
-        given=GROUPS,
+        WriteKey("soft_nms_sigma", 0.0),
+        example_inputs=GROUPS,
     ),
     op(
         "netconv::GroupedSoftNMS",
@@ -758,8 +758,8 @@ RULES = [
         CORNERS,
         *SUPPRESSION,
         Attr("sigma", "soft_nms_sigma", float),
-        Always("center_point_box", 0),
-        given=GROUPS,
+        WriteKey("center_point_box", 0),
+        example_inputs=GROUPS,
     ),
     op(
         "netconv::MultiboxDecode",
@@ -768,7 +768,7 @@ RULES = [
         Spelled("variances", "variance", Floats, others=("variances",)),
         ignore("score_threshold_type", "std_div"),
         CAST_TO_DECLARED,
-        given="1,3,6 1,24 1,6,4 -> 2",
+        example_inputs="1,3,6 1,24 1,6,4 -> 2",
         before_lower=lambda w: w.layer.attrs.update(variances=w.layer.attrs["variance"]),
     ),
     op(
@@ -777,7 +777,7 @@ RULES = [
         *attrs(score_threshold=float, score_index=1, id_index=-1),
         ignore("score_threshold_type"),
         CAST_TO_DECLARED,
-        given="1,6,6 -> 3",
+        example_inputs="1,6,6 -> 3",
     ),
     op(
         "RoiAlign",
@@ -792,14 +792,14 @@ RULES = [
             words("half_pixel output_half_pixel"),
             default="half_pixel",
         ),
-        given="1,4,8,8 =[[0.5,1,4,5],[0,0,6,7]] =[0,0]",
+        example_inputs="1,4,8,8 =[[0.5,1,4,5],[0,0,6,7]] =[0,0]",
     ),
     op(
         "MaxRoiPool",
         "MaxRoiPool",
         POOLED_REGIONS,
         PooledShape(("pooled_shape",)),
-        given="1,4,8,8 =[[0,0,1,4,5],[0,1,1,6,7]]",
+        example_inputs="1,4,8,8 =[[0,0,1,4,5],[0,1,1,6,7]]",
     ),
     custom("", "DetectionOutput", lift=lift_detection_output),
     custom("", "FilterBoxes", lift=lift_filter_boxes),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError, not_meant
-from converter.formats.zhouyi.rules.context import Reading
+from converter.errors import MappingError, no_match
+from converter.formats.zhouyi.rules.context import LiftContext
 from converter.formats.zhouyi.rules.fields import (
     EQUAL,
     FLOATS,
@@ -26,18 +26,18 @@ from converter.formats.zhouyi.values import DType
 from converter.graph.sizes import demand_small
 from converter.graph.value import Value
 from converter.mapping.codecs import enum
-from converter.mapping.context import Writing
+from converter.mapping.context import LowerContext
 from converter.mapping.fields import (
     TWO,
     Attr,
     Const,
     Detail,
     Field,
-    Fixed,
-    FixedInput,
     Guard,
-    Implied,
-    Only,
+    ImpliedAttrs,
+    RequireAttr,
+    RequireInput,
+    RequireKey,
     Weight,
     attrs,
     ignore,
@@ -50,15 +50,15 @@ _UNSIGNED = {T.UINT8, T.UINT16, T.UINT32, T.UINT64}
 # one operand -------------------------------------------------------------------------------------
 
 
-def truncated(r: Reading, sign: ir.Value) -> ir.Value:
+def truncated(r: LiftContext, sign: ir.Value) -> ir.Value:
     return sign * r.b.Floor(r.b.Abs(r.input(0)))
 
 
-def root(r: Reading) -> Value:
+def root(r: LiftContext) -> Value:
     return r.b.Sqrt(r.data)
 
 
-def twice(r: Reading) -> None:
+def twice(r: LiftContext) -> None:
     r.node.inputs = [r.data, r.data]
 
 
@@ -66,25 +66,25 @@ UNARY = [
     *ops(
         "Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cosh Cos=Cosine Erf Exp Floor Log Neg=Negative "
         "Reciprocal Round Sign Sin=Sine Sinh Sqrt Tan IsNaN",
-        given="2,3",
+        example_inputs="2,3",
     ),
     op("IsInf", "IsInf", *attrs(detect_negative=True, detect_positive=True)),
     op("Softplus", "BNLL", lift_only=True),
     op("Reciprocal", "Rsqrt", before_lift=root, lift_only=True),
     op("Mul", "Square", before_lift=twice, lift_only=True),
-    op("Identity", "Trunc", INTEGERS, lift_only=True, given="i32:2,3"),
+    op("Identity", "Trunc", INTEGERS, lift_only=True, example_inputs="i32:2,3"),
     op("Sign", "Trunc", FRACTIONS, after_lift=truncated, lift_only=True),
 ]
 
 # activations -------------------------------------------------------------------------------------
 
 
-def multiply_alpha(r: Reading) -> None:
+def multiply_alpha(r: LiftContext) -> None:
     """x * sigmoid(alpha * x): the operator is the Sigmoid."""
     r.data = r.data * r.attr("alpha", float, 1.0)
 
 
-def read_slope(r: Reading) -> None:
+def read_slope(r: LiftContext) -> None:
     """A constant slope <-> `negative_slope`, which broadcasts to the data: one number for each
     element of the last axis, else with all axes of the data. The vendor's parser stores it in the
     shape of the data, with 1 for the batch; the document, executor and quantizer take both.
@@ -95,7 +95,7 @@ def read_slope(r: Reading) -> None:
     r.node.set_input(1, r.weights("negative_slope", slope))
 
 
-def write_slope(w: Writing) -> None:
+def write_slope(w: LowerContext) -> None:
     slope, shape = constant_of(w, 1, "the slope"), w.static()
     slope = slope.reshape((1,) * (len(shape) - slope.ndim) + slope.shape)
     if slope.size == slope.shape[-1] == shape[-1]:
@@ -106,11 +106,11 @@ def write_slope(w: Writing) -> None:
 SLOPE = Detail(read=read_slope, write=write_slope, blobs=("negative_slope",), inputs=(1,))
 
 
-def times_operand(r: Reading, y: ir.Value) -> ir.Value:
+def times_operand(r: LiftContext, y: ir.Value) -> ir.Value:
     return r.b.Mul(r.input(0), y)
 
 
-def both_signs(r: Reading) -> None:
+def both_signs(r: LiftContext) -> None:
     b, x = r.b, r.input(0)
     r.node.inputs = [b.Relu(x), b.Relu(-x)]
 
@@ -118,11 +118,11 @@ def both_signs(r: Reading) -> None:
 ALPHA = Attr("alpha", kind=float, default=1.0)
 ACTIVATIONS = [
     *(
-        op(name, "Activation", method(name.upper()), given="2,3")
+        op(name, "Activation", method(name.upper()), example_inputs="2,3")
         for name in ("Relu", "Sigmoid", "Tanh", "Softplus", "Softsign", "Mish", "HardSwish")
     ),
     *(
-        op(name, "Activation", method(name.upper()), ALPHA, given="2,3")
+        op(name, "Activation", method(name.upper()), ALPHA, example_inputs="2,3")
         for name in ("Elu", "Celu", "ThresholdedRelu")
     ),
     op("Selu", "Activation", method("SELU"), *attrs(alpha=float, gamma=float)),
@@ -132,33 +132,33 @@ ACTIVATIONS = [
         "Activation",
         method("GELU"),
         word("approximate", "approximate", words("none tanh"), default="none"),
-        given="2,3",
+        example_inputs="2,3",
     ),
     op(
         "HardSigmoid",
         "Activation",
         method("HARDSIGMOID"),
         *attrs(alpha=float, beta=float),
-        Fixed("clip_min", 0.0, absent=True),
-        Fixed("clip_max", 1.0, absent=True),
-        given="2,3",
+        RequireKey("clip_min", 0.0, absent=True),
+        RequireKey("clip_max", 1.0, absent=True),
+        example_inputs="2,3",
     ),
     op(
         "LeakyRelu",
         "Activation",
         method("LEAKYRELU"),
         Attr("alpha", "negative_slope_value", float),
-        Fixed("negative_slope_type", DType.FLOAT32, absent=True),
-        given="2,3",
+        RequireKey("negative_slope_type", DType.FLOAT32, absent=True),
+        example_inputs="2,3",
     ),
     op(
         "Clip",
         "Activation",
         method("RELU6"),
         FLOATS,
-        FixedInput(1, 0.0),
-        FixedInput(2, 6.0),
-        given="2,3 =(0) =(6)",
+        RequireInput(1, 0.0),
+        RequireInput(2, 6.0),
+        example_inputs="2,3 =(0) =(6)",
     ),
     op(
         "Clip",
@@ -167,9 +167,9 @@ ACTIVATIONS = [
         FLOATS,
         Const(1, "clip_min", float, None, node_default=-np.inf, default=-np.inf),
         Const(2, "clip_max", float, None, node_default=np.inf, default=np.inf),
-        given="2,3 = =",
+        example_inputs="2,3 = =",
     ),
-    op("PRelu", "Activation", method("PRELU"), SLOPE, given="2,3 =1,3"),
+    op("PRelu", "Activation", method("PRELU"), SLOPE, example_inputs="2,3 =1,3"),
     op("Sigmoid", "Activation", method("SILU"), after_lift=times_operand, lift_only=True),
     op(
         "Sigmoid",
@@ -192,7 +192,7 @@ ACTIVATIONS = [
 # two operands ------------------------------------------------------------------------------------
 
 
-def floor_rest(r: Reading, rest: Value) -> ir.Value:
+def floor_rest(r: LiftContext, rest: Value) -> ir.Value:
     """The remainder with the sign of the divisor, of that with the sign of the dividend.
 
     So the vendor's tools compute it (section 4.3 names the dividend for both values of `fmod`).
@@ -203,32 +203,32 @@ def floor_rest(r: Reading, rest: Value) -> ir.Value:
     return b.Where(inexact & other_sign, rest + y, rest)
 
 
-def _fits_mod(r: Reading) -> bool:
+def _fits_mod(r: LiftContext) -> bool:
     return bool(r.attr("fmod", bool, 0)) or not is_number(r)
 
 
-def shifted(r: Reading) -> tuple[Value, Value]:
+def shifted(r: LiftContext) -> tuple[Value, Value]:
     """The number, of 32 bits at least, and the power of two by which it is shifted."""
     wide = T.INT64 if r.input(0).dtype == T.INT64 else T.INT32
     x, by = (r.b.Cast(r.input(i), to=wide) for i in (0, 1))
     return x, r.b.like(x, 2) ** by
 
 
-def shift_left(r: Reading) -> None:
+def shift_left(r: LiftContext) -> None:
     r.node.inputs = list(shifted(r))
 
 
-def shift_right(r: Reading) -> None:
+def shift_right(r: LiftContext) -> None:
     """Rounded down: numbers below zero keep their sign."""
     x, power = shifted(r)
     r.node.inputs = [x - r.b.Mod(x, power, fmod=0), power]
 
 
-def lowest_bits(r: Reading, y: Value) -> ir.Value:
+def lowest_bits(r: LiftContext, y: Value) -> ir.Value:
     return r.b.Cast(y, to=r.input(0).dtype)
 
 
-def lift_div_mod(r: Reading) -> list[ir.Value]:
+def lift_div_mod(r: LiftContext) -> list[ir.Value]:
     """Quotient, rounded down (FLOOR) or towards 0 (TRUNC), and remainder; 0 for a divisor of 0."""
     b, floor = r.b, r.attr("mode", enum({True: "FLOOR", False: "TRUNC"}), True)
     x, y = (b.Cast(r.input(i), to=T.INT32) for i in (0, 1))
@@ -249,27 +249,36 @@ UNSIGNED = Guard(
 )
 BINARY = [
     *(
-        op(name, "Eltwise", method(name.upper()), TWO, EQUAL, given="2,3 2,3")
+        op(name, "Eltwise", method(name.upper()), TWO, EQUAL, example_inputs="2,3 2,3")
         for name in ("Add", "Sub", "Mul", "Max", "Min")
     ),
-    *(op(n, n, Fixed("method", n.upper(), True), lift_only=True) for n in ("Add", "Sub", "Mul")),
-    *ops("Add Sub Mul", given="2,3 3"),
-    op("Add", "BiasAdd", Weight("biases", 1, shape=flat("biases")), lift_only=True, given="2,3 =3"),
-    op("Div", "Div", FLOATS, ignore("mode"), given="2,3 2,3"),
-    op("Pow", "Pow", given="2,3 2,3"),
+    *(
+        op(n, n, RequireKey("method", n.upper(), True), lift_only=True)
+        for n in ("Add", "Sub", "Mul")
+    ),
+    *ops("Add Sub Mul", example_inputs="2,3 3"),
+    op(
+        "Add",
+        "BiasAdd",
+        Weight("biases", 1, shape=flat("biases")),
+        lift_only=True,
+        example_inputs="2,3 =3",
+    ),
+    op("Div", "Div", FLOATS, ignore("mode"), example_inputs="2,3 2,3"),
+    op("Pow", "Pow", example_inputs="2,3 2,3"),
     op(
         "Mod",
         "Mod",
         Guard("only fmod=1 is supported for floating-point data", lift_if=_fits_mod),
         Attr("fmod", kind=bool, default=0),
-        given="2,3 2,3",
+        example_inputs="2,3 2,3",
     ),
     op(
         "Mod",
         "Mod",
         FRACTIONS,
-        Fixed("fmod", 0, True, bool),
-        Only("fmod", 1),
+        RequireKey("fmod", 0, True, bool),
+        RequireAttr("fmod", 1),
         after_lift=floor_rest,
         lift_only=True,
     ),
@@ -279,7 +288,7 @@ BINARY = [
         "Mul",
         "BitShift",
         SIGNED,
-        Fixed("direction", "LEFT"),
+        RequireKey("direction", "LEFT"),
         before_lift=shift_left,
         after_lift=lowest_bits,
         lift_only=True,
@@ -288,7 +297,7 @@ BINARY = [
         "Div",
         "BitShift",
         SIGNED,
-        Fixed("direction", "RIGHT"),
+        RequireKey("direction", "RIGHT"),
         before_lift=shift_right,
         after_lift=lowest_bits,
         lift_only=True,
@@ -321,7 +330,7 @@ LOGIC = [
 # casts -------------------------------------------------------------------------------------------
 
 
-def _kept(w: Writing) -> tuple[ir.DataType, ir.DataType]:
+def _kept(w: LowerContext) -> tuple[ir.DataType, ir.DataType]:
     """The types of the operand and the result as the format keeps them."""
     x, y = w.input(0).dtype, w.out.dtype
     if x is None or y is None:
@@ -339,7 +348,7 @@ class Conversion(Field):
     names = ("to", "saturate")
     keys = ("to_dtype", "clip_mode", "ignore_scale_zp")
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         target, x = r.layer.attrs.get("to_dtype"), r.input(0)
         if target is None:
             raise MappingError("required attribute 'to_dtype' is absent", "R110")
@@ -358,7 +367,7 @@ class Conversion(Field):
         elif own.is_floating_point() and to.itemsize < 4:
             r.data = r.b.Cast(x, to=T.INT32)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         to = w.out.dtype
         small = to is not None and to.itemsize < 2 and to.is_floating_point()
         if small and not w.attr("saturate"):
@@ -366,7 +375,7 @@ class Conversion(Field):
         w.set(to_dtype=dtype_name(_kept(w)[1]), ignore_scale_zp=True, clip_mode="TRUNCATION")
 
 
-def clamped(r: Reading, x: Value, dtype: ir.DataType) -> Value:
+def clamped(r: LiftContext, x: Value, dtype: ir.DataType) -> Value:
     """`x` within the range of another type."""
     assert x.dtype is not None
     low, high = dtype.min, dtype.max
@@ -379,7 +388,7 @@ def clamped(r: Reading, x: Value, dtype: ir.DataType) -> Value:
     return r.b.Clip(x, low, float(top))
 
 
-def to_truth(w: Writing) -> None:
+def to_truth(w: LowerContext) -> None:
     """True for every value other than 0."""
     x, shape = w.input(0), w.static()
     demand_small(*shape)
@@ -387,14 +396,14 @@ def to_truth(w: Writing) -> None:
     w.layer.inputs = [x, w.const(np.zeros(shape, x.dtype.numpy()), "zeros")]
 
 
-def lower_cast(w: Writing) -> None:
+def lower_cast(w: LowerContext) -> None:
     """A cast between two types that the format does not distinguish is the identity."""
     if w.out.dtype == T.BOOL != w.input(0).dtype or len(set(_kept(w))) > 1:
-        raise not_meant("the Cast must not change the stored type")
+        raise no_match("the Cast must not change the stored type")
     lower_same(w)
 
 
-def lower_same(w: Writing) -> None:
+def lower_same(w: LowerContext) -> None:
     """One tensor with two names."""
     w.put(SAME, w.input(0))
 
@@ -408,8 +417,8 @@ CASTS = [
         "Logical",
         Guard("the Cast must not convert booleans", lambda w: w.input(0).dtype != T.BOOL),
         method("NOT_EQUAL"),
-        Only("to", int(T.BOOL)),
-        Implied(("saturate",)),
+        RequireAttr("to", int(T.BOOL)),
+        ImpliedAttrs(("saturate",)),
         before_lower=to_truth,
         lower_only=True,
     ),

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.zhouyi.rules.context import Reading
+from converter.formats.zhouyi.rules.context import LiftContext
 from converter.graph.demands import at_least
 from converter.graph.infer import constant, shape_of
 from converter.graph.record import record
@@ -17,15 +17,15 @@ from converter.mapping.codecs import enum
 from converter.mapping.concepts import window
 from converter.mapping.concepts.axes import ALL, Axes
 from converter.mapping.concepts.window import Geometry, weights_kernel
-from converter.mapping.context import REQUIRED, Writing
+from converter.mapping.context import REQUIRED, LowerContext
 from converter.mapping.fields import (
     Attr,
     Detail,
     Field,
-    Fixed,
     Group,
     Guard,
     InputType,
+    RequireKey,
 )
 from converter.mapping.node import Layer, Node
 
@@ -44,11 +44,11 @@ def words(names: str) -> dict[str, str]:
     return {name: name.upper() for name in names.split()}
 
 
-def method(value: str, absent: bool = False) -> Fixed:
+def method(value: str, absent: bool = False) -> RequireKey:
     """The method distinguishes a layer from others of its type; with `absent` it is also the
     default.
     """
-    return Fixed("method", value, absent)
+    return RequireKey("method", value, absent)
 
 
 def reads(*keys: str, blobs: tuple[str, ...] = ()) -> Group:
@@ -56,7 +56,7 @@ def reads(*keys: str, blobs: tuple[str, ...] = ()) -> Group:
     return Group((), keys, blobs=blobs)
 
 
-def flat(name: str) -> Callable[[Reading], Sequence[int]]:
+def flat(name: str) -> Callable[[LiftContext], Sequence[int]]:
     """The shape of the constant `name` as one axis."""
     return lambda r: [np.asarray(r.layer.blobs[name]).size]
 
@@ -64,28 +64,28 @@ def flat(name: str) -> Callable[[Reading], Sequence[int]]:
 # conditions --------------------------------------------------------------------------------------
 
 
-def of(what: str, holds: Callable[[Reading | Writing], bool]) -> Guard:
+def of(what: str, holds: Callable[[LiftContext | LowerContext], bool]) -> Guard:
     """The row is for layers and operators for which `holds`."""
     return Guard(what, holds, holds)
 
 
-def _first_type(context: Reading | Writing) -> ir.DataType | None:
+def _first_type(context: LiftContext | LowerContext) -> ir.DataType | None:
     value = context.optional(0)
     return None if value is None else value.dtype
 
 
-def is_number(context: Reading | Writing) -> bool:
+def is_number(context: LiftContext | LowerContext) -> bool:
     """Whether the first operand has a fraction, as far as is known."""
     dtype = _first_type(context)
     return dtype is None or not dtype.is_integer()
 
 
-def is_signed(context: Reading | Writing) -> bool:
+def is_signed(context: LiftContext | LowerContext) -> bool:
     dtype = _first_type(context)
     return dtype is not None and dtype.is_integer() and dtype.is_signed()
 
 
-def same_shapes(w: Writing) -> bool:
+def same_shapes(w: LowerContext) -> bool:
     shapes = {shape_of(v) for v in w.node.inputs if v is not None}
     return len(shapes) == 1 and None not in shapes
 
@@ -114,9 +114,9 @@ def indices(*positions: int) -> InputType:
     return InputType(positions, T.INT32, also=(T.INT64,))
 
 
-def cast_to_declared(r: Reading) -> None:
+def cast_to_declared(r: LiftContext) -> None:
     """Results in the types that the file declares: integers in some files, floats in others."""
-    r.then(r.typed)
+    r.after_emit(r.typed)
 
 
 CAST_TO_DECLARED = Detail(read=cast_to_declared)
@@ -139,19 +139,19 @@ class DeclaredSize(Field):
         object.__setattr__(self, "names", (self.name,))
         object.__setattr__(self, "keys", (self.key,) if self.key else ())
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         size = r.attr(self.key, int, 0) if self.given else 0
         size = size or r.declared_size(self.output, self.axis)
         if self.key:
             at_least(1, **{self.key: size})
         r.node.attrs[self.name] = size
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         if self.key:
             w.set(**{self.key: int(w.attr(self.name))})
 
 
-def constant_of(w: Writing, index: int, what: str) -> Any:
+def constant_of(w: LowerContext, index: int, what: str) -> Any:
     """The array of a constant input; refused where it is computed or omitted."""
     array = constant(w.optional(index))
     if array is None:
@@ -194,7 +194,7 @@ class Window(window.Window):
         self.parts = (kernel, strides, pad_keys(rank), dilations)
         self.keys = tuple(k for part in self.parts for k in part)
 
-    def read(self, r: Reading) -> Geometry:
+    def read(self, r: LiftContext) -> Geometry:
         parts = zip(self.parts, (REQUIRED, 1, REQUIRED, 1), strict=True)
         numbers = ([r.attr(k, int, default) for k in part] for part, default in parts)
         kernel, strides, pads, dilations = numbers
@@ -204,7 +204,7 @@ class Window(window.Window):
         given = node.attrs.get("kernel_shape")
         return [int(k) for k in given] if given else weights_kernel(node)
 
-    def write(self, w: Writing, window: Geometry) -> None:
+    def write(self, w: LowerContext, window: Geometry) -> None:
         numbers = window.kernel, window.strides, window.pads, window.dilations
         for part, values in zip(self.parts, numbers, strict=True):
             w.set(**dict(zip(part, values, strict=True)))

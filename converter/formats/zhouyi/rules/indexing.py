@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.zhouyi.rules.context import Reading
+from converter.formats.zhouyi.rules.context import LiftContext
 from converter.formats.zhouyi.rules.fields import (
     CAST_TO_DECLARED,
     DeclaredSize,
@@ -20,14 +20,14 @@ from converter.formats.zhouyi.rules.fields import (
 )
 from converter.formats.zhouyi.types import numpy_type
 from converter.graph.catalogue.compact import front, take
-from converter.graph.demands import at_least, axis_of, held
+from converter.graph.demands import at_least, axis_of, representable
 from converter.graph.infer import constant
 from converter.graph.sizes import arange, demand_small
 from converter.graph.value import stack, with_operators
 from converter.mapping.codecs import Floats
 from converter.mapping.concepts.axes import Axis
-from converter.mapping.context import Writing, static
-from converter.mapping.fields import Attr, Detail, Field, Fixed, Guard
+from converter.mapping.context import LowerContext, static
+from converter.mapping.fields import Attr, Detail, Field, Guard, RequireKey
 from converter.mapping.rules import custom, op
 from converter.passes.indices import batched_gather_orders, never_negative
 
@@ -36,7 +36,7 @@ T = ir.DataType
 # gathered ----------------------------------------------------------------------------------------
 
 
-def read_batched_axis(r: Reading) -> None:
+def read_batched_axis(r: LiftContext) -> None:
     """One axis after the batch axes, with separate indices for each batch.
 
     The axis is moved directly after the batch axes for GatherND, and the axes between are moved
@@ -51,12 +51,12 @@ def read_batched_axis(r: Reading) -> None:
     if axis > batch:
         order, back = batched_gather_orders(rank, len(r.static(indices)), axis, batch)
         x = b.Transpose(x, perm=order)
-        r.behind(lambda y: b.Transpose(y, perm=back))
+        r.after_first(lambda y: b.Transpose(y, perm=back))
     r.node.inputs = [x, r.cast(indices, T.INT64)[..., None]]
     r.node.attrs["batch_dims"] = batch
 
 
-def write_batched_axis(w: Writing) -> None:
+def write_batched_axis(w: LowerContext) -> None:
     """Only supports as many batch axes as there are axes before the one of the indices."""
     indices = w.input(1)
     w.layer.inputs[1] = w.emit("Reshape", indices, shape=static(indices)[:-1], dtype=indices.dtype)
@@ -72,7 +72,7 @@ BATCHED_AXIS = Detail(
 )
 
 
-def _is_batched(r: Reading) -> bool:
+def _is_batched(r: LiftContext) -> bool:
     return bool(r.attr("batch_dims", int, 0))
 
 
@@ -91,7 +91,7 @@ class Classes(Field):
     keys = ("depth", "values", "axis")
     inputs = (1, 2)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         b, x, values = r.b, r.input(0), r.layer.attrs.get("values")
         depth, axis = r.attr("depth", int), r.attr("axis", int, -1)
         if values is None:
@@ -104,10 +104,10 @@ class Classes(Field):
         shape = [depth if a == axis_of(axis, rank) else 1 for a in range(rank)]
         classes = b.const(arange(depth).reshape(shape), "classes")
         wide = b.Cast(b.Unsqueeze(x, [axis]), to=T.INT64)
-        off, on = (b.const(v) for v in held(values, dtype, "values"))
+        off, on = (b.const(v) for v in representable(values, dtype, "values"))
         r.node.op, r.node.inputs = "Where", [b.Equal(wide, classes), on, off]
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         x, depth = w.input(0), int(constant_of(w, 1, "the depth").reshape(-1)[0])
         values, known = constant_of(w, 2, "the values").reshape(-1), constant(x)
         if known is None and not never_negative(x):
@@ -123,7 +123,7 @@ class Classes(Field):
 # selected ----------------------------------------------------------------------------------------
 
 
-def read_selector(r: Reading) -> None:
+def read_selector(r: LiftContext) -> None:
     """The selector is the operator's first and the layer's last input; `num` counts the others."""
     *data, selector = r.operands
     if (num := r.attr("num", int, len(data))) != len(data):
@@ -132,7 +132,7 @@ def read_selector(r: Reading) -> None:
     r.node.inputs, r.outputs = [selector, *data], len(data) + 1
 
 
-def write_selector(w: Writing) -> None:
+def write_selector(w: LowerContext) -> None:
     selector, *data = w.layer.inputs
     w.layer.inputs = [*data, selector]
     w.set(num=len(data))
@@ -141,20 +141,20 @@ def write_selector(w: Writing) -> None:
 SELECTOR = Detail(read=read_selector, write=write_selector, keys=("num",))
 
 
-def read_no_norm(r: Reading) -> None:
+def read_no_norm(r: LiftContext) -> None:
     """`max_norm`, which has no counterpart."""
     if str(r.layer.attrs.get("max_norm", "NONE")).upper() != "NONE":
         raise MappingError("max_norm is not supported")
 
 
-def write_no_norm(w: Writing) -> None:
+def write_no_norm(w: LowerContext) -> None:
     w.set(max_norm="NONE")
 
 
 NO_NORM = Detail(read=read_no_norm, write=write_no_norm, keys=("max_norm",))
 
 
-def count_positions(r: Reading) -> None:
+def count_positions(r: LiftContext) -> None:
     """Return the indices of nonzero elements, and their count as a second result."""
 
     def both(results: list[ir.Value]) -> list[ir.Value]:
@@ -162,13 +162,13 @@ def count_positions(r: Reading) -> None:
         return r.typed([results[0], count][: len(r.layer.outputs)])
 
     r.outputs = 1
-    r.then(both)
+    r.after_emit(both)
 
 
 # views and slots ---------------------------------------------------------------------------------
 
 
-def lift_slot_update(r: Reading) -> ir.Value:
+def lift_slot_update(r: LiftContext) -> ir.Value:
     """x[B, views, L, D]: the rows of each view are added at its indices."""
     b, x, declared = r.b, r.input(0), r.declared()
     batch, views, _, size = r.static(x, axes=4)
@@ -186,7 +186,7 @@ def lift_slot_update(r: Reading) -> ir.Value:
     return y
 
 
-def lift_cache_update(r: Reading) -> list[ir.Value]:
+def lift_cache_update(r: LiftContext) -> list[ir.Value]:
     """Rows x[B, heads, T, D] are written into a block of the cache [blocks, 1, L, heads * D], at
     the given positions [1, T]; the first result are those rows of the cache, of which one position
     means all up to it. Source: the vendor's executor, cacheupdate.py.
@@ -209,7 +209,7 @@ def lift_cache_update(r: Reading) -> list[ir.Value]:
     return [found, b.Reshape(flat, list(r.static(cache)))]
 
 
-def lift_collapse_repeated(r: Reading) -> list[ir.Value]:
+def lift_collapse_repeated(r: LiftContext) -> list[ir.Value]:
     """Labels [B, n] within their lengths [B] that differ from the one before, followed by zeros;
     and how many. Source: the vendor's executor, collapse_repeated.py.
     """
@@ -226,13 +226,13 @@ def lift_collapse_repeated(r: Reading) -> list[ir.Value]:
     return [take(b, with_operators(labels), places, real), count]
 
 
-def lift_switch(r: Reading) -> ir.Value:
+def lift_switch(r: LiftContext) -> ir.Value:
     """The first input with elements, else the first one."""
     inputs = [r.input(i) for i in range(len(r.layer.inputs))]
     return next((v for v in inputs if 0 not in r.static(v)), inputs[0])
 
 
-def lift_query_rebatch(r: Reading) -> ir.Value:
+def lift_query_rebatch(r: LiftContext) -> ir.Value:
     """The rows of x[B, Q, D] that each list of indices names, filled up with zeros.
 
     The result is [B, lists, longest list, D].
@@ -249,7 +249,7 @@ def lift_query_rebatch(r: Reading) -> ir.Value:
     return stack(parts, 1)
 
 
-def lift_ctc(r: Reading) -> list[ir.Value]:
+def lift_ctc(r: LiftContext) -> list[ir.Value]:
     """Batch-major logits and the lengths of the sequences; the last class is the blank.
 
     The labels are filled up with the largest number of the declared type, and a length below 1 is
@@ -261,8 +261,8 @@ def lift_ctc(r: Reading) -> list[ir.Value]:
     lengths = b.Cast(b.Reshape(r.input(1), [1, batch]), to=T.FLOAT)
     mask = b.Cast((steps < lengths) | (lengths < 1.0), to=T.FLOAT)
     merged = r.attr("merge_repeated", bool, 1)
-    turned = b.Transpose(x, perm=[1, 0, 2])
-    found = b.CTCGreedyDecoder(turned, mask, ctc_merge_repeated=merged)
+    transposed = b.Transpose(x, perm=[1, 0, 2])
+    found = b.CTCGreedyDecoder(transposed, mask, ctc_merge_repeated=merged)
     missing = r.declared_size(0) - time
     padded = b.Pad(found, [0, 0, 0, 0, 0, missing, 0, 0], -1)
     (labels,) = r.typed([padded])
@@ -271,7 +271,7 @@ def lift_ctc(r: Reading) -> list[ir.Value]:
     return [b.Where(padded < 0.0, int(labels.dtype.max), labels)]
 
 
-def lift_unique(r: Reading) -> list[ir.Value]:
+def lift_unique(r: LiftContext) -> list[ir.Value]:
     """Return the distinct values, the index of the first occurrence of each, the index of each
     element's value, and counts.
     """
@@ -300,16 +300,16 @@ RULES = [
         "Gather",
         KEPT,
         Axis(default=0),
-        Fixed("batch_dims", 0, True, int),
+        RequireKey("batch_dims", 0, True, int),
         indices(1),
-        given="4,3 i64:2",
+        example_inputs="4,3 i64:2",
     ),
-    op("GatherND", "Gather", BATCHED, BATCHED_AXIS, lift_only=True, given="5,5 i64:5,2,1"),
+    op("GatherND", "Gather", BATCHED, BATCHED_AXIS, lift_only=True, example_inputs="5,5 i64:5,2,1"),
     op("GatherND", "GatherND", int64(1), Attr("batch_dims", kind=int, default=0)),
-    op("GatherElements", "GatherElements", Axis(default=0), indices(1), given="2,3 2,3"),
+    op("GatherElements", "GatherElements", Axis(default=0), indices(1), example_inputs="2,3 2,3"),
     op("ScatterElements", "ScatterElements", KNOWN, Axis(), indices(1), REDUCTION),
     op("ScatterND", "ScatterND", KNOWN, int64(1), REDUCTION),
-    op("OneHot", "OneHot", Classes(), given="u8:2,3 =(3) =[0,1]"),
+    op("OneHot", "OneHot", Classes(), example_inputs="u8:2,3 =(3) =[0,1]"),
     op("NonZero", "NonZero", Detail(read=count_positions), lift_only=True),
     op(
         "Compress",
@@ -327,7 +327,7 @@ RULES = [
         SELECTOR,
         Axis(default=0, of=1),
         CAST_TO_DECLARED,
-        given="b:3 3,3 -> 2",
+        example_inputs="b:3 3,3 -> 2",
     ),
     op(
         "netconv::EmbeddingLookupSparse",
@@ -336,21 +336,21 @@ RULES = [
         DeclaredSize("count"),
         word("combiner", "combiner", words("MEAN SUM SQRTN"), default="MEAN"),
         NO_NORM,
-        given="4,3 i32:3 i32:3 3",
+        example_inputs="4,3 i32:3 i32:3 3",
     ),
     op(
         "netconv::SegmentSum",
         "SegmentReduce",
         method("SUM"),
         DeclaredSize("rows"),
-        given="4,3 i32:4",
+        example_inputs="4,3 i32:4",
     ),
     op(
         "netconv::AccidentalHits",
         "AccidentalHits",
         DeclaredSize("size"),
         CAST_TO_DECLARED,
-        given="i32:2,2 i32:3 -> 3",
+        example_inputs="i32:2,2 i32:3 -> 3",
     ),
     custom("", "SlotUpdate", lift=lift_slot_update),
     custom("", "CacheUpdate", lift=lift_cache_update),

@@ -6,24 +6,24 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.zhouyi.rules.context import Reading
+from converter.formats.zhouyi.rules.context import LiftContext
 from converter.formats.zhouyi.rules.fields import FLOATS
 from converter.formats.zhouyi.types import is_float
-from converter.graph.demands import held
+from converter.graph.demands import representable
 from converter.graph.infer import constant, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.record import record
 from converter.graph.sizes import arange
 from converter.graph.value import Value, stack
 from converter.mapping.concepts.matmul import Transposes
-from converter.mapping.context import Writing
+from converter.mapping.context import LowerContext
 from converter.mapping.fields import Attr, Detail, Field, Guard
 from converter.mapping.rules import custom, op
 
 # a product with constant weights -----------------------------------------------------------------
 
 
-def weights_of(w: Writing) -> LazyTensor | None:
+def weights_of(w: LowerContext) -> LazyTensor | None:
     """The weights of a product, where a layer can hold them."""
     weights = w.constant_tensor(1)
     return weights if weights is not None and is_float(weights.dtype) else None
@@ -41,7 +41,7 @@ class FullWeights(Field):
     blobs = ("weights", "biases")
     inputs = (1, 2)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         bias = r.bias()
         weights = r.layer.blobs.get("weights")
         if not isinstance(weights, ir.Value):
@@ -53,9 +53,9 @@ class FullWeights(Field):
         if r.node.op == "Gemm":
             r.node.set_input(2, bias)
         elif bias is not None:
-            r.then(lambda results: [results[0] + bias])
+            r.after_emit(lambda results: [results[0] + bias])
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         weights, bias, a = weights_of(w), constant(w.optional(2)), w.node.attrs
         if weights is None:
             raise MappingError("the weights must be constant")
@@ -71,7 +71,7 @@ class FullWeights(Field):
         w.set(num_output=outputs)
 
 
-def _is_full(w: Writing) -> bool:
+def _is_full(w: LowerContext) -> bool:
     """Constant weights, and a constant for each output or one for all."""
     bias, outputs = constant(w.optional(2)), w.out
     if weights_of(w) is None or w.attr("transA") or (w.optional(2) is not None and bias is None):
@@ -84,23 +84,23 @@ def _is_full(w: Writing) -> bool:
     )
 
 
-def _is_full_product(w: Writing) -> bool:
+def _is_full_product(w: LowerContext) -> bool:
     weights = weights_of(w)
     return weights is not None and len(weights.shape) == 2 and w.rank() == 2
 
 
-def _two_axes(r: Reading) -> bool:
+def _two_axes(r: LiftContext) -> bool:
     return len(r.shape) == 2
 
 
 # a product of two activations --------------------------------------------------------------------
 
 
-def multiply_product(r: Reading) -> None:
+def multiply_product(r: LiftContext) -> None:
     """`fused_multiplier`: a factor after the product; never written."""
     factor = r.attr("fused_multiplier", float, 1.0)
     if factor != 1.0:
-        r.then(lambda y: [y[0] * factor])
+        r.after_emit(lambda y: [y[0] * factor])
 
 
 @record
@@ -115,13 +115,13 @@ class ZeroPoint(Field):
         object.__setattr__(self, "keys", (self.key,))
         object.__setattr__(self, "inputs", (self.index,))
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         stored = r.node.input(self.operand)
         dtype = np.uint8 if stored is None or stored.dtype is None else stored.dtype.numpy()
-        zero = held(r.attr(self.key, int, 0), dtype, self.key)
+        zero = representable(r.attr(self.key, int, 0), dtype, self.key)
         r.node.set_input(self.index, r.b.const(zero))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         zero = constant(w.optional(self.index))
         if w.optional(self.index) is not None and (zero is None or zero.size != 1):
             raise MappingError("the zero point must be a constant scalar")
@@ -139,7 +139,7 @@ ONE_BATCH = Guard(
 # rotated embeddings ------------------------------------------------------------------------------
 
 
-def lift_attention(r: Reading) -> ir.Value:
+def lift_attention(r: LiftContext) -> ir.Value:
     """softmax(q @ k * scale_factor + mask) @ v; `trans_*` exchange the last two axes before, and
     `enable_gqa` repeats the heads of k and v. Source: the vendor's executor, sdp_attetnion.py.
     """
@@ -159,7 +159,7 @@ def lift_attention(r: Reading) -> ir.Value:
     return b.Softmax(scores, axis=-1) @ v
 
 
-def _repeated_heads(r: Reading, x: Value, heads: int) -> Value:
+def _repeated_heads(r: LiftContext, x: Value, heads: int) -> Value:
     """Return x[.., heads / n, S, D] with each head n times, one after the other."""
     *before, own, length, size = r.static(x, least=3)
     if not own or heads % own:
@@ -169,7 +169,7 @@ def _repeated_heads(r: Reading, x: Value, heads: int) -> Value:
     return r.b.Reshape(wide, [*before, heads, length, size])
 
 
-def lift_rotary(r: Reading) -> ir.Value:
+def lift_rotary(r: LiftContext) -> ir.Value:
     """Rotary position embedding of x[B, heads, S, D] or [B, S, heads * D].
 
     The caches of cosines and sines are [P, D / 2] or [B, P, D / 2]; the positions are the fourth
@@ -184,13 +184,13 @@ def lift_rotary(r: Reading) -> ir.Value:
     wide = r.attr("rotary_embedding_dim", int, size)
     wide = size if wide < 1 else wide
     cos, sin = (_positions(r, r.input(i), batch, steps, wide // 2) for i in (1, 2))
-    turned = x[..., :wide]
+    rotated = x[..., :wide]
     between = bool(r.attr("interleaved", bool, 0))
     if between:
-        pairs = b.Reshape(turned, [batch, heads, steps, wide // 2, 2])
+        pairs = b.Reshape(rotated, [batch, heads, steps, wide // 2, 2])
         first, second = pairs[..., 0], pairs[..., 1]
     else:
-        first, second = b.Split(turned, [wide // 2] * 2, outputs=2, axis=3)
+        first, second = b.Split(rotated, [wide // 2] * 2, outputs=2, axis=3)
     real = cos * first - sin * second
     other = sin * first + cos * second
     if between:
@@ -204,7 +204,7 @@ def lift_rotary(r: Reading) -> ir.Value:
     return b.Reshape(b.Transpose(y, perm=[0, 2, 1, 3]), list(shape))
 
 
-def _positions(r: Reading, cache: Value, batch: int, steps: int, half: int) -> ir.Value:
+def _positions(r: LiftContext, cache: Value, batch: int, steps: int, half: int) -> ir.Value:
     """[B, 1, S, half]: the rows of the cache at the positions."""
     b, given = r.b, r.optional(3)
     first = b.const(np.broadcast_to(arange(steps), [batch, steps]))
@@ -223,9 +223,23 @@ MANY_AXES = Guard(
 )
 ADDED = Guard("a Gemm must have its third operand", lambda w: w.optional(2) is not None)
 RULES = [
-    op("Gemm", "FullyConnected", FULL, FullWeights(), given="2,3 =3,4 =4"),
-    op("MatMul", "FullyConnected", FULL_PRODUCT, FullWeights(), lower_only=True, given="2,3 =3,4"),
-    op("MatMul", "FullyConnected", MANY_AXES, FullWeights(), lift_only=True, given="2,2,3 =3,4"),
+    op("Gemm", "FullyConnected", FULL, FullWeights(), example_inputs="2,3 =3,4 =4"),
+    op(
+        "MatMul",
+        "FullyConnected",
+        FULL_PRODUCT,
+        FullWeights(),
+        lower_only=True,
+        example_inputs="2,3 =3,4",
+    ),
+    op(
+        "MatMul",
+        "FullyConnected",
+        MANY_AXES,
+        FullWeights(),
+        lift_only=True,
+        example_inputs="2,2,3 =3,4",
+    ),
     op(
         "Gemm",
         "Gemm",
@@ -235,7 +249,7 @@ RULES = [
         Attr("transB", "trans_b", bool, default=0),
         Attr("alpha", kind=float, default=1.0),
         Attr("beta", kind=float, default=1.0),
-        given="2,3 3,4 4",
+        example_inputs="2,3 3,4 4",
     ),
     op(
         "MatMul",
@@ -245,7 +259,7 @@ RULES = [
         # the keys have several spellings in section 4.3
         Transposes("trans_a adj_x", "trans_b tans_b adj_y"),
         Detail(read=multiply_product, keys=("fused_multiplier",)),
-        given="2,2,3 2,3,4",
+        example_inputs="2,2,3 2,3,4",
     ),
     op(
         "MatMulInteger",
@@ -254,7 +268,7 @@ RULES = [
         ZeroPoint(2, "a_zero_point", 0),
         ZeroPoint(3, "b_zero_point", 1),
         lift_only=True,
-        given="u8:2,3 u8:3,4 =u8: =u8:",
+        example_inputs="u8:2,3 u8:3,4 =u8: =u8:",
     ),
     custom(
         "",

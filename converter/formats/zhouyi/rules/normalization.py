@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.zhouyi.rules.context import Reading
+from converter.formats.zhouyi.rules.context import LiftContext
 from converter.formats.zhouyi.rules.fields import (
     AXES,
     axes_of,
@@ -21,8 +21,8 @@ from converter.graph import CHANNELS_LAST_DOMAIN
 from converter.graph.demands import axis_of
 from converter.graph.value import Value
 from converter.mapping.concepts.axes import Axis, from_front
-from converter.mapping.context import Results, Writing
-from converter.mapping.fields import Attr, Detail, Field, Guard, Only, Weight, attrs, ignore
+from converter.mapping.context import LowerContext, Results
+from converter.mapping.fields import Attr, Detail, Field, Guard, RequireAttr, Weight, attrs, ignore
 from converter.mapping.rules import custom, op, ops
 
 EPSILON = Attr("epsilon", kind=float, default=1e-5)
@@ -48,7 +48,7 @@ class FoldedStatistics(Field):
     blobs = ("weights", "biases")
     inputs = (1, 2, 3, 4)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         x, node = r.input(0), r.node
         rank, (scale, shift) = (
             len(r.static(x)),
@@ -65,9 +65,9 @@ class FoldedStatistics(Field):
         shape = [-1 if i == axis else 1 for i in range(rank)]
         node.op, node.inputs = "Mul", [x, r.b.const(scale.reshape(shape))]
         node.last = False
-        r.then(lambda results: [results[0] + r.b.const(shift.reshape(shape))])
+        r.after_emit(lambda results: [results[0] + r.b.const(shift.reshape(shape))])
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         if w.attr("training_mode") or len(w.node.outputs) > 1:
             raise MappingError("training_mode=1 is not supported")
         parts = [constant_of(w, i, "the statistics") for i in range(1, 5)]
@@ -84,7 +84,7 @@ class FoldedStatistics(Field):
 # statistics of the data --------------------------------------------------------------------------
 
 
-def read_channel_axis(r: Reading) -> None:
+def read_channel_axis(r: LiftContext) -> None:
     """`axis` is that of the channels: the second or the last; when written the last."""
     rank = len(r.shape)
     given = axes_of(r.layer) if "axis" in r.layer.attrs else [-1]
@@ -95,14 +95,14 @@ def read_channel_axis(r: Reading) -> None:
     r.node.last = axis == rank - 1
 
 
-def write_channel_axis(w: Writing) -> None:
+def write_channel_axis(w: LowerContext) -> None:
     w.set(axis=w.rank() - 1)
 
 
 CHANNEL_AXIS = Detail(read=read_channel_axis, write=write_channel_axis, keys=("axis",))
 
 
-def read_last_axes(r: Reading) -> None:
+def read_last_axes(r: LiftContext) -> None:
     """The first of the last axes <-> `axis`, all of them."""
     axes, rank = axes_of(r.layer), r.rank(r.input(0))
     found = from_front(axes, rank)
@@ -111,7 +111,7 @@ def read_last_axes(r: Reading) -> None:
     r.node.attrs["axis"] = found[0]
 
 
-def write_last_axes(w: Writing) -> None:
+def write_last_axes(w: LowerContext) -> None:
     rank = w.rank()
     w.set(axis=list(range(axis_of(int(w.attr("axis")), rank), rank)))
 
@@ -119,7 +119,7 @@ def write_last_axes(w: Writing) -> None:
 LAST_AXES = Detail(read=read_last_axes, write=write_last_axes, names=("axis",), keys=("axis",))
 
 
-def moments(r: Reading) -> tuple[ir.Value, ir.Value, ir.Value]:
+def moments(r: LiftContext) -> tuple[ir.Value, ir.Value, ir.Value]:
     """Mean, the data less their mean, and variance over `axis`, which stays as 1."""
     b, x, axes = r.b, r.input(0), axes_of(r.layer)
     mean = b.ReduceMean(x, axes)
@@ -127,43 +127,43 @@ def moments(r: Reading) -> tuple[ir.Value, ir.Value, ir.Value]:
     return mean, d, b.ReduceMean(d * d, axes)
 
 
-def plus_epsilon(r: Reading, x: ir.Value) -> ir.Value:
+def plus_epsilon(r: LiftContext, x: ir.Value) -> ir.Value:
     return r.b.Add(x, r.attr("epsilon", float, 1e-5))
 
 
-def standardise(r: Reading) -> None:
+def standardise(r: LiftContext) -> None:
     _, d, variance = moments(r)
     r.node.inputs = [d, r.b.Sqrt(plus_epsilon(r, variance))]
 
 
-def by_root_mean_square(r: Reading) -> None:
+def by_root_mean_square(r: LiftContext) -> None:
     x, b = r.input(0), r.b
     axes = axes_of(r.layer) if "axis" in r.layer.attrs else [-1]
     square = b.ReduceMean(x * x, axes)
     r.node.inputs = [x, b.Sqrt(plus_epsilon(r, square))]
 
 
-def weighted(r: Reading, y: ir.Value) -> ir.Value:
+def weighted(r: LiftContext, y: ir.Value) -> ir.Value:
     return (y * r.weights("weights")) if r.layer.blobs else y
 
 
-def least(r: Reading, size: ir.Value) -> ir.Value:
+def least(r: LiftContext, size: ir.Value) -> ir.Value:
     """`epsilon` is the least sum that counts."""
     return r.b.Max(size, r.attr("epsilon", float, 1e-12))
 
 
-def by_sum(r: Reading) -> None:
+def by_sum(r: LiftContext) -> None:
     x = r.input(0)
     r.node.inputs = [x, least(r, r.b.ReduceL1(x, axes_of(r.layer)))]
 
 
-def by_length(r: Reading) -> None:
+def by_length(r: LiftContext) -> None:
     x, b = r.input(0), r.b
     squares = b.ReduceSum(x * x, axes_of(r.layer))
     r.node.inputs = [x, b.Sqrt(least(r, squares))]
 
 
-def within_channel(r: Reading) -> None:
+def within_channel(r: LiftContext) -> None:
     """Normalize by the mean of the squares of size * size neighbors of the same channel, as far as
     they exist.
     """
@@ -180,11 +180,11 @@ def within_channel(r: Reading) -> None:
     r.node.inputs = [x, base**beta]
 
 
-def odd_neighbours(w: Writing) -> bool:
+def odd_neighbors(w: LowerContext) -> bool:
     return w.rank() == 4 and w.attr("size") % 2 == 1
 
 
-def turned(r: Reading, x: Value) -> Value:
+def transposed(r: LiftContext, x: Value) -> Value:
     """Reverse the channels before the operator and after it: of an even number of neighbors the
     additional one is before a channel, in ONNX after it.
     """
@@ -193,11 +193,11 @@ def turned(r: Reading, x: Value) -> Value:
     return x[..., ::-1]
 
 
-def turned_input(r: Reading) -> Value:
-    return turned(r, r.data)
+def turned_input(r: LiftContext) -> Value:
+    return transposed(r, r.data)
 
 
-def mean_and_variance(r: Reading) -> None:
+def mean_and_variance(r: LiftContext) -> None:
     _, _, variance = moments(r)
     axes, kept, r.outputs = axes_of(r.layer), r.attr("keepdims", bool, 1), 1
 
@@ -205,10 +205,10 @@ def mean_and_variance(r: Reading) -> None:
         found = [*results, variance]
         return found if kept else [r.b.Squeeze(v, axes) for v in found]
 
-    r.then(behind)
+    r.after_emit(behind)
 
 
-def lift_normalized_moments(r: Reading) -> list[ir.Value]:
+def lift_normalized_moments(r: LiftContext) -> list[ir.Value]:
     """Convert sums of x - shift and of its square to mean and variance."""
     total, squares, shift = (r.input(i) for i in range(3))
     count = r.attr("counts", float)
@@ -216,7 +216,7 @@ def lift_normalized_moments(r: Reading) -> list[ir.Value]:
     return [mean + shift, square - (mean * mean)]
 
 
-def lift_sufficient_statistics(r: Reading) -> list[ir.Value]:
+def lift_sufficient_statistics(r: LiftContext) -> list[ir.Value]:
     axes, d = axes_of(r.layer), r.input(0) - r.input(1)
     return [r.b.ReduceSum(v, axes) for v in (d, d * d)]
 
@@ -230,7 +230,7 @@ RULES = [
         Weight("weights", 1),
         Weight("biases", 2),
         ignore("non_channel_axes"),
-        given="1,4,8,8 =4 =4",
+        example_inputs="1,4,8,8 =4 =4",
     ),
     op(
         "GroupNormalization",
@@ -240,8 +240,8 @@ RULES = [
         EPSILON,
         SCALE,
         SHIFT,
-        Only("stash_type", 1),
-        given="1,4,8,8 =4 =4",
+        RequireAttr("stash_type", 1),
+        example_inputs="1,4,8,8 =4 =4",
     ),
     op(
         "LayerNormalization",
@@ -250,19 +250,19 @@ RULES = [
         EPSILON,
         Weight("weights", 1),
         Weight("biases", 2),
-        Only("stash_type", 1),
+        RequireAttr("stash_type", 1),
         NO_STATISTICS,
-        given="2,3,4 =4 =4",
+        example_inputs="2,3,4 =4 =4",
     ),
     op(
         "LRN",
         "LRN",
-        Guard("only data of rank 4 and an odd size are supported", odd_neighbours),
+        Guard("only data of rank 4 and an odd size are supported", odd_neighbors),
         method("ACROSS_CHANNELS"),
         *attrs(alpha=1.0, beta=0.5, bias=1.0, size=int),
         before_lift=turned_input,
-        after_lift=turned,
-        given="1,4,8,8",
+        after_lift=transposed,
+        example_inputs="1,4,8,8",
     ),
     op(
         "Div",
@@ -272,7 +272,7 @@ RULES = [
         before_lift=within_channel,
         lift_only=True,
     ),
-    *ops("Softmax LogSoftmax", Axis(default=-1), given="2,3"),
+    *ops("Softmax LogSoftmax", Axis(default=-1), example_inputs="2,3"),
     op("Div", "MVN", reads("axis", "epsilon"), before_lift=standardise, lift_only=True),
     op(
         "Div",

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.zhouyi.rules.context import Reading
+from converter.formats.zhouyi.rules.context import LiftContext
 from converter.formats.zhouyi.rules.fields import Window, method, words
 from converter.formats.zhouyi.types import numpy_type
 from converter.graph.demands import of_length
@@ -17,8 +17,8 @@ from converter.graph.sizes import arange, demand_small
 from converter.graph.value import Value, with_operators
 from converter.mapping.codecs import enum
 from converter.mapping.concepts.window import whole_image
-from converter.mapping.context import Writing
-from converter.mapping.fields import Always, Attr, Field, Guard, Only, ignore
+from converter.mapping.context import LowerContext
+from converter.mapping.fields import Attr, Field, Guard, RequireAttr, WriteKey, ignore
 from converter.mapping.node import Layer, Node
 from converter.mapping.rules import Rule, custom, op
 
@@ -60,7 +60,7 @@ class Rounding(Field):
     names = ("ceil_mode",)
     keys = ("ceil_mode",)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         a, x = r.node.attrs, r.input(0)
         over = overhang(r.layer, list(r.static(x)[1:-1]), a)
         if not any(over):
@@ -73,11 +73,11 @@ class Rounding(Field):
         r.data = r.b.Pad(x, [0, *p[:rank], 0, 0, *ends, 0])
         a["pads"] = [0] * (2 * rank)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         w.set(ceil_mode=False)
 
 
-FLOOR = (Always("ceil_mode", False),)
+FLOOR = (WriteKey("ceil_mode", False),)
 PADDING = Attr("count_include_pad", kind=bool, default=1)
 UNCOUNTED = ignore("count_include_pad")
 ONE_OUTPUT = Guard("the indices output needs another layer", lambda w: len(w.node.outputs) == 1)
@@ -85,26 +85,39 @@ ONE_OUTPUT = Guard("the indices output needs another layer", lambda w: len(w.nod
 
 def pooling(kind: str, rank: int) -> list[Rule]:
     shape, both = ("1,4,8,8" if rank == 2 else "1,4,8,8,8"), (Window(rank), Rounding())
-    average = op("AveragePool", kind, method("AVG"), Window(rank), PADDING, Rounding(), given=shape)
-    storage = Only("storage_order", 0)
-    maximum = op("MaxPool", kind, method("MAX"), ONE_OUTPUT, *both, storage, UNCOUNTED, given=shape)
+    average = op(
+        "AveragePool", kind, method("AVG"), Window(rank), PADDING, Rounding(), example_inputs=shape
+    )
+    storage = RequireAttr("storage_order", 0)
+    maximum = op(
+        "MaxPool", kind, method("MAX"), ONE_OUTPUT, *both, storage, UNCOUNTED, example_inputs=shape
+    )
     norms = (
         op(
             "LpPool",
             kind,
             method(f"L{p}"),
             *both,
-            Only("p", p),
+            RequireAttr("p", p),
             UNCOUNTED,
-            given=shape,
+            example_inputs=shape,
             lift_only=rank > 2,  # the vendor's executor pools volumes by AVG and MAX only
         )
         for p in (1, 2)
     )
     whole = (
-        op(name, kind, method(word), WholeImage(rank), *FLOOR, *more, lower_only=True, given=shape)
+        op(
+            name,
+            kind,
+            method(word),
+            WholeImage(rank),
+            *FLOOR,
+            *more,
+            lower_only=True,
+            example_inputs=shape,
+        )
         for name, word, more in (
-            ("GlobalAveragePool", "AVG", (Always("count_include_pad", True),)),
+            ("GlobalAveragePool", "AVG", (WriteKey("count_include_pad", True),)),
             ("GlobalMaxPool", "MAX", ()),
         )
     )
@@ -131,14 +144,16 @@ class FlatIndices(Field):
     names = ("storage_order",)
     keys = ("flatten_dim", "storage_order")
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         order = r.attr("flatten_dim", ORDERS, "HWC")
         if r.attr("storage_order", int, 0):
             raise MappingError("storage_order=1 is not supported")
         shape, r.outputs = r.shape, 2
-        r.then(lambda results: [results[0], flatten_as(with_operators(results[1]), shape, order)])
+        r.after_emit(
+            lambda results: [results[0], flatten_as(with_operators(results[1]), shape, order)]
+        )
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         if w.attr("storage_order"):
             raise MappingError("indices are only supported for plain 2-D pooling")
         w.set(flatten_dim="NCHW", storage_order=0)
@@ -156,7 +171,7 @@ def flatten_as(index: Value, shape: Sequence[int], order: str) -> Value:
     return within if order == "HWC" else within + plane / c * (h * w * c)
 
 
-def lift_unpool(r: Reading) -> ir.Value:
+def lift_unpool(r: LiftContext) -> ir.Value:
     """Zeros, with the data at their indices; channels-last."""
     b, x = r.b, r.input(0)
     index = b.Cast(r.input(1), to=ir.DataType.INT64)
@@ -179,7 +194,7 @@ def lift_unpool(r: Reading) -> ir.Value:
 MOST_BINS = 1024  # along an axis that has fewer elements: each bin is an operator
 
 
-def lift_adaptive(r: Reading) -> ir.Value:
+def lift_adaptive(r: LiftContext) -> ir.Value:
     """Bins floor(i * size / n) .. ceil((i + 1) * size / n) of each axis."""
     x, sizes, b = r.input(0), r.count_list("output_size", 2), r.b
     reduce = r.attr("method", enum({"ReduceMean": "AVG", "ReduceMax": "MAX"}))
@@ -193,7 +208,7 @@ def lift_adaptive(r: Reading) -> ir.Value:
     return x
 
 
-def random_borders(r: Reading, axis: int) -> Array:
+def random_borders(r: LiftContext, axis: int) -> Array:
     """Return the begin of each window of FractionalPool along an axis, and the end of the last:
     integers drawn by the Mersenne Twister with the layer's seed, as the vendor's executor draws
     them.
@@ -242,7 +257,7 @@ def _shuffle(items: list[int], draw: np.random.RandomState) -> None:
         i += 2
 
 
-def fractional_windows(r: Reading, x: Value, reduce: str) -> tuple[Value, list[Array], Array]:
+def fractional_windows(r: LiftContext, x: Value, reduce: str) -> tuple[Value, list[Array], Array]:
     """Apply the operator `reduce` to each window of x[N, H, W, C]; return the result, the borders
     of rows and columns, and the areas [1, H, W, 1].
     """
@@ -256,7 +271,7 @@ def fractional_windows(r: Reading, x: Value, reduce: str) -> tuple[Value, list[A
     return x, borders, np.outer(*lengths)[None, :, :, None].astype(np.float64)
 
 
-def lift_fractional(r: Reading) -> list[ir.Value]:
+def lift_fractional(r: LiftContext) -> list[ir.Value]:
     """Pooled data, and the borders of rows and of columns."""
     reduce = r.attr("method", enum({"ReduceSum": "AVG", "ReduceMax": "MAX"}))
     y, borders, areas = fractional_windows(r, with_operators(r.input(0)), reduce)
@@ -276,7 +291,7 @@ RULES = [
         Window(2),
         Rounding(),
         FlatIndices(),
-        given="1,4,8,8 -> 2",
+        example_inputs="1,4,8,8 -> 2",
     ),
     custom("", "AdaptivePool", lift=lift_adaptive),
     custom("", "FractionalPool", lift=lift_fractional),

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.zhouyi.rules.context import Reading
+from converter.formats.zhouyi.rules.context import LiftContext
 from converter.formats.zhouyi.rules.convolution import CONV_2D, GROUP
 from converter.formats.zhouyi.rules.fields import Window
 from converter.formats.zhouyi.rules.matmul import ZeroPoint
@@ -15,15 +15,15 @@ from converter.mapping.fields import Detail, Weight, ignore
 from converter.mapping.rules import custom, op
 
 
-def add_biases(r: Reading) -> None:
+def add_biases(r: LiftContext) -> None:
     """Add `biases`, which are 32-bit sums, after the product."""
     array = r.layer.blobs.get("biases")
     if array is not None and np.asarray(array).any():
         bias = r.b.const(np.asarray(array).reshape(-1).astype(np.int32))
-        r.then(lambda results: [results[0] + bias])
+        r.after_emit(lambda results: [results[0] + bias])
 
 
-def lift_quantize(r: Reading) -> ir.Value:
+def lift_quantize(r: LiftContext) -> ir.Value:
     """Quantize in ONNX's sense: x / scale + zero point, and back."""
     x, kind = r.input(0), r.layer.kind
     scale, zero = (r.blob(f"quantize_{part}") for part in ("scale", "zp"))
@@ -38,7 +38,7 @@ def lift_quantize(r: Reading) -> ir.Value:
     return r.b.op(op, x, r.b.const(flat), zeros, axis=r.attr("axis", int, 1))
 
 
-def lift_fake_quantize(r: Reading) -> ir.Value:
+def lift_fake_quantize(r: LiftContext) -> ir.Value:
     """Round to a grid of unsigned integers and back, as the vendor's executor does: bounds are
     shifted so that 0 is on the grid, and zero points have one bit less. All in 32-bit floats.
     """
@@ -80,7 +80,7 @@ RULES = [
         Detail(read=add_biases, blobs=("biases",)),
         ignore("num_output"),
         lift_only=True,
-        given="u8:1,4,8,8 =u8:6,4,3,3 =u8: =u8:",
+        example_inputs="u8:1,4,8,8 =u8:6,4,3,3 =u8: =u8:",
     ),
     custom("", "Quantize DeQuantize", lift=lift_quantize),
 ]

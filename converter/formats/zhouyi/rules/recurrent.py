@@ -12,13 +12,13 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.zhouyi.rules.context import Reading
+from converter.formats.zhouyi.rules.context import LiftContext
 from converter.formats.zhouyi.rules.fields import constant_of
 from converter.formats.zhouyi.rules.shape import transpose
 from converter.formats.zhouyi.types import numpy_type
 from converter.graph.infer import Array, constant
 from converter.graph.record import record
-from converter.mapping.context import Writing
+from converter.mapping.context import LowerContext
 from converter.mapping.rules import custom
 
 
@@ -69,7 +69,7 @@ def gates(array: Array, order: tuple[int, ...]) -> Array:
 # reading -----------------------------------------------------------------------------------------
 
 
-def lift_recurrent(r: Reading) -> list[ir.Value]:
+def lift_recurrent(r: LiftContext) -> list[ir.Value]:
     """The outputs that `out_sequence` names: steps [batch, time, cells], states [batch, cells]."""
     cell, b = CELLS[r.layer.kind], r.b
     w, rec, h = _weights(r, cell)
@@ -84,7 +84,7 @@ def lift_recurrent(r: Reading) -> list[ir.Value]:
     return [_result(r, named, str(n).upper()) for n in _wanted(r, list(named))]
 
 
-def _wanted(r: Reading, known: list[str]) -> list[Any]:
+def _wanted(r: LiftContext, known: list[str]) -> list[Any]:
     given = r.layer.attrs.get("out_sequence", known)
     names = given if isinstance(given, list) else [given]
     if not names:
@@ -96,13 +96,13 @@ def _wanted(r: Reading, known: list[str]) -> list[Any]:
     return names
 
 
-def _result(r: Reading, found: Mapping[str, ir.Value], name: str) -> ir.Value:
+def _result(r: LiftContext, found: Mapping[str, ir.Value], name: str) -> ir.Value:
     if name != next(iter(found)):
         return r.b.Squeeze(found[name], [0])
     return r.b.Transpose(r.b.Squeeze(found[name], [1]), perm=[1, 0, 2])
 
 
-def _weights(r: Reading, cell: CellKind) -> tuple[Array, Array, int]:
+def _weights(r: LiftContext, cell: CellKind) -> tuple[Array, Array, int]:
     """W [1, gates * h, x] and R [1, gates * h, h] in ONNX's order of gates."""
     weights, h = r.blob("weights"), r.static(1, "the state", least=1)[-1]
     count = len(cell.gates)
@@ -114,7 +114,7 @@ def _weights(r: Reading, cell: CellKind) -> tuple[Array, Array, int]:
     return ordered[None, :, :x], ordered[None, :, x:], h
 
 
-def _both_biases(r: Reading, cell: CellKind, h: int) -> Array:
+def _both_biases(r: LiftContext, cell: CellKind, h: int) -> Array:
     """The biases of the input's product, then those of the recurrent one."""
     biases, size = r.blob("biases").reshape(-1), len(cell.gates) * h
     if biases.size != size + (h if cell.behind else 0):
@@ -124,7 +124,7 @@ def _both_biases(r: Reading, cell: CellKind, h: int) -> Array:
     return np.concatenate([first, second])
 
 
-def _attributes(r: Reading, cell: CellKind) -> dict[str, Any]:
+def _attributes(r: LiftContext, cell: CellKind) -> dict[str, Any]:
     given = r.layer.attrs
     reverse = str(given.get("direction", "forward")).lower()
     if reverse not in ("forward", "reverse"):
@@ -142,7 +142,7 @@ def _attributes(r: Reading, cell: CellKind) -> dict[str, Any]:
     return attrs
 
 
-def _functions(r: Reading, cell: CellKind) -> list[str]:
+def _functions(r: LiftContext, cell: CellKind) -> list[str]:
     """A list of words; of a plain RNN, whose words are fewer, also one word."""
     given = r.layer.attrs.get("activations", [a.upper() for a in cell.activations])
     words = [str(a).upper() for a in (given if isinstance(given, list) else [given])]
@@ -163,7 +163,7 @@ def _functions(r: Reading, cell: CellKind) -> list[str]:
 # writing -----------------------------------------------------------------------------------------
 
 
-def lower_recurrent(w: Writing) -> None:
+def lower_recurrent(w: LowerContext) -> None:
     """[time, batch, x] of one direction with constant weights.
 
     Transposes and Reshapes are added around the batch-major layer.
@@ -196,7 +196,7 @@ def lower_recurrent(w: Writing) -> None:
     _results(w, used, [time, batch, h])
 
 
-def _checked(w: Writing, cell: CellKind) -> list[str]:
+def _checked(w: LowerContext, cell: CellKind) -> list[str]:
     """Return the names of the activations; raise for features that the layer lacks."""
     functions = [f.upper() for f in w.attr("activations", None) or cell.activations]
     if w.attr("direction") not in ("forward", "reverse") or w.attr("layout"):
@@ -209,7 +209,7 @@ def _checked(w: Writing, cell: CellKind) -> list[str]:
     return functions
 
 
-def _stored_biases(w: Writing, cell: CellKind, h: int, dtype: Any) -> Array:
+def _stored_biases(w: LowerContext, cell: CellKind, h: int, dtype: Any) -> Array:
     """Both biases added up, where the layer has no second one."""
     size = len(cell.gates) * h
     given = w.optional(3)
@@ -220,7 +220,7 @@ def _stored_biases(w: Writing, cell: CellKind, h: int, dtype: Any) -> Array:
     return np.concatenate([(first + second)[: 2 * h], first[2 * h :], second[2 * h :]])
 
 
-def _state(w: Writing, index: int, shape: list[int]) -> ir.Value:
+def _state(w: LowerContext, index: int, shape: list[int]) -> ir.Value:
     """The initial state as [batch, cells]; the layer always has one, zeros if need be."""
     value = w.optional(index)
     if value is None:
@@ -232,13 +232,13 @@ def _state(w: Writing, index: int, shape: list[int]) -> ir.Value:
     return _reshaped(w, value, shape)
 
 
-def _reshaped(w: Writing, value: ir.Value, shape: Sequence[int]) -> ir.Value:
+def _reshaped(w: LowerContext, value: ir.Value, shape: Sequence[int]) -> ir.Value:
     out = w.temporary("initial", value.dtype, shape)
     w.put("Reshape", value, outputs=[out], shape=list(shape))
     return out
 
 
-def _results(w: Writing, found: list[ir.Value], steps: list[int]) -> None:
+def _results(w: LowerContext, found: list[ir.Value], steps: list[int]) -> None:
     """[batch, time, cells] -> [time, 1, batch, cells], [batch, cells] -> [1, batch, cells]."""
     (time, batch, h), outputs = steps, w.node.outputs
     for i, (value, out) in enumerate(zip(found, outputs, strict=False)):
@@ -246,9 +246,9 @@ def _results(w: Writing, found: list[ir.Value], steps: list[int]) -> None:
             continue
         shape = [1, batch, h]
         if i == 0:
-            turned = w.temporary("steps", value.dtype, steps)
-            transpose(w, value, turned, [1, 0, 2])
-            value, shape = turned, [time, 1, batch, h]
+            transposed = w.temporary("steps", value.dtype, steps)
+            transpose(w, value, transposed, [1, 0, 2])
+            value, shape = transposed, [time, 1, batch, h]
         w.put("Reshape", value, outputs=[out], shape=shape)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.zhouyi.rules.context import Reading
+from converter.formats.zhouyi.rules.context import LiftContext
 from converter.formats.zhouyi.rules.fields import (
     AXES,
     CAST_TO_DECLARED,
@@ -16,19 +16,19 @@ from converter.formats.zhouyi.rules.fields import (
 )
 from converter.graph.value import Value, with_operators
 from converter.mapping.concepts.axes import Axis, AxisInput
-from converter.mapping.context import Writing
-from converter.mapping.fields import Attr, Detail, Only, attrs
+from converter.mapping.context import LowerContext
+from converter.mapping.fields import Attr, Detail, RequireAttr, attrs
 from converter.mapping.rules import op, ops
 
 T = ir.DataType
 
 
-def read_kept(r: Reading) -> None:
+def read_kept(r: LiftContext) -> None:
     """`keepdims`, which is read; when written the reduced axes always stay as 1."""
     r.node.attrs["keepdims"] = r.attr("keepdims", bool, 1)
 
 
-def write_kept(w: Writing) -> None:
+def write_kept(w: LowerContext) -> None:
     if not w.attr("keepdims"):
         raise MappingError("keepdims must be 1")
 
@@ -36,7 +36,7 @@ def write_kept(w: Writing) -> None:
 KEPT = Detail(read=read_kept, write=write_kept, names=("keepdims",), keys=("keepdims",))
 
 
-def read_best(r: Reading) -> None:
+def read_best(r: LiftContext) -> None:
     """k: a constant input <-> a key. Of equal elements the first is selected, or the last by
     `select_index`.
 
@@ -50,42 +50,42 @@ def read_best(r: Reading) -> None:
         axis = AXIS.read(r)
         last = r.static(x)[axis] - 1
         x = b.Slice(x, [-1], [-(last + 2)], [axis], [-1])  # in this order it is the first
-        r.then(lambda found: [found[0], last - with_operators(found[1])])
+        r.after_emit(lambda found: [found[0], last - with_operators(found[1])])
     r.node.inputs, r.outputs = [x, b.const([r.attr("k", int)], "k")], 2
 
 
-def write_best(w: Writing) -> None:
+def write_best(w: LowerContext) -> None:
     w.set(k=int(constant_of(w, 1, "k").reshape(-1)[0]), select_index="first")
 
 
 BEST = Detail(read=read_best, write=write_best, inputs=(1,), keys=("k", "select_index"))
 
 
-def as_numbers(r: Reading) -> Value:
+def as_numbers(r: LiftContext) -> Value:
     return r.b.Cast(r.data, to=T.INT32)
 
 
-def as_truth(r: Reading, y: ir.Value) -> ir.Value:
+def as_truth(r: LiftContext, y: ir.Value) -> ir.Value:
     return r.b.Cast(y, to=T.BOOL)
 
 
-def squares(r: Reading) -> Value:
+def squares(r: LiftContext) -> Value:
     """Return the squared differences between the data and their mean."""
     d = r.data - r.b.ReduceMean(r.data, r.node.inputs[1])
     return d * d
 
 
-def unbiased(r: Reading, total: Value) -> Value:
+def unbiased(r: LiftContext, total: Value) -> Value:
     axes, shape = r.known(r.node.inputs[1], "the axes"), r.shape
     count = int(np.prod([shape[int(a)] for a in axes]))
     return total / (count - 1)
 
 
-def zeros(r: Reading) -> Value:
+def zeros(r: LiftContext) -> Value:
     return r.b.Cast(r.b.Equal(r.data, 0), to=T.FLOAT)
 
 
-def two_axes(r: Reading) -> Value:
+def two_axes(r: LiftContext) -> Value:
     """Batches side by side."""
     shape = r.static(least=1)
     return r.data if len(shape) == 2 else r.b.Reshape(r.data, [shape[0], -1])
@@ -95,7 +95,7 @@ AXIS = Axis()
 RUNNING = attrs(exclusive=False, reverse=False)
 RULES = [
     *(
-        op(f"Reduce{name}", "Reduce", method(name.upper()), AXES, KEPT, given="2,3,4 =1")
+        op(f"Reduce{name}", "Reduce", method(name.upper()), AXES, KEPT, example_inputs="2,3,4 =1")
         for name in ("L1", "L2", "Max", "Mean", "Min", "Prod", "Sum")
     ),
     *(
@@ -139,15 +139,15 @@ RULES = [
             Axis(default=-1),
             KEPT,
             Attr("select_last_index", kind=bool, default=0),
-            given="2,3",
+            example_inputs="2,3",
         )
         for word in ("MAX", "MIN")
     ),
-    op("CumSum", "Cumulate", method("SUM"), AxisInput(), *RUNNING, given="2,3 ="),
+    op("CumSum", "Cumulate", method("SUM"), AxisInput(), *RUNNING, example_inputs="2,3 ="),
     op("netconv::CumProd", "Cumulate", method("PROD"), AXIS, *RUNNING),
-    op("TopK", "TopK", BEST, AXIS, *attrs(largest=True, sorted=True), given="2,3 =[2]"),
-    *ops("netconv::InTopK", Attr("k", kind=int), given="2,3 i32:2"),
-    op("ReduceMean", "ZeroFraction", Only("keepdims", 0), before_lift=zeros, lift_only=True),
+    op("TopK", "TopK", BEST, AXIS, *attrs(largest=True, sorted=True), example_inputs="2,3 =[2]"),
+    *ops("netconv::InTopK", Attr("k", kind=int), example_inputs="2,3 i32:2"),
+    op("ReduceMean", "ZeroFraction", RequireAttr("keepdims", 0), before_lift=zeros, lift_only=True),
     op(
         "netconv::Histogram",
         "Count",

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.zhouyi.rules.context import Reading
+from converter.formats.zhouyi.rules.context import LiftContext
 from converter.formats.zhouyi.rules.fields import (
     CAST_TO_DECLARED,
     FOUR_AXES,
@@ -19,7 +19,7 @@ from converter.formats.zhouyi.rules.fields import (
 from converter.graph import CHANNELS_LAST_DOMAIN
 from converter.graph.demands import above, at_least
 from converter.mapping.codecs import enum
-from converter.mapping.context import Writing, static
+from converter.mapping.context import LowerContext, static
 from converter.mapping.fields import Attr, Field, Guard, InputType
 from converter.mapping.rules import op
 
@@ -42,7 +42,7 @@ class ResultSize(Field):
     inputs = (1, 2, 3)
     keys = ("size", "ratio_z", "ratio_y", "ratio_x")
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         x, shape = r.input(0), r.static(least=3)
         size, ratios, source = self.size(r), self.ratios(r), shape[1:-1]
         r.node.inputs = [x, None, None, r.b.const([shape[0], shape[-1], *size], "size")]
@@ -53,7 +53,7 @@ class ResultSize(Field):
         if _scaled(source, [float(np.float32(v)) for v in ratios]) == size:
             r.node.inputs = [x, None, r.b.const([1.0, 1.0, *ratios], "scales")]
 
-    def size(self, r: Reading) -> list[int]:
+    def size(self, r: LiftContext) -> list[int]:
         declared, ratios = r.declared(), self.ratios(r)
         source = r.shape
         rank = len(source)
@@ -67,7 +67,7 @@ class ResultSize(Field):
             raise MappingError("the size or the ratios must be given", "R110")
         return _scaled(source[1:-1], ratios)
 
-    def ratios(self, r: Reading) -> list[float] | None:
+    def ratios(self, r: LiftContext) -> list[float] | None:
         rank = len(r.shape) - 2
         given = [key for key in keys("ratio", rank) if key in r.layer.attrs]
         found = {key: r.attr(key, float) for key in given}
@@ -76,7 +76,7 @@ class ResultSize(Field):
             raise MappingError(f"{found} are not valid ratios", "R110")
         return list(found.values()) if len(found) == rank else None
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         source, out, scales = list(w.static()), list(static(w.out)), w.optional(2)
         if not w.node.last:
             source, out = ([v[0], *v[2:], v[1]] for v in (source, out))
@@ -112,7 +112,7 @@ class NearestMode(Field):
     names = ("nearest_mode",)
     keys = ("nearest_mode",)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         a, nearest = r.node.attrs, "round_prefer_floor"
         if a["mode"] == "nearest":
             nearest = r.attr("nearest_mode", enum(NEAREST | {"": "SIMPLE"}), nearest)
@@ -126,7 +126,7 @@ class NearestMode(Field):
             a["coordinate_transformation_mode"] = "half_pixel"
             a["nearest_mode"] = "round_prefer_ceil"
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         coordinates = w.attr("coordinate_transformation_mode")
         mode, nearest = w.attr("mode"), w.attr("nearest_mode")
         if coordinates == "tf_half_pixel_for_nn" and (mode, nearest) != ("nearest", "floor"):
@@ -138,7 +138,7 @@ class NearestMode(Field):
 class BothWays(Field):
     """SIMPLE that shrinks one axis and enlarges the other: the first is resampled separately."""
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         a, source, size = r.node.attrs, r.shape, ResultSize().size(r)
         smaller = [t < s for t, s in zip(size, source[1:-1], strict=True)]
         simple = str(r.layer.attrs.get("nearest_mode")).upper() == "SIMPLE"
@@ -158,11 +158,11 @@ class Plain(Field):
     names = ("antialias", "exclude_outside", "axes", "keep_aspect_ratio_policy")
     keys = _FLAGS
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         if any(r.layer.attrs.get(k) for k in _FLAGS):
             r.node.attrs |= {k: r.attr(k, bool, 0) for k in _FLAGS}
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         policy = w.attr("keep_aspect_ratio_policy")
         if any(w.attr(k, 0) for k in (*_FLAGS, "axes")) or policy != "stretch":
             message = (
@@ -179,7 +179,7 @@ class Coefficients(Field):
     keys = ("cubic_coeff_a", "extrapolation_value")
 
 
-def _is_run(w: Writing) -> bool:
+def _is_run(w: LowerContext) -> bool:
     method, border = w.attr("mode"), w.attr("padding_mode")
     return method in ("linear", "bilinear", "nearest") and border != "reflection"
 
@@ -190,14 +190,14 @@ class GridSize(Field):
     inputs = (1,)
     keys = ("size",)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         declared = r.declared()
         default = (
             () if declared is None or len(declared) < 2 else ([declared[0], 1, *declared[1:-1]],)
         )
         r.set_input(1, r.attr("size", list, *default))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         w.set(size=w.ints(1, "the size"))
 
 
@@ -207,18 +207,18 @@ class Coefficient(Field):
     names = ("coefficient", "shift")
     keys = ("coefficient", "coefficient_shift", "bits", "conversion", "shape", "coefficient_dtype")
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         values, shift = r.number_list("coefficient", 15), r.attr("coefficient_shift", int, 0)
         r.node.attrs |= {"coefficient": values, "shift": shift}
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         w.layer.attrs["coefficient"] = [float(v) for v in w.attr("coefficient")]
         w.set(bits=8, conversion="SELF", coefficient_shift=int(w.attr("shift")))
         w.set(shape=list(static(w.out)))
 
 
 FORMAT = word("format", "format", words("I420 YV12 NV12 NV21"), default="I420")
-COLOUR = (InputType((0,), ir.DataType.FLOAT), Coefficient(), FORMAT, CAST_TO_DECLARED)
+COLOR = (InputType((0,), ir.DataType.FLOAT), Coefficient(), FORMAT, CAST_TO_DECLARED)
 KNOWN = Guard(
     "mode='cubic' is not supported (only BILINEAR and NEAREST)",
     lambda w: w.attr("mode") != "cubic",
@@ -244,7 +244,7 @@ RULES = [
         ResultSize(),
         BothWays(),
         Coefficients(),
-        given="1,4,8,8 ? =[1,1,2,0.5]",
+        example_inputs="1,4,8,8 ? =[1,1,2,0.5]",
     ),
     op(
         "GridSample",
@@ -254,24 +254,31 @@ RULES = [
         word("mode", "method", GRID_METHODS, default="linear"),
         word("padding_mode", "padding_mode", BORDERS, default="zeros"),
         ALIGNED,
-        given="1,2,4,4 1,3,3,2",
+        example_inputs="1,2,4,4 1,3,3,2",
     ),
-    op("AffineGrid", "AffineGrid", GridSize(), ALIGNED, lift_only=True, given="2,2,3 =[2,1,4,5]"),
+    op(
+        "AffineGrid",
+        "AffineGrid",
+        GridSize(),
+        ALIGNED,
+        lift_only=True,
+        example_inputs="2,2,3 =[2,1,4,5]",
+    ),
     op(
         "netconv::CropAndResize",
         "CropAndResize",
         word("method", "method", words("BILINEAR NEAREST")),
         Attr("crop_size", kind=list),
         Attr("extrapolation_value", kind=float, default=0.0),
-        given="1,4,8,8 2,4 i32:2",
+        example_inputs="1,4,8,8 2,4 i32:2",
     ),
-    op("netconv::RgbToYuv", "RgbToYuv", *COLOUR, given="1,4,4,3"),
+    op("netconv::RgbToYuv", "RgbToYuv", *COLOR, example_inputs="1,4,4,3"),
     op(
         "netconv::YuvToRgb",
         "YuvToRgb",
-        *COLOUR,
+        *COLOR,
         DeclaredSize("height", axis=1),
         DeclaredSize("width", axis=2),
-        given="1,24",
+        example_inputs="1,24",
     ),
 ]

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.zhouyi.rules.context import Reading
+from converter.formats.zhouyi.rules.context import LiftContext
 from converter.formats.zhouyi.rules.fields import (
     constant_of,
     int64,
@@ -18,14 +18,14 @@ from converter.formats.zhouyi.rules.fields import (
     word,
     words,
 )
-from converter.graph.demands import at_least, axis_of, held, of_length
+from converter.graph.demands import at_least, axis_of, of_length, representable
 from converter.graph.infer import Array, constant
 from converter.graph.sizes import arange, demand_small, mirrored
 from converter.graph.value import Value
 from converter.mapping.codecs import enum
 from converter.mapping.concepts.axes import Axis, Permutation, permutation
 from converter.mapping.concepts.pads import Pads
-from converter.mapping.context import Writing, static, whole_numbers
+from converter.mapping.context import LowerContext, static, whole_numbers
 from converter.mapping.fields import Attr, Const, Detail, Field, Guard, attrs, ignore_inputs, spread
 from converter.mapping.rules import custom, op, ops
 
@@ -39,7 +39,7 @@ class NewShape(Field):
     keys = ("shape",)
     inputs = (1,)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         declared = r.declared()
         default = () if declared is None else (list(declared),)
         shape = r.attr("shape", list, *default)
@@ -47,7 +47,7 @@ class NewShape(Field):
         if declared is not None and 0 in declared:
             r.node.attrs["allowzero"] = 1
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         w.set(shape=list(static(w.out)))
 
 
@@ -57,7 +57,7 @@ def keeps_order(shape: Sequence[int], perm: Sequence[int]) -> bool:
     return moved == sorted(moved)
 
 
-def transpose(w: Writing, value: ir.Value, out: ir.Value, perm: Sequence[int]) -> None:
+def transpose(w: LowerContext, value: ir.Value, out: ir.Value, perm: Sequence[int]) -> None:
     """Add a Transpose before or after the operator; a Reshape if that is equivalent."""
     shape = static(value)
     if keeps_order(shape, perm):
@@ -69,7 +69,7 @@ def transpose(w: Writing, value: ir.Value, out: ir.Value, perm: Sequence[int]) -
 # pieces ------------------------------------------------------------------------------------------
 
 
-def read_bounds(r: Reading) -> None:
+def read_bounds(r: LiftContext) -> None:
     """Begin, end and stride for every axis; a negative end counts from the end.
 
     Bounds outside of the axis are clamped as in ONNX; written bounds are explicit.
@@ -82,7 +82,7 @@ def read_bounds(r: Reading) -> None:
     r.node.inputs = [r.input(0), *map(r.b.const, bounds)]
 
 
-def write_bounds(w: Writing) -> None:
+def write_bounds(w: LowerContext) -> None:
     shape = w.static()
     starts, ends = (constant_of(w, i, "the bounds").tolist() for i in (1, 2))
     steps = [1] * len(starts)
@@ -103,7 +103,7 @@ BOUNDS = Detail(
 )
 
 
-def _axes(w: Writing) -> list[int]:
+def _axes(w: LowerContext) -> list[int]:
     """The fourth operand, counted from the front; all axes where it is omitted."""
     rank = w.rank()
     given = range(rank) if w.optional(3) is None else constant_of(w, 3, "the axes")
@@ -116,7 +116,7 @@ def _bounds(start: int, stop: int, step: int, size: int) -> tuple[int, int, int]
     return first, (last if step > 0 or last >= 0 else -size - 1), step
 
 
-def pairs_of(r: Reading, key: str) -> list[list[int]]:
+def pairs_of(r: LiftContext, key: str) -> list[list[int]]:
     """Return a list of pairs, which may also be flat."""
     found: Any = r.layer.attrs.get(key)
     if found is None:
@@ -133,20 +133,20 @@ def _is_pair(p: Any) -> bool:
     return isinstance(p, list) and len(p) == 2 and all(isinstance(v, int) for v in p)
 
 
-def cropped(r: Reading) -> None:
+def cropped(r: LiftContext) -> None:
     """Begin and end for every axis."""
     starts, ends = np.array(checked_pairs(r, "crops"), np.int64).T
     r.node.inputs = [r.input(0), *map(r.b.const, (starts, ends, arange(len(starts))))]
 
 
-def read_pieces(r: Reading) -> None:
+def read_pieces(r: LiftContext) -> None:
     """The sizes of the results: a constant input, or equal ones <-> `splits`."""
     splits = r.attr("splits", list)
     r.set_input(1, splits)
     r.outputs = len(splits)
 
 
-def write_pieces(w: Writing) -> None:
+def write_pieces(w: LowerContext) -> None:
     axis = axis_of(int(w.attr("axis")), w.rank())
     w.set(splits=[static(v)[axis] for v in w.node.outputs])
 
@@ -160,7 +160,7 @@ PIECES = Detail(
 )
 
 
-def repeated(r: Reading) -> None:
+def repeated(r: LiftContext) -> None:
     """Pad fewer repeats than the declared size with zeros, as in the vendor's executor; without an
     axis the data are flattened.
     """
@@ -177,7 +177,7 @@ def repeated(r: Reading) -> None:
     _followed_by_zeros(r, x, axis)
 
 
-def _followed_by_zeros(r: Reading, x: ir.Value, axis: int) -> None:
+def _followed_by_zeros(r: LiftContext, x: ir.Value, axis: int) -> None:
     """Return as many slices as the declared size: computed repeats, then zeros."""
     b, count = r.b, r.static(x)[axis]
     number = b.Expand(b.Reshape(r.cast(r.input(1), ir.DataType.INT64), [-1]), [count])
@@ -209,7 +209,7 @@ PAD_MODES = words("constant reflect edge wrap")
 WIDE = (ir.DataType.INT64, ir.DataType.UINT64, ir.DataType.INT32, ir.DataType.UINT32)
 
 
-def checked_pairs(r: Reading, key: str) -> list[list[int]]:
+def checked_pairs(r: LiftContext, key: str) -> list[list[int]]:
     """A pair for every axis of the data."""
     pairs, rank = pairs_of(r, key), len(r.shape)
     if len(pairs) != rank:
@@ -225,12 +225,12 @@ class Amounts(Pads):
     keys = ("pads", "constant_value")
     negative = ("constant",)
 
-    def read(self, r: Reading) -> Array:
+    def read(self, r: LiftContext) -> Array:
         if r.layer.attrs.get("mode", "CONSTANT") == "CONSTANT":
             r.set_input(2, r.b.like(r.data, r.attr("constant_value", float, 0.0)))
         return np.array(checked_pairs(r, "pads"), np.int64).T.reshape(-1)
 
-    def write(self, w: Writing, before: list[int], after: list[int]) -> None:
+    def write(self, w: LowerContext, before: list[int], after: list[int]) -> None:
         x, value = w.input(0), 0.0
         if w.optional(2) is not None:
             value = float(constant_of(w, 2, "the value").reshape(-1)[0])
@@ -240,7 +240,7 @@ class Amounts(Pads):
         w.set(constant_value=float(bool(value)) if x.dtype == ir.DataType.BOOL else value)
 
 
-def by_mirror(r: Reading) -> Value:
+def by_mirror(r: LiftContext) -> Value:
     """Mirrored at the edge, the edge included."""
     x = r.data
     for axis, (begin, end) in enumerate(checked_pairs(r, "pads")):
@@ -249,7 +249,7 @@ def by_mirror(r: Reading) -> Value:
     return x
 
 
-def _run_mode(w: Writing) -> bool:
+def _run_mode(w: LowerContext) -> bool:
     return w.attr("mode") in ("constant", "reflect")
 
 
@@ -270,24 +270,24 @@ class SquareBlock(Field):
     names = ("blocksize",)
     keys = BLOCK
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         r.node.attrs["blocksize"] = block_of(r)[0]
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         w.set(**dict.fromkeys(BLOCK, int(w.attr("blocksize"))))
 
 
-def block_of(r: Reading) -> tuple[int, int]:
+def block_of(r: LiftContext) -> tuple[int, int]:
     y, x = (r.count(k) for k in BLOCK)
     return y, x
 
 
-def _is_square(r: Reading) -> bool:
+def _is_square(r: LiftContext) -> bool:
     y, x = block_of(r)
     return y == x
 
 
-def space_of_depth(r: Reading) -> None:
+def space_of_depth(r: LiftContext) -> None:
     """Channel order block y, block x, C (DCR) or C, block y, block x (CRD)."""
     x, (by, bx), b = r.input(0), block_of(r), r.b
     n, h, w, c = r.static(x, axes=4)
@@ -301,7 +301,7 @@ def space_of_depth(r: Reading) -> None:
     r.node.inputs = [moved, b.const([n, h * by, w * bx, rest])]
 
 
-def depth_of_space(r: Reading) -> None:
+def depth_of_space(r: LiftContext) -> None:
     x, (by, bx), b = r.input(0), block_of(r), r.b
     n, h, w, c = r.static(x, axes=4)
     split = b.Reshape(x, [n, h // by, by, w // bx, bx, c])
@@ -314,7 +314,7 @@ class Crops(Field):
 
     keys = ("crop_top", "crop_left", "crop_bottom", "crop_right")
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         top, left, bottom, right = (r.attr(k, int) for k in self.keys)
 
         def behind(results: list[ir.Value]) -> list[ir.Value]:
@@ -323,13 +323,13 @@ class Crops(Field):
             return [r.b.Slice(results[0], [top, left], ends, [1, 2])]
 
         if any((top, left, bottom, right)):
-            r.then(behind)
+            r.after_emit(behind)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         w.set(**dict.fromkeys(self.keys, 0))
 
 
-def read_shares(r: Reading) -> None:
+def read_shares(r: LiftContext) -> None:
     """`splits`: the result in that many pieces along the channels; written as one."""
     parts, r.outputs = r.count("splits", 1), 1
 
@@ -341,17 +341,17 @@ def read_shares(r: Reading) -> None:
         return list(r.b.Split(results[0], sizes, axis=-1, outputs=parts))
 
     if parts != 1:
-        r.then(behind)
+        r.after_emit(behind)
 
 
-def write_shares(w: Writing) -> None:
+def write_shares(w: LowerContext) -> None:
     w.set(splits=1)
 
 
 SHARES = Detail(read=read_shares, write=write_shares, keys=("splits",))
 
 
-def lift_batch_to_space_nd(r: Reading) -> ir.Value:
+def lift_batch_to_space_nd(r: LiftContext) -> ir.Value:
     b, x, block = r.b, r.input(0), r.attr("block_size", list)
     shape, m = list(r.static(x)), len(block)
     at_least(1, block_size=block)
@@ -362,9 +362,9 @@ def lift_batch_to_space_nd(r: Reading) -> ir.Value:
     n = shape[0] // int(np.prod(block))
     split = b.Reshape(x, [*block, n, *shape[1:]])
     inner = [a for i in range(m) for a in (m + 1 + i, i)]
-    turned = b.Transpose(split, perm=[m, *inner, *range(2 * m + 1, m + len(shape))])
+    transposed = b.Transpose(split, perm=[m, *inner, *range(2 * m + 1, m + len(shape))])
     size = [s * k for s, k in zip(shape[1:], block, strict=False)]
-    whole = b.Reshape(turned, [n, *size, *shape[1 + m :]])
+    whole = b.Reshape(transposed, [n, *size, *shape[1 + m :]])
     starts, ends = [c[0] for c in crops], [size[i] - crops[i][1] for i in range(m)]
     return b.Slice(whole, starts, ends, list(range(1, m + 1)))
 
@@ -372,21 +372,21 @@ def lift_batch_to_space_nd(r: Reading) -> ir.Value:
 # new tensors -------------------------------------------------------------------------------------
 
 
-def filled_with(r: Reading) -> None:
+def filled_with(r: LiftContext) -> None:
     """One value in a computed shape, in the declared type."""
     declared = r.declared_type
     value = r.layer.attrs.get("value", 0.0)
     value = value[0] if isinstance(value, list) and value else value
-    array = held(value, np.float32 if declared is None else declared.numpy(), "value")
+    array = representable(value, np.float32 if declared is None else declared.numpy(), "value")
     r.node.inputs = [r.b.const(array), r.cast(r.input(0), ir.DataType.INT64)]
 
 
-def lift_dummy(r: Reading) -> list[ir.Value]:
+def lift_dummy(r: LiftContext) -> list[ir.Value]:
     """Pass the data on."""
     return [r.b.Identity(v) for v in r.operands]
 
 
-def lift_meshgrid(r: Reading) -> list[ir.Value]:
+def lift_meshgrid(r: LiftContext) -> list[ir.Value]:
     """numpy.meshgrid: `xy` swaps the first two axes, `sparse` leaves axes of 1."""
     values = r.operands
     sizes, count = [r.static(v, axes=1)[0] for v in values], len(values)
@@ -412,7 +412,7 @@ IN_ORDER = Guard(
 RULES = [
     op("Reshape", "Reshape", NEW_SHAPE),
     *ops("Flatten=Reshape Squeeze=Reshape Unsqueeze=Reshape", NEW_SHAPE, lower_only=True),
-    op("Transpose", "Reshape", IN_ORDER, NEW_SHAPE, lower_only=True, given="1,3"),
+    op("Transpose", "Reshape", IN_ORDER, NEW_SHAPE, lower_only=True, example_inputs="1,3"),
     op("Transpose", "Transpose", Permutation()),
     # the format's document has the constants of the bounds as a second operand, too
     op("Slice", "Slice", BOUNDS, ignore_inputs(1)),
@@ -426,9 +426,9 @@ RULES = [
         before_lift=by_mirror,
         lift_only=True,
     ),
-    op("Concat", "Concat", Axis(), given="2,3 2,3"),
-    op("Split", "Split", Axis(), PIECES, given="4,6 =[3,3] -> 2"),
-    op("Tile", "Tile", Const(1, "repeats", list), given="2,3 =2"),
+    op("Concat", "Concat", Axis(), example_inputs="2,3 2,3"),
+    op("Split", "Split", Axis(), PIECES, example_inputs="4,6 =[3,3] -> 2"),
+    op("Tile", "Tile", Const(1, "repeats", list), example_inputs="2,3 =2"),
     op(
         "Gather",
         "Repeat",
@@ -436,7 +436,7 @@ RULES = [
         before_lift=repeated,
         lift_only=True,
     ),
-    op("DepthToSpace", "DepthToSpace", SQUARE, SquareBlock(), MODE, given="1,8,2,2"),
+    op("DepthToSpace", "DepthToSpace", SQUARE, SquareBlock(), MODE, example_inputs="1,8,2,2"),
     op(
         "Reshape",
         "DepthToSpace",
@@ -445,7 +445,7 @@ RULES = [
         before_lift=space_of_depth,
         lift_only=True,
     ),
-    op("SpaceToDepth", "SpaceToDepth", SQUARE, SquareBlock(), given="1,2,4,4"),
+    op("SpaceToDepth", "SpaceToDepth", SQUARE, SquareBlock(), example_inputs="1,2,4,4"),
     op(
         "Reshape", "SpaceToDepth", OBLONG, reads(*BLOCK), before_lift=depth_of_space, lift_only=True
     ),
@@ -454,14 +454,14 @@ RULES = [
         "SpaceToBatch",
         spread("block_size", *BLOCK, kind=int),
         spread("pads", *pad_keys(), kind=int),
-        given="1,4,6,6",
+        example_inputs="1,4,6,6",
     ),
     op(
         "netconv::BatchToSpace",
         "BatchToSpace",
         spread("block_size", *BLOCK, kind=int),
         Crops(),
-        given="4,2,3,3",
+        example_inputs="4,2,3,3",
     ),
     custom("", "BatchToSpaceND", lift=lift_batch_to_space_nd),
     op(
@@ -470,14 +470,14 @@ RULES = [
         Guard("only data of rank 4 are supported", lambda w: w.rank() == 4),
         Attr("group", kind=int),
         SHARES,
-        given="1,4,8,8",
+        example_inputs="1,4,8,8",
     ),
     op(
         "ReverseSequence",
         "ReverseSequence",
         int64(1),
         *attrs(batch_axis=1, time_axis=0),
-        given="3,2 2",
+        example_inputs="3,2 2",
     ),
     op(
         "Shape",
@@ -492,7 +492,7 @@ RULES = [
         Const(1, "k", int, default=0),
         Attr("upper", kind=bool, default=1),
         lift_only=True,
-        given="3,3 =(1)",
+        example_inputs="3,3 =(1)",
     ),
     op("Expand", "ConstantOfShape", reads("value"), before_lift=filled_with, lift_only=True),
     custom("", "Dummy", lift=lift_dummy),

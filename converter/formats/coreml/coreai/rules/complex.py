@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from converter.errors import MappingError
-from converter.formats.coreml.coreai.rules.context import Reading
+from converter.formats.coreml.coreai.rules.context import LiftContext
 from converter.graph.value import Value, stack
 from converter.mapping.rules import Custom, Rule, custom
 
 Pair = tuple[Any, Any]
 
 
-def parts(r: Reading, index: int) -> Pair:
+def parts(r: LiftContext, index: int) -> Pair:
     """Real and imaginary part of an operand; of a real one, itself and 0."""
     value = r.input(index)
     if not r.is_complex(value):
@@ -20,17 +20,17 @@ def parts(r: Reading, index: int) -> Pair:
     return value[..., 0], value[..., 1]
 
 
-def create(r: Reading) -> Value:
+def create(r: LiftContext) -> Value:
     return stack([r.input(0), r.input(1)])
 
 
-def part(r: Reading) -> Value:
+def part(r: LiftContext) -> Value:
     real, imaginary = parts(r, 0)
     found: Value = imaginary if r.layer.kind == "imaginary_part" else real
     return found
 
 
-def compute(r: Reading) -> Value:
+def compute(r: LiftContext) -> Value:
     """One of the operations that compute with complex numbers too, of such operands."""
     b, kind = r.b, r.layer.kind.removeprefix("broadcasting_")
     if kind not in KINDS:

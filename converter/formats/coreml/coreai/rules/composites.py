@@ -8,22 +8,22 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError, not_meant
+from converter.errors import MappingError, no_match
 from converter.formats.coreml.coreai.barriers import keep_apart
 from converter.formats.coreml.coreai.collector import Composite
-from converter.formats.coreml.coreai.rules.context import Reading, Writing
+from converter.formats.coreml.coreai.rules.context import LiftContext, LowerContext
 from converter.graph.build import Builder, new_model
 from converter.graph.known import InferenceError
 from converter.graph.value import Value
 from converter.mapping.concepts.axes import Axis
-from converter.mapping.fields import Attr, Detail, FirstResult, Guard, Only
+from converter.mapping.fields import Attr, Detail, FirstResult, Guard, RequireAttr
 from converter.mapping.rules import Custom, Rule, custom, op
-from converter.passes.legalise import legalise
+from converter.passes.legalize import rewrite_illegal
 
 PREFIX = "composite:"
 
 
-def read_axes(r: Reading) -> None:
+def read_axes(r: LiftContext) -> None:
     """The last axes, which scale and bias have."""
     x, rank = r.input(0), r.rank()
     axes = sorted(a % rank for a in r.attr("axes", list))
@@ -36,13 +36,13 @@ def read_axes(r: Reading) -> None:
     r.set(axis=axes[0])
 
 
-def write_axes(w: Writing) -> None:
+def write_axes(w: LowerContext) -> None:
     """All axes from the first one on."""
     rank = w.rank()
     w.set(axes=list(range(int(w.attr("axis")) % max(1, rank), rank)))
 
 
-def of_channels(r: Reading) -> list[Value]:
+def of_channels(r: LiftContext) -> list[Value]:
     """Factors, biases and statistics as vectors of the type of the data, one number a channel."""
     x, values = r.input(0), [r.input(i) for i in range(1, len(r.layer.inputs))]
     count = list(x.shape or (0, 0))[1]
@@ -51,7 +51,7 @@ def of_channels(r: Reading) -> list[Value]:
     return [r.b.Reshape(v, [-1]) if r.rank(v) > 1 else v for v in values]
 
 
-def batch_norm(r: Reading) -> Value:
+def batch_norm(r: LiftContext) -> Value:
     """Statistics that are operands."""
     return r.b.BatchNormalization(r.input(0), *of_channels(r), epsilon=r.attr("eps", float))
 
@@ -60,7 +60,7 @@ def batch_norm(r: Reading) -> Value:
 
 
 def graph_of(
-    w: Writing,
+    w: LowerContext,
     kind: str,
     attributes: Mapping[str, Any],
     operands: Mapping[str, ir.Value],
@@ -68,7 +68,7 @@ def graph_of(
 ) -> Composite:
     """Return a graph with the operations that `body` creates from operands of these types."""
     if w.low.in_composite:
-        raise not_meant("a graph of its own has no other graphs in it")
+        raise no_match("a graph of its own has no other graphs in it")
     model, b = new_model(kind)
     low = w.low.inner()
     low.in_composite = True
@@ -80,27 +80,29 @@ def graph_of(
         with b:
             b.output(body(b, *model.graph.inputs))
     except InferenceError as e:
-        raise not_meant(str(e)) from None
-    legalise(model, low.refuses, {})
+        raise no_match(str(e)) from None
+    rewrite_illegal(model, low.refuses, {})
     for node in model.graph:
         low.node(node)
     if low.problems:
-        raise not_meant(
+        raise no_match(
             f"the operator cannot be written as a graph of its own: {low.problems[0].message}"
         )
     keep_apart(low)
     for layer in low.layers:
         layer.name = ""  # of the body; the call has the name of the operator
-    said = ", ".join(f"{k} = {said_of(v)}" for k, v in sorted({**attributes, "version": 1}.items()))
+    said = ", ".join(
+        f"{k} = {declared_features(v)}" for k, v in sorted({**attributes, "version": 1}.items())
+    )
     return Composite(
         kind, said, list(operands), list(model.graph.inputs), low, list(model.graph.outputs)
     )
 
 
-def said_of(value: Any) -> str:
+def declared_features(value: Any) -> str:
     """A value of a declaration."""
     if isinstance(value, list):
-        return f"[{', '.join(map(said_of, value))}]"
+        return f"[{', '.join(map(declared_features, value))}]"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int):
@@ -114,11 +116,11 @@ def declared(*names: str) -> Detail:
     `names` are those of its operands after the first.
     """
 
-    def write(w: Writing) -> None:
+    def write(w: LowerContext) -> None:
         operands = [v for v in w.layer.inputs if v is not None]
         types, own = {v.dtype for v in operands}, w.node
         if len(types) > 1 or not types <= FLOATS or w.data.shape is None:
-            raise not_meant("only floating-point data of one type and known rank are supported")
+            raise no_match("only floating-point data of one type and known rank are supported")
 
         def body(b: Builder, x: Value, *rest: Value) -> Any:
             sizes = [v.shape for v in own.inputs[1:] if v is not None]
@@ -137,7 +139,7 @@ def declared(*names: str) -> Detail:
     return Detail(write=write, keys=("version",), blobs=("graph",))
 
 
-def write_columns(w: Writing) -> None:
+def write_columns(w: LowerContext) -> None:
     """Factors and biases are [channels, 1, ...], as tall as the data have axes after the
     channels.
     """
@@ -148,15 +150,15 @@ def write_columns(w: Writing) -> None:
     ]
 
 
-def write_count(w: Writing) -> None:
+def write_count(w: LowerContext) -> None:
     """The number of channels, which the declaration repeats."""
     channels = list(w.data.shape or (0, None))[1]
     if not isinstance(channels, int):
-        raise not_meant("only a known number of channels is supported")
+        raise no_match("only a known number of channels is supported")
     w.set(num_channels=channels)
 
 
-def is_of_known_sizes(w: Writing) -> bool:
+def is_of_known_sizes(w: LowerContext) -> bool:
     """Whether factor and bias have the sizes of the normalized axes, which are known."""
     sizes = list(w.data.shape or ())[int(w.attr("axis")) % max(1, w.rank()) :]
     operands = [w.optional(i) for i in (1, 2)]
@@ -165,7 +167,7 @@ def is_of_known_sizes(w: Writing) -> bool:
 
 
 def write_composite(
-    w: Writing,
+    w: LowerContext,
     kind: str,
     attributes: Mapping[str, Any],
     operands: Mapping[str, ir.Value],
@@ -176,16 +178,16 @@ def write_composite(
     layer.blobs["graph"] = graph_of(w, kind, attributes, operands, body)
 
 
-def write_average(w: Writing) -> None:
+def write_average(w: LowerContext) -> None:
     """Write an average of windows of an image, with padding that counts, as Apple's tools do."""
     a, axes = w.node.attrs, w.rank() - 2
     pads, plain = list(a.get("pads") or [0] * (2 * axes)), a.get("auto_pad", "NOTSET") == "NOTSET"
     if not plain or a.get("ceil_mode") or any(n != 1 for n in a.get("dilations") or ()):
-        raise not_meant("only explicit pads, without dilations and ceil_mode, are supported")
+        raise no_match("only explicit pads, without dilations and ceil_mode, are supported")
     if pads[:axes] != pads[axes:] or (any(pads) and not a.get("count_include_pad")):
-        raise not_meant("only equal padding at both ends, which counts, is supported")
+        raise no_match("only equal padding at both ends, which counts, is supported")
     if axes not in (2, 3) or w.data.dtype not in FLOATS:
-        raise not_meant("only floating-point images are supported")
+        raise no_match("only floating-point images are supported")
     kernel, strides = list(a["kernel_shape"]), list(a.get("strides") or [1] * axes)
     names = "input kernel_size stride padding ceil_mode count_include_pad divisor_override"
     numbers = map(w.numbers, (kernel, strides, pads[:axes]))
@@ -199,7 +201,7 @@ def write_average(w: Writing) -> None:
     write_composite(w, f"avg_pool_{axes}d", {}, given, body)
 
 
-def write_attention(w: Writing) -> None:
+def write_attention(w: LowerContext) -> None:
     """Write attention with four axes, as Apple's tools do. The scale is the default for the size;
     any other is multiplied into the query.
     """
@@ -207,10 +209,10 @@ def write_attention(w: Writing) -> None:
     mask, shapes = w.optional(3), [list(x.shape or ()) for x in (q, k, v)]
     size = shapes[0][-1] if shapes[0] else None
     if any(len(s) != 4 or s[:2] != shapes[0][:2] for s in shapes) or not isinstance(size, int):
-        raise not_meant("query, key and value must have rank 4 and the same batch sizes")
+        raise no_match("query, key and value must have rank 4 and the same batch sizes")
     floats = {x.dtype for x in (q, k, v, mask) if x is not None}
     if len(floats) > 1 or not floats <= FLOATS or (mask is not None and not mask.shape):
-        raise not_meant("query, key, value and mask must have the same floating-point type")
+        raise no_match("query, key, value and mask must have the same floating-point type")
     factor = float(w.attr("scale")) * size**0.5
     if abs(factor - 1) > 1e-6:
         q = w.emit("broadcasting_mul", q, w.like(q, factor), shape=q.shape)
@@ -233,7 +235,7 @@ PLAIN = Guard(
     "only alpha=1/6 and beta=0.5 are supported",
     lambda w: abs(w.attr("alpha") - 1 / 6) < 1e-6 and w.attr("beta") == 0.5,
 )
-STASHED = Only("stash_type", 1)
+STASHED = RequireAttr("stash_type", 1)
 RULES: list[Rule | Custom] = [
     op(
         "LayerNormalization",
@@ -248,7 +250,7 @@ RULES: list[Rule | Custom] = [
             STASHED,
             declared("gamma", "beta"),
         ),
-        given="2,3 =3 =3",
+        example_inputs="2,3 =3 =3",
     ),
     op(
         "InstanceNormalization",
@@ -281,7 +283,7 @@ RULES: list[Rule | Custom] = [
         *(
             Guard("only images are supported", None, lambda r: r.rank() == 4),
             Attr("blocksize", "upscale_factor", int),
-            Only("mode", "CRD"),
+            RequireAttr("mode", "CRD"),
             declared(),
         ),
     ),

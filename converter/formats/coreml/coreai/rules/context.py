@@ -41,7 +41,7 @@ class Block(Protocol):
         """The results of a block of the operation that is being read."""
 
 
-class Reading(context.Reading):
+class LiftContext(context.LiftContext):
     """One operation that is being read; `block` is the block that contains it, None for an
     operation without a block.
     """
@@ -80,7 +80,7 @@ class Reading(context.Reading):
         return self.cast(value, D.INT64)
 
 
-class Writing(context.Writing):
+class LowerContext(context.LowerContext):
     """One operator on its way into operations."""
 
     low: CoreAILowering

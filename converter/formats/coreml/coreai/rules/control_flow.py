@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.coreml.coreai.collector import CoreAILowering
-from converter.formats.coreml.coreai.rules.context import Reading, Writing
+from converter.formats.coreml.coreai.rules.context import LiftContext, LowerContext
 from converter.graph.build import Builder
 from converter.graph.infer import shape_of
 from converter.graph.loops import Body, choice, while_loop
@@ -19,17 +19,17 @@ from converter.mapping.rules import custom
 D = ir.DataType
 
 
-def condition(r: Reading) -> Sequence[ir.Value]:
+def condition(r: LiftContext) -> Sequence[ir.Value]:
     bodies = [_block(r, i) for i in range(2)]
     return choice(r.b, r.input(0), [], bodies, len(r.layer.outputs))
 
 
-def _block(r: Reading, index: int) -> Body:
+def _block(r: LiftContext, index: int) -> Body:
     """Write a block of the operation."""
     return lambda b, inputs: r.block.inlined(index, b, list(inputs))
 
 
-def loop(r: Reading) -> Sequence[ir.Value]:
+def loop(r: LiftContext) -> Sequence[ir.Value]:
     """Before each iteration the first block computes the condition and the inputs of the second
     block; after the last iteration these are the result.
     """
@@ -43,7 +43,7 @@ def loop(r: Reading) -> Sequence[ir.Value]:
     return before(r.b, results)[1:]
 
 
-def block_of(w: Writing, graph: Any) -> tuple[CoreAILowering, list[ir.Value]]:
+def block_of(w: LowerContext, graph: Any) -> tuple[CoreAILowering, list[ir.Value]]:
     """The operations of a graph inside an operator, and its results in their types."""
     low = w.low.inner()
     for node in graph:
@@ -59,7 +59,7 @@ def fitted(low: CoreAILowering, value: ir.Value, like: ir.Value) -> ir.Value:
     return made
 
 
-def write_if(w: Writing) -> None:
+def write_if(w: LowerContext) -> None:
     layer = w.low.layer("if", [flag(w, w.data)], w.node.outputs)
     layer.extra = []
     for key in ("then_branch", "else_branch"):
@@ -69,14 +69,14 @@ def write_if(w: Writing) -> None:
     w.low.layers.append(layer)
 
 
-def flag(w: Writing, value: ir.Value) -> ir.Value:
+def flag(w: LowerContext, value: ir.Value) -> ir.Value:
     """A condition without axes."""
     if value.shape is not None and not len(value.shape):
         return value
     return w.emit("reshape", value, w.numbers([]), shape=[])
 
 
-def write_loop(w: Writing) -> None:
+def write_loop(w: LowerContext) -> None:
     """Write a loop that carries the iteration number, the condition and the stacked outputs
     together with the states.
     """
@@ -131,7 +131,7 @@ class GrowingVector:
     sizes of the last one.
     """
 
-    def __init__(self, w: Writing, low: CoreAILowering, part: ir.Value) -> None:
+    def __init__(self, w: LowerContext, low: CoreAILowering, part: ir.Value) -> None:
         if part.shape is None:
             raise MappingError(
                 "a loop that collects results of unknown rank is not supported", "X203"

@@ -7,14 +7,23 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError, not_meant
-from converter.formats.coreml.coreai.rules.context import Reading, Writing
+from converter.errors import MappingError, no_match
+from converter.formats.coreml.coreai.rules.context import LiftContext, LowerContext
 from converter.formats.coreml.coreai.rules.fields import word
 from converter.formats.coreml.fields import Gate
 from converter.graph.infer import constant
-from converter.graph.value import Value, maker
+from converter.graph.value import Value, producer_if
 from converter.mapping.codecs import Codec
-from converter.mapping.fields import TWO, Attr, Detail, Field, Fixed, FixedInput, Guard, Only
+from converter.mapping.fields import (
+    TWO,
+    Attr,
+    Detail,
+    Field,
+    Guard,
+    RequireAttr,
+    RequireInput,
+    RequireKey,
+)
 from converter.mapping.rules import Custom, Rule, custom, op, ops
 
 D = ir.DataType
@@ -44,7 +53,7 @@ class SafeDivision(Field):
     least integer by -1.
     """
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         x, y = w.layer.inputs
         dtype = w.data.dtype or D.FLOAT
         if y is None or x is None or dtype.is_floating_point():
@@ -76,7 +85,7 @@ class SaturatedType(Field):
 
     names = ("to", "saturate")
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         x, to = r.input(0), r.layer.outputs[0].dtype or D.FLOAT
         r.set(to=int(to))
         own = x.dtype or D.FLOAT
@@ -92,18 +101,18 @@ class SaturatedType(Field):
         one = (x.dtype or D.FLOAT).numpy().type
         inside = b.Where(b.Or(b.IsNaN(x), b.Or(x >= one(high), x <= one(low))), b.like(x, 0), x)
         ends = [b.const(np.array(n, to.numpy())) for n in (low, high)]
-        r.ready = [
+        r.forwarded = [
             b.Where(
                 x >= one(high), ends[1], b.Where(x <= one(low), ends[0], b.Cast(inside, to=int(to)))
             )
         ]
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         x, to = w.data, w.out.dtype or D.FLOAT
         own = x.dtype or D.FLOAT
         if D.BOOL in (own, to) or not (own.is_integer() and to.is_integer()) or _within(own, to):
             return
-        if to == D.INT32 and any(maker(x, kind) is not None for kind in ("Shape", "Size")):
+        if to == D.INT32 and any(producer_if(x, kind) is not None for kind in ("Shape", "Size")):
             return  # sizes have no more bits
         w.layer.inputs = [_wrapped(w, x, own, to)]
 
@@ -114,7 +123,7 @@ def _within(own: ir.DataType, wanted: ir.DataType) -> bool:
     return bool(wanted.min <= own.min and own.max <= wanted.max)
 
 
-def _wrapped(w: Writing, x: ir.Value, own: ir.DataType, to: ir.DataType) -> ir.Value:
+def _wrapped(w: LowerContext, x: ir.Value, own: ir.DataType, to: ir.DataType) -> ir.Value:
     """The integer that has the same last bits, in a signed type wide enough: (x & mask), less 2^n
     from half of that on.
     """
@@ -149,39 +158,39 @@ def _wrapped(w: Writing, x: ir.Value, own: ir.DataType, to: ir.DataType) -> ir.V
     return step("where", high, step("sub", rest, of_number(1 << bits)), rest)
 
 
-def read_root(r: Reading) -> None:
+def read_root(r: LiftContext) -> None:
     """A Sqrt before the operator."""
     r.data = r.b.Sqrt(r.data)
 
 
-def write_root(w: Writing) -> None:
-    root = maker(w.layer.inputs[0], "Sqrt")
+def write_root(w: LowerContext) -> None:
+    root = producer_if(w.layer.inputs[0], "Sqrt")
     if root is None or root.inputs[0] is None:
-        raise not_meant("only 1 divided by a square root is supported")
+        raise no_match("only 1 divided by a square root is supported")
     w.layer.inputs = [root.inputs[0]]
 
 
 ROOT = Detail(read=read_root, write=write_root)
 
 
-def gate(r: Reading) -> None:
+def gate(r: LiftContext) -> None:
     """The approximation of a Gelu by a Sigmoid."""
     Gate(1.702).lift(r)
 
 
-def negated(r: Reading, y: Value) -> ir.Value:
+def negated(r: LiftContext, y: Value) -> ir.Value:
     return r.b.Not(y)
 
 
-def floor(r: Reading, y: Value) -> ir.Value:
+def floor(r: LiftContext, y: Value) -> ir.Value:
     return r.b.Floor(y)
 
 
-def beside_zero(r: Reading) -> None:
+def beside_zero(r: LiftContext) -> None:
     r.set_input(1, r.b.like(r.data, 0))
 
 
-def integer_power(r: Reading) -> Value:
+def integer_power(r: LiftContext) -> Value:
     """Integers to a negative power are 0; in 64 bits, whose last ones are those of any other."""
     b, x, y = r.b, *(r.cast(r.input(i), D.INT64) for i in range(2))
     zero = b.const(np.int64(0))
@@ -199,7 +208,7 @@ def _never_negative(array: Any) -> bool:
     return array is not None and bool((array >= 0).all())
 
 
-def not_second(r: Reading) -> None:
+def not_second(r: LiftContext) -> None:
     """For booleans, x > y is x and not y."""
     r.set_inputs(r.input(0), r.b.Not(r.input(1)))
 
@@ -236,36 +245,38 @@ def _both(pairs: str, *fields: Field, **options: Any) -> list[Rule]:
 
 
 RULES: list[Rule | Custom] = [
-    op("Mul", "silu", Gate(), given="2,3 Sigmoid($0)"),
+    op("Mul", "silu", Gate(), example_inputs="2,3 Sigmoid($0)"),
     op(
         "Mul",
         "gelu",
-        Fixed("approximate", "sigmoid", kind=SIGMOID),
+        RequireKey("approximate", "sigmoid", kind=SIGMOID),
         before_lift=gate,
         lift_only=True,
     ),
     op("Gelu", "gelu", APPROXIMATE),
-    op("Reciprocal", "rsqrt", ROOT, given="Sqrt(2,3)"),
-    op("Div", "rsqrt", FixedInput(0, 1), ROOT, lower_only=True, given="=(1) Sqrt(2,3)"),
+    op("Reciprocal", "rsqrt", ROOT, example_inputs="Sqrt(2,3)"),
+    op("Div", "rsqrt", RequireInput(0, 1), ROOT, lower_only=True, example_inputs="=(1) Sqrt(2,3)"),
     *ops(
         "Acos=acos Acosh=acosh Asin=asin Asinh=asinh Atan=atan Atanh=atanh Cos=cos Cosh=cosh "
         "Erf=erf Exp=exp Log=log Round=round Sigmoid=sigmoid Sin=sin Sinh=sinh Sqrt=sqrt Tan=tan "
         "Tanh=tanh",
         REALS,
     ),
-    op("Identity", "round", WHOLE, lift_only=True, given="i32:2,3"),
+    op("Identity", "round", WHOLE, lift_only=True, example_inputs="i32:2,3"),
     op("Max", "relu", WHOLE, before_lift=beside_zero, lift_only=True),
     *ops("Abs=abs Relu=relu", NUMBERS),
     op("Not", "not"),
     *[rule for pairs, fields in BINARY for rule in _both(pairs, *fields)],
-    op("Pow", "broadcasting_pow", NOT_NEGATIVE, lower_only=True, given="i32:2,3 =i32:(2)"),
+    op("Pow", "broadcasting_pow", NOT_NEGATIVE, lower_only=True, example_inputs="i32:2,3 =i32:(2)"),
     custom("", "broadcasting_pow pow", integer_power),
     *_both("And=greater", TRUTH, before_lift=not_second, lift_only=True),
     *_both("Equal=not_equal", after_lift=negated, lift_only=True),
     *_both("Div=floor_divide", REALS, after_lift=floor, lift_only=True),
-    *_both("netconv::FloorDiv=floor_divide", WHOLE, SafeDivision(), given="i32:2,3 i32:2,3"),
-    *_both("Mod=modulo", NUMBERS, Only("fmod", 1), SafeDivision(), given="2,3 2,3"),
-    *_both("Where=where", given="b:2,3 2,3 2,3"),
+    *_both(
+        "netconv::FloorDiv=floor_divide", WHOLE, SafeDivision(), example_inputs="i32:2,3 i32:2,3"
+    ),
+    *_both("Mod=modulo", NUMBERS, RequireAttr("fmod", 1), SafeDivision(), example_inputs="2,3 2,3"),
+    *_both("Where=where", example_inputs="b:2,3 2,3 2,3"),
     op("Cast", "cast", SaturatedType()),
     op("Identity", "cast", lower_only=True),
 ]

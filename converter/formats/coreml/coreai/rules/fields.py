@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.coreml.coreai.rules.context import INDEX, SIZE, Reading, Writing
+from converter.formats.coreml.coreai.rules.context import INDEX, SIZE, LiftContext, LowerContext
 from converter.graph.infer import constant, known, shape_of
 from converter.graph.value import known_sizes, type_name
 from converter.mapping.codecs import Codec
@@ -60,7 +60,7 @@ class Leading(AttrInput):
 REDUCED = Axes(1, computed=True)
 
 
-def read_kept_axes(r: Reading) -> None:
+def read_kept_axes(r: LiftContext) -> None:
     """The operation keeps the reduced axes with size 1; they are removed after it if the operator
     does not keep them.
     """
@@ -69,7 +69,7 @@ def read_kept_axes(r: Reading) -> None:
         r.data = r.cast(r.data, D.INT32)
 
 
-def write_kept_axes(w: Writing) -> None:
+def write_kept_axes(w: LowerContext) -> None:
     computed = w.has(1) and constant(w.input(1)) is None
     if 0 in (known_sizes(w.data) or [0] * computed):
         raise MappingError(
@@ -81,29 +81,29 @@ def write_kept_axes(w: Writing) -> None:
         drop_axes(w, REDUCED.reduced(w))
 
 
-def drop_computed_axes(w: Writing) -> None:
+def drop_computed_axes(w: LowerContext) -> None:
     """Let the operation keep the axes, and reshape its result after it."""
     own, shape = w.layer.outputs[0], shape_of(w.out)
     if shape is None:
         raise MappingError("the axes must be constant")
     kept = w.temporary("kept", own.dtype, [None] * w.rank())
     w.layer.outputs = [kept]
-    w.then(lambda: w.put("reshape", kept, w.numbers(shape), outputs=[own]))
+    w.after_emit(lambda: w.put("reshape", kept, w.numbers(shape), outputs=[own]))
 
 
 KEPT = (REDUCED, Detail(read_kept_axes, write_kept_axes, names=("keepdims",)))
 
 
-def drop_axes(w: Writing, axes: list[int]) -> None:
+def drop_axes(w: LowerContext, axes: list[int]) -> None:
     """Let the operation keep these axes, and remove them after it."""
     own = w.layer.outputs[0]
     shape = [1 if i in axes else d for i, d in enumerate(w.data.shape or ())]
     kept = w.temporary("kept", own.dtype, shape)
     w.layer.outputs = [kept]
-    w.then(lambda: w.put("shrink_dims", kept, w.numbers(axes), outputs=[own]))
+    w.after_emit(lambda: w.put("shrink_dims", kept, w.numbers(axes), outputs=[own]))
 
 
-def demand_wide(w: Writing) -> None:
+def demand_wide(w: LowerContext) -> None:
     """Refuse totals of integers of less than 64 bits, which end the runtime when they overflow."""
     dtype = w.data.dtype or D.FLOAT
     if dtype.is_integer() and dtype not in (D.INT64, D.UINT64):
@@ -117,14 +117,14 @@ class KeptAxis(Field):
 
     names = ("axis", "keepdims", "select_last_index")
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         x, b = r.input(0), r.b
         if x.dtype is not None and x.dtype.is_floating_point():  # NaN is never the largest
             x = b.Where(b.IsNaN(x), b.like(x, -np.inf), x)
         r.set(axis=r.ints(1, "axis")[0], keepdims=1, select_last_index=0)
         r.set_inputs(x)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         axis = int(w.attr("axis")) % max(1, w.rank())
         if w.attr("select_last_index"):
             raise MappingError("select_last_index=1 is not supported")
@@ -136,7 +136,7 @@ class KeptAxis(Field):
         w.layer.outputs = [made]
         if not w.attr("keepdims", 1):
             drop_axes(w, [axis])
-        w.then(lambda: w.put("cast", made, outputs=[own]))
+        w.after_emit(lambda: w.put("cast", made, outputs=[own]))
 
 
 def pad_ends_runtime(sizes: Sequence[int | None], computed: bool) -> bool:
@@ -151,7 +151,7 @@ class Amounts(Pads):
 
     inputs, computed = (1, 2, 3), True
 
-    def read(self, r: Reading) -> ir.Value:
+    def read(self, r: LiftContext) -> ir.Value:
         b, given = r.b, known(r.input(1))
         r.node.set_input(2, r.optional(2))
         if given is not None:
@@ -159,11 +159,11 @@ class Amounts(Pads):
         pairs = b.Reshape(r.whole(1), np.array([-1, 2]))
         return b.Reshape(b.Transpose(pairs, perm=[1, 0]), np.array([-1]))
 
-    def write(self, w: Writing, before: list[int], after: list[int]) -> None:
+    def write(self, w: LowerContext, before: list[int], after: list[int]) -> None:
         pairs = zip(before, after, strict=True)
         self._put(w, w.numbers([n for pair in pairs for n in pair], SIZE))
 
-    def write_computed(self, w: Writing, amounts: ir.Value) -> None:
+    def write_computed(self, w: LowerContext, amounts: ir.Value) -> None:
         rank = w.rank()
         pairs = w.emit("reshape", w.whole(1), w.numbers([2, rank]), shape=[2, rank])
         perm = w.numbers([1, 0], SIZE)
@@ -171,7 +171,7 @@ class Amounts(Pads):
         line = w.emit("reshape", pairs, w.numbers([2 * rank]), shape=[2 * rank])
         self._put(w, w.cast(line, SIZE), True)
 
-    def _put(self, w: Writing, amounts: ir.Value, computed: bool = False) -> None:
+    def _put(self, w: LowerContext, amounts: ir.Value, computed: bool = False) -> None:
         value, filled = w.optional(2), w.attr("mode", "constant") == "constant"
         sizes = known_sizes(w.data) or [None] * w.rank()
         if filled and pad_ends_runtime(sizes, computed):

@@ -8,10 +8,10 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.coreml.coreai.rules.context import INDEX, Reading, Writing
+from converter.formats.coreml.coreai.rules.context import INDEX, LiftContext, LowerContext
 from converter.formats.coreml.coreai.rules.fields import position, word
 from converter.mapping.codecs import Codec
-from converter.mapping.fields import AttrInput, Detail, Guard, Only
+from converter.mapping.fields import AttrInput, Detail, Guard, RequireAttr
 from converter.mapping.rules import Custom, Rule, op
 from converter.passes.indices import cut_axes
 
@@ -23,7 +23,7 @@ _WORD = word("scatter_mode")
 MODE = Codec(lambda v: _BACK[_WORD.lift(v)], lambda v: _WORD.lower(_MODES[v]))
 
 
-def read_opposite(r: Reading) -> None:
+def read_opposite(r: LiftContext) -> None:
     """A difference or quotient of updates: the sum or product of their opposites."""
     mode = r.attr("scatter_mode", MODE, "none")
     if mode in ("sub", "div"):
@@ -33,7 +33,7 @@ def read_opposite(r: Reading) -> None:
     r.set(reduction={"sub": "add", "div": "mul"}.get(mode, mode))
 
 
-def write_opposite(w: Writing) -> None:
+def write_opposite(w: LowerContext) -> None:
     w.layer.attrs["scatter_mode"] = MODE.lower(w.attr("reduction", "none"))
 
 
@@ -45,12 +45,12 @@ OPPOSITE = Detail(
 )
 
 
-def read_positions(r: Reading) -> None:
+def read_positions(r: LiftContext) -> None:
     """Positions of elements, [count, axes], with the axes exchanged."""
-    r.behind(lambda y: r.b.Transpose(y, perm=[1, 0]))
+    r.after_first(lambda y: r.b.Transpose(y, perm=[1, 0]))
 
 
-def write_positions(w: Writing) -> None:
+def write_positions(w: LowerContext) -> None:
     own = w.layer.outputs[0]
     if w.rank() == 0:
         raise MappingError("indices into a scalar are not supported")
@@ -60,10 +60,10 @@ def write_positions(w: Writing) -> None:
     perm = w.numbers([1, 0], D.UINT32)
 
     def exchanged() -> None:
-        turned = w.emit("transpose", made, perm, shape=own.shape)
-        w.put("cast", turned, outputs=[own])
+        transposed = w.emit("transpose", made, perm, shape=own.shape)
+        w.put("cast", transposed, outputs=[own])
 
-    w.then(exchanged)
+    w.after_emit(exchanged)
 
 
 POSITIONS = Detail(read=read_positions, write=write_positions)
@@ -89,9 +89,15 @@ RULES: list[Rule | Custom] = [
         same_sizes(False),
         position(1),
         AttrInput("axis", 2, **AXIS),
-        given="2,3 =i64:2,1",
+        example_inputs="2,3 =i64:2,1",
     ),
-    op("GatherND", "gather_nd", position(1), Only("batch_dims", 0), given="2,3 =i64:2,1"),
+    op(
+        "GatherND",
+        "gather_nd",
+        position(1),
+        RequireAttr("batch_dims", 0),
+        example_inputs="2,3 =i64:2,1",
+    ),
     op(
         "ScatterElements",
         "scatter_along_axis",
@@ -99,15 +105,15 @@ RULES: list[Rule | Custom] = [
         position(1),
         AttrInput("axis", 3, **AXIS),
         OPPOSITE,
-        given="2,3 =i64:2,1 2,1",
+        example_inputs="2,3 =i64:2,1 2,1",
     ),
     op(
         "ScatterND",
         "scatter_nd",
         FEW,
         position(1),
-        Only("reduction", "none"),
-        given="4,3 i64:2,1 2,3",
+        RequireAttr("reduction", "none"),
+        example_inputs="4,3 i64:2,1 2,3",
     ),
     op("NonZero", "non_zero", POSITIONS),
 ]

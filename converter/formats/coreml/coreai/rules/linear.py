@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.coreml.coreai.rules.context import SIZE, Reading, Writing
+from converter.formats.coreml.coreai.rules.context import SIZE, LiftContext, LowerContext
 from converter.formats.coreml.coreai.rules.elementwise import REALS
 from converter.formats.coreml.coreai.rules.fields import demand_wide
 from converter.graph.record import record
@@ -47,20 +47,20 @@ class Window(window.Window):
     def __init__(self, axes: int) -> None:
         self.axes = (axes,)
 
-    def read(self, r: Reading) -> Geometry:
+    def read(self, r: LiftContext) -> Geometry:
         strides, dilations = (self.take(r, self.first + i) for i in (0, 1))
         return Geometry(self.kernel(r.node), strides, dilations)
 
-    def take(self, r: Reading, index: int) -> list[int]:
+    def take(self, r: LiftContext, index: int) -> list[int]:
         """The numbers of operand `index` of the operation, which the operator does not have."""
         r.node.set_input(index, None)
         return r.ints(index, "a window")
 
-    def write(self, w: Writing, window: Geometry) -> None:
+    def write(self, w: LowerContext, window: Geometry) -> None:
         put(w, self.first, window.strides, window.dilations)
 
 
-def put(w: Writing, first: int, *lines: list[int]) -> None:
+def put(w: LowerContext, first: int, *lines: list[int]) -> None:
     """Operands of ui32, the first at position `first`."""
     inputs = w.layer.inputs
     inputs.extend([None] * (first - len(inputs)))
@@ -78,11 +78,11 @@ class TransposedWindow(Window, transposed_window.TransposedWindow):
     )
     padding, extends, has_kernel_shape = "symmetric", True, False
 
-    def read(self, r: Reading) -> Geometry:
+    def read(self, r: LiftContext) -> Geometry:
         strides, pads, dilations, extra = (self.take(r, i) for i in range(2, 6))
         return Geometry(self.kernel(r.node), strides, dilations, [*pads, *pads], extra=extra)
 
-    def write(self, w: Writing, window: Geometry) -> None:
+    def write(self, w: LowerContext, window: Geometry) -> None:
         n = len(window.kernel)
         put(w, 2, window.strides, window.pads[:n], window.dilations, window.extra)
 
@@ -98,14 +98,14 @@ def convolution(axes: int) -> list[Rule]:
             f"conv{axes}d",
             *(image, REALS, no_bias, Window(axes)),
             AttrInput("group", 4, **group),
-            given=given.replace("=4,2", "=4,4"),
+            example_inputs=given.replace("=4,2", "=4,4"),
         ),
         op(
             "ConvTranspose",
             f"conv_transpose{axes}d",
             *(image, REALS, no_bias, TransposedWindow(axes)),
             AttrInput("group", 6, **group),
-            given=given,
+            example_inputs=given,
         ),
     ]
 
@@ -125,7 +125,7 @@ class PoolWindow(Window):
     def kernel(self, node: Node) -> list[int]:
         return list(node.attrs["kernel_shape"])
 
-    def read(self, r: Reading) -> Geometry:
+    def read(self, r: LiftContext) -> Geometry:
         kernel, strides, dilations = (r.ints(i, "a window") for i in (1, 2, 3))
         found, x = Geometry(kernel, strides, dilations), r.input(0)
         if self.largest and np.asarray(r.known(r.input(4), "ceil_mode")).any():
@@ -133,7 +133,7 @@ class PoolWindow(Window):
         r.set_inputs(x)
         return found
 
-    def _rounded_up(self, r: Reading, x: Value, window: Geometry) -> Value:
+    def _rounded_up(self, r: LiftContext, x: Value, window: Geometry) -> Value:
         """Return the image padded for windows beyond the end: the padding is the lowest number, and
         a window of padding alone gives that number.
         """
@@ -146,7 +146,7 @@ class PoolWindow(Window):
         pads = [0] * (len(more) + 4) + more
         return r.b.Pad(x, np.array(pads, np.int64), r.b.const(np.array(least, dtype)))
 
-    def write(self, w: Writing, window: Geometry) -> None:
+    def write(self, w: LowerContext, window: Geometry) -> None:
         for n, k, d in zip(spatial(w.node, w.data), window.kernel, window.dilations, strict=True):
             if n is not None and n < d * (k - 1) + 1:
                 raise MappingError("the window is larger than the image")
@@ -155,28 +155,28 @@ class PoolWindow(Window):
             w.layer.inputs.append(w.const(np.array(False)))
 
 
-def read_mean(r: Reading) -> None:
+def read_mean(r: LiftContext) -> None:
     """The sum of a window is its mean times the number of its elements."""
     count = math.prod(r.node.attrs["kernel_shape"])
     x, b = r.data, r.b
     if x.dtype is not None and x.dtype.is_floating_point():
-        r.behind(lambda y: y * b.like(y, count))
+        r.after_first(lambda y: y * b.like(y, count))
         return
     kind = x.dtype or D.FLOAT  # the sum of integers, exact in doubles
     r.data = b.Cast(x, to=D.DOUBLE)
-    r.behind(lambda y: b.Cast(b.Round(y * float(count)), to=kind))
+    r.after_first(lambda y: b.Cast(b.Round(y * float(count)), to=kind))
 
 
-def write_mean(w: Writing) -> None:
+def write_mean(w: LowerContext) -> None:
     own, count = w.layer.outputs[0], math.prod(w.attr("kernel_shape"))
     total = w.result("total")
-    w.then(lambda: w.put("broadcasting_divide", total, w.like(own, count), outputs=[own]))
+    w.after_emit(lambda: w.put("broadcasting_divide", total, w.like(own, count), outputs=[own]))
 
 
 MEAN = Detail(read=read_mean, write=write_mean)
 
 
-def demand_matrices(w: Writing) -> None:
+def demand_matrices(w: LowerContext) -> None:
     """Operands of at least two axes."""
     if min(w.rank(0), w.rank(1)) < 2:
         raise MappingError("vectors must be multiplied as matrices")
@@ -194,19 +194,19 @@ def pools(axes: int) -> list[Rule]:
             f"max_pool_{axes}d",
             *(image, FirstResult("the indices output is not supported")),
             PoolWindow(axes, True),
-            given=given,
+            example_inputs=given,
         ),
         op(
             "AveragePool",
             f"sum_pool_{axes}d",
             *(image, PoolWindow(axes, False), MEAN),
-            given=given,
+            example_inputs=given,
         ),
     ]
 
 
 RULES = [
     *(rule for axes in (2, 3) for rule in (*convolution(axes), *pools(axes))),
-    op("MatMul", "broadcasting_batch_matmul", DEMAND_MATRICES, given="2,3 3,4"),
+    op("MatMul", "broadcasting_batch_matmul", DEMAND_MATRICES, example_inputs="2,3 3,4"),
     op("MatMul", "batch_matmul", DEMAND_MATRICES, lift_only=True),
 ]

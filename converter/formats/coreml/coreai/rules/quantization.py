@@ -7,7 +7,7 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError, not_meant
+from converter.errors import MappingError, no_match
 from converter.formats.coreml.compressed import (
     dequantized,
     full,
@@ -17,7 +17,7 @@ from converter.formats.coreml.compressed import (
     spread,
 )
 from converter.formats.coreml.coreai.elements import INLINE
-from converter.formats.coreml.coreai.rules.context import Reading, Writing
+from converter.formats.coreml.coreai.rules.context import LiftContext, LowerContext
 from converter.graph.infer import Array
 from converter.graph.lazy_tensor import Converted, LazyTensor
 from converter.graph.value import Value, producer_of
@@ -35,7 +35,7 @@ class Scales(Field):
     names = ("axis", "block_size", "saturate", "output_dtype", "precision")
     inputs = (1, 2)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         x, scale, zero, added = (r.input(i) for i in range(4))
         axis = None
         if (scale.shape is not None and len(scale.shape)) and len(r.static(scale)):
@@ -54,10 +54,10 @@ class Scales(Field):
         if r.layer.kind == "quantize" and r.is_seen("dequantize"):  # NaN becomes 0
             x = r.b.Where(r.b.IsNaN(x), r.b.like(x, 0), x)
         if r.layer.kind != "quantize" and needed:
-            r.behind(lambda y: y + added)
+            r.after_first(lambda y: y + added)
         r.set_inputs(x, scale, zero)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         scale, x, out = w.input(1), w.data, w.out
         stored = out if w.node.op == "QuantizeLinear" else x
         if w.attr("block_size", 0) or stored.dtype not in STORED:
@@ -80,7 +80,7 @@ class Scales(Field):
         w.layer.inputs = [x, scale, zero, added, w.numbers(0 if one else axis)]
 
 
-def stored(r: Reading, index: int) -> LazyTensor:
+def stored(r: LiftContext, index: int) -> LazyTensor:
     """A constant operand, whose numbers are unpacked when they are needed."""
     value = r.input(index)
     if value.const_value is None:
@@ -88,7 +88,7 @@ def stored(r: Reading, index: int) -> LazyTensor:
     return LazyTensor.of(value.const_value)
 
 
-def blockwise(r: Reading) -> Value:
+def blockwise(r: LiftContext) -> Value:
     """scale * (data - offset) + added, with a scale for each block of the data."""
     data, scale = stored(r, 0), evaluate(r, 1)
     offset, added = evaluate(r, 2), evaluate(r, 3)
@@ -114,14 +114,14 @@ def blockwise(r: Reading) -> Value:
     return r.cast(dequantized(r, data, scale, zero), result)
 
 
-def evaluate(r: Reading, index: int) -> Array:
+def evaluate(r: LiftContext, index: int) -> Array:
     found = evaluate_constant(r.input(index))
     if found is None:
         raise MappingError("the scales of a compressed constant must be constant", "X202")
     return found
 
 
-def of_table(r: Reading) -> Value:
+def of_table(r: LiftContext) -> Value:
     """Indices into a table of values, or into one for each block, or of several values each."""
     indices, table, axis = stored(r, 0), evaluate(r, 1), r.ints(2, "axis")[0]
     shape, groups, width = list(indices.shape.numpy()), table.shape[:-2], table.shape[-1]
@@ -146,23 +146,23 @@ class SparseValue(ir.Value):
         self.mask, self.values = mask, values
 
 
-def build_sparse(r: Reading) -> ir.Value:
+def build_sparse(r: LiftContext) -> ir.Value:
     return SparseValue(stored(r, 1).numpy() != 0, stored(r, 0).numpy())
 
 
-def sparse_of(r: Reading) -> SparseValue:
+def sparse_of(r: LiftContext) -> SparseValue:
     found = r.layer.inputs[0]
     if not isinstance(found, SparseValue):
         raise MappingError("the operand must be sparse", "R105")
     return found
 
 
-def densified(r: Reading) -> Value:
+def densified(r: LiftContext) -> Value:
     found = sparse_of(r)
     return scattered(r, LazyTensor(found.mask), found.values)
 
 
-def sparse_table(r: Reading) -> ir.Value:
+def sparse_table(r: LiftContext) -> ir.Value:
     """The values of the indices that are there."""
     found, table, axis = sparse_of(r), evaluate(r, 1), r.ints(2, "axis")[0]
     whole = looked_up(full(found.mask, found.values), table, axis)
@@ -175,7 +175,7 @@ def sparse_table(r: Reading) -> ir.Value:
 # written ------------------------------------------------------------------------------------------
 
 
-def write_dequantized(w: Writing) -> None:
+def write_dequantized(w: LowerContext) -> None:
     """Constants with a scale for all, each element of an axis, or each block of it."""
     data = w.constant_tensor(0)
     scale, zero = evaluate_constant(w.input(1)), evaluate_constant(w.optional(2))
@@ -198,20 +198,20 @@ def write_dequantized(w: Writing) -> None:
     w.put("blockwise_shift_scale", w.data, *(w.const(v) for v in (scale, offset, added)))
 
 
-def write_stored(w: Writing) -> None:
+def write_stored(w: LowerContext) -> None:
     """Constants of few bits as floats: a scale of 1, so that they stay compact."""
     data = w.constant_tensor(0)
     dtype = w.out.dtype or D.FLOAT
     small = data is None or data.dtype not in STORED or not len(data.shape) or data.size <= INLINE
     if small or data is None or dtype not in (D.FLOAT, D.FLOAT16):
-        raise not_meant("only constants of few bits are supported")
+        raise no_match("only constants of few bits are supported")
     one = np.ones([1] * len(data.shape))
     zero, real = data.dtype.numpy(), dtype.numpy()
     factors = [one.astype(real), np.zeros_like(one).astype(zero), np.zeros_like(one).astype(real)]
     w.put("blockwise_shift_scale", w.data, *map(w.const, factors))
 
 
-def write_table(w: Writing) -> None:
+def write_table(w: LowerContext) -> None:
     """A Gather of constant indices of eight bits from a constant table."""
     cast, table = producer_of(w.input(1)), w.constant_tensor(0)
     source = cast.inputs[0] if cast is not None and cast.op_type == "Cast" else None
@@ -242,6 +242,6 @@ RULES: list[Rule | Custom] = [
     custom("", "build_sparse_with_bitmask", build_sparse),
     custom("", "sparse_with_bitmask_to_dense", densified),
     custom("", "lut_to_sparse_with_bitmask", sparse_table),
-    op("DequantizeLinear", "dequantize", Scales(), AXIS, given="u8:2,3 =(1) =u8:(3)"),
-    op("QuantizeLinear", "quantize", Scales(), AXIS, given="2,3 =(1) =u8:(3)"),
+    op("DequantizeLinear", "dequantize", Scales(), AXIS, example_inputs="u8:2,3 =(1) =u8:(3)"),
+    op("QuantizeLinear", "quantize", Scales(), AXIS, example_inputs="2,3 =(1) =u8:(3)"),
 ]

@@ -8,18 +8,18 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.coreml.coreai.rules.context import INDEX, SIZE, Reading, Writing
+from converter.formats.coreml.coreai.rules.context import INDEX, SIZE, LiftContext, LowerContext
 from converter.formats.coreml.coreai.rules.elementwise import NUMBERS, REALS
 from converter.formats.coreml.coreai.rules.fields import KEPT, KeptAxis, demand_wide
 from converter.graph.infer import constant
 from converter.graph.value import Value
-from converter.mapping.fields import AttrInput, Field, Fixed
+from converter.mapping.fields import AttrInput, Field, RequireKey
 from converter.mapping.rules import Custom, Rule, custom, op, ops
 
 D = ir.DataType
 
 
-def sort(r: Reading) -> Any:
+def sort(r: LiftContext) -> Any:
     """Sort all elements of an axis; NaN is last in both directions."""
     x, b = r.input(0), r.b
     axis, down = r.ints(1, "dim")[0], bool(r.known(r.input(2), "descending").reshape(()))
@@ -34,7 +34,7 @@ def sort(r: Reading) -> Any:
     return values if key is x else b.GatherElements(x, positions, axis=axis)
 
 
-def write_top(w: Writing) -> None:
+def write_top(w: LowerContext) -> None:
     """The largest elements: of all in order, the first ones."""
     if not w.attr("sorted", 1) and not w.attr("largest", 1):
         raise MappingError("sorted=0 is not supported")
@@ -61,7 +61,7 @@ def write_top(w: Writing) -> None:
     w.put("gather_along_axis", x, first, w.numbers(axis), outputs=[values])
 
 
-def TRUE(w: Writing) -> ir.Value:
+def TRUE(w: LowerContext) -> ir.Value:
     return w.const(np.array(True))
 
 
@@ -71,11 +71,11 @@ class Running(Field):
     names = ("reverse", "exclusive")
     inputs = (1,)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         r.set(reverse=int(bool(r.known(r.input(2), "reverse").reshape(()))), exclusive=0)
         r.set_inputs(r.input(0), np.array(r.ints(1, "axis")[0]))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         demand_wide(w)
         if w.attr("exclusive", 0):
             raise MappingError("exclusive=1 is not supported")
@@ -83,7 +83,7 @@ class Running(Field):
         w.layer.inputs = [w.data, w.numbers(axis, SIZE), w.const(np.array(bool(w.attr("reverse"))))]
 
 
-def scan(r: Reading) -> Value:
+def scan(r: LiftContext) -> Value:
     """A running product, minimum or maximum, by steps of twice the length; NaN is no extreme."""
     x, b, mode = r.input(0), r.b, r.attr("scan_op", int)
     axis, back = r.ints(1, "axis")[0], bool(r.known(r.input(2), "reverse").reshape(()))
@@ -107,7 +107,7 @@ def scan(r: Reading) -> Value:
     return x
 
 
-def statistics(r: Reading) -> Any:
+def statistics(r: LiftContext) -> Any:
     """Scale, and zero point where it is not symmetric, of numbers that are to be quantized."""
     b, x, kind = r.b, r.input(0), r.layer.kind
     low, high = (float(n) for n in r.known(r.input(1), "range").reshape(-1))
@@ -121,27 +121,27 @@ def statistics(r: Reading) -> Any:
     return scale, b.like(top, low) - bottom / scale
 
 
-def truths(r: Reading) -> None:
+def truths(r: LiftContext) -> None:
     r.data = r.cast(r.input(0), D.INT32)
 
 
-def truth_again(r: Reading, y: Value) -> ir.Value:
+def truth_again(r: LiftContext, y: Value) -> ir.Value:
     return r.cast(y, D.BOOL)
 
 
 TOP = "2,6 =i64:[2] -> 2"
 RULES: list[Rule | Custom] = [
-    op("ReduceMean", "reduce_mean", REALS, *KEPT, given="2,3 =i64:[1]"),
+    op("ReduceMean", "reduce_mean", REALS, *KEPT, example_inputs="2,3 =i64:[1]"),
     *ops(
         "ReduceSum=reduce_sum ReduceProd=reduce_product ReduceMax=reduce_max ReduceMin=reduce_min",
         *(NUMBERS, *KEPT),
-        given="2,3 =i64:[1]",
+        example_inputs="2,3 =i64:[1]",
     ),
     op("ReduceMin", "all", *KEPT, before_lift=truths, after_lift=truth_again, lift_only=True),
     op("ReduceMax", "any", *KEPT, before_lift=truths, after_lift=truth_again, lift_only=True),
     op("ArgMax", "argmax", KeptAxis()),
     op("Softmax", "softmax", REALS, AttrInput("axis", 1, int, np.int32)),
-    op("CumSum", "scan", Fixed("scan_op", 0), Running(), given="2,3 =i32:(1)"),
+    op("CumSum", "scan", RequireKey("scan_op", 0), Running(), example_inputs="2,3 =i32:(1)"),
     custom("", "scan", scan),
     custom("TopK", "sort argsort", sort, write_top),
     custom("", "symmetric_quantization_statistics asymmetric_quantization_statistics", statistics),

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.coreml.coreai.rules.context import INDEX, SIZE, Reading, Writing
+from converter.formats.coreml.coreai.rules.context import INDEX, SIZE, LiftContext, LowerContext
 from converter.formats.coreml.coreai.rules.fields import word
 from converter.graph.infer import Array, shape_of
 from converter.graph.interpolation import coordinates
@@ -25,7 +25,7 @@ LINEAR, NEAREST = "linear", "nearest_neighbor"
 RULES_OF_AXES = ("half_pixel", "align_corners", "asymmetric")
 
 
-def interpolate(r: Reading) -> Value:
+def interpolate(r: LiftContext) -> Value:
     """A Resize where ONNX has a rule with the same coordinates, else axis by axis."""
     x, mode = r.input(0), r.attr("interpolation_mode", MODE)
     size = r.static(x)
@@ -67,7 +67,7 @@ def _weights(at: Array, size: int, mode: str) -> Array:
     return matrix
 
 
-def at_coordinates(r: Reading) -> Value:
+def at_coordinates(r: LiftContext) -> Value:
     """Elements at points [count, axes], which are clamped to the image."""
     b, x, mode = r.b, r.input(0), r.attr("interpolation_mode", MODE)
     size = r.static(x)
@@ -87,7 +87,7 @@ def at_coordinates(r: Reading) -> Value:
     return total
 
 
-def write_resize(w: Writing) -> None:
+def write_resize(w: LowerContext) -> None:
     """Linear, by a rule without a smaller part of the image."""
     a: Any = w.attr
     rule, size, result = a("coordinate_transformation_mode"), known_sizes(w.data), shape_of(w.out)
@@ -123,7 +123,7 @@ def write_resize(w: Writing) -> None:
     w.put("interpolate", w.data, *operands, interpolation_mode=MODE.lower(LINEAR))
 
 
-def _computed(w: Writing, rule: str, factors: Array | None) -> list[ir.Value]:
+def _computed(w: LowerContext, rule: str, factors: Array | None) -> list[ir.Value]:
     """Sizes, factors and offsets where sizes are dynamic."""
     rank = w.rank()
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError, not_meant
-from converter.formats.coreml.coreai.rules.context import SIZE, Reading, Writing
+from converter.errors import MappingError, no_match
+from converter.formats.coreml.coreai.rules.context import SIZE, LiftContext, LowerContext
 from converter.formats.coreml.coreai.rules.fields import (
     LARGE,
     Amounts,
@@ -19,7 +19,7 @@ from converter.graph.infer import constant, known, shape_of
 from converter.graph.value import Value, known_sizes
 from converter.mapping.codecs import Codec
 from converter.mapping.concepts.axes import Permutation
-from converter.mapping.fields import Attr, Detail, Field, Implied
+from converter.mapping.fields import Attr, Detail, Field, ImpliedAttrs
 from converter.mapping.rules import Custom, Rule, custom, op
 from converter.passes.decompositions.movement import may_copy
 
@@ -27,13 +27,13 @@ D = ir.DataType
 SMALL = -LARGE - 1
 
 
-def read_sizes(r: Reading) -> None:
+def read_sizes(r: LiftContext) -> None:
     """Read the sizes of a Reshape; if all are known, they are written as constants."""
     r.set_inputs(r.input(0), r.whole(1))
     r.set(allowzero=1)
 
 
-def write_sizes(w: Writing) -> None:
+def write_sizes(w: LowerContext) -> None:
     out = known_sizes(w.out)
     if out is not None and w.data.shape is not None and not len(w.data.shape):
         out = [1] * len(out)  # of a scalar, -1 ends in an error
@@ -61,10 +61,10 @@ class UnitAxes(Field):
     def __init__(self, removed: bool) -> None:
         self.removed = removed
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         r.set_inputs(r.input(0), r.whole(1))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         own, rank = w.data.shape, w.rank()
         if any(n == 0 for n in own or ()):
             raise MappingError("axes of an empty tensor cannot be changed")
@@ -79,7 +79,7 @@ class UnitAxes(Field):
         w.layer.inputs.append(w.numbers(axes))
 
 
-def share_known_sizes(w: Writing) -> None:
+def share_known_sizes(w: LowerContext) -> None:
     """Operands agree in all axes but one: sizes that are known of one are known of all."""
     out = known_sizes(w.out) or []
     axis = int(w.attr("axis")) % max(1, len(out))
@@ -95,7 +95,7 @@ def share_known_sizes(w: Writing) -> None:
             w.layer.inputs[i] = w.emit("cast", value, shape=sizes)
 
 
-def read_parts(r: Reading) -> None:
+def read_parts(r: LiftContext) -> None:
     """The sizes of the parts, or one size of all but the last; and the axis."""
     axis, x = r.ints(2, "dim")[0], r.input(0)
     given = r.known(r.input(1), "the sizes").astype(np.int64)
@@ -109,7 +109,7 @@ def read_parts(r: Reading) -> None:
     r.outputs = len(given)
 
 
-def write_parts(w: Writing) -> None:
+def write_parts(w: LowerContext) -> None:
     axis = int(w.attr("axis", 0)) % max(1, w.rank())
     lengths = [(v.shape or [None] * 99)[axis] for v in w.node.outputs]
     given = w.numbers(lengths, SIZE) if all(isinstance(n, int) for n in lengths) else None
@@ -123,12 +123,12 @@ def write_parts(w: Writing) -> None:
 PARTS = Detail(read=read_parts, write=write_parts, names=("axis", "num_outputs"), inputs=(1,))
 
 
-def read_spread(r: Reading) -> None:
+def read_spread(r: LiftContext) -> None:
     """Read the shape of an Expand, with which the operand's shape is broadcast."""
     r.set_inputs(r.input(0), r.whole(1))
 
 
-def write_spread(w: Writing) -> None:
+def write_spread(w: LowerContext) -> None:
     out = shape_of(w.out)
     if out is not None:
         w.layer.inputs.append(w.numbers(out, SIZE))
@@ -137,7 +137,7 @@ def write_spread(w: Writing) -> None:
     w.layer.inputs.append(join_sizes(w, own, w.whole(1, SIZE)))
 
 
-def join_sizes(w: Writing, own: ir.Value, wanted: ir.Value) -> ir.Value:
+def join_sizes(w: LowerContext, own: ir.Value, wanted: ir.Value) -> ir.Value:
     """Return the requested sizes, with 1 replaced by the operand's size. (The runtime's
     broadcast_shapes gives 1 for 1 and 0.)
     """
@@ -159,7 +159,7 @@ def join_sizes(w: Writing, own: ir.Value, wanted: ir.Value) -> ir.Value:
 SPREAD = Detail(read=read_spread, write=write_spread, inputs=(1,))
 
 
-def read_repeats(r: Reading) -> None:
+def read_repeats(r: LiftContext) -> None:
     """Return the number of times each axis is repeated; of fewer numbers than axes, the last
     ones.
     """
@@ -170,7 +170,7 @@ def read_repeats(r: Reading) -> None:
     r.set_inputs(r.input(0), counts)
 
 
-def write_repeats(w: Writing) -> None:
+def write_repeats(w: LowerContext) -> None:
     counts = constant(w.input(1))
     if counts is not None and not counts.all():
         raise MappingError("repeating an axis 0 times is not supported: it does not compile")
@@ -185,7 +185,7 @@ REPEATS = Detail(read=read_repeats, write=write_repeats, inputs=(1,))
 # slices -------------------------------------------------------------------------------------------
 
 
-def ranges_of(r: Reading) -> tuple[Any, Any, list[int], Any]:
+def ranges_of(r: LiftContext) -> tuple[Any, Any, list[int], Any]:
     """Starts, ends, axes and steps of a Slice. With a negative step the first element of an axis is
     never reached.
     """
@@ -208,10 +208,10 @@ class Ranges(Field):
 
     inputs = (1, 2, 3, 4)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         r.set_inputs(r.input(0), *ranges_of(r))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         rank = w.rank()
         axes = [a % rank for a in w.ints(3, "the axes", range(w.static(1)[0]))]
         steps = w.ints(4, "the steps", [1] * len(axes))
@@ -223,7 +223,7 @@ class Ranges(Field):
         strides = [steps[axes.index(i)] if i in axes else 1 for i in range(rank)]
         w.layer.inputs += [*lines, w.numbers(strides)]
 
-    def _line(self, w: Writing, index: int, axes: list[int], default: int) -> ir.Value:
+    def _line(self, w: LowerContext, index: int, axes: list[int], default: int) -> ir.Value:
         """A number for each axis of the operand."""
         rank, given = w.rank(), constant(w.input(index))
         if given is not None:
@@ -247,12 +247,12 @@ class Backwards(Field):
 
     inputs = (1, 2, 3, 4)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         axes = r.ints(1, "dims")
         ones = [-1] * len(axes)
         r.set_inputs(r.input(0), ones, [np.iinfo(np.int64).min] * len(axes), axes, ones)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         starts, ends = w.ints(1, "the starts"), w.ints(2, "the ends")
         axes = w.ints(3, "the axes", range(len(starts)))
         steps = w.ints(4, "the steps", [1] * len(starts))
@@ -262,13 +262,13 @@ class Backwards(Field):
             size = n if isinstance(n, int) else LARGE
             whole = start in (-1, size - 1) or start >= LARGE
             if step != -1 or not whole or end >= -size:
-                raise not_meant("only reversing a whole axis is supported by this operation")
+                raise no_match("only reversing a whole axis is supported by this operation")
         if not axes:
-            raise not_meant("no axis is reversed")
+            raise no_match("no axis is reversed")
         w.layer.inputs.append(w.numbers([a % w.rank() for a in axes]))
 
 
-def updated(r: Reading) -> Value:
+def updated(r: LiftContext) -> Value:
     """The operand with the elements of a slice replaced, by their numbers in a line."""
     b, x, update = r.b, r.input(0), r.input(4)
     line, shape = np.array([-1]), b.Shape(x)
@@ -282,7 +282,7 @@ def updated(r: Reading) -> Value:
 # sizes of others ----------------------------------------------------------------------------------
 
 
-def in_dims(r: Reading) -> Value:
+def in_dims(r: LiftContext) -> Value:
     """Axes of one element in other sizes."""
     b, rank = r.b, r.rank()
     axes, given = [a % rank for a in r.ints(2, "axes")], r.whole(1)
@@ -294,7 +294,7 @@ def in_dims(r: Reading) -> Value:
     return b.Expand(r.input(0), b.Concat(*pieces, axis=0))
 
 
-def broadcast_shapes(r: Reading) -> Value:
+def broadcast_shapes(r: LiftContext) -> Value:
     """Return the broadcast shape of two shapes."""
     b, both = r.b, [r.whole(0), r.whole(1)]
     rank = max(r.static(v)[0] for v in both)
@@ -302,7 +302,7 @@ def broadcast_shapes(r: Reading) -> Value:
     return b.Where(b.Equal(one, b.const(np.int64(1))), other, one)
 
 
-def fill_shape(w: Writing) -> None:
+def fill_shape(w: LowerContext) -> None:
     """The number of a ConstantOfShape."""
     value = w.attr("value", None)
     array = np.float32(0) if value is None else getattr(value, "numpy", lambda: value)()
@@ -311,22 +311,22 @@ def fill_shape(w: Writing) -> None:
     w.layer.inputs = [w.const(np.asarray(array).reshape(()), "value"), shape]
 
 
-def cast_sizes(w: Writing) -> None:
+def cast_sizes(w: LowerContext) -> None:
     """Sizes as ui32 after the operation, and as si64 after that."""
     if w.attr("start", 0) or w.attr("end", None) is not None:
         raise MappingError("start and end are not supported")
     own = w.layer.outputs[0]
     found = w.temporary("shape", SIZE, own.shape)
     w.layer.outputs = [found]
-    w.then(lambda: w.put("cast", found, outputs=[own]))
+    w.after_emit(lambda: w.put("cast", found, outputs=[own]))
 
 
-def read_scalars(r: Reading) -> None:
+def read_scalars(r: LiftContext) -> None:
     """Operands without axes."""
     r.node.inputs = [v and r.b.Reshape(v, []) for v in r.node.inputs]
 
 
-def write_scalars(w: Writing) -> None:
+def write_scalars(w: LowerContext) -> None:
     """A step of 0 crashes the runtime's process: it is replaced by 1."""
     start, stop, step = (
         v if v is None or not v.shape else w.emit("reshape", v, w.numbers([]), shape=[])
@@ -360,7 +360,7 @@ def _pad_mode() -> Codec:
     return Codec(lift, lambda v: own.lower(_MODES[v]))
 
 
-def mirrored(r: Reading) -> Value:
+def mirrored(r: LiftContext) -> Value:
     """A symmetric Pad: the first and last elements backwards at the ends of each axis."""
     b, x = r.b, r.input(0)
     pairs = r.known(r.input(1), "the padding").reshape(-1, 2)
@@ -377,40 +377,47 @@ def mirrored(r: Reading) -> Value:
 
 RULES: list[Rule | Custom] = [
     op("Reshape", "reshape", SIZES),
-    op("Flatten", "reshape", SIZES, Implied(("axis",)), lower_only=True),
+    op("Flatten", "reshape", SIZES, ImpliedAttrs(("axis",)), lower_only=True),
     op("Transpose", "transpose", Permutation(1)),
-    op("Squeeze", "shrink_dims", UnitAxes(True), given="2,1,3 =i64:[1]"),
-    op("Unsqueeze", "expand_dims", UnitAxes(False), given="2,3 =i64:[1]"),
+    op("Squeeze", "shrink_dims", UnitAxes(True), example_inputs="2,1,3 =i64:[1]"),
+    op("Unsqueeze", "expand_dims", UnitAxes(False), example_inputs="2,3 =i64:[1]"),
     op(
         "Concat",
         "concat",
         Leading("axis", 0, int, np.int32),
         Detail(write=share_known_sizes),
-        given="2,3 2,3",
+        example_inputs="2,3 2,3",
     ),
-    op("Split", "split", PARTS, given="2,6 -> 2"),
-    op("Expand", "broadcast_to", SPREAD, given="2,1 =i64:[2,3]"),
+    op("Split", "split", PARTS, example_inputs="2,6 -> 2"),
+    op("Expand", "broadcast_to", SPREAD, example_inputs="2,1 =i64:[2,3]"),
     op(
         "ConstantOfShape",
         "broadcast_to",
         Detail(write=fill_shape, names=("value",)),
         lower_only=True,
-        given="i64:2",
+        example_inputs="i64:2",
     ),
     custom("", "broadcast_in_dims", in_dims),
     custom("", "broadcast_shapes", broadcast_shapes),
-    op("Tile", "tile", REPEATS, given="2,3 =i64:[2,1]"),
-    op("Shape", "get_shape", Detail(write=cast_sizes, names=("start", "end")), given="n,3"),
+    op("Tile", "tile", REPEATS, example_inputs="2,3 =i64:[2,1]"),
+    op(
+        "Shape", "get_shape", Detail(write=cast_sizes, names=("start", "end")), example_inputs="n,3"
+    ),
     op(
         "Pad",
         "pad",
         Amounts(),
         Attr("mode", "padding_mode", _pad_mode()),
-        given="2,3,4,4 =i64:[0,0,1,1,0,0,1,1] =(0)",
+        example_inputs="2,3,4,4 =i64:[0,0,1,1,0,0,1,1] =(0)",
     ),
     custom("", "pad", mirrored),
-    op("Slice", "reverse", Backwards(), given="2,3 =i64:[-1] =i64:[-9000] =i64:[1] =i64:[-1]"),
-    op("Slice", "slice", Ranges(), given="4,6 =i64:[1] =i64:[3] =i64:[1]"),
+    op(
+        "Slice",
+        "reverse",
+        Backwards(),
+        example_inputs="2,3 =i64:[-1] =i64:[-9000] =i64:[1] =i64:[-1]",
+    ),
+    op("Slice", "slice", Ranges(), example_inputs="4,6 =i64:[1] =i64:[3] =i64:[1]"),
     custom("", "slice_update", updated),
-    op("Range", "range", SCALARS, given="=i64:(0) i64: =i64:(1)"),
+    op("Range", "range", SCALARS, example_inputs="=i64:(0) i64: =i64:(1)"),
 ]

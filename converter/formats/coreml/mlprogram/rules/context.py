@@ -49,7 +49,7 @@ class Block(Protocol):
         """The results of a nested block on these inputs."""
 
 
-class Reading(context.Reading):
+class LiftContext(context.LiftContext):
     """One operation on its way into the graph.
 
     `block`  the block that is being read
@@ -149,7 +149,7 @@ class Reading(context.Reading):
         self.node.inputs = [*inputs]
 
 
-class Writing(context.Writing):
+class LowerContext(context.LowerContext):
     """One operator on its way into operations, whose parameters are the attributes of a layer."""
 
     low: MilLowering

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.coreml.mlprogram.collector import MilLowering, needed
-from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
+from converter.formats.coreml.mlprogram.rules.context import LiftContext, LowerContext
 from converter.graph.infer import shape_of
 from converter.graph.loops import Body, choice, while_loop
 from converter.graph.states import State
@@ -20,21 +20,21 @@ from converter.mapping.rules import custom
 Dims = list[Any]
 
 
-def cond(r: Reading) -> Sequence[ir.Value]:
+def cond(r: LiftContext) -> Sequence[ir.Value]:
     bodies = [_block(r, i) for i in range(2)]
     return choice(r.b, r.value("pred"), [], bodies, len(r.layer.outputs))
 
 
-def read_while(r: Reading) -> Sequence[ir.Value]:
+def read_while(r: LiftContext) -> Sequence[ir.Value]:
     return while_loop(r.b, r.values("loop_vars"), _block(r, 0), _block(r, 1))
 
 
-def _block(r: Reading, index: int) -> Body:
+def _block(r: LiftContext, index: int) -> Body:
     """Write a block of the operation."""
     return lambda b, inputs: [r.block.as_value(v) for v in r.block.inlined(index, b, list(inputs))]
 
 
-def block_of(w: Writing, graph: Any) -> tuple[list[Layer], list[ir.Value]]:
+def block_of(w: LowerContext, graph: Any) -> tuple[list[Layer], list[ir.Value]]:
     """Write the operations of a subgraph, and return its results."""
     low = w.low.inner()
     for node in graph:
@@ -52,7 +52,7 @@ def block_of(w: Writing, graph: Any) -> tuple[list[Layer], list[ir.Value]]:
     return needed(low.layers, results), results
 
 
-def write_cond(w: Writing) -> None:
+def write_cond(w: LowerContext) -> None:
     branches = [block_of(w, w.attr(k)) for k in ("then_branch", "else_branch")]
     for one, other in zip(branches[0][1], branches[1][1], strict=True):
         shapes = shape_of(one), shape_of(other)
@@ -62,14 +62,14 @@ def write_cond(w: Writing) -> None:
     layer.extra = [(layers, (), results) for layers, results in branches]
 
 
-def flag(w: Writing, value: ir.Value) -> ir.Value:
+def flag(w: LowerContext, value: ir.Value) -> ir.Value:
     """A condition without axes."""
     if value.shape is None or not len(value.shape):
         return value
     return w.made("squeeze", value.dtype, [], x=value)
 
 
-def write_loop(w: Writing) -> None:
+def write_loop(w: LowerContext) -> None:
     """Write a loop that carries the iteration number and the condition together with the states,
     and stacks outputs in tensors of the full size.
     """
@@ -101,7 +101,7 @@ class Collected:
     """A result of which each step gives one element: a tensor of as many as there may be steps."""
 
     def __init__(
-        self, w: Writing, low: MilLowering, out: ir.Value, part: ir.Value, step: ir.Value
+        self, w: LowerContext, low: MilLowering, out: ir.Value, part: ir.Value, step: ir.Value
     ) -> None:
         self.w, self.out = w, out
         sizes = None if part.shape is None else list(part.shape)
@@ -142,7 +142,7 @@ class Collected:
 
 
 def _again(
-    w: Writing, formals: Sequence[ir.Value], count: ir.Value | None
+    w: LowerContext, formals: Sequence[ir.Value], count: ir.Value | None
 ) -> tuple[list[Layer], list[ir.Value], list[ir.Value]]:
     """Write the block that computes the condition of the next iteration, on separate inputs."""
     low = w.low.inner()
@@ -160,7 +160,7 @@ def _again(
 # states ------------------------------------------------------------------------------------------
 
 
-def state_of(r: Reading) -> State:
+def state_of(r: LiftContext) -> State:
     given = r.given_as("input")
     if not isinstance(given, State):
         raise MappingError("the input must be a state", "R105")
@@ -169,11 +169,11 @@ def state_of(r: Reading) -> State:
     return given
 
 
-def read_state(r: Reading) -> ir.Value:
+def read_state(r: LiftContext) -> ir.Value:
     return r.block.variables.read(state_of(r))
 
 
-def write_state(r: Reading) -> Sequence[ir.Value]:
+def write_state(r: LiftContext) -> Sequence[ir.Value]:
     state = state_of(r)
     r.block.variables.read(state)  # it is an input even where it is only written
     state.value = r.value("data")

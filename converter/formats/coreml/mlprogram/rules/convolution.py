@@ -7,24 +7,32 @@ from dataclasses import replace
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError, not_meant
+from converter.errors import MappingError, no_match
 from converter.formats.coreml.mlprogram.operations import FLOATS
 from converter.formats.coreml.mlprogram.rules.context import (
-    Reading,
-    Writing,
+    LiftContext,
+    LowerContext,
     before_swap,
     compressed,
 )
 from converter.formats.coreml.mlprogram.rules.fields import OPPOSITE, Window, listed, mil
 from converter.graph.infer import constant
 from converter.graph.lazy_tensor import LazyTensor
-from converter.graph.value import Value, maker
+from converter.graph.value import Value, producer_if
 from converter.graph.windows import SAME, halves, overhang
 from converter.mapping.codecs import Codec
 from converter.mapping.concepts import transposed_window
 from converter.mapping.concepts.matmul import Transposes
 from converter.mapping.concepts.window import Geometry
-from converter.mapping.fields import Attr, Detail, Field, FirstResult, Guard, Implied, Only
+from converter.mapping.fields import (
+    Attr,
+    Detail,
+    Field,
+    FirstResult,
+    Guard,
+    ImpliedAttrs,
+    RequireAttr,
+)
 from converter.mapping.fusing import only_user
 from converter.mapping.rules import Custom, Rule, custom
 
@@ -39,7 +47,7 @@ class Biased(Field):
     def __init__(self, weights: bool = False) -> None:
         self.weights = weights
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         if self.weights and w.version < IOS17:
             w.set_operand(1, w.weight(1, "the weights"))
         elif not self.weights and any(d != 1 for d in w.node.attrs.get("dilations") or ()):
@@ -57,7 +65,7 @@ class TransposedWindow(Window, transposed_window.TransposedWindow):
         super().__init__()
         self.keys += ("output_shape",)
 
-    def read(self, r: Reading) -> Geometry:
+    def read(self, r: LiftContext) -> Geometry:
         found, wanted = super().read(r), listed(r, "output_shape")
         if wanted is None:
             return found
@@ -71,24 +79,24 @@ class TransposedWindow(Window, transposed_window.TransposedWindow):
         return replace(found, target=wanted[-n:], extra=[0] * n)
 
 
-def turned(r: Reading, value: ir.Value) -> Value:
+def permuted(r: LiftContext, value: ir.Value) -> Value:
     """Swap the last two axes."""
     n = r.rank(value)
     return r.transpose(value, [*range(n - 2), n - 1, n - 2])
 
 
-def linear(r: Reading) -> Value:
+def linear(r: LiftContext) -> Value:
     """x @ weight^T + bias; weight [units, input size]."""
     x, weights = r.x, r.value("weight")
     if weights.dtype != x.dtype and x.dtype is not None:
         weights = r.cast(weights, x.dtype)
     r.static(weights, "the weight", axes=2)
-    y = r.b.MatMul(x, turned(r, weights))
+    y = r.b.MatMul(x, permuted(r, weights))
     bias = r.given("bias")
     return y if bias is None else y + r.cast(bias, y.dtype or ir.DataType.FLOAT)
 
 
-def write_linear(w: Writing) -> None:
+def write_linear(w: LowerContext) -> None:
     """MatMul or Gemm with weights of two axes."""
     x, weights = w.data, w.input(1)
     tensor, bias = weights.const_value, w.optional(2)
@@ -96,17 +104,17 @@ def write_linear(w: Writing) -> None:
         w.operation("linear", x=x, weight=found)
         return
     if tensor is None or len(tensor.shape) != 2 or x.dtype not in FLOATS:
-        raise not_meant("the weights must be a constant matrix")
+        raise no_match("the weights must be a constant matrix")
     if not _line(x):
-        raise not_meant("only inputs of rank 1 to 3 are supported by a linear layer")
+        raise no_match("only inputs of rank 1 to 3 are supported by a linear layer")
     if w.attr("transA", 0) or w.attr("alpha", 1.0) != 1 or w.attr("beta", 1.0) != 1:
-        raise not_meant("a linear layer supports neither a transposed input nor alpha and beta")
+        raise no_match("a linear layer supports neither a transposed input nor alpha and beta")
     size = w.static(1)[0 if w.attr("transB", 0) else 1]
     if not w.attr("transB", 0):
         weights = turned_weights(w, weights)
     given = None if bias is None else w.constant(2, "the bias").reshape(-1)
     if given is not None and given.size not in (1, size):
-        raise not_meant("the bias must have one element per row")
+        raise no_match("the bias must have one element per row")
     spread = None if given is None else w.const(np.broadcast_to(given, size).copy(), "bias")
     w.operation("linear", x=x, weight=weights, bias=spread)
 
@@ -122,10 +130,10 @@ def compact_matrix(value: ir.Value) -> ir.Value | None:
     return matrix if known and compressed(matrix) else None
 
 
-def write_biased(w: Writing) -> None:
+def write_biased(w: LowerContext) -> None:
     """Write a matrix product and the bias after it as a single linear operation."""
     for value, bias in ((w.data, w.optional(1)), (w.input(1), w.optional(0))):
-        product, numbers = maker(value, "MatMul"), constant(bias)
+        product, numbers = producer_if(value, "MatMul"), constant(bias)
         if product is None or numbers is None or only_user(value) is None:
             continue
         x, weights = product.inputs
@@ -140,21 +148,21 @@ def write_biased(w: Writing) -> None:
         if found is not None:
             w.operation("linear", x=x, weight=found, bias=w.const(numbers.reshape(-1), "bias"))
             return
-    raise not_meant("only a linear layer followed by its bias is supported")
+    raise no_match("only a linear layer followed by its bias is supported")
 
 
-def turned_weights(w: Writing, weights: ir.Value) -> ir.Value:
+def turned_weights(w: LowerContext, weights: ir.Value) -> ir.Value:
     """A constant matrix with its axes changed, computed when it is written unless it is a view."""
     assert weights.const_value is not None
-    turned = LazyTensor.of(weights.const_value).transposed()
-    return w.const(turned, weights.name or "weight")
+    permuted = LazyTensor.of(weights.const_value).transposed()
+    return w.const(permuted, weights.name or "weight")
 
 
 def computed(value: ir.Value | None) -> bool:
     return value is not None and value.const_value is None
 
 
-def in_one_type(r: Reading) -> None:
+def in_one_type(r: LiftContext) -> None:
     """Cast two operands to the type of the computed one; integers to floats."""
     x, y = r.operands()
     if x.dtype != y.dtype:
@@ -163,7 +171,7 @@ def in_one_type(r: Reading) -> None:
         r.set_inputs(r.cast(x, kind), r.cast(y, kind))
 
 
-def attention(r: Reading) -> Value:
+def attention(r: LiftContext) -> Value:
     """softmax(q k^T / sqrt(size) + mask) v; a boolean mask is true for the elements that take
     part.
     """
@@ -175,7 +183,7 @@ def attention(r: Reading) -> Value:
     else:
         own = b.Gather(b.Shape(q), -1, axis=0)
         scaled = q / b.Sqrt(b.Cast(own, to=q.dtype or ir.DataType.FLOAT))
-    scores = b.MatMul(scaled, turned(r, k))
+    scores = b.MatMul(scaled, permuted(r, k))
     mask = r.given("attn_mask")
     if mask is not None and mask.dtype == ir.DataType.BOOL:
         lowest = float((scores.dtype or ir.DataType.FLOAT).min)
@@ -185,7 +193,7 @@ def attention(r: Reading) -> Value:
     return b.MatMul(b.Softmax(scores, axis=-1), v)
 
 
-def write_attention(w: Writing) -> None:
+def write_attention(w: LowerContext) -> None:
     """The scale is the default for the size; any other is multiplied into the query."""
     w.needs(IOS18)
     q, k, v = (w.input(i) for i in range(3))
@@ -204,7 +212,15 @@ def write_attention(w: Writing) -> None:
 
 UNSPACED = Codec(lambda v: str(v).replace(" ", ""), str)
 RULES: list[Rule | Custom] = [
-    mil("Conv", "conv", "x weight bias?", Window(), GROUPS, Biased(), given="1,4,8,8 =6,4,3,3 =6"),
+    mil(
+        "Conv",
+        "conv",
+        "x weight bias?",
+        Window(),
+        GROUPS,
+        Biased(),
+        example_inputs="1,4,8,8 =6,4,3,3 =6",
+    ),
     mil(
         "ConvTranspose",
         "conv_transpose",
@@ -212,25 +228,25 @@ RULES: list[Rule | Custom] = [
         TransposedWindow(),
         GROUPS,
         Biased(True),
-        given="1,4,8,8 =4,6,3,3 =6",
+        example_inputs="1,4,8,8 =4,6,3,3 =6",
     ),
-    mil("AveragePool", "avg_pool", "x", Window(True), COUNTED, given="1,4,8,8"),
+    mil("AveragePool", "avg_pool", "x", Window(True), COUNTED, example_inputs="1,4,8,8"),
     mil(
         "MaxPool",
         "max_pool",
         "x",
         FirstResult("the indices output is not supported"),
         Window(True),
-        Implied(("storage_order",)),
-        given="1,4,8,8",
+        ImpliedAttrs(("storage_order",)),
+        example_inputs="1,4,8,8",
     ),
     mil(
         "LpPool",
         "l2_pool",
         "x",
         Window(True, axes=2),
-        Only("p", 2),
-        given="1,4,8,8",
+        RequireAttr("p", 2),
+        example_inputs="1,4,8,8",
     ),
     custom("MatMul Gemm", "linear", linear, write_linear),
     custom("Add", "linear", None, write_biased),

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.coreml.mlprogram.rules.context import Reading
+from converter.formats.coreml.mlprogram.rules.context import LiftContext
 from converter.formats.coreml.mlprogram.rules.fields import Results, mil
 from converter.graph.demands import floating_type
 from converter.graph.value import Value
@@ -19,15 +19,15 @@ from converter.mapping.rules import Custom, Rule, custom
 IOS17 = 8
 
 
-def exchange_box_axes(r: Reading) -> None:
+def exchange_box_axes(r: LiftContext) -> None:
     """The last two axes of boxes and scores are exchanged, since iOS17 where no score is asked."""
     if r.version < IOS17 or r.has("score_threshold"):
         return
     r.node.inputs = [exchanged(r, v) for v in r.operands()]
-    r.then(lambda results: [*(exchanged(r, v) for v in results[:2]), *results[2:]])
+    r.after_emit(lambda results: [*(exchanged(r, v) for v in results[:2]), *results[2:]])
 
 
-def exchanged(r: Reading, value: ir.Value) -> Value:
+def exchanged(r: LiftContext, value: ir.Value) -> Value:
     return r.b.Transpose(value, perm=[0, 2, 1])
 
 
@@ -44,7 +44,7 @@ class LeastScore(Const):
         super().lower(w)
 
 
-def classify(r: Reading) -> Sequence[ir.Value]:
+def classify(r: LiftContext) -> Sequence[ir.Value]:
     """The class with the largest probability, and the probabilities in the order of classes."""
     b = r.b
     probabilities = b.Reshape(r.value("probabilities"), [-1])
@@ -70,7 +70,7 @@ RULES: list[Rule | Custom] = [
         Const(4, "max_boxes", int, np.int64),
         Attr("per_class", "per_class_suppression", bool, 0),
         Results(4),
-        given="1,4,4 1,4,2 =f32:(0.5) =f32:(0.1) =i64:(3) -> 4",
+        example_inputs="1,4,4 1,4,2 =f32:(0.5) =f32:(0.1) =i64:(3) -> 4",
     ),
     custom("", "classify", classify),
 ]

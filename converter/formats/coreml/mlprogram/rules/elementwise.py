@@ -5,26 +5,26 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError, not_meant
+from converter.errors import MappingError, no_match
 from converter.formats.coreml.fields import Gate
 from converter.formats.coreml.mlprogram.operations import FLOATS, SHORT
-from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
+from converter.formats.coreml.mlprogram.rules.context import LiftContext, LowerContext
 from converter.formats.coreml.mlprogram.rules.fields import Parameter, Places, mil, mils
 from converter.graph.demands import floating_type
 from converter.graph.infer import constant
 from converter.graph.record import record
-from converter.graph.value import maker
+from converter.graph.value import producer_if
 from converter.mapping.codecs import enum
 from converter.mapping.fields import (
     Attr,
     Const,
     Detail,
     Field,
-    Fixed,
-    FixedInput,
     Guard,
     InputType,
-    Only,
+    RequireAttr,
+    RequireInput,
+    RequireKey,
 )
 
 D = ir.DataType
@@ -62,25 +62,25 @@ class Added(Field):
     default: float
     keys = ("epsilon",)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         x = r.data
         kind = floating_type(x)
         epsilon = kind.type(r.attr("epsilon", float, self.default))
         if epsilon > np.finfo(kind).tiny:
             r.data = x + float(epsilon)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         w.set(epsilon=0.0)
 
 
-def read_channels(r: Reading) -> None:
+def read_channels(r: LiftContext) -> None:
     """Slopes of the channels, as they broadcast over an image."""
     slopes, rank = r.value("alpha"), r.rank(r.data)
     shape = [-1, *[1] * (rank - 2)] if rank > 2 else [-1]
     r.node.inputs[1:] = [r.reshape(r.cast(slopes, r.data.dtype or D.FLOAT), shape)]
 
 
-def write_channels(w: Writing) -> None:
+def write_channels(w: LowerContext) -> None:
     slopes, shape = w.constant(1, "the slopes"), tuple(w.data.shape or ())
     axis = shape[1:2] if len(shape) > 2 else ()
     rest = slopes.shape[1:] if len(slopes.shape) == len(shape) - 1 else slopes.shape[2:]
@@ -99,13 +99,13 @@ class To(Parameter):
 
     names = ("to", "saturate")
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         word = r.attr(self.key, str)
         if word not in DTYPES:
             raise MappingError(f"dtype {word!r} is not known", "R110")
         r.node.attrs["to"] = int(DTYPES[word])
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         x, out = w.data, w.node.outputs[0]
         before, after = (w.low.carried(v) for v in (x, out))
         if after not in WORDS or before not in WORDS:
@@ -119,7 +119,7 @@ def _within(own: ir.DataType | None, wanted: ir.DataType) -> bool:
     return own is not None and bool(wanted.min <= own.min and own.max <= wanted.max)
 
 
-def _wrapped(w: Writing, x: ir.Value, dtype: ir.DataType) -> ir.Value:
+def _wrapped(w: LowerContext, x: ir.Value, dtype: ir.DataType) -> ir.Value:
     """The number of fewer bits that has the same last bits: (x - least) mod 2^n + least."""
     shape = list(x.shape or ())
     least, count = (w.const(np.int32(n)) for n in (dtype.min, 1 << dtype.bitwidth))
@@ -129,19 +129,19 @@ def _wrapped(w: Writing, x: ir.Value, dtype: ir.DataType) -> ir.Value:
     return w.made("add", D.INT32, shape, x=rest, y=least)
 
 
-def read_root(r: Reading) -> None:
+def read_root(r: LiftContext) -> None:
     """Insert a Sqrt before the operator, of the sum with `epsilon`."""
     Added(1e-12).lift(r)
     r.data = r.b.Sqrt(r.data)
 
 
-def write_root(w: Writing) -> None:
+def write_root(w: LowerContext) -> None:
     x: ir.Value = w.layer.attrs["x"]
-    root = maker(x, "Sqrt")
+    root = producer_if(x, "Sqrt")
     if root is None or x.shape != w.out.shape or x.dtype not in FLOATS:
-        raise not_meant("only 1 divided by a square root is supported")
+        raise no_match("only 1 divided by a square root is supported")
     inner, epsilon = root.inputs[0], 0.0
-    total = maker(inner, "Add")
+    total = producer_if(inner, "Add")
     for own, more in () if total is None else (total.inputs, total.inputs[::-1]):
         number = constant(more)
         if number is not None and number.size == 1 and own is not None and own.shape == x.shape:
@@ -161,13 +161,13 @@ class Factor(Parameter):
 
     behind: bool = False
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         x = r.data
         factor = r.cast(r.value(self.key), x.dtype or D.FLOAT)
         if factor.shape is None or len(factor.shape):
             factor = r.reshape(factor, [-1, *[1] * (r.rank(x) - 2)])
         if self.behind:
-            r.behind(lambda y: y * factor)
+            r.after_first(lambda y: y * factor)
         else:
             r.data = x * factor
 
@@ -175,32 +175,32 @@ class Factor(Parameter):
 class Most(Parameter):
     """The upper bound of the result."""
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         most = r.b.like(r.data, r.attr(self.key, float))
-        r.behind(lambda y: r.b.Min(y, most))
+        r.after_first(lambda y: r.b.Min(y, most))
 
 
-def twice(r: Reading) -> None:
+def twice(r: LiftContext) -> None:
     r.set_input(1, r.data)
 
 
-def floor(r: Reading, y: ir.Value) -> ir.Value:
+def floor(r: LiftContext, y: ir.Value) -> ir.Value:
     return r.b.Floor(y)
 
 
-def whole_multiple(r: Reading) -> None:
+def whole_multiple(r: LiftContext) -> None:
     """Return the number to subtract for the remainder: y times the quotient, rounded down."""
     x, y = r.operands()
     r.set_input(1, y * r.b.Floor(x / y))
 
 
-def from_threshold(r: Reading) -> None:
+def from_threshold(r: LiftContext) -> None:
     """The operand where it is no less than the threshold, else 0."""
     x, threshold = r.operands()
     r.set_inputs(x >= threshold, x, r.b.like(x, 0))
 
 
-def _alike(w: Writing) -> bool:
+def _alike(w: LowerContext) -> bool:
     """Whether condition and operands need not be spread."""
     out, operands = w.out.shape, [w.input(i) for i in range(3)]
     known = out is not None and all(isinstance(n, int) for n in out)
@@ -211,9 +211,17 @@ def _alike(w: Writing) -> bool:
 ALPHA = Attr("alpha", kind=float)
 GELU = enum({"none": "EXACT", "tanh": "TANH_APPROXIMATION"})
 RULES = [
-    mil("Mul", "silu", "x", Gate(), given="2,3 Sigmoid($0)"),
-    mil("Reciprocal", "rsqrt", "x", ROOT, given="Sqrt(2,3)"),
-    mil("Div", "rsqrt", "x", FixedInput(0, 1), ROOT, lower_only=True, given="=(1) Sqrt(2,3)"),
+    mil("Mul", "silu", "x", Gate(), example_inputs="2,3 Sigmoid($0)"),
+    mil("Reciprocal", "rsqrt", "x", ROOT, example_inputs="Sqrt(2,3)"),
+    mil(
+        "Div",
+        "rsqrt",
+        "x",
+        RequireInput(0, 1),
+        ROOT,
+        lower_only=True,
+        example_inputs="=(1) Sqrt(2,3)",
+    ),
     *mils(
         "Abs=abs Acos=acos Asin=asin Atan=atan Atanh=atanh Ceil=ceil Cos=cos Cosh=cosh Erf=erf "
         "Exp=exp Floor=floor Identity=identity Not=logical_not Relu=relu Round=round "
@@ -230,10 +238,10 @@ RULES = [
     mil("Div", "real_div", "x y", REAL_RESULT),
     mil("Equal", "not_equal", "x y", after_lift=lambda r, y: r.b.Not(y), lift_only=True),
     mil("Div", "floor_div", "x y", REALS, after_lift=floor, lift_only=True),
-    mil("netconv::FloorDiv", "floor_div", "x y", WHOLE, given="i32:2,3 i32:2,3"),
-    mil("Mod", "mod", "x y", WHOLE, Only("fmod", 0), given="i32:2,3 i32:2,3"),
+    mil("netconv::FloorDiv", "floor_div", "x y", WHOLE, example_inputs="i32:2,3 i32:2,3"),
+    mil("Mod", "mod", "x y", WHOLE, RequireAttr("fmod", 0), example_inputs="i32:2,3 i32:2,3"),
     mil("Sub", "mod", "x y", REALS, before_lift=whole_multiple, lift_only=True),
-    mil("Pow", "exp2", "x", FixedInput(0, 2), lift_only=True),
+    mil("Pow", "exp2", "x", RequireInput(0, 2), lift_only=True),
     mil("Mul", "square", "x", before_lift=twice, lift_only=True),
     mil("Log", "log", "x", Added(1e-45)),
     mil("Reciprocal", "inverse", "x", Added(1e-4)),
@@ -243,15 +251,17 @@ RULES = [
         "x",
         Const(1, "alpha", float, None),
         Const(2, "beta", float, None),
-        given="2,3 =(-1) =(2)",
+        example_inputs="2,3 =(-1) =(2)",
     ),
-    mil("Clip", "relu6", "x", FixedInput(1, 0), FixedInput(2, 6), lift_only=True),
+    mil("Clip", "relu6", "x", RequireInput(1, 0), RequireInput(2, 6), lift_only=True),
     mil("Max", "threshold", "x", Const(1, "alpha", float, None), lift_only=True),
     *mils("Elu=elu LeakyRelu=leaky_relu", "x", ALPHA),
     mil("HardSigmoid", "sigmoid_hard", "x", ALPHA, Attr("beta", kind=float)),
-    mil("Mul", "gelu", "x", Fixed("mode", "SIGMOID_APPROXIMATION"), Gate(1.702), lift_only=True),
+    mil(
+        "Mul", "gelu", "x", RequireKey("mode", "SIGMOID_APPROXIMATION"), Gate(1.702), lift_only=True
+    ),
     mil("Gelu", "gelu", "x", Attr("approximate", "mode", GELU, "none")),
-    mil("PRelu", "prelu", "x", CHANNELS, given="2,3,4,4 =3,1,1"),
+    mil("PRelu", "prelu", "x", CHANNELS, example_inputs="2,3,4,4 =3,1,1"),
     mil("Cast", "cast", "x", To("dtype")),
     mil("LeakyRelu", "clamped_relu", "x", ALPHA, Most("beta"), lift_only=True),
     mil(
@@ -283,7 +293,7 @@ RULES = [
         "cond a b",
         Guard("the operands must not need broadcasting", _alike),
         InputType((0,), D.BOOL),
-        given="b:2,3 2,3 2,3",
+        example_inputs="b:2,3 2,3 2,3",
     ),
     mil(
         "NonZero",

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
+from converter.formats.coreml.mlprogram.rules.context import LiftContext, LowerContext
 from converter.graph.record import record
 from converter.graph.value import Value
 from converter.graph.windows import SAME
@@ -38,11 +38,11 @@ def mils(pairs: str, operands: str, *fields: Field, **options: Any) -> list[Rule
     return [mil(a, b, operands, *fields, **options) for a, _, b in split]
 
 
-def numbers(r: Reading, values: Sequence[int], name: str = "const") -> Value:
+def numbers(r: LiftContext, values: Sequence[int], name: str = "const") -> Value:
     return r.b.const(np.asarray(values, np.int64), name)
 
 
-def listed(r: Reading, key: str, default: Any = None) -> list[int] | None:
+def listed(r: LiftContext, key: str, default: Any = None) -> list[int] | None:
     """A parameter of several integers, a single one included."""
     if key not in r.layer.attrs:
         return default  # type: ignore[no-any-return]
@@ -50,14 +50,14 @@ def listed(r: Reading, key: str, default: Any = None) -> list[int] | None:
     return [int(n) for n in array.reshape(-1)]
 
 
-def axes_of(r: Reading, value: ir.Value, key: str = "axes") -> list[int]:
+def axes_of(r: LiftContext, value: ir.Value, key: str = "axes") -> list[int]:
     """The axes of a parameter, counted from the front; all where it is omitted."""
     rank = r.rank(value)
     found = listed(r, key)
     return from_front(range(rank) if found is None else found, rank)
 
 
-def first_axis(w: Writing, axis: Any) -> int:
+def first_axis(w: LowerContext, axis: Any) -> int:
     """An axis of the first operand, counted from the front."""
     return int(axis) % max(1, w.rank())
 
@@ -85,20 +85,20 @@ class Results(Field):
 
     count: int
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         r.outputs = self.count
 
 
 class Places(Field):
     """The result, [indices, axes], transposed."""
 
-    def lift(self, r: Reading) -> None:
-        r.behind(lambda y: r.b.Transpose(y, perm=[1, 0]))
+    def lift(self, r: LiftContext) -> None:
+        r.after_first(lambda y: r.b.Transpose(y, perm=[1, 0]))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         found = w.temporary("places", INT32, [None, w.rank()])
         w.layer.outputs = [found]
-        w.then(lambda: w.operation("transpose", x=found, perm=[1, 0]))
+        w.after_emit(lambda: w.operation("transpose", x=found, perm=[1, 0]))
 
 
 SCHEMES = {"same": "SAME_UPPER", "same_lower": "SAME_LOWER"}
@@ -121,7 +121,7 @@ class Window(window.Window):
     def kernel(self, node: Node) -> list[int]:
         return list(node.attrs["kernel_shape"]) if self.sized else weights_kernel(node)
 
-    def read(self, r: Reading) -> Geometry:
+    def read(self, r: LiftContext) -> Geometry:
         ones = [1] * (r.rank(r.data) - 2)
         scheme, amounts = r.attr("pad_type", str, "valid"), listed(r, "pad") or []
         if scheme not in (*SCHEMES, "valid", "custom"):
@@ -135,7 +135,7 @@ class Window(window.Window):
             (self.sized and r.attr("ceil_mode", bool, False)) or None,
         )
 
-    def write(self, w: Writing, window: Geometry) -> None:
+    def write(self, w: LowerContext, window: Geometry) -> None:
         rank, padded = len(window.kernel), any(window.pads)
         names = {v: k for k, v in SCHEMES.items()} | {"": "custom" if padded else "valid"}
         if window.scheme == "SAME_LOWER":

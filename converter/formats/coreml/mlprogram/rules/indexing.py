@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
+from converter.formats.coreml.mlprogram.rules.context import LiftContext, LowerContext
 from converter.formats.coreml.mlprogram.rules.elementwise import DTYPES
 from converter.formats.coreml.mlprogram.rules.fields import (
     Places,
@@ -22,7 +22,7 @@ from converter.graph.infer import constant, set_type
 from converter.graph.value import Value, with_operators
 from converter.mapping.codecs import enum
 from converter.mapping.concepts.axes import Axis
-from converter.mapping.fields import Attr, Detail, Fixed, Guard, InputType, Only, ignore
+from converter.mapping.fields import Attr, Detail, Guard, InputType, RequireAttr, RequireKey, ignore
 from converter.mapping.rules import Custom, Rule, custom
 from converter.passes.indices import batched_gather_orders
 from converter.passes.layout.axes import inverse
@@ -33,7 +33,7 @@ CHECKED = ignore("validate_indices")
 JOINING = enum({"add": "add", "mul": "mul", "max": "max", "min": "min", "none": "update"})
 
 
-def gather_in_batches(r: Reading) -> None:
+def gather_in_batches(r: LiftContext) -> None:
     """`axis`, after `batch_dims` leading axes that data and indices share."""
     x, indices = r.operands()
     rank, depth, batch = r.rank(x), r.rank(indices), r.attr("batch_dims", int, 0)
@@ -43,10 +43,10 @@ def gather_in_batches(r: Reading) -> None:
     order, back = batched_gather_orders(rank, depth, axis, batch)
     r.set(batch_dims=batch)
     r.set_inputs(r.transpose(x, order), r.b.Unsqueeze(indices, [-1]))
-    r.behind(lambda y: r.transpose(y, back))
+    r.after_first(lambda y: r.transpose(y, back))
 
 
-def read_joined(r: Reading) -> None:
+def read_joined(r: LiftContext) -> None:
     """The reduction of updates with the data: a subtracted update is added negated.
 
     It is always written, since addition is the default.
@@ -59,26 +59,26 @@ def read_joined(r: Reading) -> None:
     r.set(reduction=JOINING.lift(mode))
 
 
-def write_joined(w: Writing) -> None:
+def write_joined(w: LowerContext) -> None:
     w.set(mode=JOINING.lower(w.attr("reduction", "none")))
 
 
 JOINED = Detail(read=read_joined, write=write_joined, keys=("mode",), names=("reduction",))
 
 
-def scatter_slices(r: Reading) -> None:
+def scatter_slices(r: LiftContext) -> None:
     """Scatter whole slices along `axis`: that axis is moved to the front and back."""
     x, indices, updates = r.operands()
     rank, depth = r.rank(x), r.rank(indices)
     axis = axis_of(r.attr("axis", int, 0), rank)
     order = [axis, *(i for i in range(rank) if i != axis)]
-    turned = [*range(axis, axis + depth), *range(axis), *range(axis + depth, rank + depth - 1)]
+    transposed = [*range(axis, axis + depth), *range(axis), *range(axis + depth, rank + depth - 1)]
     places = r.b.Unsqueeze(indices, [-1])
-    r.set_inputs(r.transpose(x, order), places, r.transpose(updates, turned))
-    r.behind(lambda y: r.transpose(y, inverse(order)))
+    r.set_inputs(r.transpose(x, order), places, r.transpose(updates, transposed))
+    r.after_first(lambda y: r.transpose(y, inverse(order)))
 
 
-def join_off_and_on(r: Reading) -> None:
+def join_off_and_on(r: LiftContext) -> None:
     """Return the values at the index and at all other positions."""
     on, off = (r.given(k) for k in ("on_value", "off_value"))
     on = r.b.const(np.int32(1)) if on is None else on
@@ -86,14 +86,14 @@ def join_off_and_on(r: Reading) -> None:
     r.set_input(2, r.b.Concat(r.b.Reshape(off, [1]), r.b.Reshape(on, [1]), axis=0))
 
 
-class Unbatched(Fixed):
+class Unbatched(RequireKey):
     """`batch_dims` 0, an attribute that operations before iOS16 do not have."""
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         return
 
 
-def count_from_front(w: Writing) -> None:
+def count_from_front(w: LowerContext) -> None:
     """Indices that are constant count from the front."""
     array = constant(w.input(1))
     if array is None or (array >= 0).all():
@@ -116,14 +116,14 @@ def _cut(shape: ir.Shape | None, indices: ir.Shape | None, axis: int | None) -> 
     return any(i != axis and n != m for i, (n, m) in pairs)
 
 
-def alike(w: Writing) -> bool:
+def alike(w: LowerContext) -> bool:
     return not _cut(w.data.shape, w.input(1).shape, first_axis(w, w.attr("axis", 0)))
 
 
 # lists: a list is the tensor of its elements ------------------------------------------------------
 
 
-def make_list(r: Reading) -> Value:
+def make_list(r: LiftContext) -> Value:
     """Create a list of its initial number of elements, zeros. A size that is the name of a symbol
     is 1, until an element of another size is written.
     """
@@ -148,7 +148,7 @@ def as_large(b: Builder, ls: Value, rows: Value) -> Value:
     return b.Expand(ls, b.Concat([1], b.Shape(rows)[1:], axis=0))
 
 
-def list_write(r: Reading) -> Value:
+def list_write(r: LiftContext) -> Value:
     """Replace one element of a list, or append one."""
     b = r.b
     value = b.Unsqueeze(r.value("value"), [0])
@@ -163,17 +163,17 @@ def list_write(r: Reading) -> Value:
     return b.Concat(b.Pad(front, amounts), value, back, axis=0)
 
 
-def scattered(r: Reading) -> None:
+def scattered(r: LiftContext) -> None:
     ls, indices, rows = r.operands()
     r.set_inputs(as_large(r.b, ls, rows), r.b.Unsqueeze(indices, [-1]), rows)
 
 
-def length(r: Reading) -> None:
+def length(r: LiftContext) -> None:
     r.set_inputs(r.b.Shape(r.data), 0)
 
 
 ALIKE = Guard("indices must have the sizes of the data along the other axes", alike)
-FIRST, UPDATED = Only("axis", 0), "data indices updates"
+FIRST, UPDATED = RequireAttr("axis", 0), "data indices updates"
 RULES: list[Rule | Custom] = [
     custom("Gather", "constexpr_lut_to_dense", None, write_looked_up),
     mil(
@@ -185,7 +185,7 @@ RULES: list[Rule | Custom] = [
         InputType((1,)),
         COUNT_FROM_FRONT,
         CHECKED,
-        given="2,3 =[1,0]",
+        example_inputs="2,3 =[1,0]",
     ),
     mil(
         "GatherND",
@@ -205,7 +205,7 @@ RULES: list[Rule | Custom] = [
         InputType((1,)),
         COUNT_FROM_FRONT,
         CHECKED,
-        given="4,4 i64:4,4",
+        example_inputs="4,4 i64:4,4",
     ),
     mil(
         "GatherND",
@@ -214,7 +214,7 @@ RULES: list[Rule | Custom] = [
         Attr("batch_dims", kind=int, default=0, omit=True, since=IOS16),
         InputType((1,)),
         CHECKED,
-        given="4,4 i64:4,1",
+        example_inputs="4,4 i64:4,1",
     ),
     mil(
         "ScatterND",
@@ -243,7 +243,7 @@ RULES: list[Rule | Custom] = [
         InputType((1,)),
         JOINED,
         CHECKED,
-        given="4,4 i64:4,4 4,4",
+        example_inputs="4,4 i64:4,4 4,4",
     ),
     mil(
         "netconv::OneHotFromFront",

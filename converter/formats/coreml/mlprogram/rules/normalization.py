@@ -6,11 +6,19 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
+from converter.formats.coreml.mlprogram.rules.context import LiftContext, LowerContext
 from converter.formats.coreml.mlprogram.rules.fields import axes_of, first_axis, mil
 from converter.graph.demands import at_least
 from converter.graph.value import Value
-from converter.mapping.fields import Attr, Field, FirstResult, Guard, Implied, Only, ignore
+from converter.mapping.fields import (
+    Attr,
+    Field,
+    FirstResult,
+    Guard,
+    ImpliedAttrs,
+    RequireAttr,
+    ignore,
+)
 
 
 class Filled(Field):
@@ -19,11 +27,11 @@ class Filled(Field):
     keys = ("gamma", "beta")
     inputs = (1, 2)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         for i, key in zip(self.inputs, self.keys, strict=True):
             w.layer.attrs[key] = w.weight(i, key)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         x = r.data
         channels = (x.shape or [None, None])[1]
         for i, (key, number) in enumerate(zip(self.keys, (1.0, 0.0), strict=True)):
@@ -40,35 +48,35 @@ class Statistics(Filled):
 
     keys, inputs = ("mean", "variance"), (3, 4)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         for i, key in zip(self.inputs, self.keys, strict=True):
             r.node.set_input(i, r.cast(r.value(key), r.data.dtype or ir.DataType.FLOAT))
 
 
-class Neighbours(Field):
+class Neighbors(Field):
     """x / (k + alpha / size * sum over the window of x^2) ^ beta."""
 
     names = ("size", "alpha", "beta", "bias")
     keys = ("size", "alpha", "beta", "k")
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         if r.attr("size", int) % 2 == 0:  # the longer half is before the channel, in ONNX after it
             self.turn(r)
         defaults = (1e-4, 0.75, 1.0)
         numbers = [r.attr(k, float, d) for k, d in zip(self.keys[1:], defaults, strict=True)]
         r.node.attrs |= dict(zip(self.names, [r.attr("size", int), *numbers], strict=True))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         if w.rank() != 4 or w.attr("size") % 2 == 0:
             raise MappingError("only data of rank 4 and an odd size are supported")
         numbers = {k: float(w.attr(n)) for k, n in zip(self.keys[1:], self.names[1:], strict=True)}
         w.set(size=int(w.attr("size")), **numbers)
 
-    def turn(self, r: Reading) -> None:
+    def turn(self, r: LiftContext) -> None:
         """Reverse the channels before and after the operator."""
         last = np.iinfo(np.int64).min + 1
         r.data = r.b.Slice(r.data, [-1], [last], [1], [-1])
-        r.then(lambda results: [r.b.Slice(results[0], [-1], [last], [1], [-1])])
+        r.after_emit(lambda results: [r.b.Slice(results[0], [-1], [last], [1], [-1])])
 
 
 class LastAxes(Field):
@@ -78,13 +86,13 @@ class LastAxes(Field):
     names = ("axis",)
     inputs = (1, 2)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         r.set(axis=axes_of(r, r.data)[0])
         factors = [r.given(k) for k in ("gamma", "beta")]
         given = [r.cast(v, r.data.dtype or ir.DataType.FLOAT) for v in factors if v is not None]
         r.set_inputs(r.data, *given)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         shape = tuple(w.data.shape or ())
         axis = first_axis(w, w.attr("axis", -1))
         if not all(isinstance(n, int) for n in shape[axis:]):
@@ -101,7 +109,7 @@ class LastAxes(Field):
                 w.layer.attrs[key] = value
 
 
-def _last_axes(r: Reading) -> bool:
+def _last_axes(r: LiftContext) -> bool:
     """Whether ONNX has the operator: over the last axes, and with a factor."""
     rank, axes = r.rank(r.x), axes_of(r, r.x)
     return axes != [] and axes == list(range(rank - len(axes), rank)) and r.has("gamma")
@@ -114,17 +122,17 @@ class AnyAxes(Field):
 
     keys = ("axes", "epsilon", "gamma", "beta")
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         x, axes, rank = r.data, axes_of(r, r.data), r.rank(r.data)
         at_least(1, axes=len(axes))
-        centred = x - r.b.ReduceMean(x, axes, keepdims=1)
-        variance = r.b.ReduceMean(centred * centred, axes, keepdims=1)
-        r.set_inputs(centred, r.b.Sqrt(variance + r.attr("epsilon", float, 1e-5)))
+        centerd = x - r.b.ReduceMean(x, axes, keepdims=1)
+        variance = r.b.ReduceMean(centerd * centerd, axes, keepdims=1)
+        r.set_inputs(centerd, r.b.Sqrt(variance + r.attr("epsilon", float, 1e-5)))
         gamma, beta = (self.factor(r, k, axes, rank) for k in self.keys[2:])
-        r.behind(lambda y: y if gamma is None else y * gamma)
-        r.behind(lambda y: y if beta is None else y + beta)
+        r.after_first(lambda y: y if gamma is None else y * gamma)
+        r.after_first(lambda y: y if beta is None else y + beta)
 
-    def factor(self, r: Reading, key: str, axes: list[int], rank: int) -> Value | None:
+    def factor(self, r: LiftContext, key: str, axes: list[int], rank: int) -> Value | None:
         """A parameter as it broadcasts over the other axes."""
         value = r.given(key)
         if value is None:
@@ -136,7 +144,7 @@ class AnyAxes(Field):
         return r.reshape(value, [next(sizes, -1) if i in axes else 1 for i in range(rank)])
 
 
-def length(r: Reading) -> None:
+def length(r: LiftContext) -> None:
     """The root of the sum of squares over the last three axes."""
     x, rank = r.data, r.rank(r.data)
     total = r.b.ReduceSum(x * x, list(range(max(0, rank - 3), rank)), keepdims=1)
@@ -154,9 +162,9 @@ RULES = [
         Statistics(),
         FirstResult("the statistics outputs are not supported"),
         EPSILON,
-        Only("training_mode", 0),
-        Implied(("momentum",)),
-        given="1,4,8,8 =4 =4 =4 =4",
+        RequireAttr("training_mode", 0),
+        ImpliedAttrs(("momentum",)),
+        example_inputs="1,4,8,8 =4 =4 =4 =4",
     ),
     mil(
         "InstanceNormalization",
@@ -165,9 +173,9 @@ RULES = [
         Guard("only data of rank 3 or 4 are supported", lambda w: 3 <= w.rank() <= 4),
         Filled(),
         EPSILON,
-        given="1,4,8,8 =4 =4",
+        example_inputs="1,4,8,8 =4 =4",
     ),
-    mil("LRN", "local_response_norm", "x", Neighbours(), given="1,8,4,4"),
+    mil("LRN", "local_response_norm", "x", Neighbors(), example_inputs="1,8,4,4"),
     mil("Softmax", "softmax", "x", Attr("axis", kind=int, default=-1)),
     mil(
         "LayerNormalization",
@@ -177,8 +185,8 @@ RULES = [
         LastAxes(),
         FirstResult("the statistics outputs are not supported"),
         EPSILON,
-        Implied(("stash_type",)),
-        given="2,3 =3 =3",
+        ImpliedAttrs(("stash_type",)),
+        example_inputs="2,3 =3 =3",
     ),
     mil("Div", "layer_norm", "x", AnyAxes(), lift_only=True),
     mil("Div", "l2_norm", "x", ignore("epsilon"), before_lift=length, lift_only=True),

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError, not_meant
+from converter.errors import MappingError, no_match
 from converter.formats.coreml.bits import unpacked
 from converter.formats.coreml.compressed import (
     demand_as_many,
@@ -26,7 +26,7 @@ from converter.formats.coreml.compressed import (
     spread,
 )
 from converter.formats.coreml.mlprogram.operations import FLOATS
-from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
+from converter.formats.coreml.mlprogram.rules.context import LiftContext, LowerContext
 from converter.formats.coreml.mlprogram.rules.elementwise import DTYPES, To
 from converter.formats.coreml.mlprogram.rules.fields import mil
 from converter.graph.demands import shaped
@@ -39,7 +39,7 @@ from converter.passes.constants import evaluate_constant
 
 D = ir.DataType
 IOS16, IOS17, IOS18 = 7, 8, 9  # specification versions
-QUANTISED = {D.INT8: "int8", D.UINT8: "uint8"}
+QUANTIZED = {D.INT8: "int8", D.UINT8: "uint8"}
 
 
 class Scales(Field):
@@ -52,7 +52,7 @@ class Scales(Field):
     names: tuple[str, ...] = ("axis", "block_size")
     inputs = (1, 2)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         scale = r.array("scale")
         axis = r.attr("axis", int, 0) if scale.size > 1 else None
         scale = shaped(scale, what="scale") if axis is None else scale
@@ -62,10 +62,10 @@ class Scales(Field):
             zero = r.array("zero_point").astype(self.stored(r).numpy())
             r.set_input(2, shaped(zero, *scale.shape, what="zero_point"))
 
-    def stored(self, r: Reading) -> ir.DataType:
+    def stored(self, r: LiftContext) -> ir.DataType:
         return r.data.dtype or D.INT8
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         w.layer.attrs |= _scales(w, w.data.dtype or D.INT8, w.real_of(w.out))
 
 
@@ -75,48 +75,48 @@ class NewScales(Scales):
     keys = (*Scales.keys, "output_dtype")
     names = (*Scales.names, "output_dtype", "saturate")
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         super().lift(r)
         if r.node.input(2) is None:
             shape = shape_of(r.node.input(1)) or ()
             r.set_input(2, np.zeros(shape, self.stored(r).numpy()))
 
-    def stored(self, r: Reading) -> ir.DataType:
+    def stored(self, r: LiftContext) -> ir.DataType:
         word = r.attr("output_dtype", str)
-        if word not in QUANTISED.values():
+        if word not in QUANTIZED.values():
             raise MappingError(f"output_dtype={word!r} is not supported", "X202")
         return DTYPES[word]
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         """Operations other than dequantize take 32-bit integers: a cast without another consumer is
         removed in the end.
         """
         out, dtype = w.out, w.out.dtype or D.INT8
-        w.layer.attrs |= {**_scales(w, dtype, w.real), "output_dtype": QUANTISED[dtype]}
+        w.layer.attrs |= {**_scales(w, dtype, w.real), "output_dtype": QUANTIZED[dtype]}
         raw = _stored(w, out)
         w.layer.outputs = [raw]
-        w.then(lambda: w.operation("cast", x=raw, dtype="int32"))
-        w.then(lambda: w.low.stored.update({out: raw}))
+        w.after_emit(lambda: w.operation("cast", x=raw, dtype="int32"))
+        w.after_emit(lambda: w.low.stored.update({out: raw}))
 
 
-def take_stored(w: Writing) -> None:
+def take_stored(w: LowerContext) -> None:
     """Return quantized values without the cast."""
     x = w.data
     raw = w.low.stored.get(x)
-    if raw is None and x.dtype in QUANTISED:
+    if raw is None and x.dtype in QUANTIZED:
         raw = _stored(w, x)
-        w.operation("cast", [raw], x=x, dtype=QUANTISED[x.dtype])
+        w.operation("cast", [raw], x=x, dtype=QUANTIZED[x.dtype])
     w.layer.attrs["input"] = raw
 
 
-def _stored(w: Writing, value: ir.Value) -> ir.Value:
+def _stored(w: LowerContext, value: ir.Value) -> ir.Value:
     """A value of the same numbers in the type in which they are stored."""
     raw = w.temporary(f"{value.name}_stored", value.dtype, value.shape)
     w.low.exact.add(raw)
     return raw
 
 
-def _scales(w: Writing, stored: ir.DataType, real: Any) -> dict[str, Any]:
+def _scales(w: LowerContext, stored: ir.DataType, real: Any) -> dict[str, Any]:
     """Return constant scales and zero points, for the whole tensor or for each element of an
     axis.
     """
@@ -141,7 +141,7 @@ def _scales(w: Writing, stored: ir.DataType, real: Any) -> dict[str, Any]:
 # compressed constants ----------------------------------------------------------------------------
 
 
-def affine(r: Reading) -> Value:
+def affine(r: LiftContext) -> Value:
     data, scale, zero = (r.array(k) for k in ("quantized_data", "scale", "zero_point"))
     along = r.attr("axis", int, 0) % max(1, data.ndim)
     axis = along if scale.size > 1 or zero.size > 1 else None
@@ -156,7 +156,7 @@ def affine(r: Reading) -> Value:
     return (real - zeros) * scales
 
 
-def blockwise(r: Reading) -> Any:
+def blockwise(r: LiftContext) -> Any:
     """scale * (data - offset), with a scale for each block of the data; a table of values that is
     scaled stays a constant.
     """
@@ -180,7 +180,7 @@ def blockwise(r: Reading) -> Any:
     return dequantized(r, given, scale, offset)
 
 
-def of_table(r: Reading) -> Value:
+def of_table(r: LiftContext) -> Value:
     """Indices into a table of values, or into one for each block, or of several values each."""
     indices, table = stored_in(r, "indices"), r.array("lut")
     if r.has("shape"):
@@ -204,7 +204,7 @@ def of_table(r: Reading) -> Value:
     return later(r, lambda: looked_up(indices.numpy(), table, axis), table.dtype, shape)
 
 
-def stored_in(r: Reading, name: str) -> LazyTensor:
+def stored_in(r: LiftContext, name: str) -> LazyTensor:
     """Return the numbers of a constant parameter, which are unpacked when they are needed."""
     given = r.given_as(name)
     return given if isinstance(given, LazyTensor) else LazyTensor(r.array(name))
@@ -220,12 +220,12 @@ def numbers_of(data: LazyTensor, bits: int, shape: Sequence[int]) -> LazyTensor:
     return LazyTensor(lambda: unpacked(data.numpy(), bits)[:count].reshape(shape), D.UINT8, shape)
 
 
-def _places(r: Reading, indices: LazyTensor) -> Value:
+def _places(r: LiftContext, indices: LazyTensor) -> Value:
     plain = indices.derived(Converted(D.UINT8), D.UINT8)
     return r.b.Cast(r.b.const(plain), to=D.INT32)
 
 
-def mask_in(r: Reading, name: str) -> LazyTensor:
+def mask_in(r: LiftContext, name: str) -> LazyTensor:
     """Read the mask of stored elements: bits, or numbers 0 and 1."""
     mask = stored_in(r, name)
     if r.has("shape"):
@@ -233,17 +233,17 @@ def mask_in(r: Reading, name: str) -> LazyTensor:
     return mask.derived(Converted(D.BOOL), D.BOOL)
 
 
-def mask_of(r: Reading, name: str) -> Array:
+def mask_of(r: LiftContext, name: str) -> Array:
     return mask_in(r, name).numpy()
 
 
-def sparse(r: Reading) -> Value:
+def sparse(r: LiftContext) -> Value:
     mask, values = mask_in(r, "mask"), r.array("nonzero_data")
     demand_as_many(mask.numpy(), values)
     return scattered(r, mask, values)
 
 
-def table_to_sparse(r: Reading) -> Any:
+def table_to_sparse(r: LiftContext) -> Any:
     """The mask, and the values of the indices that are there."""
     mask, indices, table = (
         mask_of(r, "indices_mask"),
@@ -257,7 +257,7 @@ def table_to_sparse(r: Reading) -> Any:
     return [wide.astype(np.uint8), whole[wide]]
 
 
-def sparse_blockwise(r: Reading) -> Any:
+def sparse_blockwise(r: LiftContext) -> Any:
     """The mask, and the scaled values of the numbers that are there."""
     mask, data, scale = mask_of(r, "data_mask"), r.array("nonzero_data"), r.array("scale")
     demand_as_many(mask, data)
@@ -273,13 +273,13 @@ def sparse_blockwise(r: Reading) -> Any:
 # written -----------------------------------------------------------------------------------------
 
 
-def write_dequantized(w: Writing) -> None:
+def write_dequantized(w: LowerContext) -> None:
     """Write 4-bit or 8-bit constants with one scale or a scale per element of an axis, from iOS18
     on with scales of blocks; before that, 4-bit constants are stored in eight bits.
     """
     data, scale = w.data.const_value, evaluate_constant(w.input(1))
     if data is None:
-        raise not_meant("only computed data are supported")
+        raise no_match("only computed data are supported")
     if scale is None or data.dtype not in (D.INT8, D.UINT8, D.INT4, D.UINT4):
         raise MappingError("only constant scales, and data of 4 or 8 bits, are supported")
     w.needs(IOS16)
@@ -310,7 +310,7 @@ def write_dequantized(w: Writing) -> None:
     )
 
 
-def _blockwise(w: Writing, data: Any, scale: Array, zero: Array | None, axis: int) -> None:
+def _blockwise(w: LowerContext, data: Any, scale: Array, zero: Array | None, axis: int) -> None:
     rank = len(data.shape)
 
     def spread_out(array: Array) -> Array:
@@ -350,11 +350,11 @@ def compact_since(node: ir.Node) -> int:
     return IOS18 if four else 0
 
 
-def write_looked_up(w: Writing) -> None:
+def write_looked_up(w: LowerContext) -> None:
     """Indices of four or eight bits into a table of numbers."""
     found = looked_up_in(w.data, w.input(1))
     if found is None:
-        raise not_meant(
+        raise no_match(
             "only constant indices of few bits into a table of at most 256 values are supported"
         )
     w.needs(IOS16)
@@ -385,8 +385,8 @@ def packed_bits(numbers: Array, bits: int) -> Array:
     return np.packbits(rows.reshape(-1), bitorder="little")
 
 
-def _computed(w: Writing) -> bool:
-    return w.data.const_value is None and w.data.dtype in QUANTISED
+def _computed(w: LowerContext) -> bool:
+    return w.data.const_value is None and w.data.dtype in QUANTIZED
 
 
 RULES: list[Rule | Custom] = [
@@ -396,10 +396,10 @@ RULES: list[Rule | Custom] = [
         "input",
         Guard(
             "only 8-bit quantized types are supported",
-            lambda w: w.out.dtype in QUANTISED and w.data.dtype in FLOATS,
+            lambda w: w.out.dtype in QUANTIZED and w.data.dtype in FLOATS,
         ),
         NewScales(),
-        given="2,3 =(0.5) =i8:(1)",
+        example_inputs="2,3 =(0.5) =i8:(1)",
     ),
     mil(
         "DequantizeLinear",
@@ -408,7 +408,7 @@ RULES: list[Rule | Custom] = [
         Guard("only computed data of 8 bits are supported", _computed),
         Detail(write=take_stored),
         Scales(),
-        given="i8:2,3 =f32:(0.5) =i8:(1)",
+        example_inputs="i8:2,3 =f32:(0.5) =i8:(1)",
     ),
     custom(
         "DequantizeLinear",

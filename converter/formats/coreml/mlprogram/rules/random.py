@@ -5,20 +5,20 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
+from converter.formats.coreml.mlprogram.rules.context import LiftContext, LowerContext
 from converter.formats.coreml.mlprogram.rules.fields import mil
 from converter.mapping.codecs import Codec
-from converter.mapping.fields import Attr, Detail, Field, Only
+from converter.mapping.fields import Attr, Detail, Field, RequireAttr
 from converter.mapping.rules import Custom, Rule, op
 
 
-def read_seed(r: Reading) -> None:
+def read_seed(r: LiftContext) -> None:
     """ONNX's seed, a number or none at all; the operation's is an integer, -1 for none."""
     found = r.attr("seed", int, -1)
     r.set(seed=None if found < 0 else float(found))
 
 
-def write_seed(w: Writing) -> None:
+def write_seed(w: LowerContext) -> None:
     w.set(seed=int(w.attr("seed", -1)))
 
 
@@ -31,12 +31,12 @@ class Blank(Field):
     def __init__(self, *number: str) -> None:
         self.number, self.keys = number, ("shape", *number)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         number = r.attr(self.number[0], float, 0.5) if self.number else 0.0
         r.set_inputs(r.b.Expand(np.float32(number), r.whole("shape")))
 
 
-def take_logits(r: Reading) -> None:
+def take_logits(r: LiftContext) -> None:
     """Classes are drawn by logarithms of probabilities, or by these."""
     if r.attr("mode", str, "logits") != "logits":
         r.data = r.b.Log(r.data)
@@ -44,7 +44,7 @@ def take_logits(r: Reading) -> None:
 
 def drawn(name: str, kind: str, *fields: Field) -> list[Rule]:
     """ONNX's operators take a shape as an attribute, or that of an operand."""
-    shape, float32 = Attr("shape", kind=list), Only("dtype", int(ir.DataType.FLOAT))
+    shape, float32 = Attr("shape", kind=list), RequireAttr("dtype", int(ir.DataType.FLOAT))
     return [
         op(f"{name}Like", kind, Blank(), *fields, SEED, lift_only=True),
         op(name, kind, shape, *fields, float32, SEED, lower_only=True),
@@ -72,7 +72,7 @@ RULES: list[Rule | Custom] = [
         "x",
         Detail(read=take_logits, keys=("mode",)),
         Attr("sample_size", "size", int, 1),
-        Only("dtype", int(ir.DataType.INT32)),
+        RequireAttr("dtype", int(ir.DataType.INT32)),
         SEED,
         lift_only=True,
     ),

@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
+from converter.formats.coreml.mlprogram.rules.context import LiftContext, LowerContext
 from converter.formats.coreml.mlprogram.rules.fields import size_of
 from converter.graph.infer import Array
 from converter.graph.value import Value
@@ -51,7 +51,7 @@ def blocks(array: Array, order: Sequence[int]) -> Array:
 class CellParts:
     """The common parts of the operations, read in ONNX's order."""
 
-    def __init__(self, r: Reading, order: Sequence[int]) -> None:
+    def __init__(self, r: LiftContext, order: Sequence[int]) -> None:
         self.r, self.b, self.order = r, r.b, order
         self.x = self.r.x
         self.dtype = (self.x.dtype or ir.DataType.FLOAT).numpy()
@@ -87,8 +87,8 @@ class CellParts:
 
     def final(self, state: Value) -> Value:
         """The way back."""
-        turned = self.b.Transpose(state, perm=[1, 0, 2])
-        return self.b.Reshape(turned, [-1, self.ways * self.hidden])
+        transposed = self.b.Transpose(state, perm=[1, 0, 2])
+        return self.b.Reshape(transposed, [-1, self.ways * self.hidden])
 
     def sequence(self, y: Value, last: Value) -> Value:
         """[steps, directions, batch, hidden] -> [steps, batch, directions * hidden], or only the
@@ -97,9 +97,9 @@ class CellParts:
         b = self.b
         if not self.r.attr("output_sequence", bool, False):
             return b.Unsqueeze(last, [0])
-        turned = b.Transpose(y, perm=[0, 2, 1, 3])
+        transposed = b.Transpose(y, perm=[0, 2, 1, 3])
         size = self.hidden * self.ways
-        found = b.Reshape(turned, b.Concat(b.Shape(turned)[:2], [size], axis=0))
+        found = b.Reshape(transposed, b.Concat(b.Shape(transposed)[:2], [size], axis=0))
         if self.direction != "reverse":
             return found
         return found[::-1]
@@ -124,7 +124,7 @@ class CellParts:
 RECURRENT = ("recurrent_activation", "sigmoid")
 
 
-def lstm(r: Reading) -> Sequence[ir.Value]:
+def lstm(r: LiftContext) -> Sequence[ir.Value]:
     p = CellParts(r, LSTM)
     weights, recurrent = p.stacked("weight_ih"), p.stacked("weight_hh")
     peephole = _peepholes(p) if p.r.has("peephole") else None
@@ -147,7 +147,7 @@ def _peepholes(p: CellParts) -> Array:
     return np.stack([blocks(p.r.array(n), (0, 2, 1)) for n in names]).astype(p.dtype)
 
 
-def gru(r: Reading) -> Sequence[ir.Value]:
+def gru(r: LiftContext) -> Sequence[ir.Value]:
     p = CellParts(r, GRU)
     bias = p.bias()
     if p.r.has("input_bias"):
@@ -169,7 +169,7 @@ def gru(r: Reading) -> Sequence[ir.Value]:
     return p.sequence(y, last), last
 
 
-def rnn(r: Reading) -> Sequence[ir.Value]:
+def rnn(r: LiftContext) -> Sequence[ir.Value]:
     p = CellParts(r, RNN)
     operands = [p.x, p.stacked("weight_ih"), p.stacked("weight_hh"), p.bias(), None]
     more = p.activations(("activation", "tanh"))
@@ -192,15 +192,17 @@ class Cell:
     `words`: keys of the activations and their defaults.
     """
 
-    def __init__(self, w: Writing, order: Sequence[int], words: Sequence[tuple[str, str]]) -> None:
+    def __init__(
+        self, w: LowerContext, order: Sequence[int], words: Sequence[tuple[str, str]]
+    ) -> None:
         self.w, self.order = w, order
         self.direction = w.attr("direction", "forward")
         self.both = self.direction == "bidirectional"
         self.ways = 2 if self.both else 1
         self.steps, self.batch = (size_of(w.data, i) for i in range(2))
         self.hidden = w.static(2, "the weights")[2]
-        told = ("clip", "input_forget", "layout", "activation_alpha", "activation_beta")
-        if w.has(4) or any(w.attr(k, 0) for k in told):
+        unsupported = ("clip", "input_forget", "layout", "activation_alpha", "activation_beta")
+        if w.has(4) or any(w.attr(k, 0) for k in unsupported):
             raise MappingError("sequence_lens, clip and activation parameters are not supported")
         names = list(w.attr("activations", None) or [])
         usual = [NAMES[d] for _, d in words]
@@ -238,7 +240,7 @@ class Cell:
         if self.both:
             size = [self.batch, self.ways, self.hidden]
             value = self.w.made("transpose", value.dtype, size, x=value, perm=[1, 0, 2])
-        return self.w.made("reshape", value.dtype, shape, x=value, shape=told(shape))
+        return self.w.made("reshape", value.dtype, shape, x=value, shape=reshape_sizes(shape))
 
     def _zeros(self, shape: Sequence[Any]) -> ir.Value:
         """States of as many rows as the data have when the network runs."""
@@ -296,11 +298,11 @@ class Cell:
             self.w.operation("expand_dims", [out], x=value, axes=[0])
             return
         shape = [self.batch, 2, self.hidden]
-        split = self.w.made("reshape", value.dtype, shape, x=value, shape=told(shape))
+        split = self.w.made("reshape", value.dtype, shape, x=value, shape=reshape_sizes(shape))
         self.w.operation("transpose", [out], x=split, perm=[1, 0, 2])
 
 
-def told(shape: Sequence[Any]) -> list[int]:
+def reshape_sizes(shape: Sequence[Any]) -> list[int]:
     """Sizes as `reshape` takes them: one that is not known follows from the others."""
     sizes = [n if isinstance(n, int) else -1 for n in shape]
     if sizes.count(-1) > 1:
@@ -308,7 +310,7 @@ def told(shape: Sequence[Any]) -> list[int]:
     return sizes
 
 
-def write_lstm(w: Writing) -> None:
+def write_lstm(w: LowerContext) -> None:
     words = (RECURRENT, ("cell_activation", "tanh"), ("activation", "tanh"))
     cell = Cell(w, LSTM, words)
     peephole = {}
@@ -320,7 +322,7 @@ def write_lstm(w: Writing) -> None:
     cell.write("lstm", states, **cell.stacked(3, "bias"), **peephole)
 
 
-def write_gru(w: Writing) -> None:
+def write_gru(w: LowerContext) -> None:
     """Supports a reset after the product, as ONNX may have it, from iOS18 on."""
     cell, after = (
         Cell(w, GRU, (RECURRENT, ("activation", "tanh"))),
@@ -340,7 +342,7 @@ def write_gru(w: Writing) -> None:
     cell.write("gru", {"h": cell.initial(5)}, reset_after=True, **biases)
 
 
-def write_rnn(w: Writing) -> None:
+def write_rnn(w: LowerContext) -> None:
     cell = Cell(w, RNN, (("activation", "tanh"),))
     if cell.both:
         raise MappingError("direction=bidirectional is not supported")

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
+from converter.formats.coreml.mlprogram.rules.context import LiftContext, LowerContext
 from converter.formats.coreml.mlprogram.rules.fields import (
     OPPOSITE,
     Results,
@@ -17,13 +17,13 @@ from converter.formats.coreml.mlprogram.rules.fields import (
 )
 from converter.graph.demands import axis_of
 from converter.mapping.concepts.axes import NONE, Axes, AxisInput
-from converter.mapping.fields import Attr, Detail, Field, Only, ignore
+from converter.mapping.fields import Attr, Detail, Field, RequireAttr, ignore
 from converter.mapping.rules import Custom, Rule, custom
 
 KEEP = Attr("keepdims", "keep_dims", bool, default=0)
 
 
-def read_count(r: Reading) -> None:
+def read_count(r: LiftContext) -> None:
     """Return how many of the largest; -1 is the whole axis."""
     axis = int(r.node.attrs.get("axis", -1))
     array = r.layer.attrs.get("k", 1)
@@ -36,7 +36,7 @@ def read_count(r: Reading) -> None:
         r.node.set_input(1, r.b.Reshape(r.whole("k"), [1]))
 
 
-def write_count(w: Writing) -> None:
+def write_count(w: LowerContext) -> None:
     w.set(k=w.ints(1, "k")[0])
 
 
@@ -52,12 +52,12 @@ class Sorted(Field):
 
     keys, names = ("sort",), ("sorted",)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         r.attr("sort", bool, True)
         r.node.attrs["sorted"] = 1
 
 
-def whole_axis(r: Reading) -> None:
+def whole_axis(r: LiftContext) -> None:
     """argsort: all of an axis by size."""
     axis = axis_of(int(r.node.attrs["axis"]), r.rank(r.data))
     size = (r.data.shape or [None])[axis]
@@ -66,10 +66,10 @@ def whole_axis(r: Reading) -> None:
     else:
         r.set_input(1, r.b.Shape(r.data)[axis : axis + 1])
     r.outputs = 2
-    r.then(lambda results: [results[1]])
+    r.after_emit(lambda results: [results[1]])
 
 
-def write_some(w: Writing) -> None:
+def write_some(w: LowerContext) -> None:
     """A computed number of the largest: the first of the whole axis in order."""
     x, count, rank = w.data, w.input(1), w.rank()
     axis, kind = first_axis(w, w.attr("axis", -1)), ir.DataType.INT32
@@ -98,14 +98,14 @@ RULES: list[Rule | Custom] = [
         "x",
         Axes(absent=True, empty=NONE),
         KEEP,
-        given="2,3,4 =[1]",
+        example_inputs="2,3,4 =[1]",
     ),
     *mils(
         "ArgMax=reduce_argmax ArgMin=reduce_argmin",
         "x",
         AXIS,
         KEEP,
-        Only("select_last_index", 0),
+        RequireAttr("select_last_index", 0),
         ignore("output_dtype"),
     ),
     mil(
@@ -115,7 +115,7 @@ RULES: list[Rule | Custom] = [
         AxisInput(default=0),
         Attr("exclusive", kind=bool, default=0),
         Attr("reverse", kind=bool, default=0),
-        given="2,3,4 =(1)",
+        example_inputs="2,3,4 =(1)",
     ),
     mil(
         "TopK",
@@ -127,7 +127,7 @@ RULES: list[Rule | Custom] = [
         Sorted(),
         ignore("return_indices", "output_indices_dtype"),
         Results(2),
-        given="2,3,4 =[2] -> 2",
+        example_inputs="2,3,4 =[2] -> 2",
     ),
     custom("TopK", "argsort", None, write_some),
     mil("TopK", "argsort", "x", AXIS, FALLING, before_lift=whole_axis, lift_only=True),

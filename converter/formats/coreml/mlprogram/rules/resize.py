@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError, not_meant
-from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
+from converter.errors import MappingError, no_match
+from converter.formats.coreml.mlprogram.rules.context import LiftContext, LowerContext
 from converter.formats.coreml.mlprogram.rules.fields import listed, mil
 from converter.graph.demands import above
 from converter.graph.infer import constant, known
@@ -24,7 +24,7 @@ from converter.mapping.concepts.resize import (
     sampling_of,
     spatial_results,
 )
-from converter.mapping.fields import Attr, Field, Fixed, Guard, Only
+from converter.mapping.fields import Attr, Field, Guard, RequireAttr, RequireKey
 from converter.mapping.rules import Custom, custom
 from converter.mapping.rules import Rule as Row
 
@@ -45,7 +45,7 @@ SAMPLING = {
 }
 
 
-def sized(r: Reading, x: Value, size: list[int | None], linear: bool, rule: str) -> Value:
+def sized(r: LiftContext, x: Value, size: list[int | None], linear: bool, rule: str) -> Value:
     """Resize the last axes (None: unchanged), by ONNX's rule for coordinates."""
     b, rank = r.b, r.rank(x)
     own = b.Shape(x)
@@ -54,10 +54,10 @@ def sized(r: Reading, x: Value, size: list[int | None], linear: bool, rule: str)
     sizes = b.Concat(own[:first], *lengths, axis=0)
     array = known(sizes)
     operand = sizes if array is None else b.const(array, "sizes")
-    return b.Resize(x, None, None, operand, **told(linear, rule))
+    return b.Resize(x, None, None, operand, **resize_attributes(linear, rule))
 
 
-def told(linear: bool, rule: str) -> dict[str, str]:
+def resize_attributes(linear: bool, rule: str) -> dict[str, str]:
     """The attributes of a Resize by ONNX's rule for coordinates."""
     rounding = (
         {} if linear else {"nearest_mode": "floor" if rule == "asymmetric" else "round_prefer_ceil"}
@@ -66,7 +66,7 @@ def told(linear: bool, rule: str) -> dict[str, str]:
     return {"mode": mode, "coordinate_transformation_mode": rule, **rounding}
 
 
-def bilinear(r: Reading, x: Value, size: list[int | None], mode: str) -> Value:
+def bilinear(r: LiftContext, x: Value, size: list[int | None], mode: str) -> Value:
     """Each axis by the mode's own grid where ONNX has none."""
     if mode not in (*MODES, "OFFSET_CORNERS"):
         raise MappingError(f"sampling_mode {mode!r} is not known", "R110")
@@ -86,17 +86,17 @@ def bilinear(r: Reading, x: Value, size: list[int | None], mode: str) -> Value:
     return sized(r, x, size, True, MODES[mode])
 
 
-def resize_bilinear(r: Reading) -> Value:
+def resize_bilinear(r: LiftContext) -> Value:
     size: list[int | None] = [r.attr(k, int, 1) for k in TARGET]
     return bilinear(r, r.x, size, r.attr("sampling_mode", str, "DEFAULT"))
 
 
-def resize_nearest(r: Reading) -> Value:
+def resize_nearest(r: LiftContext) -> Value:
     size: list[int | None] = [r.attr(k, int) for k in TARGET]
     return sized(r, r.x, size, False, "half_pixel")
 
 
-def resize(r: Reading) -> Value:
+def resize(r: LiftContext) -> Value:
     """Resize the last axes; a size of 0 leaves an axis unchanged."""
     x, mode = r.x, r.attr("sampling_mode", str, "DEFAULT")
     count = int(r.array("resized_dims").reshape(-1)[0])
@@ -112,7 +112,7 @@ def resize(r: Reading) -> Value:
 
 
 def computed_size(
-    r: Reading, x: Value, target: Value, count: int, linear: bool, mode: str
+    r: LiftContext, x: Value, target: Value, count: int, linear: bool, mode: str
 ) -> Value:
     """The last `count` axes in sizes that are known when the network runs."""
     if linear and mode not in ("DEFAULT", "STRICT_ALIGN_CORNERS", "UNALIGN_CORNERS"):
@@ -124,10 +124,10 @@ def computed_size(
     last = b.Where(b.Equal(last, b.like(last, 0)), own[first:], last)
     sizes = b.Concat(own[:first], last, axis=0) if first else last
     rule = MODES[mode] if linear else "half_pixel"
-    return b.Resize(x, None, None, sizes, **told(linear, rule))
+    return b.Resize(x, None, None, sizes, **resize_attributes(linear, rule))
 
 
-def upsampled(r: Reading, linear: bool, rule: str) -> Value:
+def upsampled(r: LiftContext, linear: bool, rule: str) -> Value:
     """Resize by factors, with sizes rounded down; the sizes determine the coordinates."""
     x = r.x
     factors = [r.attr(f"scale_factor_{k}", float, 1.0) for k in ("height", "width")]
@@ -141,20 +141,20 @@ def upsampled(r: Reading, linear: bool, rule: str) -> Value:
         return sized(r, x, size, linear, rule)
     scales = np.array([*[1.0] * (r.rank(x) - 2), *factors], np.float32)
     if (scales == np.floor(scales)).all():
-        return r.b.Resize(x, None, scales, **told(linear, rule))
+        return r.b.Resize(x, None, scales, **resize_attributes(linear, rule))
     sizes = r.b.Floor(r.b.Cast(r.b.Shape(x), to=ir.DataType.FLOAT) * scales)
     sizes = r.b.Cast(sizes, to=ir.DataType.INT64)
-    return r.b.Resize(x, None, None, sizes, **told(linear, rule))
+    return r.b.Resize(x, None, None, sizes, **resize_attributes(linear, rule))
 
 
-def upsample_bilinear(r: Reading) -> Value:
+def upsample_bilinear(r: LiftContext) -> Value:
     corners = r.attr("align_corners", bool, True)
     half = r.attr("half_pixel_centers", bool, not corners)
     rule = "align_corners" if corners else "half_pixel" if half else "asymmetric"
     return upsampled(r, True, rule)
 
 
-def upsample_nearest(r: Reading) -> Value:
+def upsample_nearest(r: LiftContext) -> Value:
     return upsampled(r, False, "asymmetric")
 
 
@@ -162,14 +162,14 @@ SAMPLINGS = {Rule("linear", rule): mode for mode, rule in reversed(MODES.items()
 HALF_PIXELS = Rule("nearest", "half_pixel", "round_prefer_ceil")
 
 
-def write_bilinear(w: Writing) -> None:
+def write_bilinear(w: LowerContext) -> None:
     wanted = sampling_of(w)
     sampling = SAMPLINGS[choose_rule(wanted, tuple(SAMPLINGS))]
     size = dict(zip(TARGET, sizes_of(wanted), strict=True))
     w.operation("resize_bilinear", x=w.data, **size, sampling_mode=sampling)
 
 
-def write_nearest(w: Writing) -> None:
+def write_nearest(w: LowerContext) -> None:
     wanted = sampling_of(w)
     choose_rule(wanted, (HALF_PIXELS,))
     size = dict(zip(TARGET, sizes_of(wanted), strict=True))
@@ -182,7 +182,7 @@ def sizes_of(wanted: Sampling) -> list[int]:
     return [m for _, m, _ in wanted.sides]
 
 
-def write_upsampled(w: Writing) -> None:
+def write_upsampled(w: LowerContext) -> None:
     """Resize by integer factors, for any image size; also by others if the sizes are rounded down
     and the coordinates computed from them.
     """
@@ -211,15 +211,15 @@ def write_upsampled(w: Writing) -> None:
         )
 
 
-def coordinates_of(w: Writing) -> str:
+def coordinates_of(w: LowerContext) -> str:
     return half_pixel_rule(w.attr("coordinate_transformation_mode"), spatial_results(w))
 
 
-def write_computed_size(w: Writing) -> None:
+def write_computed_size(w: LowerContext) -> None:
     """Resize the last two axes to sizes that are computed, from which the coordinates follow."""
     sizes, axes = w.optional(3), w.attr("axes", None) or list(range(w.rank()))
     if sizes is None or w.rank() != 4 or len(axes) < 2 or list(axes)[-2:] != [2, 3]:
-        raise not_meant("other than computed sizes of the last two of four axes")
+        raise no_match("other than computed sizes of the last two of four axes")
     own, wanted = dimensions(w.data), symbolic_sizes(sizes)
     if len(axes) == 4 and (own is None or wanted is None or own[:2] != wanted[:2]):
         raise MappingError("resizing of other axes than the last two")
@@ -247,7 +247,7 @@ def write_computed_size(w: Writing) -> None:
 # regions -----------------------------------------------------------------------------------------
 
 
-def crop_resize(r: Reading) -> Value:
+def crop_resize(r: LiftContext) -> Value:
     """Regions of images: [N,1,4 or 5,1,1] before iOS17, since then [N,4] with a separate operand
     for the images' indices.
     """
@@ -297,20 +297,20 @@ class ValueOutside(Field):
 
     keys, names = ("padding_mode", "padding_value"), ("padding_mode", "align_corners")
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         word, value = r.attr("padding_mode", LOWER), r.attr("padding_value", float, 0.0)
         if word not in PADDING:
             raise MappingError(f"padding_mode={word!r} is not known", "X202")
-        name, centres = PADDING[word]
-        r.set(padding_mode=name, align_corners=int(centres))
+        name, centers = PADDING[word]
+        r.set(padding_mode=name, align_corners=int(centers))
         if value and word == "constant":
             r.data = r.data - value
-            r.behind(lambda y: y + value)
+            r.after_first(lambda y: y + value)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         words, mode = {v: k for k, v in PADDING.items()}, w.attr("padding_mode")
-        about_centres = mode == "reflection" and bool(w.attr("align_corners"))
-        w.set(padding_mode=words[mode, about_centres], padding_value=0.0)
+        about_centers = mode == "reflection" and bool(w.attr("align_corners"))
+        w.set(padding_mode=words[mode, about_centers], padding_value=0.0)
 
 
 class Coordinates(Field):
@@ -318,7 +318,7 @@ class Coordinates(Field):
 
     keys = ("coordinates_mode", "align_corners")
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         x, places = r.operands()
         places = r.cast(places, x.dtype or ir.DataType.FLOAT)
         height, width = r.static(x, axes=4)[2:]
@@ -337,7 +337,7 @@ class Coordinates(Field):
         r.set_input(1, edges)
 
     @staticmethod
-    def _rounded(r: Reading, places: Value, size: Value) -> Value:
+    def _rounded(r: LiftContext, places: Value, size: Value) -> Value:
         """Return the coordinates of the nearest elements, halves rounded to even: in ONNX's
         coordinates a half would not be preserved. Reflection about the edges of the image changes
         the parity of a coordinate, so that happens first; reflection about the centers does not.
@@ -353,7 +353,7 @@ class Coordinates(Field):
             r.set(padding_mode="border")
         return b.Round(places)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         """Before iOS16 coordinates have 32 bits, independent of the image's type."""
         grid = w.input(1)
         w.set(coordinates_mode=ACROSS, align_corners=bool(w.attr("align_corners")))
@@ -369,7 +369,7 @@ class View(Field):
 
     keys = ("output_height", "output_width")
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         x, matrix = r.operands()
         size = r.b.Concat(r.b.Shape(x)[:2], [r.attr(k, int) for k in self.keys], axis=0)
         rows = r.b.Reshape(matrix, [-1, 2, 3])
@@ -396,18 +396,18 @@ RULES: list[Row | Custom] = [
         Attr("mode", "sampling_mode", Codec(lambda v: MODE.lift(LOWER.lift(v)), MODE.lower)),
         ValueOutside(),
         Coordinates(),
-        given="1,2,4,5 1,3,2,2",
+        example_inputs="1,2,4,5 1,3,2,2",
     ),
     mil(
         "GridSample",
         "affine",
         "x transform_matrix",
-        Fixed("sampling_mode", "bilinear", kind=LOWER),
-        Fixed("padding_mode", "constant", kind=LOWER),
-        Fixed("padding_value", 0.0, absent=True),
-        Fixed("coordinates_mode", ACROSS, kind=LOWER),
-        Fixed("align_corners", True, kind=bool),
-        Only("align_corners", 1),
+        RequireKey("sampling_mode", "bilinear", kind=LOWER),
+        RequireKey("padding_mode", "constant", kind=LOWER),
+        RequireKey("padding_value", 0.0, absent=True),
+        RequireKey("coordinates_mode", ACROSS, kind=LOWER),
+        RequireKey("align_corners", True, kind=bool),
+        RequireAttr("align_corners", 1),
         View(),
         lift_only=True,
     ),

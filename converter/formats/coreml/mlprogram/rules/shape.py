@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
+from converter.formats.coreml.mlprogram.rules.context import LiftContext, LowerContext
 from converter.formats.coreml.mlprogram.rules.fields import (
     axes_of,
     first_axis,
@@ -26,7 +26,16 @@ from converter.graph.value import Value
 from converter.mapping.concepts.axes import Axis, Permutation
 from converter.mapping.concepts.pads import Pads
 from converter.mapping.context import rank as rank_of
-from converter.mapping.fields import Attr, Detail, Field, Fixed, Guard, Implied, InputType, Only
+from converter.mapping.fields import (
+    Attr,
+    Detail,
+    Field,
+    Guard,
+    ImpliedAttrs,
+    InputType,
+    RequireAttr,
+    RequireKey,
+)
 from converter.mapping.rules import Custom, Rule, custom
 from converter.passes.layout.axes import inverse
 
@@ -35,7 +44,7 @@ IOS17 = 8  # the specification version
 FAR = np.iinfo(np.int32).max
 
 
-def read_sizes(r: Reading) -> None:
+def read_sizes(r: LiftContext) -> None:
     """The sizes of the result.
 
     On reading, 0 takes the size at the same index: counted from the front before iOS17, from the
@@ -54,7 +63,7 @@ def read_sizes(r: Reading) -> None:
         r.set_input(1, sizes)
 
 
-def write_sizes(w: Writing) -> None:
+def write_sizes(w: LowerContext) -> None:
     shape = w.out.shape
     sizes = None if shape is None else [n if isinstance(n, int) else -1 for n in shape]
     if sizes == []:
@@ -79,7 +88,7 @@ SIZES = Detail(
 )
 
 
-def copies(w: Writing) -> bool:
+def copies(w: LowerContext) -> bool:
     """Whether a size of 0 means that of the operand."""
     given = known(w.optional(1))
     return not w.attr("allowzero", 0) and given is not None and bool((given == 0).any())
@@ -88,7 +97,7 @@ def copies(w: Writing) -> bool:
 class Squeezed(Field):
     keys, inputs = ("axes",), (1,)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         if w.has(1):
             rank = rank_of(w.node.outputs[0], "the result") if self.more else w.rank()
             axes = sorted(a % max(1, rank) for a in w.ints(1, "axes"))
@@ -99,39 +108,39 @@ class Squeezed(Field):
     def __init__(self, more: bool = False) -> None:
         self.more = more
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         if (axes := listed(r, "axes")) is not None:
             r.node.set_input(1, numbers(r, axes, "axes"))
 
 
-def lines_of_scalars(r: Reading) -> None:
+def lines_of_scalars(r: LiftContext) -> None:
     """Values without axes are joined as values of one axis."""
     r.node.inputs = [
         r.b.Reshape(v, [1]) if v.shape is not None and not v.shape else v for v in r.operands()
     ]
 
 
-def interleaved(r: Reading) -> None:
+def interleaved(r: LiftContext) -> None:
     """Interleave the elements of the operands."""
     axis, shape = r.node.attrs["axis"] % r.rank(r.data), r.b.Shape(r.data)
     r.set(axis=axis + 1)
     r.set_inputs(*(r.b.Unsqueeze(v, [axis + 1]) for v in r.operands()))
     sizes = r.b.Concat(shape[:axis], [-1], shape[axis + 1 :], axis=0)
-    r.behind(lambda y: r.b.Reshape(y, sizes))
+    r.after_first(lambda y: r.b.Reshape(y, sizes))
 
 
-def stacked(r: Reading) -> None:
+def stacked(r: LiftContext) -> None:
     axis = r.node.attrs["axis"]
     r.node.inputs = [r.b.Unsqueeze(v, [axis]) for v in r.node.inputs]
 
 
-def write_repeats(w: Writing) -> None:
+def write_repeats(w: LowerContext) -> None:
     """Return the number of times each axis is repeated, of 32 bits."""
     if constant(w.input(1)) is not None:
         w.layer.attrs["reps"] = w.ints(1, "the repeats")
 
 
-def read_parts(r: Reading) -> None:
+def read_parts(r: LiftContext) -> None:
     """A number of equal parts, or the size of each."""
     if "split_sizes" in r.layer.attrs:
         sizes = r.whole("split_sizes")
@@ -140,7 +149,7 @@ def read_parts(r: Reading) -> None:
         r.node.attrs["num_outputs"] = r.attr("num_splits", int)
 
 
-def write_parts(w: Writing) -> None:
+def write_parts(w: LowerContext) -> None:
     axis = first_axis(w, w.attr("axis", 0))
     sizes: list[Any] = [size_of(v, axis) for v in w.node.outputs if v.shape is not None]
     if len(sizes) < 2:
@@ -154,7 +163,7 @@ def write_parts(w: Writing) -> None:
         w.set(split_sizes=sizes)
 
 
-def divides(w: Writing, axis: int) -> bool:
+def divides(w: LowerContext, axis: int) -> bool:
     """Whether the size of a dynamic axis is a multiple of the number of parts."""
     whole, count = (dimensions(w.data) or [])[axis:], len(w.node.outputs)
     return bool(whole) and whole[0].floordiv(count) * count == whole[0]
@@ -174,7 +183,7 @@ class Amounts(Pads):
 
     keys, last, computed = ("pad",), 2, True
 
-    def read(self, r: Reading) -> Value:
+    def read(self, r: LiftContext) -> Value:
         rank, given = r.rank(r.data), r.whole("pad")
         (count,) = r.static(given, "the amounts", axes=1)
         if count % 2 or count // 2 > rank:
@@ -184,16 +193,16 @@ class Amounts(Pads):
         filled = r.b.Pad(pairs, [0, missing, 0, 0]) if missing else pairs
         return r.b.Reshape(filled, [-1])
 
-    def write(self, w: Writing, before: list[int], after: list[int]) -> None:
+    def write(self, w: LowerContext, before: list[int], after: list[int]) -> None:
         first = 0 if w.attr("mode") == "constant" else max(0, len(before) - self.last)
         pairs = zip(before[first:], after[first:], strict=True)
         w.layer.attrs["pad"] = [n for pair in pairs for n in pair]
 
-    def write_computed(self, w: Writing, amounts: ir.Value) -> None:
+    def write_computed(self, w: LowerContext, amounts: ir.Value) -> None:
         kind, rank = ir.DataType.INT32, w.rank()
         table = w.made("reshape", kind, [2, rank], x=amounts, shape=[2, rank])
-        turned = w.made("transpose", kind, [rank, 2], x=table, perm=[1, 0])
-        w.layer.attrs["pad"] = w.made("reshape", kind, [2 * rank], x=turned, shape=[2 * rank])
+        transposed = w.made("transpose", kind, [rank, 2], x=table, perm=[1, 0])
+        w.layer.attrs["pad"] = w.made("reshape", kind, [2 * rank], x=transposed, shape=[2 * rank])
 
 
 class PadMode(Field):
@@ -201,7 +210,7 @@ class PadMode(Field):
     names = ("mode",)
     inputs = (2,)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         modes = {"constant": "constant", "reflect": "reflect", "edge": "replicate"}
         mode = w.attr("mode")
         if mode not in modes:
@@ -211,7 +220,7 @@ class PadMode(Field):
             array = w.constant(2, "the value") if w.has(2) else None
             w.set(constant_val=0.0 if array is None else float(array.reshape(-1)[0]))
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         modes = {"constant": "constant", "reflect": "reflect", "replicate": "edge"}
         mode = r.attr("mode", str, "constant")
         if mode not in modes:
@@ -231,13 +240,13 @@ class Ranges(Field):
     keys = ("begin", "end", "stride", "begin_mask", "end_mask", "squeeze_mask")
     inputs = (1, 2, 3, 4)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         *ranges, gone = self.read(r)
         r.set_inputs(r.data, *ranges)
         if gone:
-            r.behind(lambda y: r.b.Squeeze(y, gone))
+            r.after_first(lambda y: r.b.Squeeze(y, gone))
 
-    def read(self, r: Reading) -> tuple[Value, Value, list[int], list[int], list[int]]:
+    def read(self, r: LiftContext) -> tuple[Value, Value, list[int], list[int], list[int]]:
         """Return starts, ends, axes and steps of a Slice, and the axes to remove after it."""
         b, rank = r.b, r.rank(r.data)
         begin, end = r.whole("begin"), r.whole("end")
@@ -256,7 +265,7 @@ class Ranges(Field):
         strides = [1 if s else n for n, s in zip(strides, squeezed, strict=True)]
         return start, stop, list(range(rank)), strides, [int(i) for i in np.flatnonzero(squeezed)]
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         rank = w.rank()
         if constant(w.optional(1)) is None or constant(w.optional(2)) is None:
             self.computed(w, rank)
@@ -270,7 +279,7 @@ class Ranges(Field):
         w.set(**{k: list(n) for k, n in zip(self.keys, zip(*ranges, strict=True), strict=False)})
         w.set(squeeze_mask=[False] * rank)
 
-    def computed(self, w: Writing, rank: int) -> None:
+    def computed(self, w: LowerContext, rank: int) -> None:
         """Bounds that are computed, of all axes in their order."""
         axes = w.ints(3, "the axes", range(rank))
         steps = w.ints(4, "the steps", [1] * len(axes))
@@ -285,7 +294,7 @@ class Ranges(Field):
         if sizes and sizes.count(-1) < rank:  # a reshape declares the known sizes
             part = w.temporary("slice_by_index", w.data.dtype, [None] * rank)
             w.layer.outputs = [part]
-            w.then(lambda: w.operation("reshape", x=part, shape=sizes))
+            w.after_emit(lambda: w.operation("reshape", x=part, shape=sizes))
 
 
 def _range(size: Any, start: int, end: int, step: int) -> tuple[int, int, int, bool, bool]:
@@ -306,7 +315,7 @@ def _range(size: Any, start: int, end: int, step: int) -> tuple[int, int, int, b
 class Replaced(Ranges):
     """Replace the elements that a slice would select, as indices into the flattened tensor."""
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         *ranges, gone = self.read(r)
         x, update = r.operands()
         line, shape = np.array([-1]), r.b.Shape(x)
@@ -316,10 +325,10 @@ class Replaced(Ranges):
         spread = r.b.Expand(update, r.b.Shape(chosen))
         r.set(axis=0)
         r.set_inputs(*(r.b.Reshape(v, line) for v in (x, chosen, spread)))
-        r.behind(lambda y: r.b.Reshape(y, shape))
+        r.after_first(lambda y: r.b.Reshape(y, shape))
 
 
-def read_lengths(r: Reading) -> None:
+def read_lengths(r: LiftContext) -> None:
     """Read the begin of each axis (negative: from the end) and its length; -1 means the rest."""
     begin, size = (r.whole(k) for k in ("begin", "size"))
     begin = r.b.Where(begin < 0, begin + r.b.Shape(r.data), begin)
@@ -327,16 +336,16 @@ def read_lengths(r: Reading) -> None:
     r.set_inputs(r.data, begin, end)
 
 
-def reverse_axes(r: Reading) -> None:
+def reverse_axes(r: LiftContext) -> None:
     """Reverse axes; all if none are given."""
     axes = axes_of(r, r.data)
     ones = [-1] * len(axes)
     r.set_inputs(r.data, ones, [SMALL] * len(axes), axes, ones)
     if not axes:
-        r.ready = [r.b.Identity(r.data)]
+        r.forwarded = [r.b.Identity(r.data)]
 
 
-def crop_image(r: Reading) -> None:
+def crop_image(r: LiftContext) -> None:
     """Crop height and width at the start and the end."""
     amounts = {k: listed(r, k) or [] for k in ("crop_height", "crop_width")}
     of_length(2, **amounts)
@@ -352,7 +361,7 @@ def inner(height: Sequence[int], width: Sequence[int]) -> tuple[list[int], list[
     return [top, left], [-n if n else LARGE for n in (bottom, right)], [-2, -1]
 
 
-def read_time_and_batch(r: Reading) -> None:
+def read_time_and_batch(r: LiftContext) -> None:
     """Read the axes of the steps and of the sequences; they are moved to the front and back."""
     rank = r.rank(r.data)
     time, batch = (axis_of(r.attr(k, int, 0), rank) for k in ("seq_axis", "batch_axis"))
@@ -361,10 +370,10 @@ def read_time_and_batch(r: Reading) -> None:
     order = [time, batch, *(i for i in range(rank) if i not in (time, batch))]
     r.data = r.transpose(r.data, order)
     r.set(time_axis=0, batch_axis=1)
-    r.behind(lambda y: r.transpose(y, inverse(order)))
+    r.after_first(lambda y: r.transpose(y, inverse(order)))
 
 
-def write_time_and_batch(w: Writing) -> None:
+def write_time_and_batch(w: LowerContext) -> None:
     w.set(seq_axis=w.attr("time_axis"), batch_axis=w.attr("batch_axis"))
 
 
@@ -376,7 +385,7 @@ TIME_AND_BATCH = Detail(
 )
 
 
-def gather_windows(r: Reading) -> None:
+def gather_windows(r: LiftContext) -> None:
     """Gather the windows of an axis along a new axis after it."""
     size, step = r.count("size"), r.count("stride", 1)
     axis = axis_of(r.attr("axis", int), r.rank(r.data))
@@ -388,25 +397,25 @@ def gather_windows(r: Reading) -> None:
 # sizes -------------------------------------------------------------------------------------------
 
 
-def fill_value(w: Writing) -> None:
+def fill_value(w: LowerContext) -> None:
     """The number of a ConstantOfShape."""
     value = w.attr("value", None)
     array = np.float32(0) if value is None else getattr(value, "numpy", lambda: value)()
     w.layer.attrs["value"] = w.const(np.asarray(array).reshape(()), "value")
 
 
-def zero(r: Reading) -> None:
+def zero(r: LiftContext) -> None:
     """The value that is broadcast defaults to 0."""
     if r.node.input(0) is None:
         r.set_input(0, np.float32(0))
 
 
-def like(r: Reading) -> None:
+def like(r: LiftContext) -> None:
     zero(r)
     r.set_input(1, r.b.Shape(r.node.input(1)))
 
 
-def read_shape_ranges(r: Reading) -> None:
+def read_shape_ranges(r: LiftContext) -> None:
     """Sizes that are ranges of the shapes of other values."""
     refs = r.values("ref_tensors")
     given = {k: r.layer.attrs[k] if r.has(k) else [] for k in ("begins", "ends", "end_masks")}
@@ -417,7 +426,7 @@ def read_shape_ranges(r: Reading) -> None:
     r.set_input(1, r.b.Concat(*parts, axis=0))
 
 
-def read_band(r: Reading) -> None:
+def read_band(r: LiftContext) -> None:
     """Read the number of diagonals to keep below and above the main one; negative means all.
     Written, one side is unlimited.
     """
@@ -425,13 +434,13 @@ def read_band(r: Reading) -> None:
     if below >= 0 and above >= 0:
         r.data = r.b.Trilu(r.data, r.b.const(np.int64(above)), upper=0)
     elif below < 0 and above < 0:
-        r.ready = [r.data]
+        r.forwarded = [r.data]
     upper = below >= 0
     r.set_input(1, r.b.const(np.int64(-below if upper else above)))
     r.set(upper=int(upper))
 
 
-def write_band(w: Writing) -> None:
+def write_band(w: LowerContext) -> None:
     k, upper = w.ints(1, "k", [0])[0], bool(w.attr("upper"))
     if (k > 0) if upper else (k < 0):
         raise MappingError("a band without its diagonal is not supported")
@@ -450,7 +459,7 @@ BAND = Detail(
 # blocks ------------------------------------------------------------------------------------------
 
 
-def unshuffled(r: Reading) -> Value:
+def unshuffled(r: LiftContext) -> Value:
     """[n, c, h * f, w * f] -> [n, c * f * f, h, w], the channels slower than the blocks."""
     x, f = r.x, r.count("downscale_factor")
     n, c, h, w = r.static(x, axes=4)
@@ -458,13 +467,13 @@ def unshuffled(r: Reading) -> Value:
     return r.b.Reshape(r.b.Transpose(y, perm=[0, 1, 3, 5, 2, 4]), [n, c * f * f, h // f, w // f])
 
 
-def read_margins(r: Reading) -> None:
+def read_margins(r: LiftContext) -> None:
     """Read the zeros to pad before and after height and width."""
     pairs = shaped(r.array("paddings"), 2, 2, what="paddings")
     r.set(pads=pairs.T.reshape(-1).tolist())
 
 
-def write_margins(w: Writing) -> None:
+def write_margins(w: LowerContext) -> None:
     w.set(paddings=np.reshape(w.attr("pads"), (2, 2)).T.tolist())
 
 
@@ -476,11 +485,11 @@ class Crops(Field):
 
     keys = ("crops",)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         ranges = inner(*shaped(r.array("crops"), 2, 2, what="crops").tolist())
-        r.behind(lambda y: r.b.Slice(y, *ranges))
+        r.after_first(lambda y: r.b.Slice(y, *ranges))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         w.set(crops=[[0, 0], [0, 0]])
 
 
@@ -488,12 +497,12 @@ BLOCK = Attr("block_size", "block_shape", list, [1, 1])
 JOINED = (Detail(read=lines_of_scalars), Axis(signed=True))
 
 
-def range_of_floats(r: Reading) -> None:
+def range_of_floats(r: LiftContext) -> None:
     """Half-precision numbers are counted as floats: ONNX has no ranges of halves."""
     if all(v is None or v.dtype != ir.DataType.FLOAT16 for v in r.node.inputs):
         return
     r.node.inputs[:] = [v and r.cast(v, ir.DataType.FLOAT) for v in r.node.inputs]
-    r.behind(lambda y: r.cast(y, ir.DataType.FLOAT16))
+    r.after_first(lambda y: r.cast(y, ir.DataType.FLOAT16))
 
 
 HAS_AXES = Guard("transposing a scalar is not supported", lambda w: w.rank() > 0)
@@ -509,23 +518,23 @@ RULES: list[Rule | Custom] = [
     ),
     mil("Flatten", "flatten2d", "x", Attr("axis", kind=int, default=1), lift_only=True),
     mil("Transpose", "transpose", "x", HAS_AXES, Permutation()),
-    mil("Squeeze", "squeeze", "x", Squeezed(), given="2,1,3 =[1]"),
-    mil("Unsqueeze", "expand_dims", "x", Squeezed(True), given="2,3 =[1]"),
+    mil("Squeeze", "squeeze", "x", Squeezed(), example_inputs="2,1,3 =[1]"),
+    mil("Unsqueeze", "expand_dims", "x", Squeezed(True), example_inputs="2,3 =[1]"),
     mil(
         "Concat",
         "concat",
         "values*",
         Guard("a Concat of a single input is not supported", lambda w: len(w.node.inputs) > 1),
         *JOINED,
-        Fixed("interleave", False, absent=True, kind=bool),
-        given="2,3 2,3",
+        RequireKey("interleave", False, absent=True, kind=bool),
+        example_inputs="2,3 2,3",
     ),
     mil(
         "Concat",
         "concat",
         "values*",
         *JOINED,
-        Fixed("interleave", True, kind=bool),
+        RequireKey("interleave", True, kind=bool),
         before_lift=interleaved,
         lift_only=True,
     ),
@@ -537,14 +546,14 @@ RULES: list[Rule | Custom] = [
         before_lift=stacked,
         lift_only=True,
     ),
-    mil("Split", "split", "x", Attr("axis", kind=int), PARTS, given="2,6 -> 2"),
+    mil("Split", "split", "x", Attr("axis", kind=int), PARTS, example_inputs="2,6 -> 2"),
     mil(
         "Tile",
         "tile",
         "x reps",
         InputType((1,)),
         Detail(write=write_repeats),
-        given="2,3 =[2,1]",
+        example_inputs="2,3 =[2,1]",
     ),
     mil(
         "Shape",
@@ -554,36 +563,36 @@ RULES: list[Rule | Custom] = [
             "start and end are not supported",
             lambda w: not w.attr("start", 0) and w.attr("end", None) is None,
         ),
-        Implied(("start", "end")),
-        given="n,3",
+        ImpliedAttrs(("start", "end")),
+        example_inputs="n,3",
     ),
-    mil("Pad", "pad", "x", Amounts(), PadMode(), given="2,3,4,4 =[0,0,1,1,0,0,1,1]"),
+    mil("Pad", "pad", "x", Amounts(), PadMode(), example_inputs="2,3,4,4 =[0,0,1,1,0,0,1,1]"),
     mil(
         "DepthToSpace",
         "depth_to_space",
         "x",
         Attr("blocksize", "block_size", int),
-        Only("mode", "DCR"),
-        given="1,8,4,4",
+        RequireAttr("mode", "DCR"),
+        example_inputs="1,8,4,4",
     ),
     mil(
         "DepthToSpace",
         "pixel_shuffle",
         "x",
         Attr("blocksize", "upscale_factor", int),
-        Only("mode", "CRD"),
-        given="1,8,4,4",
+        RequireAttr("mode", "CRD"),
+        example_inputs="1,8,4,4",
     ),
     mil(
         "SpaceToDepth",
         "space_to_depth",
         "x",
         Attr("blocksize", "block_size", int),
-        given="1,4,4,4",
+        example_inputs="1,4,4,4",
     ),
     custom("", "pixel_unshuffle", unshuffled),
-    mil("netconv::SpaceToBatch", "space_to_batch", "x", BLOCK, MARGINS, given="1,2,4,4"),
-    mil("netconv::BatchToSpace", "batch_to_space", "x", BLOCK, Crops(), given="4,2,4,4"),
+    mil("netconv::SpaceToBatch", "space_to_batch", "x", BLOCK, MARGINS, example_inputs="1,2,4,4"),
+    mil("netconv::BatchToSpace", "batch_to_space", "x", BLOCK, Crops(), example_inputs="4,2,4,4"),
     mil("Slice", "slice_by_index", "x", Ranges()),
     mil(
         "Slice",
@@ -601,7 +610,7 @@ RULES: list[Rule | Custom] = [
         "x lengths",
         InputType((1,)),
         TIME_AND_BATCH,
-        given="3,2,4 i64:2",
+        example_inputs="3,2,4 i64:2",
     ),
     mil(
         "Gather",
@@ -618,7 +627,7 @@ RULES: list[Rule | Custom] = [
         "shape",
         Detail(write=fill_value, keys=("value",), names=("value",)),
         lower_only=True,
-        given="i64:2",
+        example_inputs="i64:2",
     ),
     mil(
         "Range",
@@ -626,7 +635,7 @@ RULES: list[Rule | Custom] = [
         "start end step",
         InputType((0, 1, 2), None, scalar=True),
         Detail(read=range_of_floats),
-        given="=i64:(0) i64: =i64:(1)",
+        example_inputs="=i64:(0) i64: =i64:(1)",
     ),
-    mil("Trilu", "band_part", "x", BAND, given="4,4 =(0)"),
+    mil("Trilu", "band_part", "x", BAND, example_inputs="4,4 =(0)"),
 ]

@@ -61,7 +61,7 @@ def with_defaults(message: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-class Reading(context.Reading):
+class LiftContext(context.LiftContext):
     """`lead`: the number of axes before [C, H, W] that the blobs of the network have.
 
     A row may result in an existing value (`alias`).
@@ -129,7 +129,7 @@ class Reading(context.Reading):
         return self.b.const(self.numbers(path, shape), f"{self.layer.name}.{path}")
 
 
-class Writing(context.Writing):
+class LowerContext(context.LowerContext):
     """`version` is the highest specificationVersion; a row may result in an existing value
     (`alias`).
     """
@@ -185,7 +185,7 @@ class Writing(context.Writing):
             raise MappingError(message)
         return data
 
-    def unquantised(self, value: ir.Value | None) -> WeightData:
+    def unquantized(self, value: ir.Value | None) -> WeightData:
         """As `stored`, for a layer that does not support quantized weights."""
         data = self.stored(value)
         if data.kind in ("float32", "float16"):

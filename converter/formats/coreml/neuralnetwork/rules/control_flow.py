@@ -8,9 +8,9 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.coreml.neuralnetwork.collector import CoreLowering, scalar
-from converter.formats.coreml.neuralnetwork.rules.context import Writing
+from converter.formats.coreml.neuralnetwork.rules.context import LowerContext
 from converter.graph.infer import shape_of
-from converter.graph.value import known_sizes, made_of
+from converter.graph.value import known_sizes, producer_operand
 from converter.mapping.node import Node
 from converter.mapping.rules import custom
 
@@ -24,7 +24,7 @@ def apart(low: CoreLowering) -> CoreLowering:
     return inner
 
 
-def lower_if(w: Writing) -> None:
+def lower_if(w: LowerContext) -> None:
     """Both branches write the results under the same names."""
     node, low = w.node, w.low
     bodies = {}
@@ -40,7 +40,7 @@ def lower_if(w: Writing) -> None:
     low.add("branch", [w.data], [], extra=bodies)
 
 
-def lower_loop(w: Writing) -> None:
+def lower_loop(w: LowerContext) -> None:
     """Values that are carried become variables: copied before, read in the body, assigned at its
     end (all at once).
     """
@@ -82,7 +82,7 @@ def _assign(inner: CoreLowering, finals: list[tuple[Value, Value]]) -> None:
 
 def origin(value: Value) -> Value:
     """The value that Identity hands on."""
-    while (source := made_of(value, "Identity")) is not None:
+    while (source := producer_operand(value, "Identity")) is not None:
         value = source
     return value
 

@@ -14,7 +14,7 @@ from typing import Any
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.coreml.neuralnetwork.rules.context import Reading, Writing
+from converter.formats.coreml.neuralnetwork.rules.context import LiftContext, LowerContext
 from converter.formats.coreml.neuralnetwork.rules.fields import (
     AsRank,
     Weights,
@@ -24,7 +24,7 @@ from converter.formats.coreml.neuralnetwork.rules.fields import (
 from converter.graph.windows import SAME, transposed_pads
 from converter.mapping.concepts import transposed_window, window
 from converter.mapping.concepts.window import Geometry, spatial, weights_kernel
-from converter.mapping.fields import Field, Fixed, Guard, ignore
+from converter.mapping.fields import Field, Guard, RequireKey, ignore
 from converter.mapping.rules import op
 from converter.passes.constants import is_constant
 
@@ -33,7 +33,7 @@ HEAVY_END = "BOTTOM_RIGHT_HEAVY"
 HEAVY = {HEAVY_END: "SAME_UPPER", "TOP_LEFT_HEAVY": "SAME_LOWER"}
 
 
-def two(r: Reading, key: str, default: int) -> list[int]:
+def two(r: LiftContext, key: str, default: int) -> list[int]:
     """A repeated [H, W] parameter with its documented default."""
     values = r.attr(key, list)
     if values and len(values) != 2:
@@ -48,7 +48,7 @@ class ImageWindow(window.Window):
     axes: tuple[int, ...] = (1, 2)
     schemes: tuple[str, ...] = SAME
 
-    def read(self, r: Reading) -> Geometry:
+    def read(self, r: LiftContext) -> Geometry:
         return Geometry(
             two(r, "kernelSize", 3),
             two(r, "stride", 1),
@@ -57,17 +57,17 @@ class ImageWindow(window.Window):
             self.scheme(r),
         )
 
-    def explicit(self, r: Reading) -> list[int]:
+    def explicit(self, r: LiftContext) -> list[int]:
         return borders(r.attr("valid", dict, {}).get("paddingAmounts"))
 
-    def scheme(self, r: Reading) -> str:
+    def scheme(self, r: LiftContext) -> str:
         """Automatic padding, which adds the odd element at the beginning unless the layer states
         otherwise.
         """
         found = r.layer.attrs.get("same")
         return "" if found is None else HEAVY.get(found.get("asymmetryMode"), "SAME_LOWER")
 
-    def write(self, w: Writing, window: Geometry) -> None:
+    def write(self, w: LowerContext, window: Geometry) -> None:
         n, modes = len(window.kernel), {v: k for k, v in HEAVY.items()}
         front = [1] * (2 - n)  # one axis is written as two
         w.set(kernelSize=[*front, *window.kernel], stride=[*front, *window.strides])
@@ -84,7 +84,7 @@ AXES = ("Depth", "Height", "Width")
 SIDES = tuple(f"customPadding{s}" for s in ("Front", "Top", "Left", "Back", "Bottom", "Right"))
 
 
-class Volumes(ImageWindow):
+class Window3D(ImageWindow):
     """A window over depth, height and width; `paddingType` is CUSTOM, VALID or SAME."""
 
     keys = (
@@ -95,20 +95,20 @@ class Volumes(ImageWindow):
     axes = (3,)
     schemes: tuple[str, ...] = SAME[:1]
 
-    def read(self, r: Reading) -> Geometry:
+    def read(self, r: LiftContext) -> Geometry:
         names = ("kernel", "stride", "dilation") if self.dilated else ("kernel", "stride")
         numbers = [[r.attr(f"{name}{axis}", int, 1) or 1 for axis in AXES] for name in names]
         kernel, strides, dilations = (*numbers, [])[:3]
         return Geometry(kernel, strides, dilations, self.explicit(r), self.scheme(r))
 
-    def explicit(self, r: Reading) -> list[int]:
+    def explicit(self, r: LiftContext) -> list[int]:
         custom = r.attr("paddingType", str) == "CUSTOM"
         return [r.attr(side, int) if custom else 0 for side in SIDES]
 
-    def scheme(self, r: Reading) -> str:
+    def scheme(self, r: LiftContext) -> str:
         return "SAME_UPPER" if r.attr("paddingType", str) == "SAME" else ""
 
-    def write(self, w: Writing, window: Geometry) -> None:
+    def write(self, w: LowerContext, window: Geometry) -> None:
         names = ("kernel", "stride", "dilation") if self.dilated else ("kernel", "stride")
         for name, sizes in zip(names, window.steps, strict=False):
             w.set(**{f"{name}{axis}": v for axis, v in zip(AXES, sizes, strict=True)})
@@ -123,7 +123,7 @@ class Volumes(ImageWindow):
 Stage = tuple[list[Any] | None, Callable[[Value, Value], object]]
 
 
-def behind(w: Writing, stages: Sequence[Stage]) -> None:
+def behind(w: LowerContext, stages: Sequence[Stage]) -> None:
     """Append layers to that of the row, each with the shape of its input."""
     if not stages:
         return
@@ -131,29 +131,29 @@ def behind(w: Writing, stages: Sequence[Stage]) -> None:
     sources = [w.temporary("inner", out.dtype, shape) for shape, _ in stages]
     w.layer.outputs[0] = sources[0]
     for (_, emit), source, result in zip(stages, sources, [*sources[1:], out], strict=True):
-        w.then(partial(emit, source, result))
+        w.after_emit(partial(emit, source, result))
 
 
-def lengthened(sizes: Sequence[Any] | None) -> list[Any] | None:
+def insert_height_axis(sizes: Sequence[Any] | None) -> list[Any] | None:
     """[N,C,L] as [N,C,1,L]."""
     return None if sizes is None else [*sizes[:2], 1, *sizes[2:]]
 
 
-def flatten_input(w: Writing) -> None:
+def flatten_input(w: LowerContext) -> None:
     x = w.data
-    sizes = lengthened(w.dims(x))
+    sizes = insert_height_axis(w.dims(x))
     w.layer.inputs[0] = w.emit("expandDims", x, shape=sizes, axes=[2])
 
 
-def flattened_result(w: Writing, sizes: Sequence[Any] | None) -> Stage:
+def flattened_result(w: LowerContext, sizes: Sequence[Any] | None) -> Stage:
     """Reshape [N,C,1,L] to the result's [N,C,L]."""
-    return lengthened(sizes), lambda x, y: w.put("squeeze", x, outputs=[y], axes=[2])
+    return insert_height_axis(sizes), lambda x, y: w.put("squeeze", x, outputs=[y], axes=[2])
 
 
-class Flat(Field):
+class Conv1dAsConv2d(Field):
     """Windows of one axis: [N,C,L] as [N,C,1,L]."""
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         if w.rank() == 3:
             flatten_input(w)
             behind(w, [flattened_result(w, w.dims(w.out))])
@@ -177,7 +177,7 @@ class GroupedFilter(Field):
         self.key, self.transposed, self.counts_all = key, transposed, counts_all
         self.keys = ("outputChannels", "nGroups", key)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         groups, out, into = (r.attr(k, int) for k in ("nGroups", "outputChannels", self.key))
         r.node.attrs["group"] = groups = groups or 1
         if len(r.layer.inputs) > 1:
@@ -188,7 +188,7 @@ class GroupedFilter(Field):
             shape = [into, out // groups, *kernel]
         r.set_input(1, r.weights("weights", shape, int(self.transposed)))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         weights, group = w.input(1), int(w.attr("group"))
         shape = w.static(1, "the weights")
         a, b = shape[:2] if self.transposed else shape[1::-1]
@@ -198,7 +198,7 @@ class GroupedFilter(Field):
         w.set(**{"outputChannels": out, "nGroups": group, self.key: into})
         if is_constant(weights):
             w.layer.blobs["weights"] = (
-                w.unquantised(weights)
+                w.unquantized(weights)
                 if self.counts_all
                 else w.stored(weights, axis=int(self.transposed))
             )
@@ -211,14 +211,14 @@ class GroupedFilter(Field):
             if any(d > 1 for d in w.attr("dilations", None) or ()):
                 raise MappingError("dilations with computed weights are not supported by Core ML")
             if len(shape) == 3:
-                weights = w.emit("expandDims", weights, shape=lengthened(shape), axes=[2])
+                weights = w.emit("expandDims", weights, shape=insert_height_axis(shape), axes=[2])
             w.layer.inputs.append(weights)
 
 
 BIAS = Weights("bias", 2, lambda r: [r.attr("outputChannels", int)], "hasBias")
 
 
-def elements_after(w: Writing) -> list[int]:
+def elements_after(w: LowerContext) -> list[int]:
     """Return how many elements of each axis follow the last window of a transpose."""
     kernel = weights_kernel(w.node)
     n, sizes = len(kernel), spatial(w.node, w.data)
@@ -231,7 +231,7 @@ class LateBias(Weights):
     it.
     """
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         if any(elements_after(w)):
             w.set(hasBias=False)
         else:
@@ -253,13 +253,13 @@ class Transposed(transposed_window.TransposedWindow):
     schemes: tuple[str, ...] = ()
     beyond = True
 
-    def read(self, r: Reading) -> Geometry:
+    def read(self, r: LiftContext) -> Geometry:
         found: Geometry = super().read(r)  # type: ignore[safe-super]
         target = r.attr("outputShape", list)
         found = replace(found, extra=[0] * len(found.kernel))
         return replace(found, target=target, scheme="") if target else found
 
-    def write(self, w: Writing, window: Geometry) -> None:
+    def write(self, w: LowerContext, window: Geometry) -> None:
         n, sizes, more = len(window.kernel), w.dims(w.out), elements_after(w)
         window = replace(window, pads=[max(0, p) for p in window.pads])
         super().write(w, window)  # type: ignore[safe-super]
@@ -272,7 +272,7 @@ class Transposed(transposed_window.TransposedWindow):
             stages += self._padded(w, more, inner, sizes)
         behind(w, stages)
 
-    def _padded(self, w: Writing, more: list[int], inner: Any, sizes: Any) -> list[Stage]:
+    def _padded(self, w: LowerContext, more: list[int], inner: Any, sizes: Any) -> list[Stage]:
         """Append zeros at the end, followed by the bias."""
         amounts = [0, 0, 0, 0, *(v for m in more for v in (0, m))]
 
@@ -292,10 +292,10 @@ class TransposedPlanes(Transposed, ImageWindow):
     keys = (*ImageWindow.keys, "outputShape")
 
 
-class TransposedVolumes(Transposed, Volumes):
+class TransposedVolumes(Transposed, Window3D):
     """The same over depth, height and width."""
 
-    keys = (*Volumes.keys, "outputShape")
+    keys = (*Window3D.keys, "outputShape")
 
 
 SMALL = Guard(
@@ -305,7 +305,7 @@ SMALL = Guard(
 LARGE = Guard(
     "only three spatial axes are supported by this layer", lambda w: w.rank(1, "the weights") == 5
 )
-CONVOLVES, TRANSPOSES = Fixed("isDeconvolution", False), Fixed("isDeconvolution", True)
+CONVOLVES, TRANSPOSES = RequireKey("isDeconvolution", False), RequireKey("isDeconvolution", True)
 SHAPELESS = ignore("outputShape")
 
 RULES = [
@@ -318,7 +318,7 @@ RULES = [
         ImageWindow(),
         GroupedFilter("kernelChannels", transposed=False),
         BIAS,
-        Flat(),
+        Conv1dAsConv2d(),
         SHAPELESS,
     ),
     op(
@@ -337,7 +337,7 @@ RULES = [
         CONVOLVES,
         LARGE,
         AsRank(5),
-        Volumes(),
+        Window3D(),
         GroupedFilter("inputChannels", transposed=False, counts_all=True),
         BIAS,
         SHAPELESS,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from converter.formats.coreml.neuralnetwork.rules.context import Reading, Writing
+from converter.formats.coreml.neuralnetwork.rules.context import LiftContext, LowerContext
 from converter.formats.coreml.neuralnetwork.rules.fields import of_type
 from converter.mapping.fields import Attr, Detail
 from converter.mapping.rules import op
 
 
-def read_settings(r: Reading) -> None:
+def read_settings(r: LiftContext) -> None:
     """IoU threshold, score threshold and the number of boxes: numbers of the layer, or from the
     first computed one back its inputs.
     """
@@ -21,7 +21,7 @@ def read_settings(r: Reading) -> None:
     r.outputs = 4
 
 
-def write_settings(w: Writing) -> None:
+def write_settings(w: LowerContext) -> None:
     settings = [w.scalar(i) for i in (2, 3, 4)]
     for key, value in zip(("iouThreshold", "scoreThreshold", "maxBoxes"), settings, strict=True):
         if value is not None:
@@ -46,6 +46,6 @@ RULES = [
         of_type(4),
         SETTINGS,
         Attr("per_class", "perClassSuppression", bool),
-        given="1,5,4 1,5,2 =(0.5) =(0.25) =i64:(3)",
+        example_inputs="1,5,4 1,5,2 =(0.5) =(0.25) =i64:(3)",
     )
 ]

@@ -1,7 +1,7 @@
 """Element-wise layers: functions of one number, activations, arithmetic, comparisons, logic.
 
 Blobs are float32: integers are written as floats, and refused where they would wrap around (see
-legalise.py).
+legalize.py).
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError, not_meant
+from converter.errors import MappingError, no_match
 from converter.formats.coreml.neuralnetwork import operands as blobs
 from converter.formats.coreml.neuralnetwork.collector import is_float, scalar
-from converter.formats.coreml.neuralnetwork.rules.context import Reading, Writing
+from converter.formats.coreml.neuralnetwork.rules.context import LiftContext, LowerContext
 from converter.formats.coreml.neuralnetwork.rules.fields import (
     INTEGERS,
     SEVERAL,
@@ -27,7 +27,7 @@ from converter.formats.coreml.neuralnetwork.rules.fields import (
     truncate_result,
 )
 from converter.graph.infer import rank_of
-from converter.graph.value import known_sizes, made_of, maker
+from converter.graph.value import known_sizes, producer_if, producer_operand
 from converter.mapping.codecs import Codec, enum, unset
 from converter.mapping.context import Results
 from converter.mapping.fields import (
@@ -36,11 +36,11 @@ from converter.mapping.fields import (
     Const,
     Detail,
     Field,
-    Fixed,
-    FixedInput,
     Guard,
     Nested,
-    Only,
+    RequireAttr,
+    RequireInput,
+    RequireKey,
     attrs,
     ignore,
 )
@@ -74,13 +74,17 @@ def shifts_out(node: ir.Node | None) -> bool:
 
 
 def _power_of_two(value: Value | None) -> bool:
-    while node := maker(value, "Cast") or maker(value, "Round") or maker(value, "Floor"):
+    while (
+        node := producer_if(value, "Cast")
+        or producer_if(value, "Round")
+        or producer_if(value, "Floor")
+    ):
         value = node.inputs[0]
-    base = scalar(made_of(value, "Pow"))
+    base = scalar(producer_operand(value, "Pow"))
     return base is not None and base > 1 and math.frexp(base)[0] == 0.5
 
 
-def refuse_wraparound(w: Writing) -> None:
+def refuse_wraparound(w: LowerContext) -> None:
     """Refuse integers that wrap around."""
     out = w.out
     if is_short(out) or shifts_out(out.producer()):
@@ -90,7 +94,7 @@ def refuse_wraparound(w: Writing) -> None:
         )
 
 
-ROOM = Detail(write=refuse_wraparound)
+NO_INTEGER_WRAPAROUND = Detail(write=refuse_wraparound)
 
 # functions of one number -------------------------------------------------------------------------
 
@@ -100,11 +104,11 @@ class Scaled(Field):
 
     keys = ("scale", "shift")
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         scale, shift = r.attr("scale", unset(1.0)), r.attr("shift", float)
         r.data = affine(r.data, scale, shift)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         w.layer.attrs["scale"] = 1.0
 
 
@@ -126,28 +130,28 @@ class Epsilon(Field):
     def __init__(self, root: bool = False, otherwise: float | None = None) -> None:
         self.root, self.otherwise = root, otherwise
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         x = r.data + r.attr("epsilon", unset(1e-6))
         r.data = r.b.Sqrt(x) if self.root else x
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         inner: Value | None = w.data
         if self.root:
-            inner = made_of(inner, "Sqrt")
-        total = maker(inner, "Add")
+            inner = producer_operand(inner, "Sqrt")
+        total = producer_if(inner, "Add")
         epsilon = None if total is None else scalar(total.inputs[1])
         if total is not None and epsilon is not None and epsilon > 0:
             w.layer.inputs, w.layer.attrs["epsilon"] = [total.inputs[0]], epsilon
         elif self.otherwise is not None:
             w.layer.attrs["epsilon"] = self.otherwise
         else:
-            raise not_meant("the operand must be a sum with a positive constant")
+            raise no_match("the operand must be a sum with a positive constant")
 
 
 def function(name: str, kind: str, *fields: Field, **options: Any) -> Rule:
     """A row of the layer `unary`."""
     rest = {"alpha", "epsilon"} - {k for f in fields for k in f.keys}
-    return op(name, "unary", Fixed("type", kind), *fields, ignore(*rest), **options)
+    return op(name, "unary", RequireKey("type", kind), *fields, ignore(*rest), **options)
 
 
 class Exponent(ScalarOperand):
@@ -155,10 +159,10 @@ class Exponent(ScalarOperand):
     fraction.
     """
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         super().lower(w)
         if w.data.dtype in INTEGERS and w.layer.attrs[self.key] < 0:
-            raise not_meant("negative powers of integers are not supported")
+            raise no_match("negative powers of integers are not supported")
 
 
 class Square(Field):
@@ -167,16 +171,16 @@ class Square(Field):
     keys = ("alpha",)
     inputs = (1,)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         r.node.inputs *= 2
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         if w.data is not w.input(1):
-            raise not_meant("both operands must be the same value")
+            raise no_match("both operands must be the same value")
         w.layer.attrs["alpha"] = 2.0
 
 
-def floor(r: Reading, y: ir.Value) -> ir.Value:
+def floor(r: LiftContext, y: ir.Value) -> ir.Value:
     return r.b.Floor(y)
 
 
@@ -199,19 +203,21 @@ UNARY = [
     function("Exp", "EXP", SCALED),
     function("Abs", "ABS", SCALED),
     function("Log", "LOG", SCALED, Epsilon(otherwise=TINY)),
-    function("Reciprocal", "RSQRT", SCALED, Epsilon(root=True), given="Sqrt(Add(2,3;=))"),
-    function("Reciprocal", "INVERSE", SCALED, Epsilon(), given="Add(2,3;=)", lift_only=True),
-    function("Reciprocal", "POWER", SCALED, Fixed("alpha", -1.0), lower_only=True),
-    function("Mul", "POWER", SQUARE, SCALED, Square(), given="2,3 $0", lift_only=True),
-    function("Pow", "POWER", Exponent("alpha"), SCALED, given="2,3 ="),
-    function("Max", "THRESHOLD", ScalarOperand("alpha"), SCALED, given="2,3 ="),
-    op("Pow", "exp2", FixedInput(0, 2.0), given="=(2.0) 2,3"),
+    function("Reciprocal", "RSQRT", SCALED, Epsilon(root=True), example_inputs="Sqrt(Add(2,3;=))"),
+    function(
+        "Reciprocal", "INVERSE", SCALED, Epsilon(), example_inputs="Add(2,3;=)", lift_only=True
+    ),
+    function("Reciprocal", "POWER", SCALED, RequireKey("alpha", -1.0), lower_only=True),
+    function("Mul", "POWER", SQUARE, SCALED, Square(), example_inputs="2,3 $0", lift_only=True),
+    function("Pow", "POWER", Exponent("alpha"), SCALED, example_inputs="2,3 ="),
+    function("Max", "THRESHOLD", ScalarOperand("alpha"), SCALED, example_inputs="2,3 ="),
+    op("Pow", "exp2", RequireInput(0, 2.0), example_inputs="=(2.0) 2,3"),
     op(
         "Clip",
         "clip",
         Const(1, "minVal", LIMIT, None, LEAST),
         Const(2, "maxVal", LIMIT, None, MOST),
-        given="2,3 =(-1.0) =",
+        example_inputs="2,3 =(-1.0) =",
     ),
     op(
         "Clip",
@@ -221,9 +227,9 @@ UNARY = [
             lift_if=lambda r: r.attr("alpha", float) == 0 < r.attr("beta", float),
         ),
         ignore("alpha"),
-        FixedInput(1, 0.0),
+        RequireInput(1, 0.0),
         Const(2, "beta", LIMIT, None),
-        given="2,3 =(0.0) =",
+        example_inputs="2,3 =(0.0) =",
         lift_only=True,
     ),
     op(
@@ -251,15 +257,15 @@ def activation(name: str, kind: str, *fields: Field, **options: Any) -> Rule:
     return op(name, "activation", Nested(kind, *fields), **options)
 
 
-def read_channel_slope(r: Reading) -> None:
+def read_channel_slope(r: LiftContext) -> None:
     """One slope, or one for each channel (axis -3)."""
     r.set_input(1, channels(r, "PReLU.alpha"))
 
 
-def write_channel_slope(w: Writing) -> None:
+def write_channel_slope(w: LowerContext) -> None:
     slope, rank = slope_of(w), w.rank()
     if rank < 3:
-        raise not_meant("only one slope per channel is supported by this layer")
+        raise no_match("only one slope per channel is supported by this layer")
     w.layer.blobs["PReLU.alpha"] = w.plain(slope.reshape(-1))
 
 
@@ -271,12 +277,12 @@ CHANNEL_SLOPE = Detail(
 )
 
 
-def store_one_slope(w: Writing) -> None:
+def store_one_slope(w: LowerContext) -> None:
     """The one slope of a tensor without channels."""
     w.layer.attrs["alpha"] = float(slope_of(w).reshape(-1)[0])
 
 
-def slope_of(w: Writing) -> Any:
+def slope_of(w: LowerContext) -> Any:
     slope = w.numbers(1, "the slope")
     by_channel = slope.ndim >= 3 and slope.size == slope.shape[-3] and w.rank() >= 3
     if slope.size != 1 and not by_channel:
@@ -284,7 +290,7 @@ def slope_of(w: Writing) -> Any:
     return slope
 
 
-def channels(r: Reading, path: str) -> Value:
+def channels(r: LiftContext, path: str) -> Value:
     """A weight of length C or 1 for axis -3 of the input, as [C,1,1]."""
     stored, rank = r.layer.blobs[path], r.rank(r.data)
     array, size = stored.array([stored.data().count]), blobs.dims(r.data)[-3] if rank >= 3 else None
@@ -294,7 +300,7 @@ def channels(r: Reading, path: str) -> Value:
     return r.b.const(array.reshape(shape), path.rpartition(".")[2])
 
 
-def line(r: Reading) -> Value:
+def line(r: LiftContext) -> Value:
     """alpha * x + beta; the operator is an Identity after it."""
     p = r.layer.attrs["linear"]
     return affine(r.data, p["alpha"], p["beta"])
@@ -318,12 +324,12 @@ ACTIVATIONS = [
     activation("Elu", "ELU", ALPHA),
     activation("HardSigmoid", "sigmoidHard", ALPHA, BETA),
     activation("ThresholdedRelu", "thresholdedReLU", Attr("alpha", kind=PASSES)),
-    op("PRelu", "activation", Nested("PReLU"), CHANNEL_SLOPE, given="1,4,8,8 =4,1,1"),
+    op("PRelu", "activation", Nested("PReLU"), CHANNEL_SLOPE, example_inputs="1,4,8,8 =4,1,1"),
     activation(
         "PRelu",
         "leakyReLU",
         Detail(write=store_one_slope, keys=("alpha",), inputs=(1,)),
-        given="2,3 =",
+        example_inputs="2,3 =",
         lower_only=True,
     ),
     activation("Identity", "linear", ignore("alpha", "beta"), before_lift=line, lift_only=True),
@@ -348,7 +354,7 @@ ACTIVATIONS = [
     op(
         "Sigmoid",
         "gelu",
-        Fixed("mode", "SIGMOID_APPROXIMATION"),
+        RequireKey("mode", "SIGMOID_APPROXIMATION"),
         before_lift=lambda r: r.data * 1.702,
         after_lift=lambda r, y: r.input(0) * y,
         lift_only=True,
@@ -359,7 +365,7 @@ ACTIVATIONS = [
 # arithmetic --------------------------------------------------------------------------------------
 
 
-def chain_operands(r: Reading) -> None:
+def chain_operands(r: LiftContext) -> None:
     """An operator of two operands <-> a layer of any number of them; `alpha` is only used with a
     single one.
     """
@@ -371,28 +377,28 @@ def chain_operands(r: Reading) -> None:
             results = [r.b.op(r.node.op, results[0], v)]
         return results
 
-    r.then(behind)
+    r.after_emit(behind)
 
 
-def truncate_power(w: Writing) -> None:
+def truncate_power(w: LowerContext) -> None:
     """Truncate a number towards zero."""
     x, c = w.data, w.scalar(1)
     if x.dtype in INTEGERS and not (c is not None and c >= 0):
         truncate_result(w)
 
 
-def repeat_operand(w: Writing) -> None:
+def repeat_operand(w: LowerContext) -> None:
     """A number is compared with itself."""
     w.layer.inputs *= 2
 
 
-def truncate_quotient(w: Writing) -> None:
+def truncate_quotient(w: LowerContext) -> None:
     """Integers are divided towards zero."""
     if not is_float(w.out):
         truncate_result(w)
 
 
-def subtract_multiple(w: Writing) -> None:
+def subtract_multiple(w: LowerContext) -> None:
     """The remainder with the sign of the dividend, x - y * trunc(x / y), of the layer's
     quotient.
     """
@@ -405,16 +411,16 @@ def subtract_multiple(w: Writing) -> None:
         taken = w.emit("multiplyBroadcastable", whole, y, shape=shape)
         w.put("subtractBroadcastable", x, taken)
 
-    w.then(behind)
+    w.after_emit(behind)
 
 
-def floor_mod(r: Reading) -> None:
+def floor_mod(r: LiftContext) -> None:
     """x - y * floor(x / y): the sign of the divisor."""
     b, (x, y) = r.b, r.inputs(2)
     r.set_inputs(x, b.Mul(y, b.Floor(b.Div(x, y))))
 
 
-def like_channels(r: Reading, path: str, key: str) -> Value:
+def like_channels(r: LiftContext, path: str, key: str) -> Value:
     """A weight of shape [1], [C], [1,H,W] or [C,H,W] for the axes -3, -2, -1."""
     shape, x = r.attr(key, list), r.input(0)
     if len(shape) not in (1, 3):
@@ -424,12 +430,12 @@ def like_channels(r: Reading, path: str, key: str) -> Value:
     return r.weights(path, [1] if full == [1, 1, 1] and (rank_of(x) or 0) < 3 else full)
 
 
-def shifted(r: Reading, y: Value) -> Value:
+def shifted(r: LiftContext, y: Value) -> Value:
     has_bias = r.attr("hasBias", bool)
     return (y + like_channels(r, "bias", "shapeBias")) if has_bias else y
 
 
-def products(r: Reading) -> None:
+def products(r: LiftContext) -> None:
     """Compute dot products along axis -3; the cosine is that of vectors divided by their norms."""
     x, y = r.inputs(2)
     if r.attr("cosineSimilarity", bool):
@@ -448,10 +454,29 @@ WHOLE = Guard("fmod must be 1", lambda w: bool(w.attr("fmod")))
 BY_ALPHA = "2,3 ="
 
 ARITHMETIC = [
-    op("Add", "add", ScalarOperand("alpha", either=True), ROOM, given=BY_ALPHA),
-    op("Mul", "multiply", ScalarOperand("alpha", either=True), ROOM, given=BY_ALPHA),
-    op("Sub", "add", ScalarOperand("alpha", -1), ROOM, given=BY_ALPHA, lower_only=True),
-    op("Neg", "multiply", ROOM, Fixed("alpha", -1.0), lower_only=True),
+    op(
+        "Add",
+        "add",
+        ScalarOperand("alpha", either=True),
+        NO_INTEGER_WRAPAROUND,
+        example_inputs=BY_ALPHA,
+    ),
+    op(
+        "Mul",
+        "multiply",
+        ScalarOperand("alpha", either=True),
+        NO_INTEGER_WRAPAROUND,
+        example_inputs=BY_ALPHA,
+    ),
+    op(
+        "Sub",
+        "add",
+        ScalarOperand("alpha", -1),
+        NO_INTEGER_WRAPAROUND,
+        example_inputs=BY_ALPHA,
+        lower_only=True,
+    ),
+    op("Neg", "multiply", NO_INTEGER_WRAPAROUND, RequireKey("alpha", -1.0), lower_only=True),
     *ops(
         "Add=add Mul=multiply",
         SEVERAL,
@@ -461,14 +486,23 @@ ARITHMETIC = [
     op("Mean", "average", ONE_SHAPE),
     *ops("Max=max Min=min", lift_only=True),
     *ops("Max=maxBroadcastable Min=minBroadcastable", TWO),
-    *ops("Add=addBroadcastable Sub=subtractBroadcastable Mul=multiplyBroadcastable", ROOM),
+    *ops(
+        "Add=addBroadcastable Sub=subtractBroadcastable Mul=multiplyBroadcastable",
+        NO_INTEGER_WRAPAROUND,
+    ),
     op("Pow", "powBroadcastable", Detail(write=truncate_power)),
     op("Div", "divideBroadcastable", Detail(write=truncate_quotient)),
-    op("Mod", "modBroadcastable", Only("fmod", 0), lower_only=True, given="i64:2,3 i64:2,3"),
+    op(
+        "Mod",
+        "modBroadcastable",
+        RequireAttr("fmod", 0),
+        lower_only=True,
+        example_inputs="i64:2,3 i64:2,3",
+    ),
     op(
         "Mod",
         "divideBroadcastable",
-        Only("fmod", 1),
+        RequireAttr("fmod", 1),
         Detail(write=subtract_multiple),
         lower_only=True,
     ),
@@ -512,15 +546,15 @@ class Unequal(Field):
 
     keys = ("alpha",)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         other = [] if r.node.inputs[1:] else [r.attr("alpha", float)]
         r.set_inputs(r.b.Equal(*r.node.inputs, *other))
 
-    def lower(self, w: Writing) -> None:
-        inner = maker(w.data, "Equal")
+    def lower(self, w: LowerContext) -> None:
+        inner = producer_if(w.data, "Equal")
         x, y = inner.inputs if inner is not None else (None, None)
         if x is None or y is None:
-            raise not_meant("only a Not of a comparison is supported by this layer")
+            raise no_match("only a Not of a comparison is supported by this layer")
         number = scalar(y)
         w.layer.inputs = [x, y]
         if number is not None and fits(number, x, y):
@@ -532,9 +566,9 @@ COMPARISONS = (
     "GreaterOrEqual=greaterEqual"
 )
 LOGIC = [
-    *ops(COMPARISONS, NOT_TEXT, ScalarOperand("alpha"), given="2,3 ="),
+    *ops(COMPARISONS, NOT_TEXT, ScalarOperand("alpha"), example_inputs="2,3 ="),
     *ops(COMPARISONS, NOT_TEXT, SEVERAL, ignore("alpha")),
-    op("Not", "notEqual", Unequal(), given="Equal(2,3;=)"),
+    op("Not", "notEqual", Unequal(), example_inputs="Equal(2,3;=)"),
     op("IsNaN", "notEqual", Detail(write=repeat_operand), lower_only=True),
     *ops("And=logicalAnd Or=logicalOr Xor=logicalXor Not=logicalNot", of_type(0, 1, dtype=T.BOOL)),
     op("Where", "whereBroadcastable", of_type(0, dtype=T.BOOL), OneType(1)),

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError, not_meant
+from converter.errors import MappingError, no_match
 from converter.formats.coreml.neuralnetwork import operands as blobs
 from converter.formats.coreml.neuralnetwork.collector import is_float, rank_of_value
-from converter.formats.coreml.neuralnetwork.rules.context import Reading, Writing
+from converter.formats.coreml.neuralnetwork.rules.context import LiftContext, LowerContext
 from converter.graph.infer import rank_of, shape_of
 from converter.graph.record import record
-from converter.graph.value import made_of
+from converter.graph.value import producer_operand
 from converter.mapping.codecs import Codec, Kind, is_single
 from converter.mapping.fields import Detail, Field, FirstResult, Guard, InputType, any_type
 
@@ -56,18 +56,18 @@ class ScalarOperand(Field):
     def __post_init__(self) -> None:
         self.keys = (self.key,)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         if len(r.layer.inputs) != 1:
-            raise not_meant("exactly one input is needed")
+            raise no_match("exactly one input is needed")
         r.set_input(1, np.array(self.sign * r.attr(self.key, float), np.float32))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         x, y = w.data, w.input(1)
         number = w.scalar(1) if len(w.node.inputs) == 2 else None
         if number is None and self.either and (number := w.scalar(0)) is not None:
             x, y = y, x
         if number is None or not fits(number, x, y):
-            raise not_meant("the second operand must be a constant number")
+            raise no_match("the second operand must be a constant number")
         w.layer.inputs, w.layer.attrs[self.key] = [x], self.sign * number
 
 
@@ -97,7 +97,7 @@ class ConstOrInput(Field):
         self.inputs = (self.index,)
         self.positions = (self.index,)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         value, dtype = r.optional(self.index), T.from_numpy(np.dtype(self.dtype))
         if value is None:
             found = np.array(r.attr(self.key, self.kind), self.dtype)
@@ -106,7 +106,7 @@ class ConstOrInput(Field):
             value = blobs.with_shape(r.b, r.cast(value, dtype), self.shape)
         r.set_input(self.index, r.cast(value, dtype))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         value, found = w.optional(self.index), w.known(self.index)
         if value is None:
             if self.absent is not None:
@@ -118,13 +118,13 @@ class ConstOrInput(Field):
             w.layer.attrs[self.key] = w.spell(found if whole else self.kind(found[0]), self.kind)
 
 
-def truncate_result(w: Writing) -> None:
+def truncate_result(w: LowerContext) -> None:
     """Truncate the layer's result for integers: sign(x) * floor(|x|)."""
     x = w.result("fraction", T.FLOAT)
-    w.then(lambda: truncate(w, x))
+    w.after_emit(lambda: truncate(w, x))
 
 
-def truncate(w: Writing, x: Value, outputs: Sequence[Value] | None = None) -> None:
+def truncate(w: LowerContext, x: Value, outputs: Sequence[Value] | None = None) -> None:
     """sign(x) * floor(|x|), as the results of the operator unless `outputs` are given."""
     shape = w.dims(x)
     size = w.emit("unary", x, shape=shape, type="ABS", scale=1.0)
@@ -140,7 +140,7 @@ class OneType(InputType):
         super().__init__(tuple(range(first, 64)), None)
         self.first = first
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         inputs, first = r.node.inputs, self.first
         if len({v.dtype for v in inputs[first:] if v is not None}) > 1:
             inputs[first:] = [v and r.cast(v, T.FLOAT) for v in inputs[first:]]
@@ -155,10 +155,10 @@ class AsRank(Field):
 
     rank: int = 4
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         value, back = blobs.ranked(r.b, r.input(0), self.rank)
         r.data = value
-        r.then(lambda results: [back(results[0]), *results[1:]])
+        r.after_emit(lambda results: [back(results[0]), *results[1:]])
 
 
 # weights -----------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ class Weights(Field):
 
     blob: str
     index: int
-    shape: Callable[[Reading], Sequence[int]]
+    shape: Callable[[LiftContext], Sequence[int]]
     flag: str = ""
     compact: bool = False
     optional: bool = field(init=False, default=False)
@@ -187,12 +187,12 @@ class Weights(Field):
         self.keys = (self.flag,) if self.flag else ()
         self.optional = bool(self.flag)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         if not self.flag or r.attr(self.flag, bool):
             made = r.weights if self.compact else r.plain
             r.set_input(self.index, made(self.blob, self.shape(r)))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         value = w.optional(self.index)
         if self.flag:
             w.layer.attrs[self.flag] = value is not None
@@ -230,9 +230,9 @@ def border_amounts(pads: list[int]) -> dict[str, Any]:
     return {"borderAmounts": [dict(zip(EDGES, pair, strict=True)) for pair in pairs]}
 
 
-def keep_one_axis(r: Reading) -> None:
+def keep_one_axis(r: LiftContext) -> None:
     """A result without axes is [1] here."""
-    r.behind(lambda y: r.b.Reshape(y, [1]) if rank_of(y) == 0 else y)
+    r.after_first(lambda y: r.b.Reshape(y, [1]) if rank_of(y) == 0 else y)
 
 
 KEEP_ONE_AXIS = Detail(read=keep_one_axis)
@@ -252,13 +252,13 @@ class ShapeOf(Field):
     def __init__(self, index: int) -> None:
         self.index = index
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         r.node.inputs[self.index] = r.b.Shape(r.node.inputs[self.index])
 
-    def lower(self, w: Writing) -> None:
-        source = made_of(w.input(self.index), "Shape")
+    def lower(self, w: LowerContext) -> None:
+        source = producer_operand(w.input(self.index), "Shape")
         if source is None:
-            raise not_meant("the input must be the shape of another value")
+            raise no_match("the input must be the shape of another value")
         w.layer.inputs[self.index] = source
 
 
@@ -268,11 +268,11 @@ class StaticResult(Field):
     def __init__(self, index: int, key: str = "targetShape") -> None:
         self.index, self.key, self.inputs, self.keys = index, key, (index,), (key,)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         r.set_input(self.index, r.attr(self.key, list))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         shape = shape_of(w.out)
         if shape is None:
-            raise not_meant("the shape must be known at conversion time")
+            raise no_match("the shape must be known at conversion time")
         w.set(**{self.key: list(shape) or [1]})

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError, not_meant
+from converter.errors import MappingError, no_match
 from converter.formats.coreml.neuralnetwork import operands as blobs
 from converter.formats.coreml.neuralnetwork.collector import rank_of_value
-from converter.formats.coreml.neuralnetwork.rules.context import Reading, Writing
+from converter.formats.coreml.neuralnetwork.rules.context import LiftContext, LowerContext
 from converter.formats.coreml.neuralnetwork.rules.fields import (
     ANY,
     KEEP_ONE_AXIS,
@@ -24,12 +24,21 @@ from converter.formats.coreml.neuralnetwork.rules.fields import (
     borders,
     of_type,
 )
-from converter.formats.coreml.neuralnetwork.rules.matmul import turned
+from converter.formats.coreml.neuralnetwork.rules.matmul import transposed
 from converter.graph.infer import known, shape_of
 from converter.graph.sizes import arange
-from converter.graph.value import made_of
+from converter.graph.value import producer_operand
 from converter.mapping.codecs import enum
-from converter.mapping.fields import Attr, Detail, Field, Guard, InputType, Only, any_type, ignore
+from converter.mapping.fields import (
+    Attr,
+    Detail,
+    Field,
+    Guard,
+    InputType,
+    RequireAttr,
+    any_type,
+    ignore,
+)
 from converter.mapping.rules import Custom, Rule, custom, op
 from converter.passes.constants import is_constant
 from converter.passes.indices import NOT_NEGATIVE, cut_axes
@@ -43,7 +52,7 @@ FAR = 1 << 30  # "to the end": small enough for engines that compute limits as f
 # gathering ---------------------------------------------------------------------------------------
 
 
-def squeeze_index_axis(w: Writing) -> None:
+def squeeze_index_axis(w: LowerContext) -> None:
     """A scalar index removes its axis; here it is an index of one element followed by a squeeze."""
     rank, axis = rank_of_value(w.data), w.attr("axis")
     if rank_of_value(w.input(1)) or rank < 2:
@@ -53,10 +62,10 @@ def squeeze_index_axis(w: Writing) -> None:
     if sizes is not None:
         sizes.insert(axis % rank, 1)
         gathered.shape = ir.Shape(sizes)
-    w.then(lambda: w.put("squeeze", gathered, axes=[axis % rank]))
+    w.after_emit(lambda: w.put("squeeze", gathered, axes=[axis % rank]))
 
 
-def _same_places(w: Writing) -> bool:
+def _same_places(w: LowerContext) -> bool:
     scatter = w.node.op != "GatherElements"
     return not cut_axes(int(w.attr("axis")), w.data, w.input(1), scatter)
 
@@ -64,14 +73,14 @@ def _same_places(w: Writing) -> bool:
 SAME_PLACES = Guard("indices must have the sizes of the data along the other axes", _same_places)
 
 
-def lookup(r: Reading, indices: Value, rows: int, width: int) -> Value:
+def lookup(r: LiftContext, indices: Value, rows: int, width: int) -> Value:
     """Rows of the table, which is stored as [width, rows]; one more axis than `indices`."""
     table = r.transpose(r.weights("weights", [width, rows]), [1, 0])
     y = r.b.Gather(table, blobs.ints(r.b, indices), axis=0)
     return (y + r.plain("bias", [width])) if r.attr("hasBias", bool) else y
 
 
-def lift_embedding(r: Reading) -> Value:
+def lift_embedding(r: LiftContext) -> Value:
     """Indices [..,1,1,1] -> vectors [..,C,1,1]."""
     x, sizes = r.input(0), (r.attr("inputDim", int), r.attr("outputChannels", int))
     n = blobs.rank(x, 3)
@@ -82,7 +91,7 @@ def lift_embedding(r: Reading) -> Value:
     return r.b.Unsqueeze(y, [n - 2, n - 1])
 
 
-def lift_embedding_nd(r: Reading) -> Value:
+def lift_embedding_nd(r: LiftContext) -> Value:
     """Indices [..,1] -> vectors [..,C]."""
     x = r.input(0)
     n = blobs.rank(x)
@@ -90,21 +99,21 @@ def lift_embedding_nd(r: Reading) -> Value:
     return lookup(r, indices, r.attr("vocabSize", int), r.attr("embeddingSize", int))
 
 
-def lower_embedding(w: Writing) -> None:
+def lower_embedding(w: LowerContext) -> None:
     """Write a lookup that was an embedding layer as one again. Others may have negative indices,
     which embeddings do not support.
     """
     table, indices, (_, kind) = w.data, w.input(1), w.origin
     size, rank = shape_of(table), rank_of_value(indices)
     if not kind.startswith("embedding") or size is None or len(size) != 2 or w.attr("axis"):
-        raise not_meant("only an embedding lookup is supported by this layer")
+        raise no_match("only an embedding lookup is supported by this layer")
     if not 1 <= rank <= 4 or not is_constant(table):
-        raise not_meant("the table must be constant")
+        raise no_match("the table must be constant")
     sizes = w.dims(indices)
     column = None if sizes is None else [*sizes, 1]
     x = w.emit("expandDims", indices, shape=column, axes=[rank])
     attrs = {"vocabSize": size[0], "embeddingSize": size[1]}
-    weights = {"weights": turned(w, table)}
+    weights = {"weights": transposed(w, table)}
     w.low.add("embeddingND", [x], w.node.outputs, attrs, weights)
 
 
@@ -128,7 +137,7 @@ class Mode(Field):
     names = ("reduction",)
     keys = ("mode",)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         mode = r.attr("mode", str)
         if mode in INVERSE:
             r.node.attrs["reduction"], inverse = INVERSE[mode]
@@ -136,19 +145,19 @@ class Mode(Field):
         else:
             r.set(reduction=r.attr("mode", MODE))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         w.layer.attrs["mode"] = MODE.lower(w.attr("reduction"))
 
 
-def reordered(r: Reading, order: list[int]) -> None:
+def reordered(r: LiftContext, order: list[int]) -> None:
     """The operator takes the axes of its first input in this order, and gives them back in the
     layer's.
     """
     r.data = r.b.Transpose(r.data, perm=order)
-    r.behind(lambda y: r.b.Transpose(y, perm=inverse(order)))
+    r.after_first(lambda y: r.b.Transpose(y, perm=inverse(order)))
 
 
-def read_whole_rows(r: Reading) -> None:
+def read_whole_rows(r: LiftContext) -> None:
     """container[.., indices, ..] op= updates on one axis <-> ScatterND with that axis first, whose
     indices have an additional axis.
     """
@@ -163,24 +172,24 @@ def read_whole_rows(r: Reading) -> None:
     reordered(r, [axis, *(i for i in range(rank) if i != axis)])
 
 
-def write_whole_rows(w: Writing) -> None:
-    rows = made_of(w.input(1), "Unsqueeze") or made_of(w.input(1), "Reshape")
+def write_whole_rows(w: LowerContext) -> None:
+    rows = producer_operand(w.input(1), "Unsqueeze") or producer_operand(w.input(1), "Reshape")
     before, after = shape_of(rows), shape_of(w.input(1))
     if not before or after != (*before, 1):
-        raise not_meant("the indices must select whole rows")
+        raise no_match("the indices must select whole rows")
     w.layer.inputs[1], w.layer.attrs["axis"] = rows, 0
 
 
 WHOLE_ROWS = Detail(read=read_whole_rows, write=write_whole_rows, keys=("axis",))
 
 
-def read_on_off(r: Reading) -> None:
+def read_on_off(r: LiftContext) -> None:
     """The two values."""
     values = [r.attr(key, float) for key in ("offValue", "onValue")]
     r.set_input(2, np.array(values, np.float32))
 
 
-def write_on_off(w: Writing) -> None:
+def write_on_off(w: LowerContext) -> None:
     off, on = w.numbers(2, "the values of OneHot").reshape(-1)
     w.set(offValue=float(off), onValue=float(on))
 
@@ -217,7 +226,7 @@ def masks(values: Any, count: int) -> list[bool]:
 
 
 def strided(
-    r: Reading, begin: list[int], end: list[int], p: Mapping[str, list[Any]]
+    r: LiftContext, begin: list[int], end: list[int], p: Mapping[str, list[Any]]
 ) -> tuple[list[list[int]], list[int]]:
     """[starts, ends, axes, steps] of the numpy slice, and the axes to remove.
 
@@ -247,20 +256,20 @@ def strided(
     return [list(c) for c in zip(*pieces, strict=True)], gone[1:] if len(gone) == rank else gone
 
 
-def read_strided(r: Reading) -> None:
+def read_strided(r: LiftContext) -> None:
     """The numpy slice of `beginIds`, `endIds` and `strides` <-> constant operands."""
     begin, end = r.attr("beginIds", list), r.attr("endIds", list)
     pieces, gone = strided(r, begin, end, r.layer.attrs)
     r.set_inputs(*r.node.inputs, *pieces)
     if not pieces:
         r.alias(r.data)
-    r.behind(lambda y: blobs.squeeze(r.b, y, gone))
+    r.after_first(lambda y: blobs.squeeze(r.b, y, gone))
 
 
-def write_strided(w: Writing) -> None:
+def write_strided(w: LowerContext) -> None:
     starts, ends, axes, steps = limits(w)
     if starts is None or ends is None or steps is None:
-        raise not_meant("the limits must be known at conversion time")
+        raise no_match("the limits must be known at conversion time")
     size, rank = w.dims(w.data), w.rank()
     parts = zip(axes, starts, ends, steps, strict=True)
     w.set(**static_slice(size or [None] * rank, {a % rank: (s, e, d) for a, s, e, d in parts}))
@@ -274,7 +283,7 @@ STRIDED = Detail(
 )
 
 
-def limits(w: Writing) -> Any:
+def limits(w: LowerContext) -> Any:
     """starts, ends, axes and steps of a Slice, None for those that are known only at run time."""
     if 0 in (shape_of(w.out) or ()):
         raise MappingError("a Slice without elements is not supported")
@@ -287,7 +296,7 @@ def limits(w: Writing) -> Any:
     return starts, ends, axes, steps
 
 
-def lift_dynamic(r: Reading) -> Value:
+def lift_dynamic(r: LiftContext) -> Value:
     """begin is input 1; end, strides and the masks are further inputs or parameters. Masks that
     squeeze must be known.
 
@@ -318,13 +327,13 @@ def lift_dynamic(r: Reading) -> Value:
     return blobs.squeeze(b, b.Slice(x, *pieces) if pieces else x, gone)
 
 
-def _first(r: Reading, values: Value, count: int) -> Value:
+def _first(r: LiftContext, values: Value, count: int) -> Value:
     size = blobs.dims(values)[0]
     return values if size is not None and size <= count else r.b.Slice(values, [0], [count])
 
 
 def _computed(
-    r: Reading, begin: Value, end: Value, p: dict[str, list[Any]], given: dict[str, Value]
+    r: LiftContext, begin: Value, end: Value, p: dict[str, list[Any]], given: dict[str, Value]
 ) -> Value:
     """A slice with computed limits. Masks without any bit set are omitted."""
     x, b = r.input(0), r.b
@@ -356,7 +365,7 @@ def _computed(
     return blobs.squeeze(b, y, axes[1:] if len(axes) == rank else axes)
 
 
-def lower_dynamic(w: Writing) -> None:
+def lower_dynamic(w: LowerContext) -> None:
     """Limits known only at run time: spread over all axes, the others masked."""
     rank, (_, ends, axes, steps) = w.rank(), limits(w)
     axes = [int(a) % rank for a in axes] or list(range(rank))
@@ -372,7 +381,7 @@ def lower_dynamic(w: Writing) -> None:
     w.put("sliceDynamic", *inputs, strides=step, beginMasks=masked, endMasks=last)
 
 
-def _spread(w: Writing, index: int, axes: list[int], other: int) -> Value:
+def _spread(w: LowerContext, index: int, axes: list[int], other: int) -> Value:
     """Limits or steps for some axes as those for all (`other` elsewhere)."""
     rank, found = w.rank(), w.known(index)
     if found is not None:
@@ -385,7 +394,7 @@ def _spread(w: Writing, index: int, axes: list[int], other: int) -> Value:
     return w.emit("scatter", *operands, shape=[rank], axis=0, mode="SCATTER_UPDATE")
 
 
-def lift_by_size(r: Reading) -> Value:
+def lift_by_size(r: LiftContext) -> Value:
     x, b, size = r.input(0), r.b, r.attr("size", int)
     axis = r.axis("axis", blobs.rank(x))
     begin = b.Reshape(blobs.ints(b, r.input(1)), [1])
@@ -402,7 +411,7 @@ def lift_by_size(r: Reading) -> Value:
     return y
 
 
-def piece(r: Reading) -> None:
+def piece(r: LiftContext) -> None:
     """One of the last three axes from `startIndex` to `endIndex`."""
     back = {"CHANNEL_AXIS": 3, "HEIGHT_AXIS": 2, "WIDTH_AXIS": 1}[r.attr("axis", str)]
     axis = blobs.rank(r, back) - back
@@ -410,7 +419,7 @@ def piece(r: Reading) -> None:
     r.set_inputs(*r.node.inputs, [start], [end], [axis], [r.attr("stride", int) or 1])
 
 
-def inner_part(r: Reading) -> None:
+def inner_part(r: LiftContext) -> None:
     """Crop the borders."""
     rank = blobs.rank(r, 2)
     top, left, bottom, right = borders(r.layer.attrs.get("cropAmounts"))
@@ -418,7 +427,7 @@ def inner_part(r: Reading) -> None:
     r.set_inputs(*r.node.inputs, [top, left], ends, [rank - 2, rank - 1])
 
 
-def part_like(r: Reading) -> None:
+def part_like(r: LiftContext) -> None:
     """The first input is cut to height and width of the second, from `offset` on."""
     rank, like = blobs.rank(r, 2), r.input(1)
     offset, size = r.attr("offset", list) or [0, 0], blobs.dims(like)[-2:]
@@ -433,7 +442,7 @@ def part_like(r: Reading) -> None:
     r.set_inputs(r.data, offset, ends, [rank - 2, rank - 1])
 
 
-def backwards(r: Reading) -> None:
+def backwards(r: LiftContext) -> None:
     axes = [i for i, flag in enumerate(r.attr("reverseDim", list)) if flag]
     n = len(axes)
     r.set_inputs(*r.node.inputs, [-1] * n, [FIRST] * n, axes, [-1] * n)
@@ -441,7 +450,7 @@ def backwards(r: Reading) -> None:
         r.alias(r.b.Identity(r.data))
 
 
-def windows(r: Reading) -> None:
+def windows(r: LiftContext) -> None:
     """[.., L, ..] -> [.., M, W, ..]: M windows of W elements, one every `step`."""
     b, x, width, step = r.b, r.input(0), r.attr("windowSize", int), r.attr("step", int) or 1
     axis = r.axis("axis", blobs.rank(x))
@@ -456,7 +465,7 @@ def windows(r: Reading) -> None:
     r.set_input(1, starts)
 
 
-def read_batch_and_sequence(r: Reading) -> None:
+def read_batch_and_sequence(r: LiftContext) -> None:
     """The first n elements of each batch along the sequence axis; ONNX wants the two axes in
     front.
     """
@@ -468,7 +477,7 @@ def read_batch_and_sequence(r: Reading) -> None:
     r.set(batch_axis=batch, time_axis=time)
 
 
-def write_batch_and_sequence(w: Writing) -> None:
+def write_batch_and_sequence(w: LowerContext) -> None:
     batch, time = (int(w.attr(name)) for name in ("batch_axis", "time_axis"))
     if batch > time:
         raise MappingError("the batch axis must come before the time axis")
@@ -496,9 +505,24 @@ RULES: list[Rule | Custom] = [
     custom("Gather", "embeddingND", lift_embedding_nd, lower_embedding),
     custom("", "embedding", lift_embedding),
     op("Gather", "gather", NO_TEXT, DATA, INDICES, AXIS, Detail(write=squeeze_index_axis)),
-    op("GatherND", "gatherND", DATA, INDICES, Only("batch_dims", 0), KEEP_ONE_AXIS),
-    op("GatherElements", "gatherAlongAxis", SAME_PLACES, DATA, INDICES, AXIS, given="2,3 =i64:2,1"),
-    op("ScatterND", "scatter", INDICES, Mode(), WHOLE_ROWS, given="4,3 Unsqueeze(=i64:2;=[1]) 2,3"),
+    op("GatherND", "gatherND", DATA, INDICES, RequireAttr("batch_dims", 0), KEEP_ONE_AXIS),
+    op(
+        "GatherElements",
+        "gatherAlongAxis",
+        SAME_PLACES,
+        DATA,
+        INDICES,
+        AXIS,
+        example_inputs="2,3 =i64:2,1",
+    ),
+    op(
+        "ScatterND",
+        "scatter",
+        INDICES,
+        Mode(),
+        WHOLE_ROWS,
+        example_inputs="4,3 Unsqueeze(=i64:2;=[1]) 2,3",
+    ),
     op("ScatterND", "scatterND", INDICES, Mode()),
     op(
         "ScatterElements",
@@ -507,10 +531,10 @@ RULES: list[Rule | Custom] = [
         INDICES,
         Mode(),
         AXIS,
-        given="2,3 =i64:2,1 2,1",
+        example_inputs="2,3 =i64:2,1 2,1",
     ),
-    op("OneHot", "oneHot", NOT_NEGATIVE, *ONE_HOT, given="=i64:2,3 =i64:[7] =[0,1]"),
-    op("netconv::OneHotFromFront", "oneHot", *ONE_HOT, given="i64:2,3 =i64:[7] =[0,1]"),
+    op("OneHot", "oneHot", NOT_NEGATIVE, *ONE_HOT, example_inputs="=i64:2,3 =i64:[7] =[0,1]"),
+    op("netconv::OneHotFromFront", "oneHot", *ONE_HOT, example_inputs="i64:2,3 =i64:[7] =[0,1]"),
     op("Slice", "sliceStatic", ANY, STRIDED),
     custom("Slice", "sliceDynamic", lift_dynamic, lower_dynamic),
     custom("", "sliceBySize", lift_by_size),
@@ -538,6 +562,6 @@ RULES: list[Rule | Custom] = [
         "reverseSeq",
         InputType((1,), flat=True),
         BATCH_AND_SEQUENCE,
-        given="2,3 i64:2",
+        example_inputs="2,3 i64:2",
     ),
 ]

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError, not_meant
+from converter.errors import MappingError, no_match
 from converter.formats.coreml.neuralnetwork import operands as blobs
-from converter.formats.coreml.neuralnetwork.rules.context import Reading, Writing
+from converter.formats.coreml.neuralnetwork.rules.context import LiftContext, LowerContext
 from converter.formats.coreml.neuralnetwork.rules.fields import KEEP_ONE_AXIS, ONE, SEVERAL
 from converter.formats.coreml.neuralnetwork.weight_encoding import (
     computed,
@@ -18,9 +18,9 @@ from converter.formats.coreml.neuralnetwork.weight_encoding import (
 )
 from converter.formats.coreml.neuralnetwork.weights import WeightData
 from converter.graph.infer import constant, rank_of, shape_of
-from converter.graph.value import made_of, maker, producer_of
+from converter.graph.value import producer_if, producer_of, producer_operand
 from converter.mapping.concepts.matmul import Transposes
-from converter.mapping.fields import Detail, Field, Guard, Only, ignore
+from converter.mapping.fields import Detail, Field, Guard, RequireAttr, ignore
 from converter.mapping.rules import op
 from converter.passes.constants import is_constant
 
@@ -28,20 +28,20 @@ Value = ir.Value
 D = ir.DataType
 
 
-def turned(w: Writing, weights: Value) -> WeightData:
+def transposed(w: LowerContext, weights: Value) -> WeightData:
     """Return the transpose of a constant matrix [K,N] as stored, [N,K]: the input of its Transpose,
     or a view.
     """
-    stored = made_of(weights, "Transpose")
+    stored = producer_operand(weights, "Transpose")
     if weights.const_value is None and stored is not None and rank_of(weights) == 2:
         return w.stored(stored)
     compact = turned_form(weights)
     if compact is not None:
         return compact
-    half = made_of(weights, "Cast")
+    half = producer_operand(weights, "Cast")
     source = half if half is not None and half.dtype == D.FLOAT16 else weights
     array = constant(source)
-    data = computed(source, w.low.half, turned=True) if array is None else w.plain(array.T)
+    data = computed(source, w.low.half, transposed=True) if array is None else w.plain(array.T)
     if data is None:
         raise MappingError("the matrix must be constant")
     return data
@@ -57,46 +57,46 @@ class InnerProduct(Field):
         self.into, self.out = into, out
         self.keys = (into, out, "hasBias", "int8DynamicQuantize")
 
-    def operands(self, r: Reading) -> tuple[Value, Value | None]:
+    def operands(self, r: LiftContext) -> tuple[Value, Value | None]:
         """The weights as stored, and the bias."""
         into, out = r.attr(self.into, int), r.attr(self.out, int)
         weights = r.weights("weights", [out, into])
         return weights, r.plain("bias", [out]) if r.attr("hasBias", bool) else None
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         weights, bias = self.operands(r)
         r.set_input(1, r.transpose(weights, [1, 0]))
         if bias is not None:
-            r.behind(lambda y: y + bias)
+            r.after_first(lambda y: y + bias)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         x, weights = w.data, w.input(1)
         self.product(w, x, weights)
         if is_constant(x):
-            raise not_meant("only one operand may be constant")
-        self.write(w, turned(w, weights), shape_of(weights), None, dynamic(weights))
+            raise no_match("only one operand may be constant")
+        self.write(w, transposed(w, weights), shape_of(weights), None, dynamic(weights))
 
-    def product(self, w: Writing, x: Value, weights: Value) -> None:
+    def product(self, w: LowerContext, x: Value, weights: Value) -> None:
         """Refuse an operator that is not a product with a constant matrix."""
         if len(shape_of(weights) or ()) != 2 or not is_constant(weights) or not rank_of(x):
-            raise not_meant("the second operand must be a constant matrix")
+            raise no_match("the second operand must be a constant matrix")
 
     def write(
-        self, w: Writing, data: WeightData, size: Any, bias: Any, quantised: WeightData | None
+        self, w: LowerContext, data: WeightData, size: Any, bias: Any, quantized: WeightData | None
     ) -> None:
         into, out = size
         w.set(**{self.into: int(into), self.out: int(out), "hasBias": bias is not None})
         w.layer.blobs["weights"] = data
         if bias is not None:
             w.layer.blobs["bias"] = w.plain(bias)
-        elif quantised is not None and w.version >= 5:
-            w.layer.blobs["weights"] = quantised
+        elif quantized is not None and w.version >= 5:
+            w.layer.blobs["weights"] = quantized
             w.set(int8DynamicQuantize=True)
 
 
 def dynamic(weights: Value | None) -> WeightData | None:
     """Return weights that a Core ML file stored as int8 for dynamic quantization."""
-    weights = made_of(weights, "Transpose") or weights
+    weights = producer_operand(weights, "Transpose") or weights
     node = producer_of(weights)
     own = node is not None and node.metadata_props.get("netconv.format") == "coreml"
     return dynamic_int8(weights) if own else None
@@ -107,10 +107,10 @@ class Affine(InnerProduct):
 
     inputs = (1, 2)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         r.set_inputs(r.input(0), *self.operands(r))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         weights, size = w.input(1), shape_of(w.input(1))
         if size is None:
             raise MappingError("the shape of the weights must be known")
@@ -120,11 +120,11 @@ class Affine(InnerProduct):
         if bias is not None and bias.size not in (1, out):
             raise MappingError("the bias must have one element per output")
         bias = None if bias is None else np.broadcast_to(bias.reshape(-1), (out,))
-        data = w.stored(weights) if as_stored else turned(w, weights)
+        data = w.stored(weights) if as_stored else transposed(w, weights)
         self.write(w, data, (into, out), bias, dynamic(weights) if as_stored else None)
 
 
-def as_columns(r: Reading) -> None:
+def as_columns(r: LiftContext) -> None:
     """The last three axes are one vector; the result is [C,1,1]."""
     b, x = r.b, r.input(0)
     rank, out = blobs.rank(x), r.attr("outputChannels", int)
@@ -134,7 +134,7 @@ def as_columns(r: Reading) -> None:
     if blobs.dims(x)[: rank - 3] != [1] * (rank - 3):
         front = b.Shape(x)[: rank - 3]
         shape = b.Concat(front, [out, 1, 1], axis=0) if rank > 4 else [-1, out, 1, 1]
-    r.behind(lambda y: blobs.reshape(b, y, shape))
+    r.after_first(lambda y: blobs.reshape(b, y, shape))
 
 
 class AddedBias(InnerProduct):
@@ -142,32 +142,37 @@ class AddedBias(InnerProduct):
 
     inputs = (0, 1)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         for i in (0, 1):
-            node, vector = maker(w.input(i), "MatMul"), constant(w.input(1 - i))
+            node, vector = producer_if(w.input(i), "MatMul"), constant(w.input(1 - i))
             if node is not None and vector is not None and len(node.outputs[0].uses()) == 1:
                 break
         else:
-            raise not_meant("only a product followed by its bias is supported by this layer")
+            raise no_match("only a product followed by its bias is supported by this layer")
         x, weights = node.inputs
         assert x is not None and weights is not None
         self.product(w, x, weights)
         size = shape_of(weights) or (0, 0)
         fits = vector.size == size[1] and (not vector.ndim or vector.shape[-1] == size[1])
         if not fits or vector.ndim > (rank_of(x) or 0) or (rank_of(x) or 0) > self.most(w):
-            raise not_meant("the bias must be a vector with one element per output")
+            raise no_match("the bias must be a vector with one element per output")
         w.layer.inputs = [x]
-        self.write(w, turned(w, weights), size, vector.reshape(-1), None)
+        self.write(w, transposed(w, weights), size, vector.reshape(-1), None)
 
-    def most(self, w: Writing) -> int:
+    def most(self, w: LowerContext) -> int:
         """The most axes that the layer takes: innerProduct would contract three from rank 4 on."""
         return 3 if w.layer.kind == "innerProduct" else 5
 
 
 INNER = ("inputChannels", "outputChannels")
 STORED = ("weightMatrixFirstDimension", "weightMatrixSecondDimension")
-AFFINE = (Affine(*INNER), Only("alpha", 1.0), Only("beta", 1.0), Only("transA", 0))
-TURNED = Only("transB", 1)
+AFFINE = (
+    Affine(*INNER),
+    RequireAttr("alpha", 1.0),
+    RequireAttr("beta", 1.0),
+    RequireAttr("transA", 0),
+)
+TURNED = RequireAttr("transB", 1)
 TRANSPOSES = Transposes("transposeA", "transposeB")
 NO_SWAP = ignore(*TRANSPOSES.keys)
 # innerProduct contracts three axes from rank 4 on
@@ -182,15 +187,26 @@ MATRIX = Guard(
 BIASED = "MatMul(2,3;=3,4) =4"
 
 RULES = [
-    op("Add", "innerProduct", AddedBias(*INNER), given=BIASED, lower_only=True),
+    op("Add", "innerProduct", AddedBias(*INNER), example_inputs=BIASED, lower_only=True),
     op(
-        "Add", "batchedMatmul", AddedBias(*STORED), given="MatMul(1,2,2,3;=3,4) =4", lower_only=True
+        "Add",
+        "batchedMatmul",
+        AddedBias(*STORED),
+        example_inputs="MatMul(1,2,2,3;=3,4) =4",
+        lower_only=True,
     ),
     op("Gemm", "innerProduct", MATRIX, *AFFINE, TURNED),
-    op("Gemm", "innerProduct", *AFFINE, Only("transB", 0), lower_only=True),
-    op("MatMul", "innerProduct", FEW_AXES, InnerProduct(*INNER), given="2,2,3 =3,4"),
+    op("Gemm", "innerProduct", *AFFINE, RequireAttr("transB", 0), lower_only=True),
+    op("MatMul", "innerProduct", FEW_AXES, InnerProduct(*INNER), example_inputs="2,2,3 =3,4"),
     op("Gemm", "innerProduct", *AFFINE, TURNED, before_lift=as_columns, lift_only=True),
-    op("MatMul", "batchedMatmul", ONE, InnerProduct(*STORED), NO_SWAP, given="1,2,2,3 =3,4"),
+    op(
+        "MatMul",
+        "batchedMatmul",
+        ONE,
+        InnerProduct(*STORED),
+        NO_SWAP,
+        example_inputs="1,2,2,3 =3,4",
+    ),
     op(
         "MatMul",
         "batchedMatmul",

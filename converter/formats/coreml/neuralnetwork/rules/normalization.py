@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.coreml.neuralnetwork import operands as blobs
-from converter.formats.coreml.neuralnetwork.rules.context import Reading, Writing
+from converter.formats.coreml.neuralnetwork.rules.context import LiftContext, LowerContext
 from converter.formats.coreml.neuralnetwork.rules.fields import (
     FIX,
     NOTHING_MORE,
@@ -21,7 +21,16 @@ from converter.formats.coreml.neuralnetwork.rules.fields import (
 from converter.formats.coreml.neuralnetwork.weight_encoding import of_array
 from converter.mapping.codecs import unset
 from converter.mapping.concepts.axes import FixedAxis
-from converter.mapping.fields import Attr, Detail, Fixed, Group, Guard, Implied, attrs, ignore
+from converter.mapping.fields import (
+    Attr,
+    Detail,
+    Group,
+    Guard,
+    ImpliedAttrs,
+    RequireKey,
+    attrs,
+    ignore,
+)
 from converter.mapping.rules import Rule, op
 
 Value = ir.Value
@@ -31,7 +40,7 @@ def of_channels(name: str, index: int) -> Weights:
     return Weights(name, index, lambda r: [r.attr("channels", int)])
 
 
-def store_unused_statistics(w: Writing) -> None:
+def store_unused_statistics(w: LowerContext) -> None:
     """Mean and variance that the layer stores although it computes its own."""
     size = w.static(1, "gamma")
     w.layer.blobs |= {"mean": w.plain(np.zeros(size)), "variance": w.plain(np.ones(size))}
@@ -40,64 +49,64 @@ def store_unused_statistics(w: Writing) -> None:
 STORE_UNUSED_STATISTICS = Detail(write=store_unused_statistics, blobs=("mean", "variance"))
 
 
-def standardised(r: Reading, x: Value, axes: list[int], epsilon: float) -> Value:
+def standardised(r: LiftContext, x: Value, axes: list[int], epsilon: float) -> Value:
     """(x - mean) / sqrt(variance + epsilon) over `axes`; the operator of the row takes the two."""
     b = r.b
-    centred = x - b.ReduceMean(x, axes, keepdims=1)
-    variance = b.ReduceMean(centred * centred, axes, keepdims=1)
-    r.set_inputs(centred, b.Sqrt(variance + epsilon))
-    return centred
+    centerd = x - b.ReduceMean(x, axes, keepdims=1)
+    variance = b.ReduceMean(centerd * centerd, axes, keepdims=1)
+    r.set_inputs(centerd, b.Sqrt(variance + epsilon))
+    return centerd
 
 
-def whole_batch(r: Reading) -> None:
+def whole_batch(r: LiftContext) -> None:
     """Each channel by the statistics of the whole batch."""
     x, channels = r.input(0), [r.attr("channels", int)]
     rank = blobs.rank(x, 3)
     axes = [i for i in range(rank) if i != rank - 3]
     standardised(r, x, axes, r.attr("epsilon", unset(1e-5)))
     gamma, beta = (r.b.Reshape(r.plain(name, channels), [-1, 1, 1]) for name in ("gamma", "beta"))
-    r.behind(lambda y: y * gamma + beta)
+    r.after_first(lambda y: y * gamma + beta)
 
 
 # mvn: over C,H,W, or over H,W of each channel ----------------------------------------------------
 
 
-def _axes(r: Reading) -> list[int]:
+def _axes(r: LiftContext) -> list[int]:
     rank = blobs.rank(r, 3)
     return list(range(rank - 3 if r.attr("acrossChannels", bool) else rank - 2, rank))
 
 
-def centred(r: Reading) -> None:
+def centerd(r: LiftContext) -> None:
     r.set_input(1, r.b.ReduceMean(r.data, _axes(r), keepdims=1))
 
 
-def by_channel(r: Reading) -> None:
+def by_channel(r: LiftContext) -> None:
     channels = blobs.dims(r, 3)[-3]
     ones = np.ones(channels or 0, np.float32)
     r.set_inputs(*r.node.inputs, ones, np.zeros_like(ones))
 
 
-def by_image(r: Reading) -> None:
+def by_image(r: LiftContext) -> None:
     size = [int(d or 0) for d in blobs.dims(r, 3)[-3:]]
     r.set_input(1, np.ones(size, np.float32))
     r.set(axis=-3)
 
 
-def by_parts(r: Reading) -> None:
+def by_parts(r: LiftContext) -> None:
     standardised(r, r.input(0), _axes(r), r.attr("epsilon", unset(1e-6)))
 
 
-def _known_channels(r: Reading) -> bool:
+def _known_channels(r: LiftContext) -> bool:
     return not r.attr("acrossChannels", bool) and blobs.dims(r, 3)[-3] is not None
 
 
-def _small_image(r: Reading) -> bool:
+def _small_image(r: LiftContext) -> bool:
     size = blobs.dims(r, 3)[-3:]
     small = None not in size and math.prod(int(d or 0) for d in size) <= 1 << 22
     return r.attr("acrossChannels", bool) and small
 
 
-def length(r: Reading) -> None:
+def length(r: LiftContext) -> None:
     """sqrt(sum of squares + epsilon) over the last three axes."""
     b, x = r.b, r.input(0)
     rank = blobs.rank(x, 3)
@@ -108,14 +117,14 @@ def length(r: Reading) -> None:
 # layer normalization -----------------------------------------------------------------------------
 
 
-def read_normalized_shape(r: Reading) -> None:
+def read_normalized_shape(r: LiftContext) -> None:
     """The last axes, whose sizes the layer states."""
     shape = r.attr("normalizedShape", list)
     r.set(axis=-len(shape))
     r.node.inputs += [r.weights(name, shape) for name in ("gamma", "beta")]
 
 
-def write_normalized_shape(w: Writing) -> None:
+def write_normalized_shape(w: LowerContext) -> None:
     axis, x = int(w.attr("axis")), w.data
     shape = (w.dims(x) or [])[axis:] if axis < 0 or x.shape is not None else []
     if not shape or None in shape:
@@ -143,17 +152,22 @@ CHANNELS = Group((), ("channels",), lower_=lambda w: {"channels": w.static(1, "g
 STORED = Guard("training_mode=1 is not supported", lambda w: not w.attr("training_mode"))
 EPSILON, SMALL_EPSILON = Attr("epsilon", kind=unset(1e-5)), Attr("epsilon", kind=unset(1e-6))
 GAMMA, BETA = of_channels("gamma", 1), of_channels("beta", 2)
-NORMALIZED, CENTRED = Fixed("normalizeVariance", True), Fixed("normalizeVariance", False)
+NORMALIZED, CENTERD = RequireKey("normalizeVariance", True), RequireKey("normalizeVariance", False)
 ACROSS = ignore("acrossChannels")
 BIASED = Guard("a bias is needed", lambda w: w.has(2))
-LAYER = (NOTHING_MORE, NORMALIZED_SHAPE, Attr("epsilon", "eps", float), Implied(("stash_type",)))
+LAYER = (
+    NOTHING_MORE,
+    NORMALIZED_SHAPE,
+    Attr("epsilon", "eps", float),
+    ImpliedAttrs(("stash_type",)),
+)
 MVN = (NORMALIZED, ACROSS)
 
 RULES: list[Rule] = [
     op(
         "BatchNormalization",
         "batchnorm",
-        Fixed("computeMeanVar", False),
+        RequireKey("computeMeanVar", False),
         RANK_4,
         STORED,
         NOTHING_MORE,
@@ -165,14 +179,14 @@ RULES: list[Rule] = [
         of_channels("mean", 3),
         of_channels("variance", 4),
         ignore("instanceNormalization"),
-        Implied(("momentum", "training_mode")),
-        given="1,4,8,8 =4 =4 =4 =4",
+        ImpliedAttrs(("momentum", "training_mode")),
+        example_inputs="1,4,8,8 =4 =4 =4 =4",
     ),
     op(
         "InstanceNormalization",
         "batchnorm",
-        Fixed("computeMeanVar", True),
-        Fixed("instanceNormalization", True),
+        RequireKey("computeMeanVar", True),
+        RequireKey("instanceNormalization", True),
         RANK_4,
         AsRank(4),
         CHANNELS,
@@ -184,8 +198,8 @@ RULES: list[Rule] = [
     op(
         "Div",
         "batchnorm",
-        Fixed("computeMeanVar", True),
-        Fixed("instanceNormalization", False),
+        RequireKey("computeMeanVar", True),
+        RequireKey("instanceNormalization", False),
         ignore("epsilon", "channels"),
         GAMMA,
         BETA,
@@ -193,7 +207,7 @@ RULES: list[Rule] = [
         before_lift=whole_batch,
         lift_only=True,
     ),
-    op("Sub", "mvn", CENTRED, ACROSS, ignore("epsilon"), before_lift=centred, lift_only=True),
+    op("Sub", "mvn", CENTERD, ACROSS, ignore("epsilon"), before_lift=centerd, lift_only=True),
     op(
         "InstanceNormalization",
         "mvn",
@@ -222,7 +236,7 @@ RULES: list[Rule] = [
     op("Div", "mvn", *MVN, ignore("epsilon"), before_lift=by_parts, lift_only=True),
     op("Div", "l2normalize", ignore("epsilon"), before_lift=length, lift_only=True),
     op("Softmax", "softmaxND", Attr("axis", kind=int)),
-    op("Softmax", "softmax", FixedAxis(-3), given="1,4,8,8", lift_only=True),
+    op("Softmax", "softmax", FixedAxis(-3), example_inputs="1,4,8,8", lift_only=True),
     op(
         "LRN",
         "lrn",
@@ -231,8 +245,10 @@ RULES: list[Rule] = [
         Attr("size", "localSize", int),
         *attrs(alpha=float, beta=float),
         Attr("bias", "k", unset(1.0)),
-        given="1,4,8,8",
+        example_inputs="1,4,8,8",
     ),
-    op("LayerNormalization", "layerNormalization", BIASED, *LAYER, given="2,3 =3 =3"),
-    op("LayerNormalization", "layerNormalization", *LAYER, given="2,3 =3", lower_only=True),
+    op("LayerNormalization", "layerNormalization", BIASED, *LAYER, example_inputs="2,3 =3 =3"),
+    op(
+        "LayerNormalization", "layerNormalization", *LAYER, example_inputs="2,3 =3", lower_only=True
+    ),
 ]

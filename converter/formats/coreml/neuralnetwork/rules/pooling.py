@@ -10,13 +10,13 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.coreml.neuralnetwork import operands as blobs
-from converter.formats.coreml.neuralnetwork.rules.context import Reading, Writing
+from converter.formats.coreml.neuralnetwork.rules.context import LiftContext, LowerContext
 from converter.formats.coreml.neuralnetwork.rules.convolution import (
     AXES,
     SIDES,
-    Flat,
+    Conv1dAsConv2d,
     ImageWindow,
-    Volumes,
+    Window3D,
 )
 from converter.formats.coreml.neuralnetwork.rules.fields import (
     NOTHING_MORE,
@@ -25,7 +25,7 @@ from converter.formats.coreml.neuralnetwork.rules.fields import (
     border_amounts,
 )
 from converter.mapping.concepts.window import Geometry
-from converter.mapping.fields import Always, Field, Fixed, Guard, Only, ignore
+from converter.mapping.fields import Field, Guard, RequireAttr, RequireKey, WriteKey, ignore
 from converter.mapping.node import Node
 from converter.mapping.rules import Rule, op
 
@@ -41,12 +41,12 @@ class PoolPlanes(ImageWindow):
     def kernel(self, node: Node) -> list[int]:
         return [int(k) for k in node.attrs["kernel_shape"]]
 
-    def read(self, r: Reading) -> Geometry:
+    def read(self, r: LiftContext) -> Geometry:
         found = super().read(r)
         ceil = "includeLastPixel" in r.layer.attrs and (any(found.pads) or cuts(r, found))
         return replace(found, ceil=ceil)
 
-    def explicit(self, r: Reading) -> list[int]:
+    def explicit(self, r: LiftContext) -> list[int]:
         last = r.attr("includeLastPixel", dict, None)
         if last is None:
             return super().explicit(r)
@@ -56,7 +56,7 @@ class PoolPlanes(ImageWindow):
         return amounts * 2
 
 
-class PoolVolumes(Volumes):
+class PoolVolumes(Window3D):
     """A pool over three axes."""
 
     keys = (
@@ -70,7 +70,7 @@ class PoolVolumes(Volumes):
         return [int(k) for k in node.attrs["kernel_shape"]]
 
 
-def cuts(r: Reading, window: Geometry) -> bool:
+def cuts(r: LiftContext, window: Geometry) -> bool:
     """Whether rounding up changes the result."""
     kernel, strides, _ = window.steps
     windows = zip(blobs.dims(r, 2)[-2:], kernel, strides, strict=True)
@@ -85,7 +85,7 @@ class WidePadding(Field):
     def __init__(self, value: float) -> None:
         self.value = value
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         a = r.node.attrs
         pads, n = a["pads"], len(a["kernel_shape"])
         if any(p >= k for p, k in zip(pads, a["kernel_shape"] * 2, strict=True)):
@@ -104,7 +104,7 @@ class CountedPadding(Field):
     def __init__(self, key: str) -> None:
         self.keys = (key,)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         b, a, x = r.b, r.node.attrs, r.data
         kernel, stride, pads = a["kernel_shape"], a["strides"], a["pads"]
         exclude, ceil, n = r.attr(self.keys[0], bool), a.get("ceil_mode"), len(kernel)
@@ -125,7 +125,7 @@ class CountedPadding(Field):
         r.data = b.Pad(x, amounts, 0.0)
         a["pads"], a["ceil_mode"], a["count_include_pad"] = [0] * (2 * n), 0, 0
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         w.set(**{self.keys[0]: not w.attr("count_include_pad")})
 
 
@@ -141,7 +141,7 @@ def _more(size: int, kernel: int, stride: int, after: int, before: int) -> int:
 
 
 def _more_at_run_time(
-    r: Reading, x: Value, kernel: list[int], stride: list[int], pads: list[int]
+    r: LiftContext, x: Value, kernel: list[int], stride: list[int], pads: list[int]
 ) -> Value:
     """The pads after each axis, `_more` included, in shape arithmetic."""
     b, n = r.b, len(kernel)
@@ -158,21 +158,21 @@ UP_TO_TWO = Guard(
     "only one or two spatial axes are supported by this layer", lambda w: w.rank() in (3, 4)
 )
 THREE = Guard("only three spatial axes are supported by this layer", lambda w: w.rank() == 5)
-LOCAL, GLOBAL = Fixed("globalPooling", False), Fixed("globalPooling", True)
+LOCAL, GLOBAL = RequireKey("globalPooling", False), RequireKey("globalPooling", True)
 WINDOWS = ("kernelSize", "stride", "same", "includeLastPixel", "avgPoolExcludePadding")
 PLANES = (UP_TO_TWO, LOCAL, AsRank(4), PoolPlanes())
 VOLUMES = (THREE, AsRank(5), PoolVolumes())
 NO_COUNT, NO_COUNT_3D = ignore("avgPoolExcludePadding"), ignore("countExcludePadding")
-MAXIMUM = (WidePadding(float("-inf")), NOTHING_MORE, Only("storage_order", 0))
-SQUARES = (WidePadding(0.0), Only("p", 2))
-MAX, AVERAGE, L2 = (Fixed("type", kind) for kind in ("MAX", "AVERAGE", "L2"))
+MAXIMUM = (WidePadding(float("-inf")), NOTHING_MORE, RequireAttr("storage_order", 0))
+SQUARES = (WidePadding(0.0), RequireAttr("p", 2))
+MAX, AVERAGE, L2 = (RequireKey("type", kind) for kind in ("MAX", "AVERAGE", "L2"))
 COUNTED, COUNTED_3D = CountedPadding("avgPoolExcludePadding"), CountedPadding("countExcludePadding")
 ALL = (
     GLOBAL,
     AsRank(4),
     RANK_4,
     ignore(*WINDOWS),
-    Always("valid", {"paddingAmounts": border_amounts([0] * 4)}),
+    WriteKey("valid", {"paddingAmounts": border_amounts([0] * 4)}),
 )
 ALL_3D = (AsRank(5), THREE)
 IMAGE, VOLUME = "1,4,8,8", "1,4,4,4,4"
@@ -181,23 +181,36 @@ ROUNDS_UP = Guard("ceil_mode must be 1", lambda w: bool(w.attr("ceil_mode")))
 ROUNDS_DOWN = Guard("ceil_mode must be 0", lambda w: not w.attr("ceil_mode"))
 
 
-def pool(name: str, kind: str, *fields: Field, given: str) -> list[Rule]:
+def pool(name: str, kind: str, *fields: Field, example_inputs: str) -> list[Rule]:
     """Write a pool that rounds down; one that rounds up is written with other pads."""
     return [
-        op(name, kind, ROUNDS_DOWN, *fields, given=given),
-        op(name, kind, ROUNDS_UP, *fields, given=given, lower_only=True),
+        op(name, kind, ROUNDS_DOWN, *fields, example_inputs=example_inputs),
+        op(name, kind, ROUNDS_UP, *fields, example_inputs=example_inputs, lower_only=True),
     ]
 
 
 RULES: list[Rule] = [
-    op("GlobalMaxPool", "pooling", MAX, *ALL, given=IMAGE),
-    op("GlobalAveragePool", "pooling", AVERAGE, *ALL, given=IMAGE),
-    op("GlobalLpPool", "pooling", L2, *ALL, Only("p", 2), given=IMAGE),
-    op("GlobalMaxPool", "globalPooling3d", MAX, *ALL_3D, given=VOLUME),
-    op("GlobalAveragePool", "globalPooling3d", AVERAGE, *ALL_3D, given=VOLUME),
-    *pool("MaxPool", "pooling", MAX, *PLANES, *MAXIMUM, NO_COUNT, Flat(), given=IMAGE),
-    *pool("AveragePool", "pooling", AVERAGE, *PLANES, COUNTED, Flat(), given=IMAGE),
-    *pool("LpPool", "pooling", L2, *PLANES, *SQUARES, NO_COUNT, Flat(), given=IMAGE),
-    *pool("MaxPool", "pooling3d", MAX, *VOLUMES, *MAXIMUM, NO_COUNT_3D, given=VOLUME),
-    *pool("AveragePool", "pooling3d", AVERAGE, *VOLUMES, COUNTED_3D, given=VOLUME),
+    op("GlobalMaxPool", "pooling", MAX, *ALL, example_inputs=IMAGE),
+    op("GlobalAveragePool", "pooling", AVERAGE, *ALL, example_inputs=IMAGE),
+    op("GlobalLpPool", "pooling", L2, *ALL, RequireAttr("p", 2), example_inputs=IMAGE),
+    op("GlobalMaxPool", "globalPooling3d", MAX, *ALL_3D, example_inputs=VOLUME),
+    op("GlobalAveragePool", "globalPooling3d", AVERAGE, *ALL_3D, example_inputs=VOLUME),
+    *pool(
+        "MaxPool",
+        "pooling",
+        MAX,
+        *PLANES,
+        *MAXIMUM,
+        NO_COUNT,
+        Conv1dAsConv2d(),
+        example_inputs=IMAGE,
+    ),
+    *pool(
+        "AveragePool", "pooling", AVERAGE, *PLANES, COUNTED, Conv1dAsConv2d(), example_inputs=IMAGE
+    ),
+    *pool(
+        "LpPool", "pooling", L2, *PLANES, *SQUARES, NO_COUNT, Conv1dAsConv2d(), example_inputs=IMAGE
+    ),
+    *pool("MaxPool", "pooling3d", MAX, *VOLUMES, *MAXIMUM, NO_COUNT_3D, example_inputs=VOLUME),
+    *pool("AveragePool", "pooling3d", AVERAGE, *VOLUMES, COUNTED_3D, example_inputs=VOLUME),
 ]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from converter.errors import MappingError, not_meant
+from converter.errors import MappingError, no_match
 from converter.formats.coreml.neuralnetwork.collector import is_float
-from converter.formats.coreml.neuralnetwork.rules.context import Reading, Writing
+from converter.formats.coreml.neuralnetwork.rules.context import LiftContext, LowerContext
 from converter.formats.coreml.neuralnetwork.rules.fields import INTEGERS, truncate
 from converter.formats.coreml.neuralnetwork.weight_encoding import channel_codes
-from converter.mapping.fields import Detail, Fixed
+from converter.mapping.fields import Detail, RequireKey
 from converter.mapping.rules import Custom, Rule, custom, op
 from converter.passes.constants import is_constant
 from converter.passes.indices import never_negative
@@ -34,11 +34,11 @@ _INDEXED = {
 # constants ---------------------------------------------------------------------------------------
 
 
-def lift_constant_nd(r: Reading) -> Value:
+def lift_constant_nd(r: LiftContext) -> Value:
     return r.weights("data", r.attr("shape", list) or [1])
 
 
-def lift_constant(r: Reading) -> Value:
+def lift_constant(r: LiftContext) -> Value:
     """[C,H,W], seen with the leading axes that all blobs of the network have."""
     shape = r.attr("shape", list)
     value = r.weights("data", shape)
@@ -48,7 +48,7 @@ def lift_constant(r: Reading) -> Value:
     return r.b.Unsqueeze(value, list(range(len(lead))))
 
 
-def lower_constant(w: Writing) -> None:
+def lower_constant(w: LowerContext) -> None:
     """One layer, whose quantized numbers have one scale; a scale for each channel is multiplied
     afterwards.
     """
@@ -110,19 +110,19 @@ def _tells_truth(x: Value, out: Value) -> bool:
     return out.dtype == T.BOOL and x.dtype not in (T.BOOL, T.STRING) and not _is_compact(x)
 
 
-def demand_truth(w: Writing) -> None:
+def demand_truth(w: LowerContext) -> None:
     """Whether numbers are not zero."""
     if not _tells_truth(w.data, w.out):
-        raise not_meant("only a Cast to bool is supported by this layer")
+        raise no_match("only a Cast to bool is supported by this layer")
 
 
-def lower_cast(w: Writing) -> None:
+def lower_cast(w: LowerContext) -> None:
     """A Cast is written only if numbers change; compact weights that are not stored with a layer
     become a separate constant.
     """
     x, out = w.data, w.out
     if _tells_truth(x, out):
-        raise not_meant("only a Cast that preserves all values is supported by this layer")
+        raise no_match("only a Cast that preserves all values is supported by this layer")
     if T.STRING in (x.dtype, out.dtype):
         raise MappingError("strings are not supported by Core ML")
     if _is_compact(x):
@@ -156,7 +156,7 @@ RULES: list[Rule | Custom] = [
         "Cast",
         "notEqual",
         Detail(write=demand_truth, names=("to", "saturate", "round_mode")),
-        Fixed("alpha", 0.0),
+        RequireKey("alpha", 0.0),
         lower_only=True,
     ),
     custom("Cast", "", lower=lower_cast),

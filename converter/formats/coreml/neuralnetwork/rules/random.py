@@ -9,13 +9,13 @@ from typing import Any
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.coreml.neuralnetwork.rules.context import Reading, Writing
+from converter.formats.coreml.neuralnetwork.rules.context import LiftContext, LowerContext
 from converter.formats.coreml.neuralnetwork.rules.fields import ANY, ShapeOf, StaticResult, flat
 from converter.graph.custom import carried_layer, current
 from converter.graph.infer import shape_of
 from converter.io.strict_json import note, parse
 from converter.mapping.codecs import unset
-from converter.mapping.fields import Attr, Field, Fixed, Implied
+from converter.mapping.fields import Attr, Field, ImpliedAttrs, RequireKey
 from converter.mapping.rules import Custom, Rule, custom, op
 
 Value = ir.Value
@@ -34,13 +34,13 @@ def draws(name: str, parameters: tuple[Field, ...]) -> list[Rule]:
         f"netconv::{name}", f"{kind}{form}", *more, *fields, **options
     )
     return [
-        row("Static", StaticResult(0, "outputShape"), given="=i64:[2,3]"),
-        row("Like", ANY, ShapeOf(0), given="Shape(2,3)", lift_only=True),
-        row("Dynamic", flat(0), given="i64:2"),
+        row("Static", StaticResult(0, "outputShape"), example_inputs="=i64:[2,3]"),
+        row("Like", ANY, ShapeOf(0), example_inputs="Shape(2,3)", lift_only=True),
+        row("Dynamic", flat(0), example_inputs="i64:2"),
     ]
 
 
-def lower_standard(w: Writing) -> None:
+def lower_standard(w: LowerContext) -> None:
     """ONNX's own operators, of which the second ones take the shape of an operand."""
     name = w.node.op.removesuffix("Like")
     kind, shape = name[0].lower() + name[1:], shape_of(w.out)
@@ -63,7 +63,7 @@ _PARAMETER = {
 }
 
 
-def defined_body(r: Reading, p: dict[str, Any]) -> tuple[Value, ...] | None:
+def defined_body(r: LiftContext, p: dict[str, Any]) -> tuple[Value, ...] | None:
     """Return the results of the body that the user defines for a class; None without one."""
     define = current().define
     if define is None:
@@ -73,7 +73,7 @@ def defined_body(r: Reading, p: dict[str, Any]) -> tuple[Value, ...] | None:
     return None if found is None else tuple(found)
 
 
-def lift_custom(r: Reading) -> tuple[Value, ...]:
+def lift_custom(r: LiftContext) -> tuple[Value, ...]:
     """Read all parameters of the layer, with weights as further inputs."""
     p, stored = r.layer.attrs, r.layer.blobs
     if (defined := defined_body(r, p)) is not None:
@@ -91,7 +91,7 @@ def lift_custom(r: Reading) -> tuple[Value, ...]:
     )
 
 
-def lower_custom(w: Writing) -> None:
+def lower_custom(w: LowerContext) -> None:
     split = len(w.node.inputs) - int(w.attr("weights", 0))
     blobs = {f"weights[{i}]": w.stored(v) for i, v in enumerate(w.node.inputs[split:])}
     text = w.attr("parameters", "{}")
@@ -134,10 +134,10 @@ RULES: list[Rule | Custom] = [
         "categoricalDistribution",
         Attr("seed", kind=int, node_default=-1),  # a number with a fraction, or none at all
         Attr("sample_size", "numSamples", int),
-        Fixed("isLogits", True, kind=bool),
-        Implied(("dtype",)),  # the classes are floats there, independent of their type
+        RequireKey("isLogits", True, kind=bool),
+        ImpliedAttrs(("dtype",)),  # the classes are floats there, independent of their type
         lower_only=True,
-        given="2,5",
+        example_inputs="2,5",
     ),
     custom("netconv::CustomLayer", "custom", lift_custom, lower_custom),
 ]

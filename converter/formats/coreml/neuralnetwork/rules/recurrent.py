@@ -14,11 +14,11 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.coreml.neuralnetwork import operands as blobs
-from converter.formats.coreml.neuralnetwork.rules.context import Reading, Writing
+from converter.formats.coreml.neuralnetwork.rules.context import LiftContext, LowerContext
 from converter.formats.coreml.neuralnetwork.rules.fields import FIX
 from converter.graph.demands import of_length
 from converter.graph.infer import Array, shape_of
-from converter.graph.value import made_of, maker
+from converter.graph.value import producer_if, producer_operand
 from converter.mapping.rules import custom
 
 Value = ir.Value
@@ -79,7 +79,7 @@ def activations(
     return found
 
 
-def matrices(r: Reading, gates: Sequence[str], part: str, width: int) -> Value:
+def matrices(r: LiftContext, gates: Sequence[str], part: str, width: int) -> Value:
     """The weights of several gates below each other, with a leading axis for the direction."""
     values = [r.weights(path(g, part), [r.attr("outputVectorSize", int), width]) for g in gates]
     arrays = [v.const_value for v in values]
@@ -89,12 +89,12 @@ def matrices(r: Reading, gates: Sequence[str], part: str, width: int) -> Value:
     return r.b.Unsqueeze(r.b.Concat(*values, axis=0), [0])
 
 
-def vectors(r: Reading, gates: Sequence[str], part: str) -> Array:
+def vectors(r: LiftContext, gates: Sequence[str], part: str) -> Array:
     size = [r.attr("outputVectorSize", int)]
     return np.concatenate([r.numbers(path(g, part), size) for g in gates])
 
 
-def stored(r: Reading, gates: Sequence[str], biased: bool) -> list[Value | None]:
+def stored(r: LiftContext, gates: Sequence[str], biased: bool) -> list[Value | None]:
     """W, R and B of one direction; ONNX's second half of the biases (recurrent ones) is zero."""
     size, into = (r.attr(f"{k}VectorSize", int) for k in ("output", "input"))
     weights = matrices(r, gates, "WeightMatrix", into)
@@ -108,7 +108,7 @@ def stored(r: Reading, gates: Sequence[str], biased: bool) -> list[Value | None]
     return [weights, recursion, r.b.const(both[None].astype(np.float32), "bias")]
 
 
-def sequence(r: Reading, index: int) -> Value:
+def sequence(r: LiftContext, index: int) -> Value:
     """[Seq,Batch,C,1,1] -> [Seq,Batch,C]."""
     rank = blobs.rank(r.input(index))
     if rank != 5:
@@ -116,7 +116,7 @@ def sequence(r: Reading, index: int) -> Value:
     return blobs.squeeze(r.b, r.floats(index), [3, 4])
 
 
-def state(r: Reading, index: int) -> Value | None:
+def state(r: LiftContext, index: int) -> Value | None:
     """An initial state [1,Batch,H].
 
     Files exist that have it as [Batch,H,1,1,1]: the same numbers in the same order.
@@ -128,12 +128,12 @@ def state(r: Reading, index: int) -> Value | None:
     return value if fits else r.b.Reshape(value, [1, -1, size])
 
 
-def blob(r: Reading, x: Value) -> Value:
+def blob(r: LiftContext, x: Value) -> Value:
     """[n,Batch,H] -> [n,Batch,H,1,1]."""
     return blobs.unsqueeze(r.b, x, [3, 4])
 
 
-def result(r: Reading, y: Value, last: Value, whole: bool) -> Value:
+def result(r: LiftContext, y: Value, last: Value, whole: bool) -> Value:
     """The output blob: all time steps in processing order, or the last one."""
     if not whole:
         return blob(r, last)
@@ -143,26 +143,28 @@ def result(r: Reading, y: Value, last: Value, whole: bool) -> Value:
     return blob(r, steps)
 
 
-def common(r: Reading, direction: str = "") -> dict[str, Any]:
+def common(r: LiftContext, direction: str = "") -> dict[str, Any]:
     """Return the attributes that all of them share."""
     way = direction or ("reverse" if r.attr("reverseInput", bool) else "forward")
     return {"hidden_size": r.attr("outputVectorSize", int), "direction": way}
 
 
-def lift_one_state(r: Reading, gates: Sequence[str], biased: bool, **options: Any) -> list[Value]:
+def lift_one_state(
+    r: LiftContext, gates: Sequence[str], biased: bool, **options: Any
+) -> list[Value]:
     """An RNN or a GRU."""
     operands = (sequence(r, 0), *stored(r, gates, biased), None, state(r, 1))
     y, last = r.b.ops(options.pop("op"), *operands, outputs=2, **common(r), **options)
     return [result(r, y, last, r.layer.attrs["sequenceOutput"]), blob(r, last)]
 
 
-def lift_rnn(r: Reading) -> list[Value]:
+def lift_rnn(r: LiftContext) -> list[Value]:
     given = r.layer.attrs
     chosen = activations([given["activation"]] if "activation" in given else [], ["tanh"])
     return lift_one_state(r, RNN, given["hasBiasVector"], op="RNN", **chosen)
 
 
-def lift_gru(r: Reading) -> list[Value]:
+def lift_gru(r: LiftContext) -> list[Value]:
     """The reset gate is applied before the recurrent matrix (linear_before_reset=0).
 
     Gates z, r, h.
@@ -173,7 +175,7 @@ def lift_gru(r: Reading) -> list[Value]:
     return lift_one_state(r, GRU, given["hasBiasVectors"], op="GRU", **options)
 
 
-def lstm_weights(r: Reading, prefix: str) -> list[Value | None]:
+def lstm_weights(r: LiftContext, prefix: str) -> list[Value | None]:
     """W [1,4H,I], R [1,4H,H], B [1,8H] and P [1,3H] of one direction."""
     q, gates = r.layer.attrs.get("params", {}), [prefix + g for g in LSTM]
     peepholes = None
@@ -183,7 +185,7 @@ def lstm_weights(r: Reading, prefix: str) -> list[Value | None]:
     return [*stored(r, gates, q.get("hasBiasVectors", False)), peepholes]
 
 
-def lstm(r: Reading, prefixes: Sequence[str], **options: Any) -> tuple[Value, ...]:
+def lstm(r: LiftContext, prefixes: Sequence[str], **options: Any) -> tuple[Value, ...]:
     """LSTM of the directions whose weights begin so, or the extension operator whose cells are
     clipped where the threshold is low enough to bind.
 
@@ -205,14 +207,14 @@ def lstm(r: Reading, prefixes: Sequence[str], **options: Any) -> tuple[Value, ..
     return r.b.ops("LSTM", *operands, outputs=3, **options)
 
 
-def lift_lstm(r: Reading) -> list[Value]:
+def lift_lstm(r: LiftContext) -> list[Value]:
     chosen = activations(r.layer.attrs["activations"], ["sigmoid", "tanh", "tanh"])
     y, *last = lstm(r, ["weightParams."], **common(r), **chosen)
     whole = r.layer.attrs.get("params", {}).get("sequenceOutput", False)
     return [result(r, y, last[0], whole), *(blob(r, v) for v in last)]
 
 
-def lift_bidirectional(r: Reading) -> list[Value]:
+def lift_bidirectional(r: LiftContext) -> list[Value]:
     """The backward half of the output is aligned with time."""
     b, given = r.b, r.layer.attrs
     chosen = activations(given["activationsForwardLSTM"], ["sigmoid", "tanh", "tanh"], 2)
@@ -227,7 +229,7 @@ def lift_bidirectional(r: Reading) -> list[Value]:
     return [blob(r, v) for v in (joined, h, c, back_h, back_c)]
 
 
-def _joined(r: Reading, parts: Sequence[Value | None]) -> Value | None:
+def _joined(r: LiftContext, parts: Sequence[Value | None]) -> Value | None:
     """Concatenate the weights of the directions; empty where one has none."""
     values = [v for v in parts if v is not None]
     if len(values) < len(parts):
@@ -243,7 +245,7 @@ def _joined(r: Reading, parts: Sequence[Value | None]) -> Value | None:
 # writing -----------------------------------------------------------------------------------------
 
 
-def chosen(w: Writing, defaults: Sequence[str], directions: int) -> list[dict[str, Any]]:
+def chosen(w: LowerContext, defaults: Sequence[str], directions: int) -> list[dict[str, Any]]:
     """Return the activations of the first direction as messages; both directions must agree, and
     have the layers' parameters.
     """
@@ -274,7 +276,7 @@ def chosen(w: Writing, defaults: Sequence[str], directions: int) -> list[dict[st
 class Recurrent:
     """One operator: its sizes, gates and states."""
 
-    def __init__(self, w: Writing, gates: int, both: bool = False) -> None:
+    def __init__(self, w: LowerContext, gates: int, both: bool = False) -> None:
         self.w, self.gates = w, gates
         if w.attr("layout", 0) or w.attr("clip", None):
             raise MappingError("layout=1 and clip are not supported in a recurrent layer")
@@ -417,18 +419,18 @@ def _parts(value: Value) -> list[Value] | None:
     """Return the operands of Unsqueeze(Concat(..)), as lifting creates it from compact weights of
     the gates.
     """
-    inner = maker(made_of(value, "Unsqueeze"), "Concat")
+    inner = producer_if(producer_operand(value, "Unsqueeze"), "Concat")
     return None if inner is None else [v for v in inner.inputs if v is not None]
 
 
-def lower_rnn(w: Writing) -> None:
+def lower_rnn(w: LowerContext) -> None:
     r = Recurrent(w, 1)
     attrs = {"activation": chosen(w, ["Tanh"], 1)[0], "hasBiasVector": w.has(3)}
     inputs = r.inputs([w.optional(5)], needed=True)
     r.write("simpleRecurrent", inputs, 1, {**attrs, "sequenceOutput": True}, r.blobs(RNN))
 
 
-def lower_gru(w: Writing) -> None:
+def lower_gru(w: LowerContext) -> None:
     if w.attr("linear_before_reset"):
         message = "linear_before_reset=1 is not supported"
         raise MappingError(message)
@@ -438,7 +440,7 @@ def lower_gru(w: Writing) -> None:
     r.write("gru", inputs, 1, {**attrs, "sequenceOutput": True}, r.blobs(GRU))
 
 
-def lower_lstm(w: Writing) -> None:
+def lower_lstm(w: LowerContext) -> None:
     r = Recurrent(w, 4, both=True)
     functions = chosen(w, ["Sigmoid", "Tanh", "Tanh"], r.directions)
     params = {

@@ -7,7 +7,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.coreml.neuralnetwork import operands as blobs
 from converter.formats.coreml.neuralnetwork.collector import is_float
-from converter.formats.coreml.neuralnetwork.rules.context import Reading, Writing
+from converter.formats.coreml.neuralnetwork.rules.context import LiftContext, LowerContext
 from converter.formats.coreml.neuralnetwork.rules.fields import (
     ANY,
     KEEP_ONE_AXIS,
@@ -18,14 +18,14 @@ from converter.graph.demands import axis_of
 from converter.graph.value import Value
 from converter.mapping.codecs import Codec, enum, unset
 from converter.mapping.concepts.axes import ALL, Axes, Axis
-from converter.mapping.fields import Attr, Const, Detail, Fixed, Guard, Only, ignore
+from converter.mapping.fields import Attr, Const, Detail, Guard, RequireAttr, RequireKey, ignore
 from converter.mapping.rules import op, ops
 
 NAMES = enum({(-3, -2, -1): "CHW", (-2, -1): "HW", (-3,): "C", (-2,): "H", (-1,): "W"})
 NAMED_AXES = Codec(lambda v: list(NAMES.lift(v)), lambda v: NAMES.lower(tuple(v)))
 
 
-def read_flat_maximum(r: Reading) -> None:
+def read_flat_maximum(r: LiftContext) -> None:
     """The index of the maximum over several axes refers to their flattened order."""
     b, x = r.b, r.input(0)
     axes = [axis_of(a, blobs.rank(x)) for a in r.attr("axis", NAMED_AXES)]
@@ -33,10 +33,10 @@ def read_flat_maximum(r: Reading) -> None:
     if axes[1:]:
         front = b.Shape(x)[: axes[0]]
         r.data = b.Reshape(x, b.Concat(front, [-1], axis=0))
-        r.behind(lambda y: b.Unsqueeze(y, axes[1:]))
+        r.after_first(lambda y: b.Unsqueeze(y, axes[1:]))
 
 
-def write_flat_maximum(w: Writing) -> None:
+def write_flat_maximum(w: LowerContext) -> None:
     w.set(axis=NAMES.lower((w.attr("axis") - w.rank(),)))
 
 
@@ -45,13 +45,13 @@ FLAT_MAXIMUM = Detail(
 )
 
 
-def read_removed_axis(r: Reading) -> None:
+def read_removed_axis(r: LiftContext) -> None:
     """`removeDim`, which never removes the only axis."""
     gone = r.attr("removeDim", bool) and blobs.rank(r) > 1
     r.set(keepdims=int(not gone))
 
 
-def write_removed_axis(w: Writing) -> None:
+def write_removed_axis(w: LowerContext) -> None:
     w.set(removeDim=not w.attr("keepdims"))
 
 
@@ -63,7 +63,7 @@ REMOVED_AXIS = Detail(
 )
 
 
-def check_count(r: Reading) -> None:
+def check_count(r: LiftContext) -> None:
     """Check that k does not exceed the number of elements."""
     if len(r.layer.inputs) > 1:
         return
@@ -72,23 +72,27 @@ def check_count(r: Reading) -> None:
         raise MappingError(f"K={k} is more than the {size} elements of the axis", "R110")
 
 
-def read_places_in_rows(r: Reading) -> None:
+def read_places_in_rows(r: LiftContext) -> None:
     """The layer gives one row per index, ONNX one column."""
-    r.behind(lambda y: r.b.Transpose(y, perm=[1, 0]))
+    r.after_first(lambda y: r.b.Transpose(y, perm=[1, 0]))
 
 
-def write_places_in_rows(w: Writing) -> None:
+def write_places_in_rows(w: LowerContext) -> None:
     rows = w.result("rows")
     rows.shape = ir.Shape([None, max(1, w.rank())])
-    w.then(lambda: w.put("transpose", rows, axes=[1, 0]))
+    w.after_emit(lambda: w.put("transpose", rows, axes=[1, 0]))
 
 
 PLACES_IN_ROWS = Detail(read=read_places_in_rows, write=write_places_in_rows)
 
 
-ALL_OF_THEM = (Only("keepdims", 1), Only("noop_with_empty_axes", 0), ignore("epsilon"))
+ALL_OF_THEM = (
+    RequireAttr("keepdims", 1),
+    RequireAttr("noop_with_empty_axes", 0),
+    ignore("epsilon"),
+)
 NO_MEAN = Guard("the mean of integers is not supported", lambda w: is_float(w.out))
-FIRST = Only("select_last_index", 0)
+FIRST = RequireAttr("select_last_index", 0)
 
 
 REDUCED = (
@@ -98,17 +102,17 @@ REDUCED = (
 )
 
 
-def logarithm(r: Reading) -> Value:
+def logarithm(r: LiftContext) -> Value:
     """LOGSUM is the sum of logarithms."""
     return r.b.Log(r.data + r.attr("epsilon", unset(1e-6)))
 
 
-def sort(r: Reading) -> None:
+def sort(r: LiftContext) -> None:
     """Sort all elements by TopK; the layer only gives their indices."""
     axis = r.node.attrs["axis"]
     r.set_input(1, r.b.Shape(r.input(0))[axis : axis + 1])
     r.outputs = 2
-    r.then(lambda results: results[1:])
+    r.after_emit(lambda results: results[1:])
 
 
 RULES = [
@@ -116,10 +120,10 @@ RULES = [
         op(
             name,
             "reduce",
-            Fixed("mode", mode),
+            RequireKey("mode", mode),
             Const(1, "axis", NAMED_AXES),
             *ALL_OF_THEM,
-            given="1,4,8,8 =[-3,-2,-1]",
+            example_inputs="1,4,8,8 =[-3,-2,-1]",
             lift_only=True,
         )
         for name, mode in (
@@ -136,7 +140,7 @@ RULES = [
     op(
         "ReduceSum",
         "reduce",
-        Fixed("mode", "LOGSUM"),
+        RequireKey("mode", "LOGSUM"),
         Const(1, "axis", NAMED_AXES),
         *ALL_OF_THEM,
         before_lift=logarithm,
@@ -145,21 +149,21 @@ RULES = [
     op(
         "ArgMax",
         "reduce",
-        Fixed("mode", "ARGMAX"),
+        RequireKey("mode", "ARGMAX"),
         FLAT_MAXIMUM,
-        Only("keepdims", 1),
+        RequireAttr("keepdims", 1),
         FIRST,
         ignore("epsilon"),
-        given="1,4,8,8",
+        example_inputs="1,4,8,8",
         lift_only=True,
     ),
-    op("ReduceMean", "reduceMean", NO_MEAN, *REDUCED, given="2,3 =[1]"),
+    op("ReduceMean", "reduceMean", NO_MEAN, *REDUCED, example_inputs="2,3 =[1]"),
     *ops(
         "ReduceL1=reduceL1 ReduceL2=reduceL2 ReduceMax=reduceMax ReduceMin=reduceMin "
         "ReduceSum=reduceSum ReduceProd=reduceProd ReduceLogSum=reduceLogSum "
         "ReduceSumSquare=reduceSumSquare ReduceLogSumExp=reduceLogSumExp",
         *REDUCED,
-        given="2,3 =[1]",
+        example_inputs="2,3 =[1]",
     ),
     *ops("ArgMax=argMax ArgMin=argMin", Axis(), REMOVED_AXIS, FIRST),
     op(
@@ -168,16 +172,16 @@ RULES = [
         Axis(),
         ConstOrInput(1, "K", shape=(1,)),
         Attr("largest", "useBottomK", NOT),
-        Only("sorted", 1),
+        RequireAttr("sorted", 1),
         Detail(read=check_count),
-        given="2,6 =[2]",
+        example_inputs="2,6 =[2]",
     ),
     op(
         "TopK",
         "argSort",
         Axis(),
         Attr("largest", "descending", bool),
-        Only("sorted", 1),
+        RequireAttr("sorted", 1),
         before_lift=sort,
         lift_only=True,
     ),
@@ -187,7 +191,7 @@ RULES = [
         ConstOrInput(1, "axis", shape=()),
         Attr("exclusive", "excludeFinalSum", bool),
         Attr("reverse", kind=bool),
-        given="2,3 =i64:",
+        example_inputs="2,3 =i64:",
     ),
     op("NonZero", "whereNonZero", ANY, PLACES_IN_ROWS),
 ]

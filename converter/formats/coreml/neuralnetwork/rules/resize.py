@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.coreml.neuralnetwork import operands as blobs
-from converter.formats.coreml.neuralnetwork.rules.context import Reading, Writing
+from converter.formats.coreml.neuralnetwork.rules.context import LiftContext, LowerContext
 from converter.formats.coreml.neuralnetwork.rules.fields import AsRank, static
 from converter.graph.demands import of_length
 from converter.graph.infer import Array
@@ -20,7 +20,15 @@ from converter.graph.symbolic import dimensions
 from converter.graph.windows import FIX
 from converter.mapping.codecs import Codec, Floats, enum, unset
 from converter.mapping.concepts.resize import demand_ratios, half_pixel_rule
-from converter.mapping.fields import Attr, Field, Fixed, Guard, Implied, Only, ignore
+from converter.mapping.fields import (
+    Attr,
+    Field,
+    Guard,
+    ImpliedAttrs,
+    RequireAttr,
+    RequireKey,
+    ignore,
+)
 from converter.mapping.rules import Rule, op
 
 Value = ir.Value
@@ -45,7 +53,7 @@ def sampling_grid(mode: str, size: int, count: int) -> Array:
     raise MappingError(f"mode={mode!r} is not known", "R110")
 
 
-def resample(r: Reading, grids: list[Array]) -> Value:
+def resample(r: LiftContext, grids: list[Array]) -> Value:
     """Bilinear values at the crossings of two grids of positions on the last two axes."""
     rows, columns = grids
     return between(r.b, between(r.b, r.data, -2, rows), -1, columns)
@@ -62,7 +70,7 @@ LINEAR = enum(
 )
 
 
-def factors_of(r: Reading) -> list[float]:
+def factors_of(r: LiftContext) -> list[float]:
     whole = r.attr("scalingFactor", list) or [1, 1]
     factors = r.attr("fractionalScalingFactor", Floats) or whole
     of_length(2, scalingFactor=factors)
@@ -80,17 +88,17 @@ class WholeFactors(Field):
     inputs = (1, 2, 3)
     names = ("axes", "antialias")
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         r.set_input(2, np.array([1.0, 1.0, *factors_of(r)], np.float32))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         w.set(scalingFactor=[int(f) for f in wanted_factors(w)[0]])
 
 
 class Fractions(WholeFactors):
     """Other factors: to the sizes floor(factor * size), from which the positions follow."""
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         b, x, factors = r.b, r.data, [1.0, 1.0, *factors_of(r)]
         size = blobs.dims(x)
         if None not in size:
@@ -102,7 +110,7 @@ class Fractions(WholeFactors):
             sizes = b.Cast(scaled, to=ir.DataType.INT64)
         r.set_input(3, sizes)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         factors, _, spatial = wanted_factors(w)
         if w.attr("coordinate_transformation_mode") == "asymmetric":
             raise MappingError(f"scales {factors} without alignment are not supported")
@@ -113,7 +121,7 @@ class Fractions(WholeFactors):
         w.set(fractionalScalingFactor=Floats(factors))
 
 
-def wanted_factors(w: Writing) -> tuple[list[float], bool, tuple[list[Any], list[Any]]]:
+def wanted_factors(w: LowerContext) -> tuple[list[float], bool, tuple[list[Any], list[Any]]]:
     """The factors of the last two axes, whether they are whole, and their sizes before and
     after.
     """
@@ -151,7 +159,7 @@ def wanted_factors(w: Writing) -> tuple[list[float], bool, tuple[list[Any], list
     return factors, whole, spatial
 
 
-def last_results(w: Writing) -> list[Size]:
+def last_results(w: LowerContext) -> list[Size]:
     """The sizes of the last two axes of the result, as expressions."""
     factors, whole, _ = wanted_factors(w)
     before, after = ((dimensions(v) or [])[-2:] for v in (w.data, w.out))
@@ -172,10 +180,10 @@ class Positions(Field):
     names = ("coordinate_transformation_mode", "nearest_mode")
     keys = ("linearUpsampleMode",)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         r.set(coordinate_transformation_mode=r.attr("linearUpsampleMode", LINEAR))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         where = half_pixel_rule(w.attr("coordinate_transformation_mode"), last_results(w))
         if where not in ("asymmetric", "align_corners", "half_pixel"):
             raise MappingError(
@@ -185,7 +193,7 @@ class Positions(Field):
             w.set(linearUpsampleMode=LINEAR.lower(where))
 
 
-def by_fractions(r: Reading) -> Value:
+def by_fractions(r: LiftContext) -> Value:
     """Compute the positions for fractional factors without alignment; the operator is an Identity
     after them.
     """
@@ -213,7 +221,7 @@ ALIGNED = {
 STRICT = "STRICT_ALIGN_ENDPOINTS_MODE"
 
 
-def target_of(r: Reading) -> tuple[str, list[int], list[int]]:
+def target_of(r: LiftContext) -> tuple[str, list[int], list[int]]:
     """The sampling mode, and height and width before and after."""
     mode: str = r.attr("mode", dict, {}).get("samplingMethod", STRICT)
     size = static(blobs.dims(r, 2)[-2:], "resizeBilinear")
@@ -222,7 +230,7 @@ def target_of(r: Reading) -> tuple[str, list[int], list[int]]:
     return mode, size, target
 
 
-def _is_resize(r: Reading) -> bool:
+def _is_resize(r: LiftContext) -> bool:
     """Whether ONNX's Resize reads at the same positions."""
     mode, size, target = target_of(r)
     exact = mode != "UPSAMPLE_MODE" or all(
@@ -233,13 +241,13 @@ def _is_resize(r: Reading) -> bool:
     return mode in ALIGNED and exact and known and min(target) > 1 and min(size) > 1
 
 
-def to_target(r: Reading) -> None:
+def to_target(r: LiftContext) -> None:
     mode, _, target = target_of(r)
     r.set_inputs(*r.node.inputs, None, None, [*blobs.dims(r)[:2], *target])
     r.set(mode="linear", coordinate_transformation_mode=ALIGNED[mode])
 
 
-def by_positions(r: Reading) -> Value:
+def by_positions(r: LiftContext) -> Value:
     mode, size, target = target_of(r)
     grids = [sampling_grid(mode, n, t) for n, t in zip(size, target, strict=True)]
     return resample(r, grids)
@@ -254,10 +262,10 @@ class BlockSize(Field):
     names = ("blocksize",)
     keys = ("blockSize",)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         r.set(blocksize=r.attr("blockSize", int))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         w.set(blockSize=int(w.attr("blocksize")))
         if w.attr("blocksize") < 2:
             w.alias(w.data)
@@ -273,7 +281,7 @@ CORNERS = Codec(
 )
 SIZE = Codec(lambda v: [int(n) for n in v] or [1, 1], list)
 # other modes are not supported by the layers
-UNUSED = Implied(
+UNUSED = ImpliedAttrs(
     ("keep_aspect_ratio_policy", "extrapolation_value", "exclude_outside", "cubic_coeff_a")
 )
 IMAGE = "1,2,4,4 ? =f32:[1,1,2,3]"
@@ -291,16 +299,16 @@ WHOLE = Guard(
     lambda w: wanted_factors(w)[1],
     lift_if=lambda r: _is_whole(factors_of(r)),
 )
-BILINEAR = Fixed("mode", "BILINEAR")
+BILINEAR = RequireKey("mode", "BILINEAR")
 NEAREST = (
-    Fixed("mode", "NN"),
-    Only("mode", "nearest"),
+    RequireKey("mode", "NN"),
+    RequireAttr("mode", "nearest"),
     AsRank(4),
     WholeFactors(),
     ignore("linearUpsampleMode"),
     UNUSED,
 )
-LINEAR_MODE = (BILINEAR, Only("mode", "linear"), AsRank(4), UNUSED)
+LINEAR_MODE = (BILINEAR, RequireAttr("mode", "linear"), AsRank(4), UNUSED)
 TARGET = ignore("targetSize", "mode")
 
 RULES: list[Rule] = [
@@ -308,10 +316,10 @@ RULES: list[Rule] = [
         "Resize",
         "upsample",
         REPEATED,
-        Only("coordinate_transformation_mode", "asymmetric"),
-        Only("nearest_mode", "floor"),
+        RequireAttr("coordinate_transformation_mode", "asymmetric"),
+        RequireAttr("nearest_mode", "floor"),
         *NEAREST,
-        given=IMAGE,
+        example_inputs=IMAGE,
     ),
     op(
         "Resize",
@@ -319,8 +327,8 @@ RULES: list[Rule] = [
         REPEATED,
         MIDDLES,
         *NEAREST,
-        Implied(("coordinate_transformation_mode", "nearest_mode")),
-        given=IMAGE,
+        ImpliedAttrs(("coordinate_transformation_mode", "nearest_mode")),
+        example_inputs=IMAGE,
         lower_only=True,
     ),
     op(
@@ -332,9 +340,16 @@ RULES: list[Rule] = [
         before_lift=by_fractions,
         lift_only=True,
     ),
-    op("Resize", "upsample", WHOLE, *LINEAR_MODE, WholeFactors(), Positions(), given=IMAGE),
     op(
-        "Resize", "upsample", *LINEAR_MODE, Fractions(), Positions(), given="1,2,4,4 ? ? =[1,2,6,5]"
+        "Resize", "upsample", WHOLE, *LINEAR_MODE, WholeFactors(), Positions(), example_inputs=IMAGE
+    ),
+    op(
+        "Resize",
+        "upsample",
+        *LINEAR_MODE,
+        Fractions(),
+        Positions(),
+        example_inputs="1,2,4,4 ? ? =[1,2,6,5]",
     ),
     op(
         "Resize",
@@ -353,17 +368,23 @@ RULES: list[Rule] = [
         Attr("sampling", "mode", SAMPLING, default="strict_align_endpoints"),
         Attr("coordinates", "boxIndicesMode", CORNERS, default="corners_height_first"),
         Attr("spatial_scale", "spatialScale", unset(1.0)),
-        Only("extrapolate", 0),
-        Implied(("extrapolation_value",)),
-        given="1,1,2,8,8 3,1,4,1,1",
+        RequireAttr("extrapolate", 0),
+        ImpliedAttrs(("extrapolation_value",)),
+        example_inputs="1,1,2,8,8 3,1,4,1,1",
     ),
-    op("SpaceToDepth", "reorganizeData", Fixed("mode", "SPACE_TO_DEPTH"), AsRank(4), BlockSize()),
+    op(
+        "SpaceToDepth",
+        "reorganizeData",
+        RequireKey("mode", "SPACE_TO_DEPTH"),
+        AsRank(4),
+        BlockSize(),
+    ),
     *(
         op(
             "DepthToSpace",
             "reorganizeData",
-            Fixed("mode", mode),
-            Only("mode", order),
+            RequireKey("mode", mode),
+            RequireAttr("mode", order),
             AsRank(4),
             BlockSize(),
         )

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError, not_meant
+from converter.errors import MappingError, no_match
 from converter.formats.coreml.neuralnetwork import operands as blobs
 from converter.formats.coreml.neuralnetwork.collector import rank_of_value, scalar
-from converter.formats.coreml.neuralnetwork.rules.context import Reading, Writing
+from converter.formats.coreml.neuralnetwork.rules.context import LiftContext, LowerContext
 from converter.formats.coreml.neuralnetwork.rules.fields import (
     ANY,
     FIX,
@@ -33,7 +33,17 @@ from converter.graph.sizes import arange
 from converter.mapping.codecs import Codec
 from converter.mapping.concepts.axes import Axis, FixedAxis, Permutation
 from converter.mapping.concepts.pads import Pads
-from converter.mapping.fields import Attr, Const, Detail, Field, Fixed, Guard, Nested, Only, ignore
+from converter.mapping.fields import (
+    Attr,
+    Const,
+    Detail,
+    Field,
+    Guard,
+    Nested,
+    RequireAttr,
+    RequireKey,
+    ignore,
+)
 from converter.mapping.rules import Custom, Rule, custom, op
 from converter.passes.decompositions.movement import may_copy
 
@@ -53,7 +63,7 @@ class SizeOne(Field):
     inputs = (1,)
     opposite = "Squeeze"
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         if (axes := self.axes(r)) is None:
             return
         before = blobs.undone(r.data, self.opposite, axes)
@@ -61,22 +71,22 @@ class SizeOne(Field):
             r.alias(before or r.data)
         r.set_input(1, axes)
 
-    def axes(self, r: Reading) -> list[int] | None:
+    def axes(self, r: LiftContext) -> list[int] | None:
         """The new axes, counted from the front."""
         axes = r.attr("axes", list)
         rank = blobs.rank(r) + len(axes)
         return sorted(axis_of(a, rank) for a in axes)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         rank, axes = w.rank(), constant_axes(w)
         if not axes or (rank == 0 and len(axes) == 1):
             w.alias(w.data)
         elif rank == 0:
-            raise not_meant("only scalars are supported by this layer")
+            raise no_match("only scalars are supported by this layer")
         w.set(axes=sorted(a % (rank + len(axes)) for a in axes))
 
 
-def constant_axes(w: Writing) -> list[int]:
+def constant_axes(w: LowerContext) -> list[int]:
     axes = w.known(1)
     if axes is None:
         raise MappingError("the axes must be constant")
@@ -89,7 +99,7 @@ class RemovedAxes(SizeOne):
     keys = ("axes", "squeezeAll")
     opposite = "Unsqueeze"
 
-    def axes(self, r: Reading) -> list[int] | None:
+    def axes(self, r: LiftContext) -> list[int] | None:
         size = blobs.dims(r)
         axes = sorted(axis_of(a, len(size)) for a in r.attr("axes", list))
         if r.attr("squeezeAll", bool):
@@ -98,7 +108,7 @@ class RemovedAxes(SizeOne):
             axes = [i for i, d in enumerate(size) if d == 1]
         return axes[1:] if len(axes) == len(size) else axes
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         rank = w.rank()
         if not w.has(1):
             w.set(squeezeAll=True)
@@ -111,7 +121,7 @@ class RemovedAxes(SizeOne):
 class Ones(StaticResult):
     """A number, which has one axis here, gets further ones."""
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         w.set(targetShape=[1] * rank_of_value(w.out))
 
 
@@ -121,16 +131,16 @@ class Ones(StaticResult):
 class TargetShape(StaticResult):
     """The shape of the result, if known; it may contain -1."""
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         r.data = blobs.unreshaped(r.data)
         super().lift(r)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         x, shape, wanted = w.data, shape_of(w.out), w.known(1)
         if 0 in (shape_of(x) or ()):
             raise MappingError("empty tensors are not supported by Core ML")
         if shape is None and (wanted is None or 0 in wanted):
-            raise not_meant("the shape must be known at conversion time")
+            raise no_match("the shape must be known at conversion time")
         if shape is not None:
             w.layer.inputs = [flattened(x)]
         w.set(targetShape=list(shape if shape is not None else wanted or ()) or [1])
@@ -153,10 +163,10 @@ def flattened(x: Value) -> Value:
 class KeptSizes(StaticResult):
     """A shape of the rank of the input, in which 0 keeps a size."""
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         wanted = w.known(1)
         if wanted is None:
-            raise not_meant("the shape must be known at conversion time")
+            raise no_match("the shape must be known at conversion time")
         if len(wanted) != w.rank():
             raise MappingError(
                 "a Reshape that copies dimensions (0) to another rank is not supported"
@@ -164,13 +174,13 @@ class KeptSizes(StaticResult):
         w.set(targetShape=[int(d) for d in wanted])
 
 
-def channels_last(r: Reading, x: Value) -> Value:
+def channels_last(r: LiftContext, x: Value) -> Value:
     """[..,C,H,W] -> [..,H,W,C]."""
     rank = blobs.rank(x, 3)
     return r.b.Transpose(x, perm=[*range(rank - 3), rank - 2, rank - 1, rank - 3])
 
 
-def of_planes(r: Reading) -> tuple[list[int | None], list[int]]:
+def of_planes(r: LiftContext) -> tuple[list[int | None], list[int]]:
     """Return the leading sizes and [C,H,W] of a target, which keeps the leading sizes, or is
     [Seq,C,H,W].
     """
@@ -181,13 +191,13 @@ def of_planes(r: Reading) -> tuple[list[int | None], list[int]]:
     return [target[0], lead[1]] if len(target) == 4 and rank == 5 else lead, target[-3:]
 
 
-def planes(r: Reading) -> None:
+def planes(r: LiftContext) -> None:
     lead, sizes = of_planes(r)
     r.set_input(1, blobs.shape_as(r.b, [*lead, *sizes], r.data))
     r.data = blobs.unreshaped(r.data)
 
 
-def pixels(r: Reading) -> None:
+def pixels(r: LiftContext) -> None:
     """Reshape in the order H, W, C on both sides; the operator is the Transpose after it."""
     lead, (c, h, w) = of_planes(r)
     shape, n = blobs.shape_as(r.b, [*lead, h, w, c], r.input(0)), len(lead)
@@ -195,7 +205,7 @@ def pixels(r: Reading) -> None:
     r.set(perm=[*range(n), n + 2, n, n + 1])
 
 
-def vector(r: Reading) -> None:
+def vector(r: LiftContext) -> None:
     """[..,C,H,W] -> [..,C*H*W,1,1]."""
     x = r.input(0)
     size, rank = blobs.dims(x), blobs.rank(x, 3)
@@ -206,7 +216,7 @@ def vector(r: Reading) -> None:
     r.set_input(1, shape)
 
 
-def permuted(r: Reading) -> None:
+def permuted(r: LiftContext) -> None:
     """The axes [Seq,C,H,W] are numbered 0 to 3, the batch axis stays."""
     order, rank = r.attr("axis", list), blobs.rank(r)
     if sorted(order) != [0, 1, 2, 3]:
@@ -220,7 +230,7 @@ def permuted(r: Reading) -> None:
         raise MappingError(f"permute of a tensor of rank {rank} is not supported", "R105")
 
 
-def slice_shape(w: Writing) -> None:
+def slice_shape(w: LowerContext) -> None:
     """Return the sizes from `start` to `end`, for a slice after it."""
     rank = w.rank()
     start, end = int(w.attr("start")), int(w.attr("end", rank))
@@ -229,19 +239,21 @@ def slice_shape(w: Writing) -> None:
     if (start, end) != (0, rank):
         whole = w.result("shape")
         whole.shape = ir.Shape([rank])
-        w.then(lambda: w.put("sliceStatic", whole, **static_slice([rank], {0: (start, end, 1)})))
+        w.after_emit(
+            lambda: w.put("sliceStatic", whole, **static_slice([rank], {0: (start, end, 1)}))
+        )
 
 
 # joining, splitting, repeating -------------------------------------------------------------------
 
 
-def read_sequence_or_channels(r: Reading) -> None:
+def read_sequence_or_channels(r: LiftContext) -> None:
     """The axis -3, or -5 of a `sequenceConcat`."""
     back = 5 if r.attr("sequenceConcat", bool) else 3
     r.set(axis=blobs.rank(r, back) - back)
 
 
-def write_sequence_or_channels(w: Writing) -> None:
+def write_sequence_or_channels(w: LowerContext) -> None:
     back = w.rank() - w.attr("axis") % w.rank()
     if back not in (3, 5):
         raise MappingError(f"axis must be -3 or -5, got {w.attr('axis')}")
@@ -256,7 +268,7 @@ SEQUENCE_OR_CHANNELS = Detail(
 )
 
 
-def drop_empty_operands(w: Writing) -> None:
+def drop_empty_operands(w: LowerContext) -> None:
     """Drop operands without elements; a single remaining one is the result."""
     values = [v for v in w.node.inputs if v is not None and 0 not in (shape_of(v) or ())]
     w.layer.inputs = list(values)
@@ -267,17 +279,17 @@ def drop_empty_operands(w: Writing) -> None:
 DROP_EMPTY_OPERANDS = Detail(write=drop_empty_operands)
 
 
-def interleaved(r: Reading) -> None:
+def interleaved(r: LiftContext) -> None:
     """Interleave the elements of the operands."""
     b, values, axis = r.b, r.node.inputs, r.node.attrs["axis"]
     length = blobs.dims(r)[axis]
     if length is not None:
         order = arange(length * len(values)).reshape(len(values), length).T.reshape(-1)
-        r.behind(lambda y: b.Gather(y, order, axis=axis))
+        r.after_first(lambda y: b.Gather(y, order, axis=axis))
         return
     r.node.inputs = [b.Unsqueeze(v, [axis + 1]) for v in values]
     r.set(axis=axis + 1)
-    r.behind(lambda y: _joined(b, y, axis))
+    r.after_first(lambda y: _joined(b, y, axis))
 
 
 def _joined(b: Builder, y: ir.Value, axis: int) -> ir.Value:
@@ -286,18 +298,18 @@ def _joined(b: Builder, y: ir.Value, axis: int) -> ir.Value:
     return b.Reshape(y, b.Concat(shape[:axis], [-1], shape[axis + 2 :], axis=0))
 
 
-def stacked(r: Reading) -> None:
+def stacked(r: LiftContext) -> None:
     axis = r.axis("axis", blobs.rank(r) + 1)
     r.node.inputs = [blobs.unsqueeze(r.b, v, [axis]) for v in r.node.inputs if v is not None]
     r.set(axis=axis)
 
 
-def read_equal_parts(r: Reading) -> None:
+def read_equal_parts(r: LiftContext) -> None:
     """Split into as many equal parts as there are results."""
     r.set(num_outputs=len(r.layer.outputs))
 
 
-def write_equal_parts(w: Writing) -> None:
+def write_equal_parts(w: LowerContext) -> None:
     w.set(nOutputs=len(w.node.outputs))
 
 
@@ -320,7 +332,7 @@ class SplitSizes(Field):
     keys = ("splitSizes", "numSplits")
     inputs = (1,)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         count, length = len(r.layer.outputs), blobs.dims(r)[r.node.attrs["axis"]]
         sizes = r.attr("splitSizes", list)
         if not sizes and length is not None:
@@ -330,7 +342,7 @@ class SplitSizes(Field):
         else:
             r.set(num_outputs=count)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         count = len(w.node.outputs)
         sizes, dims = w.known(1), w.dims(w.data)
         if w.has(1) and sizes is None:
@@ -349,7 +361,7 @@ class SplitSizes(Field):
             w.set(numSplits=count)
 
 
-def read_repeats(r: Reading) -> None:
+def read_repeats(r: LiftContext) -> None:
     """Return the number of times along each of the last axes, as numbers of the layer or its second
     input.
     """
@@ -365,7 +377,7 @@ def read_repeats(r: Reading) -> None:
     r.node.inputs[1] = repeats
 
 
-def write_repeats(w: Writing) -> None:
+def write_repeats(w: LowerContext) -> None:
     repeats = w.known(1)
     if repeats is None:
         w.layer.inputs.append(w.input(1))
@@ -376,13 +388,13 @@ def write_repeats(w: Writing) -> None:
 REPEATS = Detail(read=read_repeats, write=write_repeats, keys=("reps",), inputs=(1,))
 
 
-def read_sequence_repeats(r: Reading) -> None:
+def read_sequence_repeats(r: LiftContext) -> None:
     """Return the number of times along the first of five axes; zero is once."""
     rest = [1] * (blobs.rank(r, 5) - 1)
     r.set_input(1, [r.attr("nRepetitions", int) or 1, *rest])
 
 
-def write_sequence_repeats(w: Writing) -> None:
+def write_sequence_repeats(w: LowerContext) -> None:
     first, *rest = w.ints(1, "the repeats")
     if w.rank() < 5 or any(n != 1 for n in rest):
         raise MappingError("only repeats of the sequence axis are supported")
@@ -405,7 +417,7 @@ class WidenedTarget(Field):
     where the operand's are kept; the layer's must contain them.
     """
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         if w.origin == ("coreml", "broadcastToDynamic"):
             return  # by the rules of the layer that it was
         x, shape = w.data, w.input(1)
@@ -424,18 +436,18 @@ class WidenedTarget(Field):
         w.layer.inputs[1] = w.emit("maxBroadcastable", *sizes, shape=[rank])
 
 
-def multiply_ones(w: Writing) -> None:
+def multiply_ones(w: LowerContext) -> None:
     """A size of 1 keeps the operand's size, which is written by arithmetic."""
     sizes = w.known(1)
     if sizes is None or rank_of_value(w.out) != w.rank():
-        raise not_meant("the shape must be known at conversion time")
+        raise no_match("the shape must be known at conversion time")
     if math.prod(int(n) for n in sizes) > MOST_ONES:
         message = "an Expand of dynamic dimensions to a large constant shape is not supported"
         raise MappingError(message)
     w.layer.inputs[1] = w.const(np.ones([int(n) for n in sizes], np.float32))
 
 
-def read_limits(r: Reading) -> None:
+def read_limits(r: LiftContext) -> None:
     """Start, end and step <-> inputs end, start, step; omitted inputs are parameters."""
     given = [_scalar(r, v) for v in r.node.inputs if v is not None]
     if not given:
@@ -445,7 +457,7 @@ def read_limits(r: Reading) -> None:
     r.set_inputs(start, given[0], step)
 
 
-def write_limits(w: Writing) -> None:
+def write_limits(w: LowerContext) -> None:
     start, step = scalar(w.data), scalar(w.input(2))
     w.layer.inputs = [w.input(1)]
     if start is None or step is None:
@@ -463,7 +475,7 @@ LIMITS = Detail(
 )
 
 
-def _scalar(r: Reading, value: Value) -> Value:
+def _scalar(r: LiftContext, value: Value) -> Value:
     array = known(value)
     if array is not None and array.size != 1:
         raise MappingError(f"a limit of a range must be one number, got {array.size}", "R105")
@@ -472,7 +484,7 @@ def _scalar(r: Reading, value: Value) -> Value:
     return value if rank_of(value) == 0 else r.b.Reshape(value, [])
 
 
-def lift_range(r: Reading) -> Value:
+def lift_range(r: LiftContext) -> Value:
     limits = [r.attr(key, float) for key in ("startValue", "endValue", "stepSizeValue")]
     start, end, step = limits
     if step == 0:
@@ -484,7 +496,7 @@ def lift_range(r: Reading) -> Value:
     return r.b.const(arange(start, end, step, dtype=np.float32), r.layer.name)
 
 
-def band(r: Reading) -> None:
+def band(r: LiftContext) -> None:
     """Negative numbers keep the whole triangle; the operator cuts the lower one off."""
     lower, upper = r.attr("numLower", int), r.attr("numUpper", int)
     if upper >= 0:
@@ -502,18 +514,18 @@ class Borders(Pads):
 
     keys, inputs, last = ("paddingAmounts",), (1, 2, 3), 2
 
-    def read(self, r: Reading) -> list[int]:
+    def read(self, r: LiftContext) -> list[int]:
         top, left, bottom, right = borders(r.attr("paddingAmounts", dict, {}))
         lead = [0] * (blobs.rank(r, 2) - 2)
         return [*lead, top, left, *lead, bottom, right]
 
-    def write(self, w: Writing, before: list[int], after: list[int]) -> None:
+    def write(self, w: LowerContext, before: list[int], after: list[int]) -> None:
         if len(before) < 2:
             raise MappingError(f"mode={w.attr('mode')!r} pads two axes, but the data have fewer")
         w.set(paddingAmounts=border_amounts([*before[-2:], *after[-2:]]))
 
 
-def pad_value(w: Writing) -> float:
+def pad_value(w: LowerContext) -> float:
     value = w.scalar(2) if w.has(2) else 0.0
     if value is None:
         raise MappingError("the value of a Pad must be constant")
@@ -526,11 +538,11 @@ class PadValue(Field):
     keys = ("value",)
     inputs = (2,)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         if value := r.attr("value", float):
             r.set_input(2, np.array(value, np.float32))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         w.set(value=pad_value(w))
 
 
@@ -542,7 +554,7 @@ class Pairs(Pads):
 
     keys, computed = ("padAmounts", "padToGivenOutputSizeMode"), True
 
-    def read(self, r: Reading) -> list[int] | Value:
+    def read(self, r: LiftContext) -> list[int] | Value:
         x, rank = r.input(0), blobs.rank(r)
         sizes = r.attr("padToGivenOutputSizeMode", bool)
         if r.optional(1) is not None:
@@ -556,7 +568,7 @@ class Pairs(Pads):
             amounts = [_missing(t, n) for t, n in zip(amounts, _doubled(x), strict=True)]
         return [*amounts[::2], *amounts[1::2]]
 
-    def _computed(self, r: Reading, sizes: bool) -> Value:
+    def _computed(self, r: LiftContext, sizes: bool) -> Value:
         b, x = r.b, r.input(0)
         pairs = b.Reshape(blobs.ints(b, r.input(1)), [blobs.rank(x), 2])
         if sizes:
@@ -564,10 +576,10 @@ class Pairs(Pads):
             pairs = b.Where(pairs > 0, missing, 0)
         return b.Reshape(b.Transpose(pairs, perm=[1, 0]), [-1])
 
-    def write(self, w: Writing, before: list[int], after: list[int]) -> None:
+    def write(self, w: LowerContext, before: list[int], after: list[int]) -> None:
         w.set(padAmounts=[n for pair in zip(before, after, strict=True) for n in pair])
 
-    def write_computed(self, w: Writing, amounts: Value) -> None:
+    def write_computed(self, w: LowerContext, amounts: Value) -> None:
         n = w.rank()
         halves = w.emit("reshapeStatic", amounts, shape=[2, n], targetShape=[2, n])
         pairs = w.emit("transpose", halves, shape=[n, 2], axes=[1, 0])
@@ -595,39 +607,41 @@ COLUMN = Guard(
     lambda w: w.attr("axis") not in (0, w.rank()),
 )
 SCALAR = Guard("only scalars are supported by this layer", lambda w: w.rank() == 0)
-CONSTANT = Only("mode", "constant")
+CONSTANT = RequireAttr("mode", "constant")
 
 RULES: list[Rule | Custom] = [
     op("Squeeze", "squeeze", ANY, RemovedAxes()),
     op("Unsqueeze", "expandDims", ANY, SizeOne()),
-    op("Unsqueeze", "reshapeStatic", SCALAR, Ones(1), given="f32: =[0,1]", lower_only=True),
-    op("Reshape", "reshapeStatic", ANY, TargetShape(1), Only("allowzero", 0)),
+    op(
+        "Unsqueeze", "reshapeStatic", SCALAR, Ones(1), example_inputs="f32: =[0,1]", lower_only=True
+    ),
+    op("Reshape", "reshapeStatic", ANY, TargetShape(1), RequireAttr("allowzero", 0)),
     op(
         "Reshape",
         "rankPreservingReshape",
         ANY,
         KeptSizes(1),
-        Only("allowzero", 0),
-        given="2,n,3 =[0,3,-1]",
+        RequireAttr("allowzero", 0),
+        example_inputs="2,n,3 =[0,3,-1]",
     ),
     op(
         "Reshape",
         "reshapeDynamic",
         ANY,
         flat(1),
-        Only("allowzero", 0),
+        RequireAttr("allowzero", 0),
         Guard(
             "zeros that copy a dimension to another rank are not supported",
             lambda w: not may_copy(w.node.inputs[1]),
         ),
-        given="n,6 Shape(6,n)",
+        example_inputs="n,6 Shape(6,n)",
     ),
-    op("Reshape", "reshapeLike", ANY, ShapeOf(1), given="2,3 Shape(3,2)", lift_only=True),
+    op("Reshape", "reshapeLike", ANY, ShapeOf(1), example_inputs="2,3 Shape(3,2)", lift_only=True),
     op(
         "Reshape",
         "reshape",
         ANY,
-        Fixed("mode", "CHANNEL_FIRST"),
+        RequireKey("mode", "CHANNEL_FIRST"),
         ignore("targetShape"),
         before_lift=planes,
         lift_only=True,
@@ -636,7 +650,7 @@ RULES: list[Rule | Custom] = [
         "Transpose",
         "reshape",
         ANY,
-        Fixed("mode", "CHANNEL_LAST"),
+        RequireKey("mode", "CHANNEL_LAST"),
         ignore("targetShape"),
         before_lift=pixels,
         lift_only=True,
@@ -646,11 +660,18 @@ RULES: list[Rule | Custom] = [
     op("Transpose", "permute", ANY, ignore("axis"), before_lift=permuted, lift_only=True),
     op("Transpose", "transpose", ANY, Permutation("axes", absent=True)),
     op("Shape", "getShape", ANY, Detail(write=slice_shape, names=("start", "end"))),
-    op("Concat", "concat", OneType(), SEQUENCE_OR_CHANNELS, given="1,4,8 1,4,8", lift_only=True),
+    op(
+        "Concat",
+        "concat",
+        OneType(),
+        SEQUENCE_OR_CHANNELS,
+        example_inputs="1,4,8 1,4,8",
+        lift_only=True,
+    ),
     op(
         "Concat",
         "concatND",
-        Fixed("interleave", False),
+        RequireKey("interleave", False),
         OneType(),
         Attr("axis", kind=int),
         DROP_EMPTY_OPERANDS,
@@ -658,42 +679,49 @@ RULES: list[Rule | Custom] = [
     op(
         "Concat",
         "concatND",
-        Fixed("interleave", True),
+        RequireKey("interleave", True),
         OneType(),
         Axis(),
         before_lift=interleaved,
         lift_only=True,
     ),
     op("Concat", "stack", OneType(), ignore("axis"), before_lift=stacked, lift_only=True),
-    op("Split", "split", ANY, FixedAxis(-3), EQUAL_PARTS, given="1,4,8,8", lift_only=True),
-    op("Split", "splitND", ANY, Axis(), SplitSizes(), given="4,6 =[2,4]"),
+    op("Split", "split", ANY, FixedAxis(-3), EQUAL_PARTS, example_inputs="1,4,8,8", lift_only=True),
+    op("Split", "splitND", ANY, Axis(), SplitSizes(), example_inputs="4,6 =[2,4]"),
     op("Tile", "tile", ANY, REPEATS),
     op(
         "Tile",
         "sequenceRepeat",
         ANY,
         SEQUENCE_REPEATS,
-        given="1,2,3,1,1 =[3,1,1,1,1]",
+        example_inputs="1,2,3,1,1 =[3,1,1,1,1]",
         lift_only=True,
     ),
-    op("ConstantOfShape", "fillStatic", FILL_VALUE, StaticResult(0), given="=[2,3]"),
+    op("ConstantOfShape", "fillStatic", FILL_VALUE, StaticResult(0), example_inputs="=[2,3]"),
     op(
         "ConstantOfShape",
         "fillLike",
         ANY,
         FILL_VALUE,
         ShapeOf(0),
-        given="Shape(2,3)",
+        example_inputs="Shape(2,3)",
         lift_only=True,
     ),
-    op("ConstantOfShape", "fillDynamic", FILL_VALUE, flat(0), given="i64:2"),
+    op("ConstantOfShape", "fillDynamic", FILL_VALUE, flat(0), example_inputs="i64:2"),
     op("Expand", "broadcastToStatic", ANY, StaticResult(1)),
-    op("Expand", "broadcastToLike", ANY, ShapeOf(1), given="2,3 Shape(2,3)", lift_only=True),
+    op(
+        "Expand",
+        "broadcastToLike",
+        ANY,
+        ShapeOf(1),
+        example_inputs="2,3 Shape(2,3)",
+        lift_only=True,
+    ),
     op(
         "Expand",
         "multiplyBroadcastable",
         Detail(write=multiply_ones),
-        given="1,n =[4,1]",
+        example_inputs="1,n =[4,1]",
         lower_only=True,
     ),
     op(
@@ -702,16 +730,16 @@ RULES: list[Rule | Custom] = [
         ANY,
         flat(1),
         WidenedTarget(),
-        given="1,1 i64:2",
+        example_inputs="1,1 i64:2",
     ),
-    op("Range", "rangeDynamic", LIMITS, given="=(1.0) f32: =(0.5)"),
+    op("Range", "rangeDynamic", LIMITS, example_inputs="=(1.0) f32: =(0.5)"),
     custom("", "rangeStatic", lift_range),
-    op("Trilu", "upperTriangular", Only("upper", 1), K, given="3,3 =i64:"),
-    op("Trilu", "lowerTriangular", Only("upper", 0), K, given="3,3 =i64:"),
+    op("Trilu", "upperTriangular", RequireAttr("upper", 1), K, example_inputs="3,3 =i64:"),
+    op("Trilu", "lowerTriangular", RequireAttr("upper", 0), K, example_inputs="3,3 =i64:"),
     op(
         "Trilu",
         "matrixBandPart",
-        Only("upper", 1),
+        RequireAttr("upper", 1),
         ignore("numLower", "numUpper"),
         before_lift=band,
         lift_only=True,
@@ -723,9 +751,9 @@ RULES: list[Rule | Custom] = [
         CONSTANT,
         Borders(),
         Nested("constant", PadValue()),
-        given="2,3 =[1,0,0,2] =",
+        example_inputs="2,3 =[1,0,0,2] =",
         lift_only=True,
     ),
-    op("Pad", "padding", Nested("reflection"), Only("mode", "reflect"), Borders()),
-    op("Pad", "padding", Nested("replication"), Only("mode", "edge"), Borders()),
+    op("Pad", "padding", Nested("reflection"), RequireAttr("mode", "reflect"), Borders()),
+    op("Pad", "padding", Nested("replication"), RequireAttr("mode", "edge"), Borders()),
 ]

@@ -27,7 +27,7 @@ FLOATS = (D.FLOAT, D.FLOAT16, D.DOUBLE, D.BFLOAT16)
 MOST_AXES = 5  # of layers that go through the elements one by one
 
 
-class Reading(context.Reading):
+class LiftContext(context.LiftContext):
     """`layer.outputs` are the ports as the file declares them;
     `version` is that of the IR, 2 to 9.
     """
@@ -70,11 +70,11 @@ class Reading(context.Reading):
         return self.b.const(self.array(name, shape), f"{self.layer.name}.{name}")
 
 
-class Writing(context.Writing):
+class LowerContext(context.LowerContext):
     """`version` is that of the IR. Shapes are static, types are FP32 and I32."""
 
     @classmethod
-    def beside(cls, low: Lowering) -> Writing:
+    def beside(cls, low: Lowering) -> LowerContext:
         """Return a context for layers that belong to no operator."""
         return cls(Node(""), low)
 
@@ -172,12 +172,12 @@ class Writing(context.Writing):
         self.layer.outputs[0] = inner
         to = D.FLOAT if is_float(out) else D.INT32
         if not other:
-            self.then(lambda: self.finish(inner, out))
+            self.after_emit(lambda: self.finish(inner, out))
         elif self.shape(out) == list(shape):
             precision = PRECISION[to]
-            self.then(lambda: self.put("Convert", inner, outputs=[out], precision=precision))
+            self.after_emit(lambda: self.put("Convert", inner, outputs=[out], precision=precision))
         else:
-            self.then(lambda: self.finish(self.converted(inner, to, out.dtype), out))
+            self.after_emit(lambda: self.finish(self.converted(inner, to, out.dtype), out))
 
     def gives_through(self, kind: str, shape: list[int], **attrs: Any) -> None:
         """Give the layer of the row this shape; a layer of another kind, and a reshape if needed,
@@ -186,9 +186,9 @@ class Writing(context.Writing):
         inner = self.temporary(self.layer.kind.lower(), self.out.dtype, shape)
         self.layer.outputs = [inner]
         if self.shape(self.out) == shape:
-            self.then(lambda: self.put(kind, inner, **attrs))
+            self.after_emit(lambda: self.put(kind, inner, **attrs))
         else:
-            self.then(lambda: self.finish(self.emit(kind, inner, shape=shape, **attrs)))
+            self.after_emit(lambda: self.finish(self.emit(kind, inner, shape=shape, **attrs)))
 
     def copy(self, x: ir.Value, out: ir.Value) -> None:
         """Write an identity layer."""

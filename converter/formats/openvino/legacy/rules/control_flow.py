@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.ir import BackEdge, PortMap, SubNet
-from converter.formats.openvino.legacy.rules.context import Reading, Writing, scalar_of
+from converter.formats.openvino.legacy.rules.context import LiftContext, LowerContext, scalar_of
 from converter.formats.openvino.legacy.rules.fields import SPELLING
 from converter.formats.openvino.loops import Iteration, along_axis, slicing
 from converter.graph.infer import known
@@ -42,7 +42,7 @@ class LayerWriter(Protocol):
         """Write a layer."""
 
 
-def lift(r: Reading) -> list[ir.Value]:
+def lift(r: LiftContext) -> list[ir.Value]:
     source, outer = r.layer.extra
     it = Iteration(r, source)
     count = r.b.const(_steps(r, it))
@@ -54,7 +54,7 @@ def lift(r: Reading) -> list[ir.Value]:
     return it.finish(outer.body(it.inner, it.body, feeds), count, r.b.const(True))
 
 
-def _steps(r: Reading, it: Iteration) -> int:
+def _steps(r: LiftContext, it: Iteration) -> int:
     """The number of iterations, on which all sliced inputs and outputs must agree."""
     ports = {p.id: r.dims(i) for i, p in enumerate(it.source.outputs)}
     found = {parts.count for m in it.sliced if (parts := it.parts(m)) is not None}
@@ -104,7 +104,7 @@ class LoopPlan:
     every: list[tuple[ir.Value, ir.Value]] = field(default_factory=list)
 
 
-def lower(w: Writing) -> None:
+def lower(w: LowerContext) -> None:
     """A loop with a known number of steps and no way out before."""
     node, body = w.node, w.attr("body")
     trips = scalar_of(node.input(0))
@@ -178,7 +178,7 @@ def write_loop(
     A slice along an axis keeps that axis with length 1; a reshape in the body removes it. Likewise
     a value that is collected over the iterations gets a first axis of length 1.
     """
-    w = Writing.beside(Lowering(FormatMapping(Table([]), spelling=SPELLING)))
+    w = LowerContext.beside(Lowering(FormatMapping(Table([]), spelling=SPELLING)))
     sliced: dict[ir.Value, Slice] = {}
     front: list[Layer] = []
     for value, cut in plan.slices.items():
@@ -205,7 +205,7 @@ def write_loop(
     return _connect(inner, sub, plan, sliced, [*((v, False) for _, v in plan.last), *collected])
 
 
-def _reshape(w: Writing, value: ir.Value, out: ir.Value) -> Layer:
+def _reshape(w: LowerContext, value: ir.Value, out: ir.Value) -> Layer:
     shape = static(out)
     kind, second = ("Reshape", list(shape)) if shape else ("Squeeze", range(len(static(value))))
     layer = w.put(kind, value, second, outputs=[out])
@@ -228,8 +228,8 @@ def _connect(
         source, cut = value, sliced.get(value)
         if value in plan.states:
             source, following = plan.states[value]
-            maker, maker_port = inner.made[following]
-            sub.back_edges.append(BackEdge(maker, layer, maker_port, port))
+            producer, maker_port = inner.made[following]
+            sub.back_edges.append(BackEdge(producer, layer, maker_port, port))
         elif cut is not None:
             source = cut.source
         entry = PortMap(sources.setdefault(source, len(sources)), layer, port)

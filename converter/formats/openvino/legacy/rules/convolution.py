@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import Deformation
-from converter.formats.openvino.legacy.rules.context import Reading, Writing
+from converter.formats.openvino.legacy.rules.context import LiftContext, LowerContext
 from converter.formats.openvino.legacy.rules.windows import Window, along, window_of
 from converter.graph.build import attrs_of
 from converter.graph.infer import constant, shape_of
@@ -23,7 +23,7 @@ from converter.graph.value import optional
 from converter.graph.windows import same_pads
 from converter.mapping.concepts import transposed_window
 from converter.mapping.concepts.window import Geometry
-from converter.mapping.fields import Attr, Field, Fixed, Guard, Only
+from converter.mapping.fields import Attr, Field, Guard, RequireAttr, RequireKey
 from converter.mapping.rules import op
 
 WIDEST_STEP = 8  # of kernels of one element in a deconvolution
@@ -49,13 +49,13 @@ class KernelBlob(Field):
     def __post_init__(self) -> None:
         self.inputs = () if self.free else (self.index,)
 
-    def wanted(self, r: Reading) -> list[int]:
+    def wanted(self, r: LiftContext) -> list[int]:
         group, kernel = r.node.attrs["group"], r.node.attrs["kernel_shape"]
         channels, out = r.static()[1], r.dims()[1]
         first = [channels, out // group] if self.transposed else [out, channels // group]
         return [*first, *kernel]
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         r.set(group=r.count("group", 1))
         given = r.optional(1) if self.index == 1 else None
         if given is None:
@@ -65,7 +65,7 @@ class KernelBlob(Field):
         if not self.shape:
             del r.node.attrs["kernel_shape"]
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         weights, shape = w.constant_tensor(self.index), w.shape(self.index)
         group = w.attr("group", 1)
         w.set(output=shape[1] * group if self.transposed else shape[0], group=group)
@@ -89,11 +89,11 @@ class BiasBlob(Field):
     inputs = (2,)
     blobs = ("biases",)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         if "biases" in r.layer.blobs:
             r.set_input(2, r.blob("biases", r.dims()[1:2]))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         if w.has(2):
             if w.constant_tensor(1) is None:
                 raise MappingError("the weights must be constant when there is a bias")
@@ -126,10 +126,10 @@ class BiasBehind(Field):
 
     blobs = ("biases",)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         if "biases" in r.layer.blobs:
             bias = r.blob("biases", [r.dims()[1], 1, 1])
-            r.behind(lambda y: y + bias)
+            r.after_first(lambda y: y + bias)
 
 
 class DeconvolutionWindow(Window, transposed_window.TransposedWindow):
@@ -140,7 +140,7 @@ class DeconvolutionWindow(Window, transposed_window.TransposedWindow):
     names = (*Window.names, "output_padding", "output_shape")
     extends = True
 
-    def read(self, r: Reading) -> Geometry:
+    def read(self, r: LiftContext) -> Geometry:
         size, out = along(r)
         window, auto = window_of(r, len(out)), r.attr("auto_pad", str, "")
         if auto in ("same_upper", "same_lower", "valid"):
@@ -148,7 +148,7 @@ class DeconvolutionWindow(Window, transposed_window.TransposedWindow):
             window = replace(window, pads=same_pads(out, *window.steps, size, upper=upper))
         return replace(window, target=out, sizes=size)
 
-    def set_attributes(self, r: Reading, window: Geometry) -> None:
+    def set_attributes(self, r: LiftContext, window: Geometry) -> None:
         # lists of other lengths are refused with the rest of the window
         steps = zip(*window.steps[1:], strict=False)
         if any(p >= max(step) for p, step in zip(window.extra, steps, strict=False)):
@@ -162,7 +162,7 @@ class Bits(KernelBlob):
 
     keys = ("group", "output", "input")
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         r.set(group=r.count("group", 1))
         wanted, raw = self.wanted(r), r.layer.blobs.get("weights")
         count = math.prod(wanted)
@@ -173,7 +173,7 @@ class Bits(KernelBlob):
         r.set_input(1, r.b.const(found.astype(np.float32), f"{r.layer.name}.weights"))
         del r.node.attrs["kernel_shape"]
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         super().lower(w)
         w.set(input=w.shape()[1])
         flat = w.layer.blobs["weights"].numpy().reshape(-1)
@@ -203,14 +203,16 @@ RULES = [
             "netconv::DeformableConvolution",
             "DeformableConvolution",
             Guard("a mask is not supported", lambda w: not w.has(3)),
-            Only("bilinear_pad", 0),  # a tap's neighbors outside of the image are clamped to it
+            RequireAttr(
+                "bilinear_pad", 0
+            ),  # a tap's neighbors outside of the image are clamped to it
             Window(weights=2),
             KernelBlob(2, shape=False),
             groups,
             Deformation(),
             BiasBehind(),
             lift_only=groups.key != "deformable_group",
-            given="1,4,8,8 1,18,4,7 =6,4,3,3",
+            example_inputs="1,4,8,8 1,18,4,7 =6,4,3,3",
         )
         for groups in (
             Attr("deformable_group", kind=int, default=1),
@@ -222,8 +224,8 @@ RULES = [
         "BinaryConvolution",
         Window(),
         Bits(shape=False),
-        Fixed("mode", "xnor-popcount", True, str),
+        RequireKey("mode", "xnor-popcount", True, str),
         Attr("pad_value", kind=float, default=0.0),
-        given="1,4,8,8 =[[[[1,0],[0,1]],[[1,1],[0,1]],[[1,0],[0,0]],[[1,0],[0,1]]]]",
+        example_inputs="1,4,8,8 =[[[[1,0],[0,1]],[[1,1],[0,1]],[[1,0],[0,0]],[[1,0],[0,1]]]]",
     ),
 ]

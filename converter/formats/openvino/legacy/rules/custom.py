@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from converter.formats.openvino.legacy.rules.context import Writing
+from converter.formats.openvino.legacy.rules.context import LowerContext
 from converter.graph.custom import carried_layer
 from converter.mapping.rules import custom
 
 
-def lower_custom(w: Writing) -> None:
+def lower_custom(w: LowerContext) -> None:
     name, attributes = carried_layer(w)
     spelled = {k: w.spell(v, type(v)) for k, v in attributes.items()}
     w.low.add(name, w.node.inputs, w.node.outputs, spelled)

@@ -25,18 +25,18 @@ from converter.formats.openvino.fields import (
     SINGLE_IMAGE,
     words,
 )
-from converter.formats.openvino.legacy.rules.context import Reading, Writing, is_float
+from converter.formats.openvino.legacy.rules.context import LiftContext, LowerContext, is_float
 from converter.graph.catalogue.detection import LOWEST
 from converter.graph.infer import known, shape_of
 from converter.mapping.codecs import Codec, Floats, float_of, number_text
 from converter.mapping.fields import (
-    Always,
     Attr,
     Detail,
     Field,
-    Fixed,
     Guard,
-    Only,
+    RequireAttr,
+    RequireKey,
+    WriteKey,
     attrs,
     ignore,
     spread,
@@ -46,7 +46,7 @@ from converter.mapping.rules import Rule, op
 # operands ----------------------------------------------------------------------------------------
 
 
-def cast_to_floats(r: Reading) -> None:
+def cast_to_floats(r: LiftContext) -> None:
     """Operands of any type as floats."""
     r.node.inputs = [None if v is None else r.floats(v) for v in r.node.inputs]
 
@@ -60,10 +60,10 @@ class Read(Field):
     def __init__(self, count: int) -> None:
         self.count = count
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         r.outputs = self.count
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         while len(w.layer.outputs) > 1 and not w.used(len(w.layer.outputs) - 1):
             w.layer.outputs.pop()
 
@@ -78,15 +78,15 @@ class Images(Field):
 
     inputs = (0, 1)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         sizes = (np.array(r.static(i)[2:], np.int64) for i in (0, 1))
         r.node.inputs = [r.b.const(s) for s in sizes]
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         w.set_inputs(*(self._image(w, i) for i in (0, 1)))
         w.gives([1, *w.shape(w.out)])
 
-    def _image(self, w: Writing, index: int) -> ir.Value:
+    def _image(self, w: LowerContext, index: int) -> ir.Value:
         """One that the graph has already, else a constant of zeros."""
         size = w.ints(index, "the sizes")
         if min(size) < 1:
@@ -126,15 +126,15 @@ AT_LEAST = Codec(lambda v: max(LOWEST, float_of(v)), number_text)
 class Boxes(Field):
     """Locations and confidences flat, all as floats; as many rows as the port has."""
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         inputs = [r.floats(r.input(i)) for i in range(len(r.layer.inputs))]
         for i, v in enumerate(inputs[:2]):
             if len(r.static(v)) != 2:
                 inputs[i] = r.b.Reshape(v, [r.static(v, least=1)[0], -1])
         r.node.inputs = list(inputs)
-        r.behind(lambda y: self._as_many(r, y))
+        r.after_first(lambda y: self._as_many(r, y))
 
-    def _as_many(self, r: Reading, rows: ir.Value) -> ir.Value:
+    def _as_many(self, r: LiftContext, rows: ir.Value) -> ir.Value:
         room, found = r.dims(least=2)[-2], r.static(rows)
         if room < found[2]:
             return r.b.Slice(rows, [0], [room], [2])
@@ -142,7 +142,7 @@ class Boxes(Field):
             return r.b.Pad(rows, [0, 0, 0, 0, 0, 0, room - found[2], 0], 0.0)
         return rows
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         """Set the attributes that the engine does not determine itself."""
         a = dict(w.node.attrs)
         classes = w.shape(1)[1] // max(1, w.shape(2)[-1] // (4 if a["normalized"] else 5))
@@ -163,19 +163,19 @@ class ClipBefore(Attr):
         super().__post_init__()
         self.keys = (self.key, "clip")
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         r.node.attrs[self.name] = int(any(r.attr(key, bool, 0) for key in self.keys))
 
 
 class Objectness(Attr):
     """The threshold of objectness, for five inputs only."""
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         if len(w.layer.inputs) > 3:
             super().lower(w)
 
 
-def read_limits(r: Reading) -> None:
+def read_limits(r: LiftContext) -> None:
     """Limits of a suppression:
     the number of boxes, the overlap, the least score. As many rows as the port has.
     """
@@ -184,7 +184,7 @@ def read_limits(r: Reading) -> None:
     r.set(rows=r.dims(least=1)[0])
 
 
-def write_limits(w: Writing) -> None:
+def write_limits(w: LowerContext) -> None:
     count = np.array([w.shape(1)[2]], np.int32)
     defaults = (count, np.array([1.0], np.float32), np.array([0.0], np.float32))
     limits = []
@@ -206,16 +206,16 @@ LIMITS = Detail(read=read_limits, write=write_limits, names=("rows",))
 class GroupSize(Attr):
     """The group size, from the shape of the port."""
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         r.set(group_size=r.dims(least=1)[-1])
 
 
 class RegionsAgain(Field):
     """The first input is also the second output of the layer."""
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         r.outputs = 1
-        r.then(lambda found: [*found, r.b.Identity(r.input(0))])
+        r.after_emit(lambda found: [*found, r.b.Identity(r.input(0))])
 
 
 def lists(names: str, omit: str = "") -> list[Attr]:
@@ -227,15 +227,15 @@ def lists(names: str, omit: str = "") -> list[Attr]:
 class Assumed(Attr):
     """The engine always uses the default and ignores the attribute."""
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         r.node.attrs[self.name] = self.default
 
 
-def in_port_shape(r: Reading, y: ir.Value) -> ir.Value:
+def in_port_shape(r: LiftContext, y: ir.Value) -> ir.Value:
     return y if r.static(y) == r.dims() else r.b.Reshape(y, list(r.dims()))
 
 
-def faster_rcnn(r: Reading) -> None:
+def faster_rcnn(r: LiftContext) -> None:
     r.node.attrs |= {"base_size": 16, "ratio": [0.5, 1.0, 2.0], "clip_before_nms": 1}
 
 
@@ -250,7 +250,7 @@ RULES: list[Rule] = [
     op(
         "netconv::PriorBox",
         "PriorBox",
-        Only("min_max_aspect_ratios_order", 1),
+        RequireAttr("min_max_aspect_ratios_order", 1),
         Guard(
             "min_size or fixed_size must be given",
             lambda w: w.attr("min_size") or w.attr("fixed_size"),
@@ -259,7 +259,7 @@ RULES: list[Rule] = [
         *lists("min_size max_size aspect_ratio variance", "fixed_size fixed_ratio density"),
         *attrs(flip=False, clip=False, step=0.0, offset=0.5, scale_all_sizes=True),
         ignore("step_w", "step_h", "img_size", "img_h", "img_w"),
-        given=PRIORS,
+        example_inputs=PRIORS,
     ),
     op(
         "netconv::PriorBoxClustered",
@@ -268,8 +268,8 @@ RULES: list[Rule] = [
         *lists("width height variance"),
         *CLUSTERS,
         *attrs(clip=False, offset=0.5, img_w=0.0, img_h=0.0),
-        Always("flip", 0),  # without effect, but the engine does not read the layer without it
-        given=PRIORS,
+        WriteKey("flip", 0),  # without effect, but the engine does not read the layer without it
+        example_inputs=PRIORS,
     ),
     op(
         "netconv::DetectionOutput",
@@ -283,7 +283,7 @@ RULES: list[Rule] = [
         ClipBefore("clip_before_nms", kind=bool, default=0),
         Objectness("objectness_score", kind=float, default=0.0),
         ignore(*CAFFE.split()),
-        given="1,8 1,6 =1,2,8",
+        example_inputs="1,8 1,6 =1,2,8",
     ),
     op(
         "netconv::Proposal",
@@ -293,7 +293,7 @@ RULES: list[Rule] = [
         *PROPOSALS,
         *attrs(base_size=16, ratio=Floats, scale=Floats),
         ignore("for_deformable", "num_outputs"),
-        given="1,2,3,3 1,4,3,3 =1,3",
+        example_inputs="1,2,3,3 1,4,3,3 =1,3",
     ),
     op(  # with the anchors of Faster R-CNN
         "netconv::Proposal",
@@ -314,7 +314,7 @@ RULES: list[Rule] = [
         LIMITS,
         *attrs(center_point_box=False, sort_result_descending=True),
         ignore("output_type", "box_encoding"),
-        given="1,4,4 1,2,4",
+        example_inputs="1,4,4 1,2,4",
     ),
     op(
         "netconv::PSROIPooling",
@@ -323,22 +323,22 @@ RULES: list[Rule] = [
         *BINS,
         *attrs(mode="average"),
         ignore("pooled_height", "pooled_width", "no_trans", "part_size", "trans_std"),
-        given="1,8,4,4 =[[0,0,0,3,3]]",
+        example_inputs="1,8,4,4 =[[0,0,0,3,3]]",
     ),
     op(
         "netconv::ROIPooling",
         "ROIPooling",
         *attrs(pooled_h=int, pooled_w=int, spatial_scale=float, method="max"),
-        given="1,8,4,4 =[[0,0,0,3,3]]",
+        example_inputs="1,8,4,4 =[[0,0,0,3,3]]",
     ),
     op(
         "MaxRoiPool",
         "ROIPooling",
         spread("pooled_shape", "pooled_h", "pooled_w", kind=int),
         Attr("spatial_scale", kind=float),
-        Fixed("method", "max", kind=str),
+        RequireKey("method", "max", kind=str),
         lower_only=True,
-        given="1,8,4,4 =[[0,0,0,3,3]]",
+        example_inputs="1,8,4,4 =[[0,0,0,3,3]]",
     ),
     op(
         "netconv::RegionYolo",
@@ -348,15 +348,15 @@ RULES: list[Rule] = [
         Assumed("end_axis", kind=int, default=3),
         ignore("anchors", "bias_match", "jitter", "thresh", "rescore"),
         after_lift=in_port_shape,
-        given="1,21,4,4",
+        example_inputs="1,21,4,4",
     ),
-    op("netconv::ReorgYolo", "ReorgYolo", *attrs(stride=int), given="1,8,4,4"),
+    op("netconv::ReorgYolo", "ReorgYolo", *attrs(stride=int), example_inputs="1,8,4,4"),
     op(
         "netconv::DetectronPriorGridGenerator",
         "ExperimentalDetectronPriorGridGenerator",
         *GRID,
         *(Attr(k, f"grid_{k}", int, 0) for k in "hw"),
-        given="3,4 1,8,4,4 1,3,32,32",
+        example_inputs="3,4 1,8,4,4 1,3,32,32",
     ),
     op(  # by the old names
         "netconv::DetectronPriorGridGenerator",
@@ -364,20 +364,20 @@ RULES: list[Rule] = [
         *GRID,
         *attrs(h=0, w=0),
         lift_only=True,
-        given="3,4 1,8,4,4 1,3,32,32",
+        example_inputs="3,4 1,8,4,4 1,3,32,32",
     ),
     op(
         "netconv::DetectronTopKROIs",
         "ExperimentalDetectronTopKROIs",
         *MOST,
-        given="5,4 5",
+        example_inputs="5,4 5",
     ),
     op(
         "netconv::DetectronGenerateProposals",
         "ExperimentalDetectronGenerateProposalsSingleImage",
         Read(2),
         *SINGLE_IMAGE,
-        given="3 16,4 4,4,4 1,4,4",
+        example_inputs="3 16,4 4,4,4 1,4,4",
     ),
     op(
         "netconv::DetectronDetectionOutput",
@@ -385,7 +385,7 @@ RULES: list[Rule] = [
         Read(3),
         *DETECTRON_OUTPUT,
         Attr("deltas_weights", kind=Floats, default=[10.0, 10.0, 5.0, 5.0]),
-        given="5,4 5,8 5,2 1,3",
+        example_inputs="5,4 5,8 5,2 1,3",
     ),
     op(
         "netconv::DetectronROIFeatureExtractor",
@@ -394,6 +394,6 @@ RULES: list[Rule] = [
         *LEVELS,
         *attrs(sampling_ratio=0),
         ignore("distribute_rois_between_levels", "image_id", "preserve_rois_order"),
-        given="5,4 1,4,8,8",
+        example_inputs="5,4 1,4,8,8",
     ),
 ]

@@ -11,11 +11,11 @@ from dataclasses import replace
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError, not_meant
+from converter.errors import MappingError, no_match
 from converter.formats.openvino.legacy.rules.context import (
     MOST_AXES,
-    Reading,
-    Writing,
+    LiftContext,
+    LowerContext,
     is_float,
     per_channel,
     scalar_of,
@@ -33,7 +33,16 @@ from converter.formats.openvino.legacy.rules.fields import (
 from converter.formats.openvino.legacy.types import keeps_type
 from converter.graph.record import record
 from converter.mapping.codecs import Floats, is_single, number_text
-from converter.mapping.fields import Attr, Const, Detail, Field, Fixed, Guard, Only, ignore
+from converter.mapping.fields import (
+    Attr,
+    Const,
+    Detail,
+    Field,
+    Guard,
+    RequireAttr,
+    RequireKey,
+    ignore,
+)
 from converter.mapping.rules import Custom, Rule, custom, op, ops
 
 D = ir.DataType
@@ -54,7 +63,7 @@ class Operands(Field):
 
     keys = ("coeff",)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         name, count = r.node.op, len(r.layer.inputs)
         common = self._type(r)
         operands = [r.cast(r.input(i), common) for i in range(max(1, count))]
@@ -71,7 +80,7 @@ class Operands(Field):
             first = r.b.op(name, first, v, **r.node.attrs)
         r.set_inputs(first, operands[-1])
 
-    def _type(self, r: Reading) -> ir.DataType:
+    def _type(self, r: LiftContext) -> ir.DataType:
         """Return the type of all operands if they agree, else that of the result; booleans are
         numbers, except in logical operators.
         """
@@ -83,13 +92,13 @@ class Operands(Field):
         declared = D.FLOAT if r.node.op in COMPARISONS else r.declared()
         return D.FLOAT if declared == D.BOOL else declared
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         if len(w.node.inputs) != 2:
             raise MappingError("two operands are needed")
         spread(w, [w.data, w.input(1)])
 
 
-def spread(w: Writing, operands: list[ir.Value]) -> None:
+def spread(w: LowerContext, operands: list[ir.Value]) -> None:
     """The operands of an Eltwise in the rank of the result:
     five axes at most where it is spread over them.
     """
@@ -126,7 +135,7 @@ def merged(shapes: list[list[int]], out: list[int]) -> tuple[list[list[int]], li
 
 
 def eltwise(name: str, operation: str, *fields: Field, **options: object) -> Rule:
-    word = Fixed("operation", operation, operation == "sum", str)
+    word = RequireKey("operation", operation, operation == "sum", str)
     return op(name, "Eltwise", word, *fields, Operands(), **options)  # type: ignore[arg-type]
 
 
@@ -149,7 +158,7 @@ ELTWISE = [
     eltwise("Or", "logical_or"),
     eltwise("Xor", "logical_xor"),
     # of integers, with the sign of the first operand
-    eltwise("Mod", "floor_mod", INTEGERS, Only("fmod", 1), given="i32:2,3 i32:2,3"),
+    eltwise("Mod", "floor_mod", INTEGERS, RequireAttr("fmod", 1), example_inputs="i32:2,3 i32:2,3"),
     *(
         eltwise("Sub", word, after_lift=lambda r, d: r.b.Mul(d, d), lift_only=True)
         for word in ("squared_diff", "sqdiff")
@@ -158,15 +167,15 @@ ELTWISE = [
 ]
 
 
-def mean(r: Reading, total: ir.Value) -> ir.Value:
+def mean(r: LiftContext, total: ir.Value) -> ir.Value:
     return r.b.Div(total, r.b.like(total, len(r.layer.inputs)))
 
 
 # Power: (shift + scale * x) ^ power --------------------------------------------------------------
 
 
-def fixed(key: str, value: float, absent: bool = True) -> Fixed:
-    return Fixed(key, value, absent, float)
+def fixed(key: str, value: float, absent: bool = True) -> RequireKey:
+    return RequireKey(key, value, absent, float)
 
 
 @record
@@ -176,7 +185,7 @@ class Line(Field):
     keys: tuple[str, ...] = ("scale", "shift")
     floats: bool = False
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         x = r.input(0)
         given = [r.attr(k, float, d) for k, d in (("power", 1.0), ("scale", 1.0), ("shift", 0.0))]
         if x.dtype != D.FLOAT and not all(v.is_integer() for v in given):
@@ -186,7 +195,7 @@ class Line(Field):
             x = x if value == nothing else r.b.op(step, x, r.b.like(x, value))
         r.set_inputs(r.floats(x) if self.floats else x)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         w.set(**{k: float(k == "scale") for k in self.keys})
 
 
@@ -204,11 +213,11 @@ class Number(Field):
     def __post_init__(self) -> None:
         self.keys = (self.key,)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         value = r.attr(self.key, float, float(self.key != "shift"))
         r.set_input(1, r.b.like(r.data, value))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         for place in (1, 0) if self.place is None else (self.place,):
             x, c = w.input(1 - place), scalar_of(w.optional(place))
             if c is None or x.const_value is not None or not is_float(w.out):
@@ -217,7 +226,7 @@ class Number(Field):
                 w.set_inputs(x)
                 w.layer.attrs[self.key] = number_text(self.number(c))
                 return
-        raise not_meant("one of the operands must be a constant scalar")
+        raise no_match("one of the operands must be a constant scalar")
 
     def number(self, c: float) -> float:
         return self.sign * c
@@ -228,7 +237,7 @@ class Inverse(Number):
 
     def number(self, c: float) -> float:
         if c == 0 or float(np.float32(1.0 / c)) * c != 1.0:
-            raise not_meant("the divisor must have an exact reciprocal")
+            raise no_match("the divisor must have an exact reciprocal")
         return 1.0 / c
 
 
@@ -244,9 +253,17 @@ NUMBERS = Guard(
 
 POWER = [
     op("Identity", "Power", NUMBERS, POWER_1, SCALE_1, SHIFT_0),
-    op("Mul", "Power", POWER_1, SHIFT_0, Line(()), Number("scale"), given="2,3 ="),
-    op("Add", "Power", POWER_1, Line(("scale",)), Number("shift"), given="2,3 ="),
-    op("Sub", "Power", POWER_1, SCALE_1, Number("shift", 1, -1), lower_only=True, given="2,3 ="),
+    op("Mul", "Power", POWER_1, SHIFT_0, Line(()), Number("scale"), example_inputs="2,3 ="),
+    op("Add", "Power", POWER_1, Line(("scale",)), Number("shift"), example_inputs="2,3 ="),
+    op(
+        "Sub",
+        "Power",
+        POWER_1,
+        SCALE_1,
+        Number("shift", 1, -1),
+        lower_only=True,
+        example_inputs="2,3 =",
+    ),
     op(
         "Sub",
         "Power",
@@ -254,14 +271,22 @@ POWER = [
         fixed("scale", -1.0),
         Number("shift", 0),
         lower_only=True,
-        given="= 2,3",
+        example_inputs="= 2,3",
     ),
-    op("Div", "Power", POWER_1, SHIFT_0, Inverse("scale", 1), lower_only=True, given="2,3 =[2]"),
+    op(
+        "Div",
+        "Power",
+        POWER_1,
+        SHIFT_0,
+        Inverse("scale", 1),
+        lower_only=True,
+        example_inputs="2,3 =[2]",
+    ),
     op("Sqrt", "Power", fixed("power", 0.5, False), Line(floats=True)),
     op(
         "Reciprocal", "Power", WAS_POWER, fixed("power", -1.0, False), Line(floats=True), MARK_LAYER
     ),
-    op("Pow", "Power", Line(), Number("power", 1), given="2,3 =[3]"),
+    op("Pow", "Power", Line(), Number("power", 1), example_inputs="2,3 =[3]"),
 ]
 
 
@@ -279,13 +304,13 @@ class Channels(Field):
     inputs = (0, 1)
     blobs = ("weights", "biases")
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         x = r.input(0)
         if (scales := factor(r, "weights", 1)) is not None and self.blob == "biases":
             x = x * scales
         r.set_inputs(x, factor(r, self.blob, self.place))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         shape = w.shape(w.out)
         for i in (0, 1):
             x, found = w.input(i), per_channel(w.input(1 - i), shape)
@@ -295,15 +320,15 @@ class Channels(Field):
                 nothing = {"weights": np.ones_like(found), "biases": np.zeros_like(found)}
                 w.layer.blobs |= {**nothing, self.blob: found}
                 return
-        raise not_meant("one of the operands must have one element per channel")
+        raise no_match("one of the operands must have one element per channel")
 
 
-def factor(r: Reading, blob: str, place: int) -> ir.Value | None:
+def factor(r: LiftContext, blob: str, place: int) -> ir.Value | None:
     given = r.optional(place)
     return channels(r, blob) if given is None and blob in r.layer.blobs else given
 
 
-def shifted(r: Reading) -> bool:
+def shifted(r: LiftContext) -> bool:
     return r.optional(2) is not None or "biases" in r.layer.blobs
 
 
@@ -313,7 +338,7 @@ BROADCAST = ignore("broadcast")
 IMAGE = "1,4,8,8 =1,4,1,1"
 
 SCALE_SHIFT = [
-    op("Add", "ScaleShift", SHIFTED, Channels("biases", 2), BROADCAST, given=IMAGE),
+    op("Add", "ScaleShift", SHIFTED, Channels("biases", 2), BROADCAST, example_inputs=IMAGE),
     op(
         "Mul",
         "ScaleShift",
@@ -321,22 +346,22 @@ SCALE_SHIFT = [
         PerChannel("weights", 1),
         BROADCAST,
         lift_only=True,
-        given=IMAGE,
+        example_inputs=IMAGE,
     ),
-    op("Mul", "ScaleShift", Channels("weights", 1), lower_only=True, given=IMAGE),
+    op("Mul", "ScaleShift", Channels("weights", 1), lower_only=True, example_inputs=IMAGE),
 ]
 
 
 # activations -------------------------------------------------------------------------------------
 
 
-def read_bounds(r: Reading) -> None:
+def read_bounds(r: LiftContext) -> None:
     """min and max, which are numbers; an omitted bound is the largest number."""
     x = r.input(0)
     r.set_inputs(x, *(r.b.like(x, r.attr(key, float)) for key in ("min", "max")))
 
 
-def write_bounds(w: Writing) -> None:
+def write_bounds(w: LowerContext) -> None:
     for index, key, unbounded in ((1, "min", -LARGEST), (2, "max", LARGEST)):
         value = w.number(index) if w.has(index) else unbounded
         if value is None:
@@ -347,7 +372,7 @@ def write_bounds(w: Writing) -> None:
 BOUNDS = Detail(read=read_bounds, write=write_bounds, keys=("min", "max"), inputs=(1, 2))
 
 
-def from_zero(r: Reading) -> None:
+def from_zero(r: LiftContext) -> None:
     r.set_input(1, r.b.like(r.input(0), 0))
 
 
@@ -359,12 +384,12 @@ class Slopes(Field):
     keys = ("channel_shared",)
     blobs = ("weights",)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         slope = r.optional(1)
         rest = [1] * max(0, r.rank() - 2)
         r.set_input(1, channels(r, "weights") if slope is None else r.b.Reshape(slope, [-1, *rest]))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         shape, slope = w.shape(), w.constant(1, "the slopes")
         found = slope.reshape(-1) if slope.size == 1 else per_channel(w.input(1), shape)
         if found is None or not 2 <= len(shape) <= MOST_AXES:
@@ -374,7 +399,7 @@ class Slopes(Field):
         w.layer.blobs["weights"] = found
 
 
-def as_truth(r: Reading) -> None:
+def as_truth(r: LiftContext) -> None:
     r.set_inputs(r.cast(r.input(0), D.BOOL))
 
 
@@ -384,15 +409,15 @@ OTHERS = ignore("alpha", "negative_slope", "n", "min", "max")  # of other types 
 
 
 def activation(name: str, type: str, *fields: Field, **options: object) -> Rule:
-    return op(name, "Activation", Fixed("type", type, kind=str), *fields, OTHERS, **options)  # type: ignore[arg-type]
+    return op(name, "Activation", RequireKey("type", type, kind=str), *fields, OTHERS, **options)  # type: ignore[arg-type]
 
 
 SIMPLE = "Abs Acos Asin Atan Ceil Cos Cosh Erf Floor Log Sign Sin Sinh Softplus Softsign Tan"
 OWN_LAYERS = [
     op("Relu", "ReLU", FLAT, ignore("negative_slope")),
     op("LeakyRelu", "ReLU", Attr("alpha", "negative_slope", float)),
-    op("Clip", "Clamp", FLOATS, BOUNDS, ignore("min_value", "max_value"), given="2,3 = ="),
-    op("PRelu", "PReLU", Slopes(), ignore(*TRAINING), given="1,4,8,8 =4,1,1"),
+    op("Clip", "Clamp", FLOATS, BOUNDS, ignore("min_value", "max_value"), example_inputs="2,3 = ="),
+    op("PRelu", "PReLU", Slopes(), ignore(*TRAINING), example_inputs="1,4,8,8 =4,1,1"),
     op("Elu", "ELU", Attr("alpha", kind=float, default=1.0), lift_only=True),
     op(
         "Clip",
@@ -415,7 +440,7 @@ ACTIVATIONS = [
         replace(
             rule,
             kind="Activation",
-            fields=(Fixed("type", rule.kind.lower(), kind=str), *rule.fields, OTHERS),
+            fields=(RequireKey("type", rule.kind.lower(), kind=str), *rule.fields, OTHERS),
             lift_only=True,
         )
         for rule in OWN_LAYERS[:4] + OWN_LAYERS[5:6]
@@ -444,7 +469,7 @@ ACTIVATIONS = [
 # types and choices -------------------------------------------------------------------------------
 
 
-def read_chosen(r: Reading) -> None:
+def read_chosen(r: LiftContext) -> None:
     """A condition, which is an integer in the engine, and two operands of the shape of the result,
     of four axes at most.
 
@@ -460,7 +485,7 @@ def read_chosen(r: Reading) -> None:
     r.set_inputs(condition, r.cast(x, to or D.FLOAT), r.cast(y, to or D.FLOAT))
 
 
-def write_chosen(w: Writing) -> None:
+def write_chosen(w: LowerContext) -> None:
     shape = w.shape(w.out) or [1]
     operands = [w.spread(w.input(i), shape) for i in range(3)]
     if operands[0].dtype != D.INT32:
@@ -475,12 +500,12 @@ def write_chosen(w: Writing) -> None:
 CHOSEN = Detail(read=read_chosen, write=write_chosen)
 
 
-def read_precision(r: Reading) -> None:
+def read_precision(r: LiftContext) -> None:
     """The type of the output port; `precision` repeats it. Booleans are the numbers 0 and 1."""
     r.set(to=int(r.declared()))
 
 
-def write_precision(w: Writing) -> None:
+def write_precision(w: LowerContext) -> None:
     to = D(w.attr("to"))
     if D.STRING in (to, w.data.dtype):
         raise MappingError("strings are not supported")
@@ -495,17 +520,17 @@ PRECISION = Detail(
 )
 
 
-def compare_with_zero(w: Writing) -> None:
+def compare_with_zero(w: LowerContext) -> None:
     """Compare a value with 0 to convert it to bool."""
     x = w.data
     dtype = x.dtype.numpy() if x.dtype else np.float32
     spread(w, [x, w.const(np.zeros([1] * len(w.shape(w.out)), dtype))])
 
 
-def at_input(w: Writing) -> None:
+def at_input(w: LowerContext) -> None:
     """The one layer between an input of 8 or 16 bits and a number of any type is a Reshape."""
     if not keeps_type(w.data):
-        raise not_meant("only data of 8 or 16 bits are supported by this layer")
+        raise no_match("only data of 8 or 16 bits are supported by this layer")
     w.finish(w.data)
 
 
@@ -519,15 +544,15 @@ CONVERSIONS: list[Rule | Custom] = [
         Guard(
             "only booleans are supported by this layer", lower_if=lambda w: w.data.dtype != D.BOOL
         ),
-        Only("to", int(D.BOOL)),
-        Fixed("operation", "not_equal"),
+        RequireAttr("to", int(D.BOOL)),
+        RequireKey("operation", "not_equal"),
         Detail(write=compare_with_zero, names=("saturate", "round_mode")),
         lower_only=True,
     ),
     op("Identity", "Convert", OF_ONE_TYPE, ignore("precision"), lift_only=True),
     op("Cast", "Convert", PRECISION),
-    op("Identity", "Squeeze", NO_AXES, SQUEEZE_ALL, lower_only=True, given="i32:"),
-    op("Identity", "Reshape", ToPort(), lower_only=True, given="i32:2,3"),
+    op("Identity", "Squeeze", NO_AXES, SQUEEZE_ALL, lower_only=True, example_inputs="i32:"),
+    op("Identity", "Reshape", ToPort(), lower_only=True, example_inputs="i32:2,3"),
     op("Identity", "Copy", ignore("precision"), lift_only=True),
     op("Where", "Select", CHOSEN),
 ]

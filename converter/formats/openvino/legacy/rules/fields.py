@@ -7,7 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from converter.errors import MappingError
-from converter.formats.openvino.legacy.rules.context import Reading, Writing, is_float, per_channel
+from converter.formats.openvino.legacy.rules.context import (
+    LiftContext,
+    LowerContext,
+    is_float,
+    per_channel,
+)
 from converter.formats.openvino.legacy.types import LEGACY
 from converter.graph.record import record
 from converter.mapping.codecs import Codec, Floats, Kind, float_of, number_text
@@ -52,7 +57,7 @@ SPELLING: Mapping[Kind, Codec] = {
 CAPITAL_TRUTH = Codec(SPELLING[bool].lift, lambda v: str(bool(v)))  # True and False
 
 
-def mark_layer(r: Reading) -> None:
+def mark_layer(r: LiftContext) -> None:
     """Mark the operator as the whole of the layer: limits of the layer type do not apply to its
     other uses.
     """
@@ -63,7 +68,7 @@ def mark_layer(r: Reading) -> None:
             producer.metadata_props[LEGACY] = r.layer.kind
         return results
 
-    r.then(marked)
+    r.after_emit(marked)
 
 
 MARK_LAYER = Detail(read=mark_layer)
@@ -75,17 +80,17 @@ class ToPort(Field):
     names = ("allowzero", "axis")
     inputs = (1,)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         r.set_inputs(r.data, r.b.const(list(r.dims()), "shape"))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         shape = w.shape(w.out)
         if not shape:
             raise MappingError("a scalar result is only supported by Squeeze")
         w.set_inputs(w.data, shape)
 
 
-def squeeze_all(w: Writing) -> None:
+def squeeze_all(w: LowerContext) -> None:
     """A scalar result is squeezed along all axes."""
     x = w.data
     x = x if w.shape(x) else w.reshaped(x, [1])
@@ -111,11 +116,11 @@ class PerChannel(Field):
         self.blobs = (self.blob,)
         self.inputs = (self.index,)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         if r.optional(self.index) is None:
             r.set_input(self.index, channels(r, self.blob))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         shape = w.shape()
         found = per_channel(w.optional(self.index), shape)
         if found is None:
@@ -123,7 +128,7 @@ class PerChannel(Field):
         w.layer.blobs[self.blob] = found
 
 
-def channels(r: Reading, name: str) -> Any:
+def channels(r: LiftContext, name: str) -> Any:
     """A blob that is spread over the channels of input 0."""
     size = r.static(least=1)
     count = size[1] if len(size) > 1 else size[0]

@@ -7,21 +7,21 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError, not_meant
+from converter.errors import MappingError, no_match
 from converter.formats.openvino.fields import bounds_below, words
-from converter.formats.openvino.legacy.rules.context import Reading, Writing, is_float
+from converter.formats.openvino.legacy.rules.context import LiftContext, LowerContext, is_float
 from converter.formats.openvino.legacy.rules.fields import MARK_LAYER, TRUTH
 from converter.graph.demands import axis_of
 from converter.graph.infer import constant, known, set_type
 from converter.mapping.context import Results
-from converter.mapping.fields import Attr, Detail, Field, Guard, Only, ignore, ignore_inputs
+from converter.mapping.fields import Attr, Detail, Field, Guard, RequireAttr, ignore, ignore_inputs
 from converter.mapping.rules import Rule, op
 from converter.passes.indices import NOT_NEGATIVE
 
 D = ir.DataType
 
 
-def gathered_axis(r: Reading, place: int) -> int:
+def gathered_axis(r: LiftContext, place: int) -> int:
     """The axis, which may also be an operand."""
     if r.optional(place) is not None:
         return axis_of(int(r.number(place, "axis")), r.rank())
@@ -37,11 +37,11 @@ class Indices(Field):
     names = ("axis",)
     keys = ("axis",)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         r.set(axis=gathered_axis(r, 2))
         r.set_inputs(r.data, r.cast(r.input(1), D.INT64))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         """Constant indices are written without signs and never as a scalar."""
         x, index = w.data, w.input(1)
         size = w.shape()
@@ -58,7 +58,7 @@ class Indices(Field):
         w.set(axis=axis)
         w.gives([*size[:axis], *w.shape(index), *size[axis + 1 :]])
 
-    def _from_zero(self, w: Writing, index: ir.Value, size: int) -> ir.Value:
+    def _from_zero(self, w: LowerContext, index: ir.Value, size: int) -> ir.Value:
         """Make indices nonnegative that are known at run time only: the engine does not support
         negative ones.
         """
@@ -73,7 +73,7 @@ class Indices(Field):
         return eltwise("sum", index, added)
 
 
-def read_one_hot(r: Reading) -> None:
+def read_one_hot(r: LiftContext) -> None:
     """The layer always writes floats, independent of its port."""
     axis, dtype = r.attr("axis", int, -1), r.declared().numpy()
     values = [r.attr("off_value", float, 0.0), r.attr("on_value", float, 1.0)]
@@ -84,7 +84,7 @@ def read_one_hot(r: Reading) -> None:
     r.set(axis=axis)
 
 
-def write_one_hot(w: Writing) -> None:
+def write_one_hot(w: LowerContext) -> None:
     values = known(w.optional(2))
     if values is None:
         raise MappingError("the values must be constant")
@@ -107,7 +107,7 @@ ONE_HOT = Detail(
 )
 
 
-def read_scalars(r: Reading) -> None:
+def read_scalars(r: LiftContext) -> None:
     """Operands of one type without axes <-> of one element."""
     values = [r.input(i) for i in range(3)]
     if len({v.dtype for v in values}) > 1:
@@ -118,10 +118,10 @@ def read_scalars(r: Reading) -> None:
         set_type(results[0], None, r.dims())
         return results
 
-    r.then(sized)
+    r.after_emit(sized)
 
 
-def write_scalars(w: Writing) -> None:
+def write_scalars(w: LowerContext) -> None:
     w.shape(w.out)
     w.set_inputs(*(w.reshaped(w.input(i), [1]) for i in range(3)))
 
@@ -129,7 +129,7 @@ def write_scalars(w: Writing) -> None:
 SCALARS = Detail(read=read_scalars, write=write_scalars)
 
 
-def rows_in_place(r: Reading) -> None:
+def rows_in_place(r: LiftContext) -> None:
     """ScatterUpdate: rows of `updates` replace those at `indices` along the axis."""
     b, x, size = r.b, r.input(0), r.static()
     axis, index = gathered_axis(r, 3), r.cast(r.input(1), D.INT64)
@@ -145,7 +145,7 @@ class Sparse(Field):
     constant of one number.
     """
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         b, values, dims = r.b, r.input(2), list(r.dims())
         default = r.optional(3) or b.like(values, 0)
         number = b.Reshape(r.cast(default, values.dtype or D.FLOAT), [1])
@@ -155,7 +155,7 @@ class Sparse(Field):
             values = b.Expand(b.Reshape(values, [1]), [count])
         r.set_inputs(b.Expand(number, dims), index, values)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         number, shape = self._number(w), w.shape(w.out)
         if number is None:
             raise MappingError("ScatterND is only supported into a tensor of one element")
@@ -165,7 +165,7 @@ class Sparse(Field):
             raise MappingError("ScatterND is only supported for single elements")
         w.set_inputs(w.input(1), shape, w.input(2), number)
 
-    def _number(self, w: Writing) -> ir.Value | None:
+    def _number(self, w: LowerContext) -> ir.Value | None:
         """The number of which all of the data consists."""
         value = w.data
         array, producer = constant(value), value.producer()
@@ -183,12 +183,12 @@ class Sparse(Field):
 NO_INTEGERS = Guard("TopK of integers is not supported", lambda w: best_of_floats(w))
 
 
-def best_of_floats(w: Writing) -> bool:
+def best_of_floats(w: LowerContext) -> bool:
     """Answers to questions are floats in the engine."""
     return is_float(w.data) or w.data.dtype == D.BOOL
 
 
-def read_best(r: Reading) -> None:
+def read_best(r: LiftContext) -> None:
     """k and `axis`. `sort`: by value, by index (which needs a second sort) or none."""
     axis = r.axis(-1)
     k = [r.dims()[axis]] if r.optional(1) is None else r.ints(1, "k")
@@ -203,12 +203,12 @@ def read_best(r: Reading) -> None:
         return [r.b.GatherElements(found[0], place, axis=axis), index]
 
     if order == "index" and k[0] > 1:
-        r.then(by_index)
+        r.after_emit(by_index)
 
 
-def write_best(w: Writing) -> None:
+def write_best(w: LowerContext) -> None:
     if not (w.used(0) and w.used(1)):
-        raise not_meant(
+        raise no_match(
             "every output must have a consumer, because an unused port would be an "
             "output of the network"
         )
@@ -225,7 +225,7 @@ BEST = Detail(
 )
 
 
-def read_best_alone(r: Reading) -> None:
+def read_best_alone(r: LiftContext) -> None:
     """ArgMax: values or indices alone. Indices are floats; without an axis attribute they are over
     all trailing axes.
 
@@ -243,10 +243,10 @@ def read_best_alone(r: Reading) -> None:
         places = r.floats(found[1])
         return [r.b.Concat(places, found[0], axis=1) if pairs else places]
 
-    r.then(chosen)
+    r.after_emit(chosen)
 
 
-def write_best_alone(w: Writing) -> None:
+def write_best_alone(w: LowerContext) -> None:
     values = w.node.op == "TopK" and w.used(0)
     axis = w.attr("axis") % len(w.shape())
     k = w.ints(1, "k")[0] if w.node.op == "TopK" else 1
@@ -267,22 +267,22 @@ BEST_ALONE = Detail(
 )
 
 
-def boundaries_below(r: Reading) -> None:
+def boundaries_below(r: LiftContext) -> None:
     """Bucketize; an empty list of boundaries gives 0."""
     x, bounds = (r.floats(r.input(i)) for i in (0, 1))
     bounds_below(r, x, bounds, not r.attr("with_right_bound", bool, 0))
 
 
-def read_unique_parts(r: Reading) -> None:
+def read_unique_parts(r: LiftContext) -> None:
     """Read all three results; unused ones would be outputs of the net and are omitted on
     writing.
     """
     asked = [True, *(r.attr(k, bool, 0) for k in ("return_inverse", "return_counts"))]
     r.outputs = 3
-    r.then(lambda found: [v for v, a in zip(found, asked, strict=True) if a])
+    r.after_emit(lambda found: [v for v, a in zip(found, asked, strict=True) if a])
 
 
-def write_unique_parts(w: Writing) -> None:
+def write_unique_parts(w: LowerContext) -> None:
     used = [True, *(w.used(i) for i in (1, 2))]
     w.layer.outputs = [v for v, u in zip(w.node.outputs, used, strict=False) if u]
     w.layer.attrs |= {
@@ -298,12 +298,12 @@ UNIQUE_PARTS = Detail(
 )
 
 
-def count_rows(r: Reading) -> None:
+def count_rows(r: LiftContext) -> None:
     """The number of rows is that of the port."""
     r.set(rows=r.dims(least=1)[0])
 
 
-def read_filled_rows(r: Reading) -> None:
+def read_filled_rows(r: LiftContext) -> None:
     """(indices, values, shape of all, default).
 
     The third port has as many elements as there are rows.
@@ -315,7 +315,7 @@ def read_filled_rows(r: Reading) -> None:
     r.node.inputs, r.outputs = [r.input(0), values, default], 3
 
 
-def write_filled_rows(w: Writing) -> None:
+def write_filled_rows(w: LowerContext) -> None:
     rows, index = w.attr("rows"), w.data
     size = [rows, max(1, w.attr("length") // rows)]
     shape = w.const(np.array(size, index.dtype.numpy() if index.dtype else np.int64))
@@ -325,7 +325,7 @@ def write_filled_rows(w: Writing) -> None:
 FILLED_ROWS = Detail(read=read_filled_rows, write=write_filled_rows, names=("rows", "length"))
 
 
-def read_weighted_sum(r: Reading) -> None:
+def read_weighted_sum(r: LiftContext) -> None:
     """(indices, values, shape of all, table, default, weights)."""
     weights = r.optional(5)
     rest = [] if weights is None else [r.floats(weights)]
@@ -333,7 +333,7 @@ def read_weighted_sum(r: Reading) -> None:
     r.set_inputs(*(r.input(i) for i in (0, 1, 3, 4)), *rest)
 
 
-def write_weighted_sum(w: Writing) -> None:
+def write_weighted_sum(w: LowerContext) -> None:
     shape = [w.attr("rows"), w.shape(1)[0]]
     rest = [w.input(4)] if w.has(4) else []
     default = w.reshaped(w.input(3), [])
@@ -350,10 +350,10 @@ LARGEST = words({1: "max", 0: "min"})
 TOP = "2,6 =i64:[2]"
 
 RULES: list[Rule] = [
-    op("Gather", "Gather", Indices(), MARK_LAYER, given="2,3 =i64:2"),
-    op("OneHot", "OneHot", NOT_NEGATIVE, ONE_HOT, given="=i64:4 =[3] =[0,1]"),
-    op("netconv::OneHotFromFront", "OneHot", ONE_HOT, given="i64:4 =[3] =[0,1]"),
-    op("Range", "Range", SCALARS, given="= = ="),
+    op("Gather", "Gather", Indices(), MARK_LAYER, example_inputs="2,3 =i64:2"),
+    op("OneHot", "OneHot", NOT_NEGATIVE, ONE_HOT, example_inputs="=i64:4 =[3] =[0,1]"),
+    op("netconv::OneHotFromFront", "OneHot", ONE_HOT, example_inputs="i64:4 =[3] =[0,1]"),
+    op("Range", "Range", SCALARS, example_inputs="= = ="),
     *(op("Shape", kind, ignore("output_type"), lift_only=True) for kind in ("Shape", "ShapeOf")),
     op(
         "ScatterElements",
@@ -365,10 +365,10 @@ RULES: list[Rule] = [
     op(
         "ScatterND",
         "SparseToDense",
-        Only("reduction", "none"),
+        RequireAttr("reduction", "none"),
         Sparse(),
         ignore_inputs(1),  # the shape is that of the port
-        given="=i32:[[7,7],[7,7]] =i64:[[0,1],[1,1]] i32:2",
+        example_inputs="=i32:[[7,7],[7,7]] =i64:[[0,1],[1,1]] i32:2",
     ),
     op(
         "TopK",
@@ -376,15 +376,30 @@ RULES: list[Rule] = [
         NO_INTEGERS,
         BEST,
         Attr("largest", "mode", LARGEST, 1),
-        Only("sorted", 1),
-        given=TOP,
+        RequireAttr("sorted", 1),
+        example_inputs=TOP,
     ),
-    op("TopK", "ArgMax", NO_INTEGERS, Only("largest", 1), BEST_ALONE, Only("sorted", 1), given=TOP),
-    op("ArgMax", "ArgMax", NO_INTEGERS, Only("select_last_index", 0), BEST_ALONE, lower_only=True),
+    op(
+        "TopK",
+        "ArgMax",
+        NO_INTEGERS,
+        RequireAttr("largest", 1),
+        BEST_ALONE,
+        RequireAttr("sorted", 1),
+        example_inputs=TOP,
+    ),
+    op(
+        "ArgMax",
+        "ArgMax",
+        NO_INTEGERS,
+        RequireAttr("select_last_index", 0),
+        BEST_ALONE,
+        lower_only=True,
+    ),
     op(
         "ReduceSum",
         "Bucketize",
-        Only("keepdims", 0),
+        RequireAttr("keepdims", 0),
         ignore("with_right_bound"),
         before_lift=boundaries_below,
         lift_only=True,
@@ -394,9 +409,9 @@ RULES: list[Rule] = [
         op(
             "netconv::SparseSegment",
             kind,
-            Only("mode", kind[13:].lower()),
+            RequireAttr("mode", kind[13:].lower()),
             Detail(read=count_rows, names=("rows",)),
-            given=SEGMENTS,
+            example_inputs=SEGMENTS,
         )
         for kind in ("SparseSegmentSum", "SparseSegmentMean", "SparseSegmentSqrtN")
     ),
@@ -405,14 +420,14 @@ RULES: list[Rule] = [
         "SparseFillEmptyRows",
         FILLED_ROWS,
         ignore_inputs(2),  # the shape of the whole has no part in the results
-        given="=i64:[[0,0],[1,1]] 2 =",
+        example_inputs="=i64:[[0,0],[1,1]] 2 =",
     ),
     op(
         "netconv::SparseWeightedSum",
         "ExperimentalSparseWeightedSum",
         WEIGHTED_SUM,
         WEIGHTED_SHAPE,
-        given=ENTRIES,
+        example_inputs=ENTRIES,
     ),
     op(
         "netconv::SparseWeightedSum",
@@ -420,6 +435,6 @@ RULES: list[Rule] = [
         WEIGHTED_SUM,
         WEIGHTED_SHAPE,
         lift_only=True,
-        given=ENTRIES,
+        example_inputs=ENTRIES,
     ),
 ]

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError, not_meant
-from converter.formats.openvino.legacy.rules.context import Reading, Writing, is_float
+from converter.errors import MappingError, no_match
+from converter.formats.openvino.legacy.rules.context import LiftContext, LowerContext, is_float
 from converter.formats.openvino.legacy.rules.elementwise import merged
 from converter.graph.lazy_tensor import LazyTensor
 from converter.mapping.concepts.matmul import Transposes
@@ -29,7 +29,7 @@ class Connected(Field):
     inputs: tuple[int, ...] = (1, 2)
     blobs = ("weights", "biases")
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         out, size, x = r.dims(least=1), r.static(), r.input(0)
         rows = math.prod(out[:-1])
         wanted = [out[-1], math.prod(size) // max(rows, 1)]
@@ -40,7 +40,7 @@ class Connected(Field):
         r.set_inputs(flat, weights, bias)
         r.set(transB=1)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         if w.attr("transA", 0):
             raise MappingError("a transposed first operand is not supported by FullyConnected")
         what = "the weights of a fully connected layer"
@@ -62,7 +62,7 @@ class Connected(Field):
         return array if factor == 1 else array * np.asarray(factor, array.dtype)
 
 
-def images(w: Writing, rows: ir.Value) -> ir.Value:
+def images(w: LowerContext, rows: ir.Value) -> ir.Value:
     """The images of which `rows` are the flat form: the layer flattens them itself."""
     producer = rows.producer()
     flat = producer is not None and producer.op_type in ("Reshape", "Flatten")
@@ -78,11 +78,11 @@ class Matrix(Connected):
     names: tuple[str, ...] = ()
     inputs: tuple[int, ...] = (1,)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         x, weights = w.data, w.input(1).const_value
         plain = weights is not None and len(weights.shape) == 2 and len(w.shape()) == 2
         if not plain or weights is None or x.const_value is not None or not is_float(x):
-            raise not_meant("the matrix must be constant")
+            raise no_match("the matrix must be constant")
         w.layer.blobs["weights"] = LazyTensor.of(weights).transposed()
         w.set_inputs(x)
         w.layer.attrs["out-size"] = str(weights.shape.numpy()[1])
@@ -96,17 +96,17 @@ class Matrices(Field):
 
     keys = ("alpha", "beta", *TRANSPOSES.keys)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         alpha, beta, c = r.attr("alpha", float, 1.0), r.attr("beta", float, 1.0), r.optional(2)
         r.set_inputs(r.input(0), r.input(1))
         TRANSPOSES.lift(r)
         if alpha != 1:
-            r.behind(lambda y: y * alpha)
+            r.after_first(lambda y: y * alpha)
         if c is not None:
             added = c if beta == 1 else c * beta
-            r.behind(lambda y: y + added)
+            r.after_first(lambda y: y + added)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         """Operands of equal rank, with two axes before the matrices; integers as floats."""
         a, b = w.data, w.input(1)
         left, right = w.shape(0), w.shape(1)
@@ -121,7 +121,7 @@ class Matrices(Field):
                 a, b = (w.spread(v, [*front, *s[-2:]]) for v, s in ((a, left), (b, right)))
                 first = second = fewer = [math.prod(front)]
             left, right, front = [*first, *left[-2:]], [*second, *right[-2:]], fewer
-        source = turned(w, b) if len(w.shape(b)) == rank <= 4 else None
+        source = permuted(w, b) if len(w.shape(b)) == rank <= 4 else None
         if source is None and rank <= 4:
             source = w.untransposed(1)
         factor, shape = (
@@ -136,7 +136,7 @@ class Matrices(Field):
         w.gives([*front, left[-2], right[-1]], D.FLOAT if integers else None)
 
 
-def turned(w: Writing, value: ir.Value) -> ir.Value | None:
+def permuted(w: LowerContext, value: ir.Value) -> ir.Value | None:
     """The matrices of which `value` is the transposed ones."""
     producer = value.producer()
     if producer is None or producer.op_type != "Transpose" or producer.domain:
@@ -150,10 +150,17 @@ UNUSED = ignore("out_size", "alpha", "beta", "transpose_a", "transpose_b")
 
 RULES = [
     *(
-        op("Gemm", kind, Connected(), UNUSED, lift_only=kind == "InnerProduct", given="2,3 =4,3 =4")
+        op(
+            "Gemm",
+            kind,
+            Connected(),
+            UNUSED,
+            lift_only=kind == "InnerProduct",
+            example_inputs="2,3 =4,3 =4",
+        )
         for kind in ("FullyConnected", "InnerProduct")
     ),
-    op("MatMul", "FullyConnected", Matrix(), lower_only=True, given="2,3 =3,4"),
+    op("MatMul", "FullyConnected", Matrix(), lower_only=True, example_inputs="2,3 =3,4"),
     op("MatMul", "GEMM", Matrices()),
     *(op("MatMul", kind, Matrices(), lift_only=True) for kind in ("Gemm", "MatMul")),
 ]

@@ -9,16 +9,16 @@ import numpy as np
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import ODD_SIZE, odd_window
-from converter.formats.openvino.legacy.rules.context import MOST_AXES, Reading, Writing
+from converter.formats.openvino.legacy.rules.context import MOST_AXES, LiftContext, LowerContext
 from converter.formats.openvino.legacy.rules.fields import MARK_LAYER, channels
 from converter.graph.infer import known
 from converter.graph.record import record
 from converter.mapping.concepts.axes import Axis
-from converter.mapping.fields import Attr, Detail, Field, Fixed, Guard, Only, ignore
+from converter.mapping.fields import Attr, Detail, Field, Guard, RequireAttr, RequireKey, ignore
 from converter.mapping.rules import FOREVER, op, ops
 
 
-def read_statistics(r: Reading) -> None:
+def read_statistics(r: LiftContext) -> None:
     """The blob `weights` is the variance, `biases` the mean; scale and shift are separate
     layers.
     """
@@ -28,7 +28,7 @@ def read_statistics(r: Reading) -> None:
     r.set_inputs(r.data, one, zero, mean, variance)
 
 
-def write_statistics(w: Writing) -> None:
+def write_statistics(w: LowerContext) -> None:
     scale, bias, mean, variance = (w.constant(i, "the statistics") for i in range(1, 5))
     if not np.all(scale == 1) or bias.any():
         raise MappingError("ScaleShift needs both a scale and a shift")
@@ -44,7 +44,7 @@ STATISTICS = Detail(
 )
 
 
-def fold_statistics(w: Writing) -> None:
+def fold_statistics(w: LowerContext) -> None:
     """Fold the statistics: with scale and shift it becomes one ScaleShift."""
     scale, bias, mean, variance = (w.constant(i, "the statistics") for i in range(1, 5))
     wide = variance.astype(np.float64) + w.attr("epsilon")
@@ -76,7 +76,7 @@ class Response(Field):
     names = ("alpha", "beta", "bias", "size")
     keys = ("alpha", "beta", "k", "bias", "local-size", "local_size", "size")
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         sizes = (r.attr(k, int) for k in ("local-size", "local_size", "size") if k in r.layer.attrs)
         bias = r.attr("k", float, r.attr("bias", float, 1.0))
         r.node.attrs |= {"beta": r.attr("beta", float), "bias": bias}
@@ -86,7 +86,7 @@ class Response(Field):
             r.rank() - 2 if self.over_pixels else 1,
         )
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         """Write another k as a factor of the power."""
         shape, k = w.shape(), w.attr("bias")
         if k <= 0:
@@ -101,7 +101,7 @@ class Response(Field):
             w.gives_through("Power", image, power=1.0, scale=k ** -w.attr("beta"), shift=0.0)
 
 
-def over_pixels(r: Reading) -> None:
+def over_pixels(r: LiftContext) -> None:
     """Normalize over a window of as many pixels in each spatial axis: x / (k + alpha * mean of x^2)
     ^ beta.
     """
@@ -135,12 +135,12 @@ class WholeAxes(Field):
         every = list(range(1, rank))
         return every if whole else every[1:] if self.spatial else [1]
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         rank = r.rank()
         whole = r.attr(self.flag, bool, 0) or (self.spatial and rank < 3)
         r.set(axes=self.axes(rank, bool(whole)))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         rank = len(w.shape())
         axes = sorted(a % rank for a in w.attr("axes"))
         known_ = [self.axes(rank, whole) for whole in (False, True)]
@@ -149,14 +149,14 @@ class WholeAxes(Field):
         w.layer.attrs[self.flag] = str(int(axes != known_[0]))
 
 
-def read_scale(r: Reading) -> None:
+def read_scale(r: LiftContext) -> None:
     """Factors for the channels of the result; written as ones."""
     if "weights" in r.layer.blobs:
         scale = channels(r, "weights")
-        r.behind(lambda y: y * scale)
+        r.after_first(lambda y: y * scale)
 
 
-def write_scale(w: Writing) -> None:
+def write_scale(w: LowerContext) -> None:
     w.set(channel_shared=0)
     w.layer.blobs["weights"] = np.ones(w.shape()[1], np.float32)
 
@@ -167,7 +167,7 @@ SCALE = Detail(read=read_scale, write=write_scale, keys=("channel_shared",), blo
 class SoftmaxAsMatrix(Axis):
     """With more than five axes: reshaped to a matrix of the axes before and after."""
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         shape = w.shape()
         axis = w.attr("axis") % len(shape)
         if len(shape) > MOST_AXES:
@@ -180,7 +180,7 @@ class SoftmaxAsMatrix(Axis):
 # quantization ------------------------------------------------------------------------------------
 
 
-def read_levels(r: Reading) -> None:
+def read_levels(r: LiftContext) -> None:
     """Bounds in the rank of the data; the operator is the whole of the layer.
 
     With bounds for each channel an identity layer is inserted before it: fused with the preceding
@@ -190,7 +190,7 @@ def read_levels(r: Reading) -> None:
     r.node.inputs = [r.floats(r.input(i)) for i in range(5)]
 
 
-def write_levels(w: Writing) -> None:
+def write_levels(w: LowerContext) -> None:
     x = w.data
     if any(known(w.input(i)) is None for i in range(1, 5)):
         raise MappingError("the bounds must be constant")
@@ -211,17 +211,17 @@ RULES = [
         "BatchNormalization",
         "BatchNormalization",
         ON_IMAGES,
-        Only("training_mode", 0),
+        RequireAttr("training_mode", 0),
         STATISTICS,
         Attr("epsilon", kind=float, default=1e-3),
         ignore("eps"),
-        given="1,4,8,8 =[1,1,1,1] =[0,0,0,0] =4 =4",
+        example_inputs="1,4,8,8 =[1,1,1,1] =[0,0,0,0] =4 =4",
     ),
     op(
         "BatchNormalization",
         "ScaleShift",
         ON_IMAGES,
-        Only("training_mode", 0),
+        RequireAttr("training_mode", 0),
         Detail(
             write=fold_statistics,
             names=("epsilon", "momentum"),
@@ -237,7 +237,7 @@ RULES = [
             op(
                 "Div",
                 kind,
-                Fixed("region", "same", kind=str),
+                RequireKey("region", "same", kind=str),
                 Response(over_pixels=True),
                 before_lift=over_pixels,
                 lift_only=True,
@@ -246,31 +246,31 @@ RULES = [
                 "LRN",
                 kind,
                 ODD_SIZE,
-                Fixed("region", "across", True, str),
+                RequireKey("region", "across", True, str),
                 Response(),
                 lift_only=kind == "LRN",
-                given="1,4,8,8",
+                example_inputs="1,4,8,8",
             ),
         )
     ),
     op(
         "netconv::NormalizeL2",
         "Normalize",
-        Only("eps_mode", "add"),
+        RequireAttr("eps_mode", "add"),
         WholeAxes("across_spatial", (2, 3, 4), CHANNELS),
         Attr("eps", kind=float, default=1e-10),
         SCALE,
         ignore("scale_filler", "value"),
-        given="1,4,8,8",
+        example_inputs="1,4,8,8",
     ),
     op(
         "netconv::MVN",
         "MVN",
-        Only("eps_mode", "inside_sqrt"),
+        RequireAttr("eps_mode", "inside_sqrt"),
         WholeAxes("across_channels", (4, 5), TWO_AXES, True),
         Attr("normalize_variance", kind=bool, default=1),
         Attr("eps", kind=float, default=1e-9),
-        given="1,4,8,8",
+        example_inputs="1,4,8,8",
     ),
     op("netconv::GRN", "GRN", Attr("bias", kind=float, default=1e-6)),
     *ops("Softmax=SoftMax LogSoftmax", SoftmaxAsMatrix(default=1)),
@@ -284,7 +284,7 @@ RULES = [
             since=since,
             until=until,
             lift_only=lift_only,
-            given="1,4,8,8 =1 =1 =1 =1",
+            example_inputs="1,4,8,8 =1 =1 =1 =1",
         )
         for kind, since, until, lift_only in (
             ("FakeQuantize", 6, FOREVER, False),

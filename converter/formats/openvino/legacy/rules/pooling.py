@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import WidePadding, excluded
-from converter.formats.openvino.legacy.rules.context import Reading, Writing
+from converter.formats.openvino.legacy.rules.context import LiftContext, LowerContext
 from converter.formats.openvino.legacy.rules.fields import FLOATS
 from converter.formats.openvino.legacy.rules.windows import (
     Window,
@@ -22,7 +22,7 @@ from converter.formats.openvino.legacy.rules.windows import (
 )
 from converter.graph.windows import of_all_axes
 from converter.mapping.concepts.window import Geometry, whole_image
-from converter.mapping.fields import Field, Fixed, ignore
+from converter.mapping.fields import Field, RequireKey, ignore
 from converter.mapping.node import Node
 from converter.mapping.rules import Rule, op
 
@@ -36,7 +36,7 @@ class PoolWindow(Window):
     keys = (*Window.keys, "rounding_type", "rounding-type", "exclude-pad")
     dilated, rounds = False, True
 
-    def read(self, r: Reading) -> Geometry:
+    def read(self, r: LiftContext) -> Geometry:
         size, out = along(r)
         window = Geometry(list(size), [1] * len(size), [], [0] * (2 * len(size)))
         if any(k in r.layer.attrs for k in KERNELS):
@@ -47,7 +47,7 @@ class PoolWindow(Window):
     def kernel(self, node: Node) -> list[int]:
         return list(node.attrs.get("kernel_shape") or whole_image(node))
 
-    def write(self, w: Writing, window: Geometry) -> None:
+    def write(self, w: LowerContext, window: Geometry) -> None:
         if w.used(1) or w.attr("storage_order", 0):
             raise MappingError("the indices output is not supported")
         if any(p >= k for p, k in zip(window.pads, window.kernel * 2, strict=True)):
@@ -60,7 +60,7 @@ class PoolWindow(Window):
         w.layer.attrs["exclude-pad"] = "true"
 
 
-def _all_begin_inside(w: Writing, window: Geometry) -> None:
+def _all_begin_inside(w: LowerContext, window: Geometry) -> None:
     """ONNX ignores a window that begins in the end padding; a shape that counts it contradicts the
     operator.
     """
@@ -79,7 +79,7 @@ class AverageWindow(PoolWindow):
     names = (*PoolWindow.names, "count_include_pad")
 
     def placed(
-        self, r: Reading, window: Geometry, size: Sequence[int], out: Sequence[int]
+        self, r: LiftContext, window: Geometry, size: Sequence[int], out: Sequence[int]
     ) -> Geometry:
         n, include = len(size), r.attr("exclude-pad", excluded, 1)
         begin, end = window.pads[:n], window.pads[n:]
@@ -97,7 +97,7 @@ class AverageWindow(PoolWindow):
             raise MappingError("padding must be smaller than the window", "R110")
         return replace(window, pads=pads)
 
-    def write(self, w: Writing, window: Geometry) -> None:
+    def write(self, w: LowerContext, window: Geometry) -> None:
         super().write(w, window)
         include, n = w.attr("count_include_pad", 0), len(window.kernel)
         w.layer.attrs["exclude-pad"] = excluded.lower(include)
@@ -111,7 +111,7 @@ class AverageWindow(PoolWindow):
             w.set(pads_begin=[0] * (rank - 2), pads_end=[0] * (rank - 2))
 
 
-def padded(w: Writing, x: ir.Value, begin: list[int], end: list[int]) -> ir.Value:
+def padded(w: LowerContext, x: ir.Value, begin: list[int], end: list[int]) -> ir.Value:
     size = w.shape(x)
     shape = [n + b + e for n, b, e in zip(size, begin, end, strict=True)]
     pads: dict[str, Any] = {"pads_begin": begin, "pads_end": end}
@@ -122,8 +122,8 @@ UNUSED = ignore("global-pool", "global_pool", "method", "pool_method", "exclude_
 
 
 def pool(name: str, method: str, *fields: Field, **options: object) -> Rule:
-    word = Fixed("pool-method", method, method == "max", str)
-    return op(name, "Pooling", FLOATS, word, *fields, UNUSED, given="1,4,8,8", **options)  # type: ignore[arg-type]
+    word = RequireKey("pool-method", method, method == "max", str)
+    return op(name, "Pooling", FLOATS, word, *fields, UNUSED, example_inputs="1,4,8,8", **options)  # type: ignore[arg-type]
 
 
 RULES = [

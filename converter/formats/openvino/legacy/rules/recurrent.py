@@ -19,7 +19,7 @@ from converter.formats.openvino.fields import (
     USUAL,
     leading_axes,
 )
-from converter.formats.openvino.legacy.rules.context import Reading, Writing
+from converter.formats.openvino.legacy.rules.context import LiftContext, LowerContext
 from converter.graph.infer import known
 from converter.mapping.codecs import Floats
 from converter.mapping.context import Results
@@ -37,7 +37,7 @@ def state_count(op: str) -> int:
     return 2 if op == "LSTM" else 1
 
 
-def hidden_size(r: Reading) -> int:
+def hidden_size(r: LiftContext) -> int:
     size: int = r.attr("hidden_size", int, r.static(1, "the state", least=1)[-1])
     return size
 
@@ -50,7 +50,7 @@ class Parameters(Field):
     inputs = (1, 2, 3)
     blobs = ("weights", "biases")
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         kind, width, hidden = r.node.op, r.static(least=1)[-1], hidden_size(r)
         gates, apart = len(GATES[kind]), kind == "GRU" and r.attr("linear_before_reset", bool, 0)
         rows = r.array("weights", [gates, hidden, width + hidden])
@@ -69,7 +69,7 @@ class Parameters(Field):
         for i, (name, array) in enumerate(parts.items(), 1):
             r.set_input(i, r.b.const(array, f"{r.layer.name}.{name}"))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         order = np.argsort(GATES[w.node.op])
         gates = len(order)
         x, h = w.constant(1, "the weights")[0], w.constant(2, "the weights")[0]
@@ -101,7 +101,7 @@ class Functions(Field):
         "clip",
     )
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         a, usual = r.node.attrs, USUAL[r.node.op]
         a["hidden_size"] = hidden_size(r)
         functions = r.attr("activations", tuple, usual)
@@ -117,7 +117,7 @@ class Functions(Field):
         if (clip := r.attr("clip", float, 0.0)) > 0:
             a["clip"] = clip
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         usual = USUAL[w.node.op]
         given = list(w.attr("activations", None) or map(FUNCTIONS.get, usual))[: len(usual)]
         functions = tuple(n.lower() for n in given)
@@ -139,15 +139,15 @@ class OneStep(Field):
     names = ("direction", "layout", "input_forget")
     inputs = (4, 5, 6, 7)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         count, (rows, width), hidden = state_count(r.node.op), r.static(axes=2), hidden_size(r)
         states = [r.b.Reshape(r.input(1 + i), [1, rows, hidden]) for i in range(count)]
         steps = r.b.Reshape(r.input(0), [1, rows, width])
         r.set_inputs(steps, None, None, None, None, *states)
         r.outputs = 1 + count
-        r.then(lambda found: [r.b.Reshape(v, [rows, hidden]) for v in found[1:]])
+        r.after_emit(lambda found: [r.b.Reshape(v, [rows, hidden]) for v in found[1:]])
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         (steps, rows, width) = w.shape()
         one_way = w.attr("direction", "forward") != "bidirectional"
         if steps != 1 or not one_way or w.attr("layout", 0):
@@ -163,9 +163,9 @@ class OneStep(Field):
         states = [w.const(zeros, "state") if v is None else w.reshaped(v, shape) for v in given]
         w.set_inputs(w.reshaped(w.data, [rows, width]), *states)
         w.layer.outputs = [w.temporary("h", w.data.dtype, shape) for _ in states]
-        w.then(lambda: self._results(w, list(w.layer.outputs), shape))
+        w.after_emit(lambda: self._results(w, list(w.layer.outputs), shape))
 
-    def _results(self, w: Writing, results: list[ir.Value], shape: list[int]) -> None:
+    def _results(self, w: LowerContext, results: list[ir.Value], shape: list[int]) -> None:
         """Remove the ports of unused results, which would become outputs of the net."""
         used = [(max(0, i - 1), o) for i, o in enumerate(w.node.outputs) if w.used(i)]
         if len({i for i, _ in used}) < len(results):
@@ -181,7 +181,7 @@ class OneStep(Field):
 DIRECTIONS = {"forward": "forward", "backward": "reverse", "reverse": "reverse"}
 
 
-def along_steps(r: Reading) -> None:
+def along_steps(r: LiftContext) -> None:
     """A sequence along `axis` (0 or 1); the outputs are all hidden states and the last states."""
     b, axis, count = r.b, r.attr("axis", int, 1), state_count(r.node.op)
     direction = DIRECTIONS.get(r.attr("direction", str, "forward"))
@@ -194,10 +194,10 @@ def along_steps(r: Reading) -> None:
     states = [b.Reshape(r.input(1 + i), [1, rows, hidden_size(r)]) for i in range(count)]
     r.set_inputs(steps, *parameters, length, *states)
     r.node.attrs["direction"], r.outputs = direction, 1 + count
-    r.then(lambda found: ports_of(r, found, axis))
+    r.after_emit(lambda found: ports_of(r, found, axis))
 
 
-def ports_of(r: Reading, found: Results, axis: int) -> Results:
+def ports_of(r: LiftContext, found: Results, axis: int) -> Results:
     every = r.b.Squeeze(found[0], [1])
     return [r.b.Transpose(every, perm=[1, 0, 2]) if axis == 1 else every, *found[1:]]
 
@@ -205,7 +205,7 @@ def ports_of(r: Reading, found: Results, axis: int) -> Results:
 # other layers ------------------------------------------------------------------------------------
 
 
-def all_of_them(r: Reading) -> None:
+def all_of_them(r: LiftContext) -> None:
     """Without a mask every step counts."""
     if r.optional(1) is None:
         r.set_input(1, np.ones(r.static()[:2], np.float32))
@@ -214,7 +214,7 @@ def all_of_them(r: Reading) -> None:
 class Merged(Attr):
     """The engine always merges repeated classes, independent of the attribute."""
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         if not w.attr(self.name):
             message = "repeated classes that are not merged are not supported"
             raise MappingError(message)
@@ -236,7 +236,15 @@ GIVEN: dict[str, Any] = {
 
 RULES: list[Rule] = [
     *(
-        op(kind, f"{kind}Cell", OneStep(), Parameters(), Functions(), CELL, given=GIVEN[kind])
+        op(
+            kind,
+            f"{kind}Cell",
+            OneStep(),
+            Parameters(),
+            Functions(),
+            CELL,
+            example_inputs=GIVEN[kind],
+        )
         for kind in GATES
     ),
     *(
@@ -258,7 +266,7 @@ RULES: list[Rule] = [
         *BATCH_AND_TIME,
         InputType((1,)),
         before_lift=leading_axes,
-        given="4,3,2 i64:3",
+        example_inputs="4,3,2 i64:3",
     ),
     *(
         op(
@@ -267,7 +275,7 @@ RULES: list[Rule] = [
             Merged("ctc_merge_repeated", kind=bool, default=1),
             ignore("stride"),
             before_lift=all_of_them,
-            given="4,1,3 4,1",
+            example_inputs="4,1,3 4,1",
             lift_only=kind == MISSPELT,
         )
         for kind in ("CTCGreedyDecoder", MISSPELT)
@@ -277,6 +285,6 @@ RULES: list[Rule] = [
         "GatherTree",
         InputType((0, 1, 2, 3)),
         lift_only=True,
-        given="i64:4,2,3 i64:4,2,3 i64:2 =i64:",
+        example_inputs="i64:4,2,3 i64:4,2,3 i64:2 =i64:",
     ),
 ]

@@ -6,17 +6,17 @@ from typing import Any
 
 import onnx_ir as ir
 
-from converter.formats.openvino.legacy.rules.context import Reading, Writing, is_float
+from converter.formats.openvino.legacy.rules.context import LiftContext, LowerContext, is_float
 from converter.formats.openvino.legacy.rules.fields import CAPITAL_TRUTH, MARK_LAYER
 from converter.mapping.concepts.axes import Axes
-from converter.mapping.fields import Always, Attr, Detail, Guard, Implied, ignore
+from converter.mapping.fields import Attr, Detail, Guard, ImpliedAttrs, WriteKey, ignore
 from converter.mapping.rules import op, ops
 from converter.passes import indices
 
 D = ir.DataType
 
 
-def keep_one_axis(w: Writing) -> None:
+def keep_one_axis(w: LowerContext) -> None:
     """A scalar result is written as a single element and squeezed."""
     shape = w.shape()
     if not w.attr("keepdims") and len(AXES.reduced(w)) == len(shape):
@@ -24,7 +24,7 @@ def keep_one_axis(w: Writing) -> None:
         w.gives([1] * len(shape))
 
 
-def through_minimum(w: Writing) -> None:
+def through_minimum(w: LowerContext) -> None:
     """A maximum of floats is the minimum of the negated data: the engine initializes a maximum with
     the smallest positive number.
     """
@@ -36,11 +36,11 @@ def through_minimum(w: Writing) -> None:
     w.gives_through("Power", shape, **negative)
 
 
-def alone(r: Reading) -> None:
+def alone(r: LiftContext) -> None:
     del r.node.inputs[1:]
 
 
-def as_truth(r: Reading) -> None:
+def as_truth(r: LiftContext) -> None:
     """ReduceAnd and ReduceOr test whether numbers are 0."""
     r.data = r.cast(r.cast(r.data, D.BOOL), D.FLOAT)
 
@@ -76,11 +76,11 @@ RULES = [
         SIGNED,
         Detail(write=through_minimum),
         AXES,
-        Implied(("keepdims",)),
-        Always("keep_dims", "True"),
+        ImpliedAttrs(("keepdims",)),
+        WriteKey("keep_dims", "True"),
         lower_only=True,
     ),
-    op("ReduceMax", "ReduceMax", *REDUCED, MARK_LAYER, given="i32:2,3 =[1]"),
+    op("ReduceMax", "ReduceMax", *REDUCED, MARK_LAYER, example_inputs="i32:2,3 =[1]"),
     *ops(
         " ".join(f"Reduce{kind}" for kind in KINDS.split() if kind not in ("Max", "And", "Or")),
         *REDUCED,

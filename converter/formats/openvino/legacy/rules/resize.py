@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 from converter.errors import MappingError
-from converter.formats.openvino.legacy.rules.context import Reading, Writing
+from converter.formats.openvino.legacy.rules.context import LiftContext, LowerContext
 from converter.formats.openvino.legacy.rules.fields import FLOATS, ToPort
 from converter.graph.windows import of_all_axes
 from converter.mapping.codecs import Codec, number_text
 from converter.mapping.concepts.resize import Resize, Sampling
 from converter.mapping.concepts.resize import Rule as Where
-from converter.mapping.fields import Fixed, Guard, Implied, ignore, ignore_inputs
+from converter.mapping.fields import Guard, ImpliedAttrs, RequireKey, ignore, ignore_inputs
 from converter.mapping.rules import Rule, op
 
 
@@ -30,14 +30,14 @@ class ToSize(Resize):
 
     keys: tuple[str, ...] = ("antialias", "factor", "width", "height")
 
-    def read(self, r: Reading) -> tuple[Any, Where]:
+    def read(self, r: LiftContext) -> tuple[Any, Where]:
         size, out = r.static(), r.dims()
         if len(size) != len(out) or size[:2] != out[:2]:
             message = f"the output port declares {out} for an input of {size}"
             raise MappingError(message, "R105")
         return list(out), self.rules[0]
 
-    def write(self, w: Writing, wanted: Sampling, rule: Where) -> None:
+    def write(self, w: LowerContext, wanted: Sampling, rule: Where) -> None:
         size, result, _ = wanted.sides[0]
         smooth = str(w.attr("antialias", 0)) if self.antialiased else "0"
         w.layer.attrs |= {"antialias": smooth, "factor": number_text(result / size)}
@@ -54,7 +54,7 @@ class Linear(ToSize):
 
     rules, antialiased = (Where("linear", "half_pixel"),), True
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         super().lift(r)
         r.set(antialias=r.attr("antialias", bool, 0))
 
@@ -71,7 +71,7 @@ class Corners(ToSize):
     )
     rules = (Where("linear", "align_corners"), Where("linear", "asymmetric"))
 
-    def read(self, r: Reading) -> tuple[Any, Where]:
+    def read(self, r: LiftContext) -> tuple[Any, Where]:
         before, after = (r.attr(k, int, 0) for k in ("pad_beg", "pad_end"))
         if before or after:
             n, x = len(r.dims()) - 2, r.input(0)
@@ -80,16 +80,16 @@ class Corners(ToSize):
         sizes, _ = super().read(r)
         return sizes, self.rules[0 if r.attr("align_corners", bool, 1) else 1]
 
-    def write(self, w: Writing, wanted: Sampling, rule: Where) -> None:
+    def write(self, w: LowerContext, wanted: Sampling, rule: Where) -> None:
         w.set(align_corners=rule.coordinates == "align_corners", pad_beg=0, pad_end=0)
         w.set(height=wanted.after[0], width=wanted.after[1])
 
 
-def stays(w: Writing) -> bool:
+def stays(w: LowerContext) -> bool:
     return w.shape() == w.shape(w.out)
 
 
-def kept(r: Reading) -> bool:
+def kept(r: LiftContext) -> bool:
     padded = any(r.attr(k, int, 0) for k in ("pad_beg", "pad_end"))
     return r.static() == r.dims() and not padded
 
@@ -108,29 +108,29 @@ RULES: list[Rule] = [
         "Resize",
         "Reshape",
         SAME,
-        Implied(ToSize.names),
+        ImpliedAttrs(ToSize.names),
         ToPort(),
         lower_only=True,
-        given="1,2,4,4 ? ? =[1,2,4,4]",
+        example_inputs="1,2,4,4 ? ? =[1,2,4,4]",
     ),
     # the engine takes the bits of integers for those of floats
     op(
         "Resize",
         "Resample",
         FLOATS,
-        Fixed("type", "nearest", True, LAST_WORD),
+        RequireKey("type", "nearest", True, LAST_WORD),
         Nearest(),
         SIZE_INPUT,
-        given=SIZES,
+        example_inputs=SIZES,
     ),
     op(
         "Resize",
         "Resample",
         FLOATS,
-        Fixed("type", "linear", kind=LAST_WORD),
+        RequireKey("type", "linear", kind=LAST_WORD),
         Linear(),
         SIZE_INPUT,
-        given=SIZES,
+        example_inputs=SIZES,
     ),
-    op("Resize", "Interp", FLOATS, Corners(), SIZE_INPUT, given=SIZES),
+    op("Resize", "Interp", FLOATS, Corners(), SIZE_INPUT, example_inputs=SIZES),
 ]

@@ -12,9 +12,14 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError, not_meant
+from converter.errors import MappingError, no_match
 from converter.formats.openvino.fields import BLOCKS, BLOCKS_APART, SlicePlan, words
-from converter.formats.openvino.legacy.rules.context import MOST_AXES, Reading, Writing, is_float
+from converter.formats.openvino.legacy.rules.context import (
+    MOST_AXES,
+    LiftContext,
+    LowerContext,
+    is_float,
+)
 from converter.formats.openvino.legacy.rules.fields import (
     FLOATS,
     MARK_LAYER,
@@ -28,13 +33,13 @@ from converter.graph.sizes import mirrored
 from converter.mapping.concepts.axes import Axis, Permutation
 from converter.mapping.concepts.pads import Pads
 from converter.mapping.fields import (
-    Always,
     Attr,
     Detail,
     Field,
-    Fixed,
     Guard,
-    Only,
+    RequireAttr,
+    RequireKey,
+    WriteKey,
     ignore,
     ignore_inputs,
 )
@@ -59,14 +64,14 @@ def extra_axes(few: list[int], many: list[int]) -> list[int]:
 
 
 @record
-class Was(Field):
+class OriginalKind(Field):
     """A Reshape that was a layer of another name stays one;
     `axes` of that layer, from the shapes.
     """
 
     kind: str
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         before, after = w.shape(), w.shape(w.out)
         axes = {"Unsqueeze": (before, after), "Squeeze": (after, before)}.get(self.kind)
         found = extra_axes(*axes) if axes else []
@@ -84,7 +89,7 @@ CHANGED = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
 RESHAPES = [
     *(
-        op("Reshape", kind, *TO_PORT, Was(kind), *ignored, given=given)
+        op("Reshape", kind, *TO_PORT, OriginalKind(kind), *ignored, example_inputs=given)
         for kind, ignored, given in (
             ("Unsqueeze", [ignore("expand_dim"), GIVEN_BY_PORT], "2,3 =[2,1,3]"),
             ("Squeeze", [ignore("keep_at_least_1d"), GIVEN_BY_PORT], "2,1,3 =[2,3]"),
@@ -98,10 +103,10 @@ RESHAPES = [
         # the port takes precedence over them and the second input
         ignore("dim", "shape", "axis", "num_axes", "end_axis", "special_zero"),
         GIVEN_BY_PORT,
-        given="2,3 =[3,2]",
+        example_inputs="2,3 =[3,2]",
     ),
-    op("Reshape", "Squeeze", NO_AXES, SQUEEZE_ALL, lower_only=True, given="1 =[]"),
-    op("Squeeze", "Squeeze", NO_AXES, SQUEEZE_ALL, lower_only=True, given="1 =[0]"),
+    op("Reshape", "Squeeze", NO_AXES, SQUEEZE_ALL, lower_only=True, example_inputs="1 =[]"),
+    op("Squeeze", "Squeeze", NO_AXES, SQUEEZE_ALL, lower_only=True, example_inputs="1 =[0]"),
     *(op(name, "Reshape", ToPort(), lower_only=True) for name in CHANGED[1:]),
 ]
 
@@ -109,7 +114,7 @@ RESHAPES = [
 # axes --------------------------------------------------------------------------------------------
 
 
-def cast_to_port(r: Reading) -> None:
+def cast_to_port(r: LiftContext) -> None:
     """Operands of several types are brought to that of the port."""
     kinds = {v.dtype for v in r.node.inputs if v is not None}
     if len(kinds) > 1:
@@ -130,7 +135,7 @@ class Pieces(Field):
     keys = ("axis", "num_split", "num_splits", "out_sizes", "slice_point")
     inputs = (1,)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         axis = r.axis(1)
         sizes = [r.dims(i, least=axis + 1)[axis] for i in range(r.outputs)]
         total = r.static()[axis]
@@ -140,7 +145,7 @@ class Pieces(Field):
         r.set(axis=axis)
         r.set_inputs(r.data, r.b.const(sizes, "sizes"))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         axis = w.attr("axis", 0) % len(w.shape())
         if not all(w.used(i) for i in range(len(w.node.outputs))):
             raise MappingError(
@@ -152,13 +157,13 @@ class Pieces(Field):
             w.set(num_split=len(w.node.outputs))
 
 
-def equal_pieces(w: Writing) -> bool:
+def equal_pieces(w: LowerContext) -> bool:
     axis = w.attr("axis", 0)
     sizes = {w.shape(v)[axis] for v in w.node.outputs}
     return len(sizes) == 1 or w.before() == "Split"
 
 
-def cuts(w: Writing) -> None:
+def cuts(w: LowerContext) -> None:
     """Write each used piece as a separate slice if some are unused. A single piece is the whole."""
     outputs = w.node.outputs
     if len(outputs) == 1:
@@ -171,7 +176,7 @@ def cuts(w: Writing) -> None:
             cut(w, w.data, out, {axis: start})
 
 
-def cut(w: Writing, x: ir.Value, out: ir.Value, starts: Mapping[int, int]) -> None:
+def cut(w: LowerContext, x: ir.Value, out: ir.Value, starts: Mapping[int, int]) -> None:
     """Slice from each of the starts to the size of `out`; Crop supports tensors of 2, 4 and 5
     axes.
     """
@@ -188,7 +193,7 @@ def crop(lengths: list[int], starts: Mapping[int, int]) -> dict[str, list[int]]:
 
 
 def strides(
-    w: Writing, x: ir.Value, out: ir.Value, first: Mapping[int, int], pace: Mapping[int, int]
+    w: LowerContext, x: ir.Value, out: ir.Value, first: Mapping[int, int], pace: Mapping[int, int]
 ) -> tuple[dict[str, list[int]], list[list[int]]]:
     """Masks, and begin, end and stride of each axis.
 
@@ -214,7 +219,7 @@ class Slice:
     steps: dict[int, int]
 
     @classmethod
-    def of(cls, w: Writing) -> Slice:
+    def of(cls, w: LowerContext) -> Slice:
         size, lengths, starts = w.shape(), w.shape(w.out), w.ints(1, "starts")
         axes = w.ints(3, "axes", range(len(starts)))
         axes = [a % len(size) for a in axes]
@@ -230,7 +235,7 @@ class Crop(Field):
     keys = ("axis", "offset", "dim", "crop_begin", "crop_end")
     inputs = (1, 2, 3, 4)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         out, given = r.dims(), r.layer.attrs
         axes = [axis_of(a, len(out)) for a in r.attr("axis", list, [1])]
         key = "crop_begin" if "crop_begin" in given else "offset"
@@ -249,7 +254,7 @@ class Crop(Field):
         ends = [s + out[a] for s, a in zip(starts, axes, strict=True)]
         r.set_inputs(r.data, *(r.b.const(v) for v in (starts, ends, axes)))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         size, lengths, found = w.shape(), w.shape(w.out), Slice.of(w)
         if len(size) not in (2, 4, 5) or any(s != 1 for s in found.steps.values()):
             raise MappingError("Crop needs adjacent axes, and tensors of rank 2, 4 or 5")
@@ -269,7 +274,7 @@ class MaskedSlice(Field):
     keys = ("begin_mask", "end_mask", "new_axis_mask", "shrink_axis_mask", "ellipsis_mask")
     inputs = (1, 2, 3, 4)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         size, begin, end = r.static(), r.ints(1, "begin"), r.ints(2, "end")
         count = min(len(begin), len(end))
         stride = [1] * count if r.optional(3) is None else r.ints(3, "stride")
@@ -294,7 +299,7 @@ class MaskedSlice(Field):
         operands = zip(*cuts or [(0, size[0], 0, 1)], strict=True)
         r.set_inputs(r.data, *map(list, operands))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         found = Slice.of(w)
         size, lengths = w.shape(), w.shape(w.out)
         first, pace = found.first, found.steps
@@ -319,7 +324,7 @@ class Tiles(Field):
     keys = ("axis", "tiles")
     inputs = (1,)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         rank = r.rank()
         if "tiles" not in r.layer.attrs and len(r.layer.inputs) > 1:
             repeats = r.ints(1, "repeats")
@@ -328,11 +333,11 @@ class Tiles(Field):
             repeats = [r.attr("tiles", int) if i == axis else 1 for i in range(rank)]
         r.set_inputs(r.data, repeats)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         x = w.data
         repeats = [(a, n) for a, n in enumerate(w.ints(1, "repeats")) if n != 1]
         if not repeats:
-            raise not_meant("no axis is repeated")
+            raise no_match("no axis is repeated")
         if any(n == 0 for _, n in repeats):
             raise MappingError("repeating an axis 0 times is not supported")
         shape, *front, last = w.shape(), *repeats
@@ -347,7 +352,7 @@ class Tiles(Field):
         w.gives(given)
 
     def _rows(
-        self, w: Writing, x: ir.Value, shape: list[int], axis: int, count: int
+        self, w: LowerContext, x: ir.Value, shape: list[int], axis: int, count: int
     ) -> tuple[ir.Value, list[int], dict[str, Any]]:
         """Return the value that is repeated to `shape`, the resulting shape, and the attributes."""
         if len(shape) <= MOST_AXES:
@@ -359,15 +364,15 @@ class Tiles(Field):
 class Spread(ToPort):
     """Input 0 is spread over the shape of the port, which input 1 repeats."""
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         shape = w.shape(w.out)
         wide = w.widened(w.data, len(shape))
         if w.shape(wide) == shape:
-            raise not_meant("no axis is broadcast")
+            raise no_match("no axis is broadcast")
         w.set_inputs(wide, shape)
 
 
-def filling(r: Reading) -> None:
+def filling(r: LiftContext) -> None:
     """Input 1 is the number, input 0 the shape."""
     value = r.input(1)
     value = value if not r.static(value) else r.b.Reshape(value, [])
@@ -383,12 +388,12 @@ class Amounts(Pads):
     keys = ("pads_begin", "pads_end", "pad_value")
     inputs = (1, 2, 3)
 
-    def read(self, r: Reading) -> list[int]:
+    def read(self, r: LiftContext) -> list[int]:
         if r.node.attrs["mode"] == "constant":
             r.set_input(2, r.b.like(r.input(0), r.attr("pad_value", float, 0.0)))
         return [*r.attr("pads_begin", list), *r.attr("pads_end", list)]
 
-    def write(self, w: Writing, before: list[int], after: list[int]) -> None:
+    def write(self, w: LowerContext, before: list[int], after: list[int]) -> None:
         value = w.number(2) if w.has(2) else 0.0
         if value is None:
             raise MappingError("the padding value must be constant")
@@ -399,7 +404,7 @@ class Amounts(Pads):
             w.set(pad_value=value)
 
 
-def by_mirror(r: Reading) -> None:
+def by_mirror(r: LiftContext) -> None:
     """`symmetric` repeats the edge, which ONNX does not support: it is a gather along each axis."""
     x = r.input(0)
     amounts = [r.attr(k, list) for k in ("pads_begin", "pads_end")]
@@ -413,7 +418,7 @@ def by_mirror(r: Reading) -> None:
 # blocks ------------------------------------------------------------------------------------------
 
 
-def shuffled(r: Reading) -> None:
+def shuffled(r: LiftContext) -> None:
     """Shuffle channels along an axis other than 1; the operator is the Reshape at the end."""
     size, group = list(r.static()), r.count("group", 1)
     axis, rank = r.axis(1), len(size)
@@ -449,8 +454,8 @@ REARRANGED = [
         FLOATS,
         CHANNELS,
         Attr("group", kind=int, default=1),
-        Always("axis", 1),
-        given="1,4,8,8",
+        WriteKey("axis", 1),
+        example_inputs="1,4,8,8",
     ),
     op(
         "Reshape",
@@ -471,7 +476,7 @@ SEVERAL = Guard(
 ONE_PORT = Guard("only one output port is supported by this rule", lift_if=lambda r: r.outputs == 1)
 
 
-def same_count(w: Writing) -> bool:
+def same_count(w: LowerContext) -> bool:
     return math.prod(w.shape()) == math.prod(w.shape(w.out))
 
 
@@ -482,7 +487,15 @@ NO_REPEATS = Guard("the data must not be repeated", lambda w: set(w.ints(1, "rep
 RULES: list[Rule | Custom] = [
     *RESHAPES,
     *REARRANGED,
-    op("Transpose", "Reshape", ONE_AXIS, ToPort(), Only("perm", [0]), lower_only=True, given="3"),
+    op(
+        "Transpose",
+        "Reshape",
+        ONE_AXIS,
+        ToPort(),
+        RequireAttr("perm", [0]),
+        lower_only=True,
+        example_inputs="3",
+    ),
     op("Transpose", "Permute", Permutation("order", absent=True)),
     op("Concat", "Concat", Axis(default=1), Detail(read=cast_to_port)),
     *(
@@ -496,13 +509,13 @@ RULES: list[Rule | Custom] = [
         Guard("the parts must have one size", equal_pieces),
         Pieces(),
         MARK_LAYER,
-        given="2,6 =[3,3]",
+        example_inputs="2,6 =[3,3]",
     ),
-    op("Split", "Slice", SEVERAL, Pieces(), MARK_LAYER, given="2,6 =[1,5]"),
-    op("Tile", "Reshape", NO_REPEATS, ToPort(), lower_only=True, given="2,3 =[1,1]"),
+    op("Split", "Slice", SEVERAL, Pieces(), MARK_LAYER, example_inputs="2,6 =[1,5]"),
+    op("Tile", "Reshape", NO_REPEATS, ToPort(), lower_only=True, example_inputs="2,3 =[1,1]"),
     op("Tile", "Tile", Tiles()),
     op("Expand", "Broadcast", Spread(), ignore("mode", "axis", "num_axes"), GIVEN_BY_PORT),
-    op("Expand", "Reshape", NOT_SPREAD, ToPort(), lower_only=True, given="3 =[1,3]"),
+    op("Expand", "Reshape", NOT_SPREAD, ToPort(), lower_only=True, example_inputs="3 =[1,3]"),
     op(
         "Expand",
         "Expand",
@@ -515,7 +528,7 @@ RULES: list[Rule | Custom] = [
     op(
         "Identity",
         "Pad",
-        Fixed("pad_mode", "symmetric", kind=str),
+        RequireKey("pad_mode", "symmetric", kind=str),
         ignore(*Amounts.keys),
         before_lift=by_mirror,
         lift_only=True,
@@ -525,10 +538,10 @@ RULES: list[Rule | Custom] = [
         "Pad",
         Attr("mode", "pad_mode", PAD_MODE, "constant"),
         Amounts(),
-        given="2,3 =[0,1,1,0]",
+        example_inputs="2,3 =[0,1,1,0]",
     ),
     # a second input is of the size that the port has
-    op("Slice", "Crop", Crop(), ignore_inputs(1), given="2,6 =[1] =[3] =[1]"),
-    op("Slice", "StridedSlice", MaskedSlice(), given="2,6 =[1] =[6] =[1] =[2]"),
+    op("Slice", "Crop", Crop(), ignore_inputs(1), example_inputs="2,6 =[1] =[3] =[1]"),
+    op("Slice", "StridedSlice", MaskedSlice(), example_inputs="2,6 =[1] =[6] =[1] =[2]"),
     custom("Split", "", lower=cuts),
 ]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.openvino.legacy.rules.context import Reading, Writing
+from converter.formats.openvino.legacy.rules.context import LiftContext, LowerContext
 from converter.graph.infer import shape_of
 from converter.graph.windows import overhang, same_pads, window_fault
 from converter.mapping.concepts import window
@@ -22,7 +22,7 @@ KEYS = (
 )
 
 
-def window_of(r: Reading, rank: int) -> Geometry:
+def window_of(r: LiftContext, rank: int) -> Geometry:
     """The window as the engine reads it:
     lists when there is `kernel`, else by axis; an end pad defaults to the begin.
     """
@@ -41,7 +41,7 @@ def window_of(r: Reading, rank: int) -> Geometry:
     return found
 
 
-def _by_axis(r: Reading) -> Geometry:
+def _by_axis(r: LiftContext) -> Geometry:
     """Read the spellings of v2: kernel-x and kernel-y, also with underscores; `stride` alone
     applies to both axes.
     """
@@ -66,7 +66,9 @@ def _by_axis(r: Reading) -> Geometry:
     return Geometry(pair("kernel", None), pair("stride", 1), pair("dilation", 1), [*begin, *end])
 
 
-def padded_for(r: Reading, window: Geometry, size: Sequence[int], out: Sequence[int]) -> Geometry:
+def padded_for(
+    r: LiftContext, window: Geometry, size: Sequence[int], out: Sequence[int]
+) -> Geometry:
     """same_upper, same_lower and valid: pads that give the declared size."""
     auto = r.attr("auto_pad", str, "")
     if auto in ("same_upper", "same_lower"):
@@ -78,7 +80,7 @@ def padded_for(r: Reading, window: Geometry, size: Sequence[int], out: Sequence[
     return window
 
 
-def along(r: Reading) -> tuple[list[int], list[int]]:
+def along(r: LiftContext) -> tuple[list[int], list[int]]:
     """The spatial sizes of the input, and of the output as its port declares them."""
     size, out = list(r.static()[2:]), list(r.dims()[2:])
     if len(size) != len(out):
@@ -99,7 +101,7 @@ def end_pads(window: Geometry, size: Sequence[int], out: Sequence[int]) -> list[
     return result
 
 
-def cropped(r: Reading, x: ir.Value, pads: list[int]) -> tuple[ir.Value, list[int]]:
+def cropped(r: LiftContext, x: ir.Value, pads: list[int]) -> tuple[ir.Value, list[int]]:
     """Negative pads, which ONNX does not have, as a slice."""
     if min(pads, default=0) >= 0:
         return x, pads
@@ -126,20 +128,20 @@ class Window(window.Window):
     def kernel(self, node: Node) -> list[int]:
         return weights_kernel(node, self.weights)
 
-    def read(self, r: Reading) -> Geometry:
+    def read(self, r: LiftContext) -> Geometry:
         size, out = along(r)
         window = padded_for(r, window_of(r, len(out)), size, out)
         return self.placed(r, window, size, out)
 
     def placed(
-        self, r: Reading, window: Geometry, size: Sequence[int], out: Sequence[int]
+        self, r: LiftContext, window: Geometry, size: Sequence[int], out: Sequence[int]
     ) -> Geometry:
         """Pad for the number of windows in the port's shape."""
         ends = end_pads(window, size, out)
         r.data, pads = cropped(r, r.data, [*window.pads[: len(size)], *ends])
         return replace(window, pads=pads)
 
-    def write(self, w: Writing, window: Geometry) -> None:
+    def write(self, w: LowerContext, window: Geometry) -> None:
         rank = len(window.kernel)
         spatial = [*window.steps, window.pads[:rank], window.pads[rank:]]
         if rank == 1:
@@ -149,7 +151,7 @@ class Window(window.Window):
         if rank == 1:
             self._between_reshapes(w)
 
-    def _between_reshapes(self, w: Writing) -> None:
+    def _between_reshapes(self, w: LowerContext) -> None:
         layer = w.layer
         for i, v in enumerate(layer.inputs):
             if v is not None and len(shape_of(v) or ()) == 3:

@@ -53,7 +53,7 @@ element_type = Codec(
 )
 
 
-class Reading(context.Reading):
+class LiftContext(context.LiftContext):
     """`version` is the number of the operation's opset, which determines the revision that is read.
     `layer.extra` is the layer as in the file, and the reader of the body that contains it.
     """
@@ -104,7 +104,7 @@ class OpsetLayer(Layer):
     bodies: dict[str, Inner] = field(default_factory=dict)
 
 
-class Writing(context.Writing):
+class LowerContext(context.LowerContext):
     """`version` is the newest opset that the readers of the IR version support."""
 
     layer: OpsetLayer

@@ -16,9 +16,9 @@ from converter.formats.openvino.loops import Iteration, inside, span
 from converter.formats.openvino.loops import scalar as to_scalar
 from converter.formats.openvino.opset.rules.context import (
     Inner,
+    LiftContext,
+    LowerContext,
     OpsetLayer,
-    Reading,
-    Writing,
     element_type,
 )
 from converter.formats.openvino.opset.rules.fields import (
@@ -42,7 +42,7 @@ def _sub(source: IrLayer, tag: str) -> SubNet:
     return source.bodies[tag]
 
 
-def lift_if(r: Reading) -> list[ir.Value]:
+def lift_if(r: LiftContext) -> list[ir.Value]:
     source, outer = r.context
     ports = {p.id: i for i, p in enumerate(source.inputs)}
     branches = []
@@ -59,7 +59,7 @@ def lift_if(r: Reading) -> list[ir.Value]:
     return list(r.b.If(condition, outputs=count, then_branch=then, else_branch=other))
 
 
-def lift_loop(r: Reading) -> list[ir.Value]:
+def lift_loop(r: LiftContext) -> list[ir.Value]:
     source, outer = r.context
     sub = _sub(source, "body")
     it = Iteration(r, source)
@@ -71,7 +71,7 @@ def lift_loop(r: Reading) -> list[ir.Value]:
     return it.finish(outer.body(it.inner, sub, given), trips, condition)
 
 
-def _trips(r: Reading, it: Iteration) -> tuple[ir.Value | None, ir.Value]:
+def _trips(r: LiftContext, it: Iteration) -> tuple[ir.Value | None, ir.Value]:
     """Trip count and condition. A TensorIterator runs as often as its sliced input has parts."""
     b = r.b
     if r.layer.kind == "Loop":
@@ -110,13 +110,13 @@ def _like_parameter(inner: Builder, sub: SubNet, parameter: int, number: ir.Valu
 # states ------------------------------------------------------------------------------------------
 
 
-def lift_read(r: Reading) -> ir.Value:
+def lift_read(r: LiftContext) -> ir.Value:
     """A state is an input and an output more."""
     source, outer = r.context
     return outer.state(source, r.input(0) if r.layer.inputs else None)
 
 
-def lift_assign(r: Reading) -> ir.Value:
+def lift_assign(r: LiftContext) -> ir.Value:
     source, outer = r.context
     outer.assign(source.data.get("variable_id", ""), r.input(0))
     return r.input(0)
@@ -125,7 +125,7 @@ def lift_assign(r: Reading) -> ir.Value:
 # writing -----------------------------------------------------------------------------------------
 
 
-def lower_if(w: Writing) -> None:
+def lower_if(w: LowerContext) -> None:
     branches = [w.node.attrs[k] for k in ("then_branch", "else_branch")]
     for value, *results in zip(w.node.outputs, *(g.outputs for g in branches), strict=True):
         ranks = [rank_of(v) for v in results]
@@ -146,7 +146,7 @@ def lower_if(w: Writing) -> None:
     _put(w, "If", [condition, *values], bodies)
 
 
-def lower_loop(w: Writing) -> None:
+def lower_loop(w: LowerContext) -> None:
     """Inputs: trip count (-1 for none), condition, initial states, outer values."""
     graph: ir.Graph = w.node.attrs["body"]
     trips, condition, initial = w.optional(0), w.optional(1), w.node.inputs[2:]
@@ -167,7 +167,9 @@ def lower_loop(w: Writing) -> None:
     _put(w, "Loop", [trip, start, *initial, *outer], {"body": inner})
 
 
-def _put(w: Writing, kind: str, inputs: list[ir.Value | None], bodies: dict[str, Inner]) -> None:
+def _put(
+    w: LowerContext, kind: str, inputs: list[ir.Value | None], bodies: dict[str, Inner]
+) -> None:
     layer = OpsetLayer(kind, w.low.name, inputs=inputs, outputs=list(w.node.outputs))
     layer.bodies = bodies
     w.low.layers.append(layer)

@@ -9,7 +9,7 @@ import numpy as np
 from converter.errors import MappingError
 from converter.formats.openvino.fields import Deformation, dim
 from converter.formats.openvino.opset.codes import AS_STORED, bits, code_of, with_lowest_first
-from converter.formats.openvino.opset.rules.context import Reading, Writing
+from converter.formats.openvino.opset.rules.context import LiftContext, LowerContext
 from converter.formats.openvino.opset.rules.fields import Pads, Window
 from converter.graph.demands import of_length
 from converter.graph.infer import constant, shape_of
@@ -17,7 +17,7 @@ from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.windows import SAME, halves, of_all_axes, overhang
 from converter.mapping.concepts import transposed_window
 from converter.mapping.concepts.window import Geometry
-from converter.mapping.fields import Attr, Field, Fixed, Guard, InputType, Only, ignore
+from converter.mapping.fields import Attr, Field, Guard, InputType, RequireAttr, RequireKey, ignore
 from converter.mapping.rules import op
 from converter.passes.collapse_dims import RESHAPES
 
@@ -29,13 +29,13 @@ class Groups(Field):
 
     names = ("group",)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         weights = r.input(1)
         groups, size, *rest = r.static(weights, "the weights", least=3)
         r.set(group=groups)
         r.node.inputs[1] = r.reshape(weights, [groups * size, *rest])
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         groups, (size, *rest) = w.attr("group"), w.static(1, "the weights")
         w.layer.inputs[1] = w.reshape(w.input(1), [groups, size // groups, *rest])
 
@@ -52,7 +52,7 @@ class TransposedWindow(Window, transposed_window.TransposedWindow):
     keys = (*Window.keys, "output_padding")
     extends = True
 
-    def read(self, r: Reading) -> Geometry:
+    def read(self, r: LiftContext) -> Geometry:
         found, scheme = super().read(r), r.attr("auto_pad", str, "explicit")
         n = len(found.kernel)
         extra = r.attr("output_padding", list, []) or [0] * n
@@ -70,7 +70,7 @@ class TransposedWindow(Window, transposed_window.TransposedWindow):
             found = replace(found, pads=halves(totals, scheme == "same_lower"))
         return replace(found, target=target)
 
-    def set_attributes(self, r: Reading, window: Geometry) -> None:
+    def set_attributes(self, r: LiftContext, window: Geometry) -> None:
         n, end = len(window.kernel), np.array(window.pads[len(window.kernel) :])
         spare = np.maximum(0, np.array(window.extra) - np.array(window.strides) + 1)
         less = np.minimum(end, spare)
@@ -78,9 +78,9 @@ class TransposedWindow(Window, transposed_window.TransposedWindow):
         super().set_attributes(r, replace(window, pads=pads, extra=(window.extra - spare).tolist()))
         if any(zeros := (spare - less).tolist()):
             amounts = of_all_axes([0] * n + zeros)
-            r.behind(lambda y: r.b.Pad(y, amounts))
+            r.after_first(lambda y: r.b.Pad(y, amounts))
 
-    def write(self, w: Writing, window: Geometry) -> None:
+    def write(self, w: LowerContext, window: Geometry) -> None:
         super().write(w, window)
         w.set(output_padding=window.extra)
 
@@ -91,14 +91,14 @@ class BitWeights(Field):
     The plugin's kernel takes the lowest bit of a byte first, other operators the highest.
     """
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         x, weights = r.input(0), r.input(1)
         tensor = weights.const_value
         if isinstance(tensor, LazyTensor) and code_of(tensor) == "u1":
             weights = r.b.const(with_lowest_first(tensor), weights.name or "weights")
         r.node.inputs[1] = r.b.Cast(weights, to=x.dtype or 1)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         array = constant(w.optional(1))
         if array is None or not np.isin(array, (0, 1)).all():
             raise MappingError("the weights must be constant zeros and ones")
@@ -107,7 +107,7 @@ class BitWeights(Field):
         w.layer.inputs[1] = stored
 
 
-def whole_weights(w: Writing) -> None:
+def whole_weights(w: LowerContext) -> None:
     """Reshape compressed weights for a list that a Reshape converts to an image of one element: the
     CPU plugin computes a matrix product with them, and then restores the image's axes incorrectly.
     """
@@ -122,11 +122,11 @@ def whole_weights(w: Writing) -> None:
         w.layer.inputs[1] = w.reshape(flat, shape)
 
 
-def unbatched_before(r: Reading) -> None:
+def unbatched_before(r: LiftContext) -> None:
     """Columns [C*k, L] of a single image are read as a batch of one."""
     if r.rank() == 2:
         r.data = r.b.Unsqueeze(r.data, [0])
-        r.behind(lambda y: r.b.Squeeze(y, [0]))
+        r.after_first(lambda y: r.b.Squeeze(y, [0]))
 
 
 # for other numbers of channels the CPU plugin reads the wrong bits (as of 2026.4)
@@ -142,7 +142,7 @@ RULES = [
         "Convolution",
         NO_BIAS,
         Window(),
-        Only("group", 1),
+        RequireAttr("group", 1),
         NOT_PADDED,
         before_lower=whole_weights,
     ),
@@ -153,16 +153,22 @@ RULES = [
         Groups(),
         Window(),
         NOT_PADDED,
-        given="1,4,8,8 =4,2,3,3",
+        example_inputs="1,4,8,8 =4,2,3,3",
     ),
-    op("ConvTranspose", "ConvolutionBackpropData", NO_BIAS, TransposedWindow(), Only("group", 1)),
+    op(
+        "ConvTranspose",
+        "ConvolutionBackpropData",
+        NO_BIAS,
+        TransposedWindow(),
+        RequireAttr("group", 1),
+    ),
     op(
         "ConvTranspose",
         "GroupConvolutionBackpropData",
         NO_BIAS,
         Groups(),
         TransposedWindow(),
-        given="1,4,8,8 =4,3,3,3",
+        example_inputs="1,4,8,8 =4,3,3,3",
     ),
     op(
         "netconv::DeformableConvolution",
@@ -173,7 +179,7 @@ RULES = [
         Attr("bilinear_pad", "bilinear_interpolation_pad", bool, default=0),
         Deformation(),
         since=8,
-        given="1,4,8,8 1,18,4,7 =6,4,3,3",
+        example_inputs="1,4,8,8 1,18,4,7 =6,4,3,3",
     ),
     op(
         "netconv::DeformableConvolution",
@@ -182,21 +188,21 @@ RULES = [
         Window(weights=2, shape=False),
         Attr("group", kind=int, default=1),
         Attr("deformable_group", kind=int, default=1),
-        Only("bilinear_pad", 0),
+        RequireAttr("bilinear_pad", 0),
         Deformation(),
         until=7,
-        given="1,4,8,8 1,18,4,7 =6,4,3,3",
+        example_inputs="1,4,8,8 1,18,4,7 =6,4,3,3",
     ),
     op(
         "netconv::BinaryConvolution",
         "BinaryConvolution",
         Window(shape=False),
-        Fixed("mode", "xnor-popcount", kind=str),
+        RequireKey("mode", "xnor-popcount", kind=str),
         Attr("pad_value", kind=float),
-        Only("group", 1),
+        RequireAttr("group", 1),
         WHOLE_BYTES,
         BitWeights(),
-        given="1,8,4,4 =[[[[1]],[[0]],[[1]],[[1]],[[0]],[[1]],[[0]],[[0]]]]",
+        example_inputs="1,8,4,4 =[[[[1]],[[0]],[[1]],[[1]],[[0]],[[1]],[[0]],[[0]]]]",
     ),
     op(
         "Col2Im",
@@ -209,6 +215,6 @@ RULES = [
         InputType((1, 2)),
         before_lift=unbatched_before,
         since=15,
-        given="1,8,16 =[5,5] =[2,2]",
+        example_inputs="1,8,16 =[5,5] =[2,2]",
     ),
 ]

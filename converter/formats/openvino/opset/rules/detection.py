@@ -23,22 +23,22 @@ from converter.formats.openvino.fields import (
     SINGLE_IMAGE,
     words,
 )
-from converter.formats.openvino.opset.rules.context import Reading, Writing, element_type
+from converter.formats.openvino.opset.rules.context import LiftContext, LowerContext, element_type
 from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.record import record
 from converter.mapping.codecs import Codec, Floats, csv
 from converter.mapping.context import Results
 from converter.mapping.fields import (
-    Always,
     Attr,
     Detail,
     Field,
-    Fixed,
     Guard,
     InputType,
-    Only,
     Outputs,
     OutputType,
+    RequireAttr,
+    RequireKey,
+    WriteKey,
     attrs,
     ignore,
 )
@@ -78,7 +78,7 @@ code_type = Codec(
 class ClassCount(Attr):
     """num_classes of DetectionOutput, which opset8 omitted: the confidences determine it."""
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         """Nothing is written, as no written file has an older revision."""
 
 
@@ -88,34 +88,34 @@ class FlatInput(Field):
 
     index: int
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         if rank_of(r.input(self.index)) == 2:
             r.node.inputs[self.index] = r.b.Reshape(r.input(self.index), [-1])
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         if w.rank(self.index) != 1:
             w.layer.inputs[self.index] = w.reshape(w.input(self.index), [-1])
 
 
-def read_regions_again(r: Reading) -> None:
+def read_regions_again(r: LiftContext) -> None:
     """The first input is also the second output of the layer."""
     r.outputs = 1
-    r.then(lambda results: [*results, r.input(0)])
+    r.after_emit(lambda results: [*results, r.input(0)])
 
 
-def write_regions_again(w: Writing) -> None:
+def write_regions_again(w: LowerContext) -> None:
     w.layer.outputs.append(w.temporary("rois", T.FLOAT))
 
 
 REGIONS_AGAIN = Detail(read=read_regions_again, write=write_regions_again)
 
 
-def _floats(r: Reading, key: str) -> list[float]:
+def _floats(r: LiftContext, key: str) -> list[float]:
     found: list[float] = r.attr(key, Floats, [])
     return found
 
 
-def _as_many(r: Reading) -> bool:
+def _as_many(r: LiftContext) -> bool:
     return len(_floats(r, "width")) == len(_floats(r, "height"))
 
 
@@ -128,16 +128,16 @@ class PooledSize(Field):
     names: tuple[str, ...] = ("pooled_h", "pooled_w")
     keys = ("pooled_h", "pooled_w", "output_size", "output_roi")
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         sides = [r.attr(key, int, 0) for key in self.names]
         size = r.attr("output_roi", list, []) or r.attr("output_size", list, []) or sides
         r.node.attrs |= dict(zip(self.names, size, strict=True))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         height, width = size = self.size(w)
         w.set(pooled_h=height, pooled_w=width, output_size=size, output_roi=size)
 
-    def size(self, w: Writing) -> list[int]:
+    def size(self, w: LowerContext) -> list[int]:
         return [w.attr(name) for name in self.names]
 
 
@@ -146,7 +146,7 @@ class PooledSizeList(PooledSize):
 
     names = ("pooled_shape",)
 
-    def size(self, w: Writing) -> list[int]:
+    def size(self, w: LowerContext) -> list[int]:
         return list(w.attr("pooled_shape"))
 
 
@@ -167,7 +167,7 @@ class Alignment(Field):
     def __post_init__(self) -> None:
         self.names = (self.name,)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         known = words("asymmetric", "half_pixel", "half_pixel_for_nn")
         mode = r.attr("aligned_mode", known, "asymmetric")
         r.node.attrs[self.name] = self.plain if mode == "asymmetric" else self.half
@@ -175,7 +175,7 @@ class Alignment(Field):
             rois = r.input(1)
             r.node.inputs[1] = rois + 0.5
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         half = w.attr(self.name) == self.half
         if w.version >= 9:
             w.set(aligned_mode="half_pixel_for_nn" if half else "asymmetric")
@@ -193,7 +193,7 @@ BELOW, ABOVE = np.float32(1 - 2**-24), np.float32(1 + 2**-23)
 NO_OVERLAP = np.array([2], np.float32)  # more than any two boxes have
 
 
-def _limit(r: Reading, index: int) -> ir.Value:
+def _limit(r: LiftContext, index: int) -> ir.Value:
     """An operand of shape [1]: a number of boxes or a float; 0 where it is absent."""
     value, dtype = r.optional(index), T.INT64 if index == 2 else T.FLOAT
     if value is None:
@@ -209,7 +209,7 @@ class Limits(Field):
 
     count: int = 3
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         boxes, scores = (r.cast(r.input(i), T.FLOAT) for i in (0, 1))
         r.set_inputs(boxes, scores, *(_limit(r, 2 + i) for i in range(self.count)))
 
@@ -221,7 +221,7 @@ class StrictLimits(Limits):
     is left.
     """
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         super().lift(r)
         most, overlap = r.node.inputs[2:4]
         assert most is not None and overlap is not None
@@ -236,7 +236,7 @@ class StrictLimits(Limits):
                 most = b.Min(most, [1])
         r.node.inputs[2:4] = [most, below]
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         overlap, limit = w.optional(3), None
         value = np.zeros(1, np.float32) if overlap is None else known(overlap)
         if value is not None:
@@ -249,14 +249,14 @@ class StrictLimits(Limits):
         w.set_inputs(w.data, w.input(1), most, limit, w.optional(4) or w.const(LOWEST))
 
 
-def read_decay(r: Reading) -> None:
+def read_decay(r: LiftContext) -> None:
     """A box that overlaps too much is removed in opset5, for any sigma, and kept with a lower score
     in opset9.
     """
     r.set(hard=int(r.version < 9))
 
 
-def write_decay(w: Writing) -> None:
+def write_decay(w: LowerContext) -> None:
     hard, early = w.attr("hard"), w.version < 9
     if hard or early:
         w.layer.revision = 5
@@ -282,7 +282,7 @@ class Found(Field):
     scores: bool = True
     keys = ("sort_result_descending", "output_type")
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         b, r.outputs = r.b, 1 + self.scores
         to = T(r.attr("output_type", element_type, int(T.INT64)))
         descending = r.attr("sort_result_descending", bool, 1)
@@ -299,28 +299,28 @@ class Found(Field):
             rows = b.Concat(places, b.Unsqueeze(best, [1]), axis=1)
             return [r.cast(picked, to), rows, r.cast(b.Shape(picked, start=0, end=1), to)]
 
-        r.then(behind)
+        r.after_emit(behind)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         w.set(sort_result_descending=False, output_type="i64")
         picked, *best = w.layer.outputs
         rows = w.temporary("scores", T.FLOAT)
         w.layer.outputs = [picked, rows, w.temporary("count", T.INT64)]
         if best:
-            w.then(lambda: w.put("Gather", rows, 2, 1, outputs=best, batch_dims=0))
+            w.after_emit(lambda: w.put("Gather", rows, 2, 1, outputs=best, batch_dims=0))
 
 
-def _decays(r: Reading) -> bool:
+def _decays(r: LiftContext) -> bool:
     sigma = r.optional(5)
     array = np.zeros(1) if sigma is None else known(sigma)
     return array is None or bool(np.any(array > 0))
 
 
-def _of_floats(w: Writing) -> bool:
+def _of_floats(w: LowerContext) -> bool:
     return w.data.dtype == w.input(1).dtype == T.FLOAT
 
 
-def _fits_the_map(w: Writing) -> bool:
+def _fits_the_map(w: LowerContext) -> bool:
     """The runtime only allocates a grid of the feature map's size."""
     size = shape_of(w.input(1))
     wanted = (w.attr("h"), w.attr("w"))
@@ -348,7 +348,7 @@ PRIORS = [
         *attrs(fixed_ratio=Floats(), fixed_size=Floats(), variance=Floats()),
         *attrs(flip=False, clip=False, step=0.0, offset=0.0, scale_all_sizes=True),
         Attr("min_max_aspect_ratios_order", kind=bool, default=1, since=8),
-        given="=i64:[2,2] =i64:[32,32]",
+        example_inputs="=i64:[2,2] =i64:[32,32]",
     ),
     op(
         "netconv::PriorBoxClustered",
@@ -364,7 +364,7 @@ PRIORS = [
         Attr("img_w", kind=float, default=0.0, omit=True),
         Attr("img_h", kind=float, default=0.0, omit=True),
         ignore("flip"),
-        given="=i64:[2,2] =i64:[32,32]",
+        example_inputs="=i64:[2,2] =i64:[32,32]",
     ),
     op(
         "netconv::DetectionOutput",
@@ -377,7 +377,7 @@ PRIORS = [
         *attrs(confidence_threshold=0.0, background_label_id=0, normalized=False),
         *attrs(clip_before_nms=False, objectness_score=0.0),
         ignore("visualize", "eta", "interp_type"),
-        given="1,16 1,8 =1,2,16",
+        example_inputs="1,16 1,8 =1,2,16",
     ),
     op(
         "netconv::Proposal",
@@ -387,7 +387,7 @@ PRIORS = [
         *PROPOSALS,
         *attrs(base_size=int, ratio=Floats(), scale=Floats()),
         ignore("for_deformable"),
-        given="1,2,4,4 1,4,4,4 3",
+        example_inputs="1,2,4,4 1,4,4,4 3",
     ),
     op(
         "netconv::GenerateProposals",
@@ -396,15 +396,15 @@ PRIORS = [
         OutputType("roi_num_type", element_type, (2,)),
         *SINGLE_IMAGE,
         *attrs(normalized=True),
-        Fixed("nms_eta", 1.0, True, float),
+        RequireKey("nms_eta", 1.0, True, float),
         since=9,
-        given="1,3 4,4,1,4 1,4,4,4 1,1,4,4",
+        example_inputs="1,3 4,4,1,4 1,4,4,4 1,1,4,4",
     ),
     op(
         "netconv::CTCGreedyDecoder",
         "CTCGreedyDecoder",
         *attrs(ctc_merge_repeated=True),
-        given="4,1,3 4,1",
+        example_inputs="4,1,3 4,1",
     ),
 ]
 
@@ -414,10 +414,10 @@ YOLO = [
         "RegionYolo",
         *REGION,
         *attrs(axis=int, end_axis=int),
-        Always("anchors", []),
-        given="1,21,2,2",
+        WriteKey("anchors", []),
+        example_inputs="1,21,2,2",
     ),
-    op("netconv::ReorgYolo", "ReorgYolo", Attr("stride", kind=stride), given="1,4,4,4"),
+    op("netconv::ReorgYolo", "ReorgYolo", Attr("stride", kind=stride), example_inputs="1,4,4,4"),
 ]
 
 BINS_AND_GROUP = (*BINS, *attrs(group_size=1))
@@ -428,31 +428,31 @@ REGIONS = [
         "PSROIPooling",
         *BINS_AND_GROUP,
         *attrs(mode="average"),
-        given="1,8,6,6 2,5",
+        example_inputs="1,8,6,6 2,5",
     ),
     op(
         "netconv::DeformablePSROIPooling",
         "DeformablePSROIPooling",
         *BINS_AND_GROUP,
         *attrs(trans_std=1.0, part_size=1),
-        Fixed("mode", "bilinear_deformable", True, str),
-        given="1,8,6,6 2,5",
+        RequireKey("mode", "bilinear_deformable", True, str),
+        example_inputs="1,8,6,6 2,5",
     ),
     op(
         "netconv::ROIPooling",
         "ROIPooling",
         PooledSize(),
         *attrs(spatial_scale=float, method="max"),
-        given="1,2,6,6 2,5",
+        example_inputs="1,2,6,6 2,5",
     ),
     op(
         "MaxRoiPool",
         "ROIPooling",
         PooledSizeList(),
         Attr("spatial_scale", kind=float),
-        Fixed("method", "max", kind=str),
+        RequireKey("method", "max", kind=str),
         lower_only=True,
-        given="1,2,6,6 =[[0,0,1,3,4]]",
+        example_inputs="1,2,6,6 =[[0,0,1,3,4]]",
     ),
     op(
         "netconv::ROIAlignRotated",
@@ -460,7 +460,7 @@ REGIONS = [
         *attrs(pooled_h=int, pooled_w=int, clockwise_mode=False),
         *attrs(sampling_ratio=int, spatial_scale=float),
         since=14,
-        given="1,2,8,8 3,5 i64:3",
+        example_inputs="1,2,8,8 3,5 i64:3",
     ),
     op(
         "RoiAlign",
@@ -470,22 +470,22 @@ REGIONS = [
             "corner, ROIAlign the largest sample",
             lower_if=lambda w: w.attr("mode") != "max",
         ),
-        Fixed("mode", "avg", kind=str),
-        Only("mode", "avg"),
+        RequireKey("mode", "avg", kind=str),
+        RequireAttr("mode", "avg"),
         *ALIGNED,
         Attr("output_height", "pooled_h", int),
         Attr("output_width", "pooled_w", int),
         Alignment("coordinate_transformation_mode", "output_half_pixel", "half_pixel"),
-        given="1,2,8,8 3,4 i64:3",
+        example_inputs="1,2,8,8 3,4 i64:3",
     ),
     op(
         "netconv::ROIAlignMax",
         "ROIAlign",
-        Fixed("mode", "max", kind=str),
+        RequireKey("mode", "max", kind=str),
         *ALIGNED,
         *attrs(pooled_h=int, pooled_w=int),
         Alignment("half_pixel", 0, 1),
-        given="1,2,8,8 3,4 i64:3",
+        example_inputs="1,2,8,8 3,4 i64:3",
     ),
 ]
 
@@ -497,20 +497,20 @@ DETECTRON = [
         Guard("the grid must have the size of the feature map", lower_if=_fits_the_map),
         *GRID,
         *attrs(h=0, w=0),
-        given="3,4 1,8,4,4 1,3,32,32",
+        example_inputs="3,4 1,8,4,4 1,3,32,32",
     ),
     op(
         "netconv::DetectronTopKROIs",
         "ExperimentalDetectronTopKROIs",
         *MOST,
-        given="5,4 5",
+        example_inputs="5,4 5",
     ),
     op(
         "netconv::DetectronGenerateProposals",
         "ExperimentalDetectronGenerateProposalsSingleImage",
         Outputs((T.FLOAT, T.FLOAT)),
         *SINGLE_IMAGE,
-        given="3 16,4 4,4,4 1,4,4",
+        example_inputs="3 16,4 4,4,4 1,4,4",
     ),
     op(
         "netconv::DetectronDetectionOutput",
@@ -518,7 +518,7 @@ DETECTRON = [
         Outputs((T.FLOAT, T.INT32, T.FLOAT)),
         *DETECTRON_OUTPUT,
         *attrs(deltas_weights=Floats()),
-        given="5,4 5,8 5,2 1,3",
+        example_inputs="5,4 5,8 5,2 1,3",
     ),
     op(
         "netconv::DetectronROIFeatureExtractor",
@@ -526,11 +526,11 @@ DETECTRON = [
         *LEVELS,
         *attrs(sampling_ratio=int),
         REGIONS_AGAIN,
-        given="5,4 1,2,8,8",
+        example_inputs="5,4 1,2,8,8",
     ),
 ]
 
-CENTRED = Attr("center_point_box", "box_encoding", words({0: "corner", 1: "center"}), 0)
+CENTERD = Attr("center_point_box", "box_encoding", words({0: "corner", 1: "center"}), 0)
 OF_FLOATS = Guard("boxes and scores must be float32", lower_if=_of_floats)
 SELECTION = (
     Attr("sort_result_type", kind=words("none", "score", "classid"), default="none"),
@@ -545,19 +545,19 @@ SUPPRESSION = [
         "NonMaxSuppression",
         Guard("scores must not decay", lift_if=lambda r: not _decays(r)),
         OF_FLOATS,
-        CENTRED,
+        CENTERD,
         StrictLimits(),
         Found(scores=False),
-        given="1,6,4 1,2,6 =i64:[3] =[0.5] =[0.125]",
+        example_inputs="1,6,4 1,2,6 =i64:[3] =[0.5] =[0.125]",
     ),
     op(
         "netconv::SoftNonMaxSuppression",
         "NonMaxSuppression",
-        CENTRED,
+        CENTERD,
         Limits(4),
         DECAY,
         Found(),
-        given="1,6,4 1,2,6 =i64:[3] =[0.5] =[0.125] =[0.5]",
+        example_inputs="1,6,4 1,2,6 =i64:[3] =[0.5] =[0.125] =[0.5]",
     ),
     op(
         "netconv::NMSRotated",
@@ -567,7 +567,7 @@ SUPPRESSION = [
         StrictLimits(),
         Found(),
         since=13,
-        given="1,6,5 1,2,6 =i64:[3] =[0.5] =[0.125]",
+        example_inputs="1,6,5 1,2,6 =i64:[3] =[0.5] =[0.125]",
     ),
     op(
         "netconv::MatrixNms",
@@ -575,7 +575,7 @@ SUPPRESSION = [
         *SELECTION,
         *attrs(decay_function="linear", gaussian_sigma=2.0, post_threshold=0.0),
         since=8,
-        given="1,6,4 1,2,6",
+        example_inputs="1,6,4 1,2,6",
     ),
     op(
         "netconv::MulticlassNms",
@@ -588,7 +588,7 @@ SUPPRESSION = [
         *SELECTION,
         *attrs(iou_threshold=0.0, nms_eta=1.0),
         since=8,
-        given="1,6,4 1,2,6",
+        example_inputs="1,6,4 1,2,6",
     ),
 ]
 

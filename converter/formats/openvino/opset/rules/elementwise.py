@@ -12,7 +12,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.openvino.fields import words
 from converter.formats.openvino.opset.codes import CODES
-from converter.formats.openvino.opset.rules.context import Reading, Writing, element_type
+from converter.formats.openvino.opset.rules.context import LiftContext, LowerContext, element_type
 from converter.formats.openvino.opset.rules.fields import (
     BROADCAST,
     HALF,
@@ -21,17 +21,17 @@ from converter.formats.openvino.opset.rules.fields import (
     is_float,
 )
 from converter.graph.infer import constant, known, rank_of
-from converter.graph.value import Value, maker
+from converter.graph.value import Value, producer_if
 from converter.mapping.fields import (
     TWO,
     Attr,
     AttrInput,
     Detail,
     Field,
-    Fixed,
     Guard,
-    Implied,
-    Only,
+    ImpliedAttrs,
+    RequireAttr,
+    RequireKey,
     ignore,
 )
 from converter.mapping.rules import op, ops
@@ -61,7 +61,7 @@ SIGNED = of_type("signed integers", T.INT8, T.INT16, T.INT32, T.INT64)
 # rounding division -------------------------------------------------------------------------------
 
 
-def floor_rest(r: Reading, rest: Value) -> Value:
+def floor_rest(r: LiftContext, rest: Value) -> Value:
     """The remainder with the sign of the divisor, of that with the sign of the dividend."""
     b, y, zero = r.b, r.input(1), r.b.like(rest, 0)
     other_sign = b.Xor(rest < zero, y < zero)
@@ -72,7 +72,7 @@ def floor_rest(r: Reading, rest: Value) -> Value:
 # operands ----------------------------------------------------------------------------------------
 
 
-def booleans_as_bytes(r: Reading) -> None:
+def booleans_as_bytes(r: LiftContext) -> None:
     """Compare booleans, with false less than true, as bytes; ONNX does not compare them."""
     inputs = r.node.inputs
     for i, v in enumerate(inputs):
@@ -80,7 +80,7 @@ def booleans_as_bytes(r: Reading) -> None:
             inputs[i] = r.cast(v, T.UINT8)
 
 
-def convert_to_one_type(w: Writing) -> None:
+def convert_to_one_type(w: LowerContext) -> None:
     """Power takes two operands of one type; ONNX gives the result the type of the base."""
     x, y = w.data, w.input(1)
     if x.dtype == y.dtype or x.dtype is None or y.dtype is None:
@@ -90,10 +90,10 @@ def convert_to_one_type(w: Writing) -> None:
         return
     w.layer.inputs[0] = convert(w, x, y.dtype)
     power, own = w.result("power", y.dtype), element_type.lower(int(x.dtype))
-    w.then(lambda: w.put("Convert", power, destination_type=own))
+    w.after_emit(lambda: w.put("Convert", power, destination_type=own))
 
 
-def read_bounds(r: Reading) -> None:
+def read_bounds(r: LiftContext) -> None:
     """min and max of Clamp, which are numbers.
 
     For integers they are rounded inwards and cut to the type's range.
@@ -108,7 +108,7 @@ def read_bounds(r: Reading) -> None:
     r.set_inputs(x, r.b.like(x, low), r.b.like(x, high))
 
 
-def write_bounds(w: Writing) -> None:
+def write_bounds(w: LowerContext) -> None:
     bounds = []
     for index, unbounded in ((1, -math.inf), (2, math.inf)):
         array = known(w.optional(index))
@@ -125,7 +125,7 @@ def write_bounds(w: Writing) -> None:
 BOUNDS = Detail(read=read_bounds, write=write_bounds, keys=("min", "max"), inputs=(1, 2))
 
 
-def lower_bound_first(w: Writing) -> None:
+def lower_bound_first(w: LowerContext) -> None:
     """The lower bound is written as a Maximum before it."""
     x, low, high = w.data, w.optional(1), w.input(2)
     if low is not None:
@@ -139,7 +139,7 @@ class Slope(Field):
     Every other slope broadcasts as usual.
     """
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         x, slope = r.input(0), r.input(1)
         count = slope.shape[0] if slope.shape is not None and len(slope.shape) == 1 else 1
         if count != 1 and r.rank(x) > 2:
@@ -148,7 +148,7 @@ class Slope(Field):
             slope = r.b.Reshape(slope, np.zeros(0, np.int64))
         r.node.inputs[1] = slope if x.dtype is None else r.cast(slope, x.dtype)
 
-    def _of_channels(self, r: Reading, x: Value, slope: Value, count: int | None) -> Value:
+    def _of_channels(self, r: LiftContext, x: Value, slope: Value, count: int | None) -> Value:
         assert x.shape is not None
         channels = x.shape[1] if isinstance(x.shape[1], int) else None
         if channels is None and count != x.shape[-1]:
@@ -159,7 +159,7 @@ class Slope(Field):
         same = count == channels
         return r.b.Reshape(slope, [-1, *[1] * (r.rank(x) - 2)]) if same else slope
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         slope, rank = w.input(1), w.rank()
         one = slope.shape is not None and len(slope.shape) == 1 and slope.shape[0] != 1
         if one and rank != 1:
@@ -169,28 +169,28 @@ class Slope(Field):
 # activations that are several operators ----------------------------------------------------------
 
 
-def with_beta(r: Reading) -> None:
+def with_beta(r: LiftContext) -> None:
     """Swish: x * sigmoid(beta * x); the operator is the Sigmoid."""
     x, beta = r.input(0), r.optional(1)
     r.set_inputs(x if beta is None else x * beta)
-    r.behind(lambda y: x * y)
+    r.after_first(lambda y: x * y)
 
 
-def selu_of_values(r: Reading) -> None:
+def selu_of_values(r: LiftContext) -> None:
     """Selu whose alpha and scale are computed; the operator is the Exp."""
     x, alpha, scale = r.input(0), r.input(1), r.input(2)
     r.set_inputs(x)
-    r.behind(lambda y: scale * r.b.Where(x > 0, x, alpha * (y - 1)))
+    r.after_first(lambda y: scale * r.b.Where(x > 0, x, alpha * (y - 1)))
 
 
-def hard_sigmoid_of_values(r: Reading) -> None:
+def hard_sigmoid_of_values(r: LiftContext) -> None:
     """HardSigmoid whose alpha and beta are computed; the operator is the Clip."""
     b, x = r.b, r.input(0)
     line = r.input(1) * x + r.input(2)
     r.set_inputs(line, b.like(x, 0), b.like(x, 1))
 
 
-def half_away(r: Reading, sign: Value) -> Value:
+def half_away(r: LiftContext, sign: Value) -> Value:
     """Round of half_away_from_zero; the operator is the Sign."""
     b, x = r.b, r.input(0)
     size = b.Abs(x)
@@ -200,7 +200,7 @@ def half_away(r: Reading, sign: Value) -> Value:
     return sign * (floor + b.Cast(up, to=x.dtype))
 
 
-def _all_known(r: Reading, *positions: int) -> bool:
+def _all_known(r: LiftContext, *positions: int) -> bool:
     return all(constant(r.optional(i)) is not None for i in positions)
 
 
@@ -222,7 +222,7 @@ def compared_extreme(
     if op_type not in ("Equal", "IsInf"):
         return None
     for value in inputs:
-        reduced = maker(value, "ReduceMax") or maker(value, "ReduceMin")
+        reduced = producer_if(value, "ReduceMax") or producer_if(value, "ReduceMin")
         if reduced is None or not is_float(value):
             continue
         infinity = -math.inf if reduced.op_type == "ReduceMax" else math.inf
@@ -264,20 +264,20 @@ UNARY = [
         since=10,
     ),
     op("IsInf", "IsFinite", after_lift=lambda r, y: finite(r, y), lift_only=True),
-    op("Round", "Round", FLOATS, Fixed("mode", "half_to_even", True, str), since=5),
+    op("Round", "Round", FLOATS, RequireKey("mode", "half_to_even", True, str), since=5),
     op(
         "Sign",
         "Round",
         FLOATS,
-        Fixed("mode", "half_away_from_zero", kind=str),
+        RequireKey("mode", "half_away_from_zero", kind=str),
         after_lift=half_away,
         lift_only=True,
     ),
-    op("Identity", "Round", INTEGERS, ignore("mode"), lift_only=True, given="i32:2,3"),
+    op("Identity", "Round", INTEGERS, ignore("mode"), lift_only=True, example_inputs="i32:2,3"),
 ]
 
 
-def finite(r: Reading, infinite: Value) -> Value:
+def finite(r: LiftContext, infinite: Value) -> Value:
     return ~(infinite | r.b.IsNaN(r.input(0)))
 
 
@@ -299,18 +299,24 @@ ACTIVATIONS = [
         AttrInput("beta", 2, float, None),
     ),
     op("Clip", "HardSigmoid", before_lift=hard_sigmoid_of_values, lift_only=True),
-    op("HardSigmoid", "HSigmoid", Only("alpha", 1 / 6), Only("beta", 0.5), lift_only=True),
-    op("Clip", "Clamp", FLOATS, BOUNDS, given="2,3 = ="),
-    op("Clip", "Clamp", INTEGERS, BOUNDS, given="i32:2,3 =i32: =i32:", lift_only=True),
+    op(
+        "HardSigmoid",
+        "HSigmoid",
+        RequireAttr("alpha", 1 / 6),
+        RequireAttr("beta", 0.5),
+        lift_only=True,
+    ),
+    op("Clip", "Clamp", FLOATS, BOUNDS, example_inputs="2,3 = ="),
+    op("Clip", "Clamp", INTEGERS, BOUNDS, example_inputs="i32:2,3 =i32: =i32:", lift_only=True),
     op(
         "Clip",
         "Minimum",
         BROADCAST,
         before_lower=lower_bound_first,
         lower_only=True,
-        given="2,3 f32: f32:",
+        example_inputs="2,3 f32: f32:",
     ),
-    op("Clip", "Maximum", LOWER_BOUND, BROADCAST, lower_only=True, given="2,3 f32:"),
+    op("Clip", "Maximum", LOWER_BOUND, BROADCAST, lower_only=True, example_inputs="2,3 f32:"),
     op("PRelu", "PReLU", Slope()),
     op("LeakyRelu", "PReLU", AttrInput("alpha", 1, float, None, (1,)), lower_only=True),
     op(
@@ -352,7 +358,9 @@ BINARY = [
     *ops("BitwiseAnd BitwiseOr BitwiseXor", NUMBERS, BROADCAST, since=13),
     op("BitwiseNot", "BitwiseNot", NUMBERS, since=13),
     *ops("Max=Maximum Min=Minimum", NUMBERS, TWO, BROADCAST),
-    *ops("Or=Maximum And=Minimum", BOOLEANS, BROADCAST, lift_only=True, given="b:2,3 b:2,3"),
+    *ops(
+        "Or=Maximum And=Minimum", BOOLEANS, BROADCAST, lift_only=True, example_inputs="b:2,3 b:2,3"
+    ),
     op("Div", "Divide", FLOATS, BROADCAST, ROUNDING),
     op(
         "netconv::FloorDiv",
@@ -360,17 +368,17 @@ BINARY = [
         SIGNED,
         FOLDED,
         BROADCAST,
-        Fixed("m_pythondiv", 1, True, bool),
+        RequireKey("m_pythondiv", 1, True, bool),
         lift_only=True,
-        given="=i32:2,3 =i32:2,3",
+        example_inputs="=i32:2,3 =i32:2,3",
     ),
     op(
         "Div",
         "Divide",
         INTEGERS,
         BROADCAST,
-        Fixed("m_pythondiv", 0, kind=bool),
-        given="i32:2,3 i32:2,3",
+        RequireKey("m_pythondiv", 0, kind=bool),
+        example_inputs="i32:2,3 i32:2,3",
     ),
     op(
         "Div",
@@ -378,15 +386,29 @@ BINARY = [
         SIGNED,
         COMPUTED,
         BROADCAST,
-        Fixed("m_pythondiv", 1, True, bool),
+        RequireKey("m_pythondiv", 1, True, bool),
         lift_only=True,
-        given="i32:2,3 i32:2,3",
+        example_inputs="i32:2,3 i32:2,3",
     ),
-    op("Div", "Divide", UNSIGNED, BROADCAST, ROUNDING, lift_only=True, given="u8:2,3 u8:2,3"),
-    op("Mod", "Mod", Only("fmod", 1), BROADCAST),
-    op("Mod", "FloorMod", INTEGERS, Only("fmod", 0), BROADCAST),
     op(
-        "Mod", "FloorMod", FLOATS, Only("fmod", 1), BROADCAST, after_lift=floor_rest, lift_only=True
+        "Div",
+        "Divide",
+        UNSIGNED,
+        BROADCAST,
+        ROUNDING,
+        lift_only=True,
+        example_inputs="u8:2,3 u8:2,3",
+    ),
+    op("Mod", "Mod", RequireAttr("fmod", 1), BROADCAST),
+    op("Mod", "FloorMod", INTEGERS, RequireAttr("fmod", 0), BROADCAST),
+    op(
+        "Mod",
+        "FloorMod",
+        FLOATS,
+        RequireAttr("fmod", 1),
+        BROADCAST,
+        after_lift=floor_rest,
+        lift_only=True,
     ),
     op("Pow", "Power", BROADCAST, Detail(write=convert_to_one_type)),
     op(
@@ -401,7 +423,7 @@ BINARY = [
 # types -------------------------------------------------------------------------------------------
 
 
-def converted(r: Reading, to: ir.DataType) -> None:
+def converted(r: LiftContext, to: ir.DataType) -> None:
     """Return a Cast between types of computation; the value itself if it has the type already.
 
     Half precision is computed in float32: a cast to it rounds numbers that are not half already, a
@@ -412,7 +434,7 @@ def converted(r: Reading, to: ir.DataType) -> None:
         x = r.b.Cast(x, to=to)
     r.node.inputs, r.node.attrs["to"] = [x], int(wide)
     if x.dtype == wide:
-        r.ready = [x]
+        r.forwarded = [x]
 
 
 class Destination(Field):
@@ -421,15 +443,15 @@ class Destination(Field):
     names: tuple[str, ...] = ("to",)
     keys = ("destination_type",)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         if (name := r.attr("destination_type", str)) in CODES:
             raise MappingError(f"a conversion to {name} is not supported")
         converted(r, T(r.attr("destination_type", element_type)))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         w.layer.attrs["destination_type"] = element_type.lower(self.type_of(w))
 
-    def type_of(self, w: Writing) -> int:
+    def type_of(self, w: LowerContext) -> int:
         return int(w.attr("to"))
 
 
@@ -438,18 +460,18 @@ class SameType(Destination):
 
     names = ()
 
-    def type_of(self, w: Writing) -> int:
+    def type_of(self, w: LowerContext) -> int:
         return int(w.data.dtype or T.FLOAT)
 
 
-def to_type_of_second(r: Reading) -> None:
+def to_type_of_second(r: LiftContext) -> None:
     like = r.input(1)
     if like.dtype is None:
         raise MappingError("the type of input 1 is unknown")
     converted(r, like.meta.get(HALF, like.dtype))
 
 
-def to_common_type(r: Reading) -> None:
+def to_common_type(r: LiftContext) -> None:
     """Both operands in their common type; the operator is the Cast of the first.
 
     With `pytorch_scalar_promotion` a scalar of the same kind does not widen a tensor.
@@ -461,11 +483,11 @@ def to_common_type(r: Reading) -> None:
     scalars = r.attr("pytorch_scalar_promotion", bool, False)
     to = int(_common(r, x.dtype, y.dtype, scalars, computed(T(target))))
     r.node.inputs, r.node.attrs["to"], r.outputs = [x], to, 1
-    r.then(lambda results: [*results, r.b.Cast(y, to=to)])
+    r.after_emit(lambda results: [*results, r.b.Cast(y, to=to)])
 
 
 def _common(
-    r: Reading, x: ir.DataType, y: ir.DataType, scalars: bool, u64: ir.DataType
+    r: LiftContext, x: ir.DataType, y: ir.DataType, scalars: bool, u64: ir.DataType
 ) -> ir.DataType:
     if x == y:
         return x
@@ -490,7 +512,7 @@ def _common(
 BITS = {T.INT8: T.UINT8, T.INT16: T.UINT16, T.INT32: T.UINT32, T.INT64: T.UINT64}
 
 
-def shift_bits(r: Reading) -> None:
+def shift_bits(r: LiftContext) -> None:
     """ONNX shifts unsigned numbers.
 
     Signed ones are shifted as their bits, to the right with copies of the sign.
@@ -502,11 +524,11 @@ def shift_bits(r: Reading) -> None:
     if r.node.attrs["direction"] == "RIGHT":
         negative = x < 0
 
-    def turned(v: Value) -> Value:
+    def transposed(v: Value) -> Value:
         return v if negative is None else r.b.Where(negative, r.b.BitwiseNot(v), v)
 
-    r.node.inputs = [r.cast(v, BITS[own]) for v in (turned(x), n)]
-    r.behind(lambda y: turned(r.cast(y, own)))
+    r.node.inputs = [r.cast(v, BITS[own]) for v in (transposed(x), n)]
+    r.after_first(lambda y: transposed(r.cast(y, own)))
 
 
 STRINGS = Guard(
@@ -527,7 +549,7 @@ TYPES = [
         STRINGS,
         SATURATED,
         Destination(),
-        Implied(("saturate",)),
+        ImpliedAttrs(("saturate",)),
         ignore("no_clamp", "use_rounding"),
     ),
     op("Cast", "ConvertLike", before_lift=to_type_of_second, lift_only=True),
@@ -544,7 +566,7 @@ SHIFTS = [
     op(
         "BitShift",
         f"Bitwise{word}Shift",
-        Only("direction", word.upper()),
+        RequireAttr("direction", word.upper()),
         BROADCAST,
         Detail(read=shift_bits),
         since=15,

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.openvino.opset.rules.context import Reading, Writing
+from converter.formats.openvino.opset.rules.context import LiftContext, LowerContext
 from converter.formats.openvino.xml import shown
 from converter.graph.demands import axis_of
 from converter.graph.infer import known, rank_of
@@ -30,7 +30,7 @@ from converter.mapping.codecs import (
 )
 from converter.mapping.concepts import window
 from converter.mapping.concepts.window import Geometry, weights_kernel
-from converter.mapping.fields import Always, AttrInput, Field, InputType
+from converter.mapping.fields import AttrInput, Field, InputType, WriteKey
 from converter.mapping.node import Node
 
 AUTO_PAD = ("same_upper", "same_lower", "valid")
@@ -65,15 +65,15 @@ class Pads(Field):
     names = ("pads",)
     keys = ("pads_begin", "pads_end")
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         r.set(pads=explicit(r, self.rank))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         pads = w.attr("pads", None) or [0] * (2 * self.rank)
         w.set(pads_begin=pads[: self.rank], pads_end=pads[self.rank :])
 
 
-def explicit(r: Reading, rank: int) -> list[int]:
+def explicit(r: LiftContext, rank: int) -> list[int]:
     """Return all begins, then all ends; zeros for omitted ones."""
     sides = (r.attr(key, list, []) for key in ("pads_begin", "pads_end"))
     return [amount for side in sides for amount in side or [0] * rank]
@@ -96,10 +96,10 @@ class Window(window.Window):
     def kernel(self, node: Node) -> list[int]:
         return weights_kernel(node, self.weights)
 
-    def size(self, r: Reading) -> list[int]:
+    def size(self, r: LiftContext) -> list[int]:
         return self.kernel(r.node)
 
-    def read(self, r: Reading) -> Geometry:
+    def read(self, r: LiftContext) -> Geometry:
         kernel, auto = self.size(r), r.attr("auto_pad", str, "explicit")
         if auto not in (*AUTO_PAD, *EXPLICIT):
             raise MappingError(f"auto_pad={auto!r} is not known", "R110")
@@ -112,14 +112,14 @@ class Window(window.Window):
             auto.upper() if auto.upper() in SAME else "",
         )
 
-    def write(self, w: Writing, window: Geometry) -> None:
+    def write(self, w: LowerContext, window: Geometry) -> None:
         rank = len(window.kernel)
         w.set(strides=window.strides, dilations=window.dilations)
         w.set(pads_begin=window.pads[:rank], pads_end=window.pads[rank:])
         w.set(auto_pad=window.scheme.lower() or "explicit")
 
 
-BROADCAST = Always("auto_broadcast", "numpy")  # operands are aligned before rows see them
+BROADCAST = WriteKey("auto_broadcast", "numpy")  # operands are aligned before rows see them
 
 
 HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
@@ -147,7 +147,7 @@ class IndexInput(InputType):
 
     flat: bool = True
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         for i in self.positions:
             if w.has(i):
                 w.layer.inputs[i] = w.operand(w.known(w.input(i)))
@@ -170,7 +170,7 @@ class NumberInput(Field):
     rank: int = 0
     default: int | None = None
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         value = r.optional(self.position)
         if value is None and self.default is not None:
             value = r.b.const(self.default)
@@ -178,7 +178,7 @@ class NumberInput(Field):
         flat = value if rank_of(value) == self.rank else r.reshape(value, [1] * self.rank)
         r.set_input(self.position, flat)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         value = w.input(self.position)
         if (array := known(value)) is not None:
             value = w.const(array.reshape(()).astype(np.int64))
@@ -188,11 +188,11 @@ class NumberInput(Field):
         w.layer.inputs[self.position] = value
 
 
-def convert(w: Writing, value: ir.Value, dtype: ir.DataType) -> ir.Value:
+def convert(w: LowerContext, value: ir.Value, dtype: ir.DataType) -> ir.Value:
     return w.cast(value, dtype)
 
 
-def scalar(w: Writing, value: ir.Value) -> ir.Value:
+def scalar(w: LowerContext, value: ir.Value) -> ir.Value:
     """One number without axes."""
     return value if rank_of(value) == 0 else w.reshape(value, [])
 
@@ -207,14 +207,14 @@ class Axes(AttrInput):
     index: int = 1
     kind: Kind = list
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         super().lift(r)
         rank = r.rank() - self.spare(r)
         r.set(axes=[axis_of(v, rank) for v in r.node.attrs["axes"]])
         if not r.node.attrs["axes"]:
             raise MappingError("the axes are empty", "R110")
 
-    def spare(self, r: Reading) -> int:
+    def spare(self, r: LiftContext) -> int:
         """Axes at the end that are not counted."""
         return 0
 

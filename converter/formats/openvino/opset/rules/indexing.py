@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import BATCH_AND_TIME, SlicePlan, dim, leading_axes, words
-from converter.formats.openvino.opset.rules.context import Reading, Writing, element_type
+from converter.formats.openvino.opset.rules.context import LiftContext, LowerContext, element_type
 from converter.formats.openvino.opset.rules.fields import (
     IndexInput,
     NumberInput,
@@ -28,10 +28,10 @@ from converter.mapping.fields import (
     Attr,
     AttrInput,
     Detail,
-    Fixed,
     Guard,
     InputType,
-    Only,
+    RequireAttr,
+    RequireKey,
     ignore,
 )
 from converter.mapping.rules import Custom, Rule, Table, custom, op
@@ -41,7 +41,7 @@ T = ir.DataType
 # gathering ---------------------------------------------------------------------------------------
 
 
-def gather_in_batch(r: Reading) -> None:
+def gather_in_batch(r: LiftContext) -> None:
     """Gather with batch axes; the operator is the GatherND, whose batch axes come first."""
     x, indices, given = r.input(0), r.input(1), r.node.attrs["batch_dims"]
     n, k = r.rank(x), r.rank(indices)
@@ -57,10 +57,10 @@ def gather_in_batch(r: Reading) -> None:
     # batch, indices, the axes before the gathered one and after it -> batch, before, indices, after
     before = [*range(k, k + axis - batch)]
     order = [*range(batch), *before, *range(batch, k), *range(k + len(before), n + k - batch - 1)]
-    r.behind(lambda y: r.transpose(y, order))
+    r.after_first(lambda y: r.transpose(y, order))
 
 
-def batch_axes_merged(r: Reading, y: ir.Value) -> ir.Value:
+def batch_axes_merged(r: LiftContext, y: ir.Value) -> ir.Value:
     """The first revision of GatherND merges the batch axes of its result."""
     batch = r.node.attrs["batch_dims"]
     if r.version >= 8 or batch < 2:
@@ -71,7 +71,7 @@ def batch_axes_merged(r: Reading, y: ir.Value) -> ir.Value:
 # scattering --------------------------------------------------------------------------------------
 
 
-def scatter_update(r: Reading) -> None:
+def scatter_update(r: LiftContext) -> None:
     """updates has the shape data[:axis] + indices + data[axis + 1:].
 
     The operator is a ScatterND of axis 0.
@@ -85,7 +85,7 @@ def scatter_update(r: Reading) -> None:
         updates = r.transpose(updates, perm)
         x = r.transpose(x, [axis, *(i for i in range(n) if i != axis)])
         back = [*range(1, axis + 1), 0, *range(axis + 1, n)]
-        r.behind(lambda y: r.transpose(y, back))
+        r.after_first(lambda y: r.transpose(y, back))
     r.set_inputs(x, places, updates)
 
 
@@ -104,7 +104,7 @@ def neutral(reduction: str, dtype: ir.DataType) -> float | int:
     return int(info.max if sign > 0 else info.min)
 
 
-def without_initial(r: Reading) -> None:
+def without_initial(r: LiftContext) -> None:
     """The initial data do not count: they are replaced by the neutral element."""
     x, reduction = r.input(0), r.node.attrs["reduction"]
     if reduction == "none":
@@ -115,12 +115,12 @@ def without_initial(r: Reading) -> None:
     r.data = r.b.ScatterElements(x, indices, start, axis=axis)
 
 
-def filled_with(r: Reading, number: float, index: int) -> ir.Value:
+def filled_with(r: LiftContext, number: float, index: int) -> ir.Value:
     """A number in the type of the data and the shape of an operand."""
     return r.b.Expand(r.b.like(r.input(0), number), r.b.Shape(r.input(index)))
 
 
-def mean_of_scattered(r: Reading) -> None:
+def mean_of_scattered(r: LiftContext) -> None:
     """The sum, divided by how many there are; the operator is the Div."""
     b, x, indices, updates = r.b, r.input(0), r.node.inputs[1], r.input(2)
     added: dict[str, Any] = {
@@ -139,13 +139,13 @@ def mean_of_scattered(r: Reading) -> None:
     r.set_inputs(total, count if initial else b.Max(count, b.like(x, 1)))
 
 
-def _along(r: Reading, b: Builder, axis: int) -> ir.Value:
+def _along(r: LiftContext, b: Builder, axis: int) -> ir.Value:
     """The layer as if its axis was constant, made by `b`."""
     layer = replace(r.layer, inputs=[*r.layer.inputs[:3], b.const(axis)])
     return Table(SCATTER_ELEMENTS).lift(type(r)(layer, b, r.version, r.spelling))[0]
 
 
-def each_axis(r: Reading) -> None:
+def each_axis(r: LiftContext) -> None:
     """An axis that is known at run time only: one branch for each; the operator is the If."""
     count = r.rank()
     wanted = r.reshape(r.cast(r.input(3), T.INT64), [])
@@ -160,21 +160,21 @@ def each_axis(r: Reading) -> None:
         is_this = b.Equal(wanted, axis)
         return b.If(is_this, then_branch=yes.graph, else_branch=no.graph)
 
-    r.ready = [chosen(r.b, 0)]
+    r.forwarded = [chosen(r.b, 0)]
 
 
-class InitialCounts(Fixed):
+class InitialCounts(RequireKey):
     """The initial data take part in a reduction; layers have a flag for this from opset12 on."""
 
     def __init__(self) -> None:
         super().__init__("use_init_val", True, absent=True, kind=bool)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         if w.version >= 12:
             super().lower(w)
 
 
-def negated(r: Reading) -> None:
+def negated(r: LiftContext) -> None:
     updates = r.input(2)
     r.node.inputs[2] = r.b.like(updates, 0) - updates
 
@@ -182,14 +182,14 @@ def negated(r: Reading) -> None:
 # slices ------------------------------------------------------------------------------------------
 
 
-def read_bounds(r: Reading) -> None:
+def read_bounds(r: LiftContext) -> None:
     """(data, starts, ends, steps, axes) <-> (data, starts, ends, axes, steps)."""
     InputType((1, 2, 3, 4), flat=True).lift(r)
     x, starts, ends, steps, *axes = r.inputs(4, 5)
     r.set_inputs(x, starts, ends, axes[0] if axes else None, steps)
 
 
-def write_bounds(w: Writing) -> None:
+def write_bounds(w: LowerContext) -> None:
     starts, ends, axes, steps = (w.optional(i) for i in (1, 2, 3, 4))
     count = dim(w.input(1), 0)
     if steps is None and count is None:
@@ -202,7 +202,7 @@ def write_bounds(w: Writing) -> None:
 BOUNDS = Detail(read=read_bounds, write=write_bounds, inputs=(1, 2, 3, 4))
 
 
-def strided_slice(r: Reading) -> ir.Value:
+def strided_slice(r: LiftContext) -> ir.Value:
     """Masks first, then a Slice, a Squeeze and an Unsqueeze."""
     none: list[int] = []
     more = {f"{k}_mask": none for k in ("new_axis", "shrink_axis", "ellipsis")}
@@ -258,7 +258,7 @@ def _sliced(
     return b.Slice(x, first, last, axes, step)
 
 
-def slice_scatter(r: Reading) -> None:
+def slice_scatter(r: LiftContext) -> None:
     """(data, updates, start, stop, step, axes); the operator is the Reshape.
 
     The elements are numbered; slicing these numbers gives the indices of the updates.
@@ -272,28 +272,28 @@ def slice_scatter(r: Reading) -> None:
     r.set_inputs(b.ScatterElements(*operands, axis=0), list(shape))
 
 
-def reversed_axes(r: Reading, axes: list[int]) -> None:
+def reversed_axes(r: LiftContext, axes: list[int]) -> None:
     """The operator is a Slice."""
     k = len(axes)
     if not axes:
-        r.ready = [r.b.Identity(r.input(0))]
+        r.forwarded = [r.b.Identity(r.input(0))]
     r.set_inputs(r.data, *(r.b.const(v) for v in ([-1] * k, [MIN] * k, axes, [-1] * k)))
 
 
-def masked_axes(r: Reading) -> None:
+def masked_axes(r: LiftContext) -> None:
     reversed_axes(r, [i for i, is_reversed in enumerate(r.ints(1, "the axes")) if is_reversed])
 
 
 # one-hot, eye, range -----------------------------------------------------------------------------
 
 
-def read_on_off(r: Reading) -> None:
+def read_on_off(r: LiftContext) -> None:
     """(..., on, off) <-> [off, on]."""
     values = (r.reshape(r.input(i), [1]) for i in (3, 2))
     r.node.inputs[2:] = [r.b.Concat(*values, axis=0)]
 
 
-def write_on_off(w: Writing) -> None:
+def write_on_off(w: LowerContext) -> None:
     array, axis = known(w.input(2)), w.const(0)
     for i in (1, 0):
         if array is not None:
@@ -306,7 +306,7 @@ def write_on_off(w: Writing) -> None:
 ON_OFF = Detail(read=read_on_off, write=write_on_off, inputs=(2,))
 
 
-def read_negative_indices(r: Reading) -> None:
+def read_negative_indices(r: LiftContext) -> None:
     """Negative indices are out of range unless the mode is `normalize`, as it always is in ONNX."""
     kind = words("ignore_negative", "normalize")
     if r.attr("negative_indices_mode", kind, "ignore_negative") == "normalize":
@@ -318,7 +318,7 @@ def read_negative_indices(r: Reading) -> None:
     r.data = r.b.Where(negative, limit, indices)
 
 
-def write_negative_indices(w: Writing) -> None:
+def write_negative_indices(w: LowerContext) -> None:
     w.needs(16)
     w.set(negative_indices_mode="normalize")
 
@@ -330,7 +330,7 @@ NEGATIVE_INDICES = Detail(
 )
 
 
-def eye(r: Reading) -> None:
+def eye(r: LiftContext) -> None:
     """Ones where column - row is the third operand; copied for each element of the batch.
 
     The operator is the Cast.
@@ -342,14 +342,14 @@ def eye(r: Reading) -> None:
     if r.optional(3) is not None:
         batch = r.cast(r.input(3), T.INT64)
         batch = batch if rank_of(batch) == 1 else r.reshape(batch, [-1])
-        r.behind(lambda y: _copies(r, y, batch))
+        r.after_first(lambda y: _copies(r, y, batch))
 
 
-def _copies(r: Reading, matrix: ir.Value, batch: ir.Value) -> ir.Value:
+def _copies(r: LiftContext, matrix: ir.Value, batch: ir.Value) -> ir.Value:
     return r.b.Expand(matrix, r.b.Concat(batch, r.b.Shape(matrix), axis=0))
 
 
-def write_eye(w: Writing) -> None:
+def write_eye(w: LowerContext) -> None:
     """The matrix is constant, as its shape is."""
     (rows, columns), dtype = w.static(), w.out.dtype or T.FLOAT
     matrix = np.eye(rows, columns, w.attr("k"), dtype=dtype.numpy())
@@ -357,7 +357,7 @@ def write_eye(w: Writing) -> None:
     w.set(special_zero=False)
 
 
-def read_range_type(r: Reading) -> None:
+def read_range_type(r: LiftContext) -> None:
     """The type of the result, which in ONNX is that of the bounds; the first revision has none."""
     to = T(r.attr("output_type", COMPUTED, int(r.input(0).dtype or T.FLOAT)))
     work = to if to in (T.FLOAT, T.DOUBLE, T.INT16, T.INT32) else T.INT64
@@ -365,10 +365,10 @@ def read_range_type(r: Reading) -> None:
         r.input(i) if rank_of(r.input(i)) == 0 else r.reshape(r.input(i), []) for i in range(3)
     )
     r.node.inputs = [r.cast(v, work) for v in scalars]
-    r.behind(lambda y: r.cast(y, to))
+    r.after_first(lambda y: r.cast(y, to))
 
 
-def write_range_type(w: Writing) -> None:
+def write_range_type(w: LowerContext) -> None:
     w.layer.attrs["output_type"] = element_type.lower(int(w.data.dtype or T.FLOAT))
 
 
@@ -390,13 +390,13 @@ ALONG = (
     AttrInput("axis", 3),
     Attr("reduction", kind=REDUCTION, default="none", since=12),
 )
-MEAN = (Fixed("reduction", "mean", kind=str), ignore("use_init_val"), index_type(1))
+MEAN = (RequireKey("reduction", "mean", kind=str), ignore("use_init_val"), index_type(1))
 
 GATHER = [
     op(
         "Gather",
         "Gather",
-        Fixed("batch_dims", 0, absent=True, kind=int),
+        RequireKey("batch_dims", 0, absent=True, kind=int),
         index_type(1),
         AttrInput("axis", 2),
     ),
@@ -415,7 +415,7 @@ GATHER = [
         InputType((1,)),
         after_lift=batch_axes_merged,
     ),
-    op("netconv::GatherTree", "GatherTree", given="4,2,3 4,2,3 2 ="),
+    op("netconv::GatherTree", "GatherTree", example_inputs="4,2,3 4,2,3 2 ="),
 ]
 SCATTER_ELEMENTS = [
     op(
@@ -423,12 +423,12 @@ SCATTER_ELEMENTS = [
         "ScatterElementsUpdate",
         InitialCounts(),
         *ALONG,
-        given="4,3 =[[0,1,2]] 1,3",
+        example_inputs="4,3 =[[0,1,2]] 1,3",
     ),
     op(
         "ScatterElements",
         "ScatterElementsUpdate",
-        Fixed("use_init_val", False, kind=bool),
+        RequireKey("use_init_val", False, kind=bool),
         *ALONG,
         before_lift=without_initial,
         lift_only=True,
@@ -462,8 +462,8 @@ SCATTER = [
     op(
         "ScatterND",
         "ScatterNDUpdate",
-        Fixed("reduction", "sub", kind=str),
-        Only("reduction", "add"),
+        RequireKey("reduction", "sub", kind=str),
+        RequireAttr("reduction", "add"),
         InputType((1,)),
         before_lift=negated,
         lift_only=True,
@@ -476,12 +476,16 @@ SLICE: list[Rule | Custom] = [
     op(
         "Slice",
         "Reverse",
-        Fixed("mode", "index", kind=str),
+        RequireKey("mode", "index", kind=str),
         before_lift=lambda r: reversed_axes(r, r.ints(1, "the axes")),
         lift_only=True,
     ),
     op(
-        "Slice", "Reverse", Fixed("mode", "mask", kind=str), before_lift=masked_axes, lift_only=True
+        "Slice",
+        "Reverse",
+        RequireKey("mode", "mask", kind=str),
+        before_lift=masked_axes,
+        lift_only=True,
     ),
     op(
         "ReverseSequence",
@@ -489,7 +493,7 @@ SLICE: list[Rule | Custom] = [
         *BATCH_AND_TIME,
         IndexInput((1,)),
         before_lift=leading_axes,
-        given="4,3 =[1,2,3]",
+        example_inputs="4,3 =[1,2,3]",
     ),
 ]
 MADE = [
@@ -509,7 +513,7 @@ MADE = [
         Detail(write=write_eye, names=("k", "dtype"), keys=("special_zero",)),
         lower_only=True,
     ),
-    op("Range", "Range", RANGE_TYPE, given="f32: f32: f32:"),
+    op("Range", "Range", RANGE_TYPE, example_inputs="f32: f32: f32:"),
 ]
 
 RULES = [*GATHER, *SCATTER, *SLICE, *MADE]

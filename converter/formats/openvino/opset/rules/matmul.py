@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.openvino.opset.rules.context import Reading
+from converter.formats.openvino.opset.rules.context import LiftContext
 from converter.graph.infer import rank_of
 from converter.graph.value import Value
 from converter.mapping.codecs import Codec
@@ -16,12 +16,12 @@ from converter.mapping.rules import op
 T = ir.DataType
 
 
-def swapped(r: Reading, x: Value) -> Value:
+def swapped(r: LiftContext, x: Value) -> Value:
     n = r.rank(x)
     return x if n < 2 else r.transpose(x, [*range(n - 2), n - 1, n - 2])
 
 
-def align_ellipses(r: Reading) -> None:
+def align_ellipses(r: LiftContext) -> None:
     """Align ellipses of different lengths: the shorter ones get leading axes of size 1."""
     terms = r.node.attrs["equation"].partition("->")[0].split(",")
     places = {i: term.index("...") for i, term in enumerate(terms) if "..." in term}
@@ -32,7 +32,7 @@ def align_ellipses(r: Reading) -> None:
             r.node.inputs[i] = r.b.Unsqueeze(r.input(i), axes)
 
 
-def attention(r: Reading) -> None:
+def attention(r: LiftContext) -> None:
     """softmax(Q K' * scale + mask) V; the operator is the MatMul with V.
 
     A boolean mask is true for visible keys; causal replaces the mask.
@@ -51,12 +51,12 @@ def attention(r: Reading) -> None:
     r.set_inputs(b.Softmax(scores, axis=-1), v)
 
 
-def _scale(r: Reading, q: Value) -> Value:
+def _scale(r: LiftContext, q: Value) -> Value:
     size = r.b.Cast(r.b.Shape(q, start=-1), to=q.dtype or T.FLOAT)
     return r.b.like(q, 1) / r.b.Sqrt(size)
 
 
-def _causal(r: Reading, q: Value, k: Value) -> Value:
+def _causal(r: LiftContext, q: Value, k: Value) -> Value:
     """Return a mask that is true where a query sees a key: not after its own position."""
     sizes = (r.b.Shape(v, start=-2, end=-1) for v in (q, k))
     ones = r.b.Expand(1.0, r.b.Concat(*sizes, axis=0))
@@ -86,7 +86,7 @@ RULES = [
         "Inverse",
         Attr("adjoint", kind=bool, default=0),
         since=14,
-        given="3,3",
+        example_inputs="3,3",
     ),
-    op("netconv::GroupedMatMul", "GroupedMatMul", since=17, given="2,3,4 2,5,4"),
+    op("netconv::GroupedMatMul", "GroupedMatMul", since=17, example_inputs="2,3,4 2,5,4"),
 ]

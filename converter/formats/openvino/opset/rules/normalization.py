@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import ODD_SIZE, odd_window, words
-from converter.formats.openvino.opset.rules.context import Reading, Writing
+from converter.formats.openvino.opset.rules.context import LiftContext, LowerContext
 from converter.formats.openvino.opset.rules.fields import Axes
 from converter.graph.demands import axis_of
 from converter.graph.value import Value
@@ -16,9 +16,9 @@ from converter.mapping.fields import (
     Detail,
     Field,
     Guard,
-    Implied,
-    Only,
+    ImpliedAttrs,
     Ports,
+    RequireAttr,
     attrs,
     ignore,
 )
@@ -29,12 +29,12 @@ T = ir.DataType
 # local response normalization --------------------------------------------------------------------
 
 
-def _axes(r: Reading) -> list[int]:
+def _axes(r: LiftContext) -> list[int]:
     x = r.input(0)
     return sorted(axis_of(v, r.rank(x)) for v in r.ints(1, "the axes"))
 
 
-class Neighbours(Field):
+class Neighbors(Field):
     """alpha, beta, bias and the odd size of a window over the channels, which are a constant input
     of the layer.
 
@@ -44,23 +44,23 @@ class Neighbours(Field):
 
     names = keys = ("alpha", "beta", "bias", "size")
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         a = r.attributes(alpha=float, beta=float, bias=float, size=int)
         alpha, size = odd_window(a.alpha, a.size)
         r.node.attrs |= {**vars(a), "alpha": alpha, "size": size}
         del r.node.inputs[1:]
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         alpha, beta, bias = (float(w.attr(k)) for k in ("alpha", "beta", "bias"))
         w.layer.inputs.append(w.const([1], "axes"))
         w.set(alpha=alpha, beta=beta, bias=bias, size=w.attr("size"))
         if bias != 1 and bias > 0:
             w.set(alpha=alpha / bias, bias=1.0)
             y, factor = w.result(), w.like(w.data, bias**-beta)
-            w.then(lambda: w.put("Multiply", y, factor, auto_broadcast="numpy"))
+            w.after_emit(lambda: w.put("Multiply", y, factor, auto_broadcast="numpy"))
 
 
-def over_axes(r: Reading) -> None:
+def over_axes(r: LiftContext) -> None:
     """x / (bias + alpha * mean of squares over the neighbors along all axes)^beta; the operator is
     the Div.
     """
@@ -68,13 +68,13 @@ def over_axes(r: Reading) -> None:
     a = r.attributes(alpha=float, beta=float, bias=float, size=int)
     total: Value = x * x
     for axis in axes:
-        total = _sum_of_neighbours(r, total, axis, (a.size - 1) // 2)
+        total = _sum_of_neighbors(r, total, axis, (a.size - 1) // 2)
     mean = total * b.like(x, a.alpha / a.size ** len(axes))
     base = mean + a.bias
     r.set_inputs(x, base**a.beta)
 
 
-def _sum_of_neighbours(r: Reading, x: Value, axis: int, reach: int) -> Value:
+def _sum_of_neighbors(r: LiftContext, x: Value, axis: int, reach: int) -> Value:
     b, n = r.b, r.rank(x)
     if not reach:
         return x
@@ -88,7 +88,7 @@ def _sum_of_neighbours(r: Reading, x: Value, axis: int, reach: int) -> Value:
 # mean and variance -------------------------------------------------------------------------------
 
 
-def read_first_axes(r: Reading) -> None:
+def read_first_axes(r: LiftContext) -> None:
     """Read the axes of the first revision of MVN: a list, or all after the batch with or without
     the channels.
     """
@@ -99,7 +99,7 @@ def read_first_axes(r: Reading) -> None:
         raise MappingError("the axes are empty", "R110")
 
 
-def write_first_axes(w: Writing) -> None:
+def write_first_axes(w: LowerContext) -> None:
     w.set(reduction_axes=w.attr("axes"))
 
 
@@ -114,7 +114,7 @@ FIRST_AXES = Detail(
 # a norm ------------------------------------------------------------------------------------------
 
 
-def not_zero(r: Reading) -> None:
+def not_zero(r: LiftContext) -> None:
     """1 for a reduction over no axes, and 0 for 0, independent of its sign; the operator is the
     CastLike.
     """
@@ -139,8 +139,8 @@ BATCH = (
         lift_if=lambda r: r.rank(r.input(2 if r.version < 5 else 0)) >= 2,
     ),
     Attr("epsilon", kind=float),
-    Only("training_mode", 0),
-    Implied(("momentum",)),
+    RequireAttr("training_mode", 0),
+    ImpliedAttrs(("momentum",)),
 )
 MVN = attrs(eps=float, normalize_variance=bool)
 NORM = attrs(eps=float, eps_mode=words("add", "max"))
@@ -148,14 +148,14 @@ NORM = attrs(eps=float, eps_mode=words("add", "max"))
 RULES = [
     op("BatchNormalization", "BatchNormInference", *BATCH, since=5),
     op("BatchNormalization", "BatchNormInference", *BATCH, Ports((1, 2, 0, 3, 4)), until=4),
-    op("LRN", "LRN", OVER_CHANNELS, ODD_SIZE, Neighbours()),
-    op("Div", "LRN", ignore(*Neighbours.keys), before_lift=over_axes, lift_only=True),
+    op("LRN", "LRN", OVER_CHANNELS, ODD_SIZE, Neighbors()),
+    op("Div", "LRN", ignore(*Neighbors.keys), before_lift=over_axes, lift_only=True),
     op(
         "GroupNormalization",
         "GroupNormalization",
         Guard("only float32 data are supported", lambda w: w.data.dtype == T.FLOAT),
         *attrs(num_groups=int, epsilon=float),
-        Only("stash_type", 1),
+        RequireAttr("stash_type", 1),
         since=12,
     ),
     op(
@@ -165,16 +165,16 @@ RULES = [
         Attr("eps_mode", "", words("inside_sqrt", "outside_sqrt", upper=True), "inside_sqrt"),
         Axes(),
         since=6,
-        given="1,2,3,3",
+        example_inputs="1,2,3,3",
     ),
     op(
         "netconv::MVN",
         "MVN",
         *MVN,
         FIRST_AXES,
-        Only("eps_mode", "inside_sqrt"),
+        RequireAttr("eps_mode", "inside_sqrt"),
         until=5,
-        given="1,2,3,3",
+        example_inputs="1,2,3,3",
     ),
     op(
         "CastLike",

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import WidePadding, excluded
-from converter.formats.openvino.opset.rules.context import Reading, Writing, element_type
+from converter.formats.openvino.opset.rules.context import LiftContext, LowerContext, element_type
 from converter.formats.openvino.opset.rules.fields import (
     Window,
 )
@@ -21,7 +21,7 @@ from converter.graph.windows import SAME, of_all_axes
 from converter.mapping.concepts import window
 from converter.mapping.concepts.window import Geometry, spatial
 from converter.mapping.context import Results, static
-from converter.mapping.fields import Attr, AttrInput, Field, Guard, Only
+from converter.mapping.fields import Attr, AttrInput, Field, Guard, RequireAttr
 from converter.mapping.node import Node
 from converter.mapping.rules import op
 
@@ -36,19 +36,19 @@ class PoolWindow(Window):
     keys = (*Window.keys, "kernel", "rounding_type")
     rounds = True
 
-    def size(self, r: Reading) -> list[int]:
+    def size(self, r: LiftContext) -> list[int]:
         return r.attr("kernel", list)  # type: ignore[no-any-return]
 
     def kernel(self, node: Node) -> list[int]:
         return [int(k) for k in node.attrs["kernel_shape"]]
 
-    def read(self, r: Reading) -> Geometry:
+    def read(self, r: LiftContext) -> Geometry:
         rounding = r.attr("rounding_type", str, "floor")
         if rounding not in ROUNDING:
             raise MappingError(f"rounding_type={rounding!r} is not known", "R110")
         return replace(super().read(r), ceil=rounding != "floor")
 
-    def set_attributes(self, r: Reading, window: Geometry) -> None:
+    def set_attributes(self, r: LiftContext, window: Geometry) -> None:
         """Write more padding at the end instead of ceil_mode if a last window begins in the padding
         there.
         """
@@ -64,7 +64,7 @@ class PoolWindow(Window):
                     window = replace(window, pads=pads.tolist(), ceil=False)
         super().set_attributes(r, window)
 
-    def write(self, w: Writing, window: Geometry) -> None:
+    def write(self, w: LowerContext, window: Geometry) -> None:
         super().write(w, window)
         w.set(kernel=window.kernel, rounding_type="floor")
         if not window.ceil:
@@ -76,7 +76,7 @@ class PoolWindow(Window):
         ends = pads[n:] + self._over(w, pads, reach)
         w.set(rounding_type="ceil_torch" if w.version >= 14 else "ceil", pads_end=ends.tolist())
 
-    def _over(self, w: Writing, pads: Array, reach: Array) -> Array:
+    def _over(self, w: LowerContext, pads: Array, reach: Array) -> Array:
         """Return by how much a window exceeds its padded axis, which runtimes reject; such padding
         is not counted.
         """
@@ -97,7 +97,7 @@ def reach_of(window: Geometry) -> Array:
     return found
 
 
-def image_size(r: Reading) -> Array:
+def image_size(r: LiftContext) -> Array:
     """The sizes of the spatial axes, on which windows that are rounded up depend."""
     return np.array(r.static()[2:])
 
@@ -111,7 +111,7 @@ class CountWhenRounding(Field):
     (`ceil_torch` has no such windows).
     """
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         rounding, a = r.attr("rounding_type", str, "floor"), r.node.attrs
         declared = PoolWindow().resolve(r).pads
         counts = a["count_include_pad"] and any(declared)
@@ -136,11 +136,11 @@ class CountWhenRounding(Field):
         a |= {"pads": [*begin, *ends], "ceil_mode": 0, "count_include_pad": 1}
         if excluding or not any(declared):
             factor = r.b.const(share.astype(_dtype(r.input(0))), "share")
-            r.behind(lambda y: y * factor)
+            r.after_first(lambda y: y * factor)
         if any(empty) and rounding == "ceil":
-            r.behind(lambda y: r.b.Pad(y, of_all_axes([0] * n + empty)))
+            r.after_first(lambda y: r.b.Pad(y, of_all_axes([0] * n + empty)))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         window = Geometry.of(w.node, w.attr("kernel_shape"))
         rounds = w.attr("count_include_pad") and w.attr("ceil_mode")
         if not rounds or not any(window.pads):
@@ -158,7 +158,7 @@ class CountWhenRounding(Field):
             return
         w.set(rounding_type="floor", pads_end=ends)
         average, factor = w.result("average"), share.astype(_dtype(w.data))
-        w.then(lambda: w.put("Multiply", average, factor, auto_broadcast="numpy"))
+        w.after_emit(lambda: w.put("Multiply", average, factor, auto_broadcast="numpy"))
 
 
 def _along(factors: Array, axis: int, n: int) -> Array:
@@ -176,8 +176,8 @@ class MaxIndices(Field):
 
     keys = ("index_element_type", "axis")
 
-    def lift(self, r: Reading) -> None:
-        assert isinstance(r, Reading)
+    def lift(self, r: LiftContext) -> None:
+        assert isinstance(r, LiftContext)
         to, axis = r.attr("index_element_type", element_type, int(T.INT64)), r.attr("axis", int, 0)
         rank = r.rank()
         if to not in (int(T.INT64), int(T.INT32)) or not -rank <= axis < rank:
@@ -195,9 +195,9 @@ class MaxIndices(Field):
                 results[i] = r.cast(index, T(to))
             return results
 
-        r.then(behind)
+        r.after_emit(behind)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         w.set(index_element_type="i64", axis=0)
         if len(w.layer.outputs) < 2:
             shape = w.layer.outputs[0].shape
@@ -209,17 +209,17 @@ class SmallIndices(Field):
 
     keys = ("index_element_type",)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         to = r.attr("index_element_type", element_type, int(T.INT64))
-        r.then(lambda y: [*y[:1], *(r.cast(index, T(to)) for index in y[1:])])
+        r.after_emit(lambda y: [*y[:1], *(r.cast(index, T(to)) for index in y[1:])])
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         w.set(index_element_type="i32")
         shape = w.layer.outputs[0].shape
         index = w.temporary("indices", T.INT32, shape)
         if len(w.layer.outputs) > 1:
             own = w.layer.outputs[1]
-            w.then(lambda: w.put("Convert", index, outputs=[own], destination_type="i64"))
+            w.after_emit(lambda: w.put("Convert", index, outputs=[own], destination_type="i64"))
         w.layer.outputs[1:] = [index]
 
 
@@ -229,7 +229,7 @@ ROUNDED_DOWN = Guard(
 )
 
 
-def without_dilations(w: Writing) -> None:
+def without_dilations(w: LowerContext) -> None:
     """AvgPool has none before opset16."""
     if w.version < 16:
         del w.layer.attrs["dilations"]
@@ -251,7 +251,7 @@ RULES = [
         Attr("count_include_pad", "exclude-pad", excluded),
         CountWhenRounding(),
         before_lower=without_dilations,
-        given="1,4,8,8",
+        example_inputs="1,4,8,8",
     ),
     op(
         "MaxPool",
@@ -260,16 +260,16 @@ RULES = [
         PoolWindow(),
         MaxIndices(),
         WidePadding(),
-        Only("storage_order", 0),
-        given="1,4,8,8",
+        RequireAttr("storage_order", 0),
+        example_inputs="1,4,8,8",
     ),
-    op("netconv::AdaptiveAveragePool", "AdaptiveAvgPool", SIZE, since=8, given="1,4,8,8"),
+    op("netconv::AdaptiveAveragePool", "AdaptiveAvgPool", SIZE, since=8, example_inputs="1,4,8,8"),
     op(
         "netconv::AdaptiveMaxPool",
         "AdaptiveMaxPool",
         SIZE,
         SmallIndices(),
         since=8,
-        given="1,4,8,8",
+        example_inputs="1,4,8,8",
     ),
 ]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError, not_meant
+from converter.errors import MappingError, no_match
 from converter.formats.openvino.fields import dim
 from converter.formats.openvino.opset.codes import (
     TABLES,
@@ -17,14 +17,14 @@ from converter.formats.openvino.opset.codes import (
     powers,
     repacked,
 )
-from converter.formats.openvino.opset.rules.context import Reading, Writing, element_type
+from converter.formats.openvino.opset.rules.context import LiftContext, LowerContext, element_type
 from converter.formats.openvino.opset.rules.fields import BROADCAST, convert
 from converter.graph.demands import axis_of
 from converter.graph.infer import constant, known, rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.record import record
 from converter.graph.value import producer_of
-from converter.mapping.fields import Attr, Detail, Field, Guard, Implied
+from converter.mapping.fields import Attr, Detail, Field, Guard, ImpliedAttrs
 from converter.mapping.rules import Custom, Rule, custom, op
 
 T = ir.DataType
@@ -32,7 +32,7 @@ STORED = (T.INT8, T.UINT8, T.INT4, T.UINT4)
 RANGES = {T.UINT8: (0, 255), T.INT8: (-128, 127), T.UINT16: (0, 65535), T.INT16: (-32768, 32767)}
 
 
-def along(w: Writing, value: ir.Value) -> ir.Value:
+def along(w: LowerContext, value: ir.Value) -> ir.Value:
     """A vector of scales or zero points, shaped to broadcast along the axis of the operator."""
     n = w.rank()
     if rank_of(value) != 1 or n <= 1:
@@ -58,7 +58,7 @@ class Chain:
     flat: list[int] | None = None
 
 
-def chain(r: Reading) -> Chain | None:
+def chain(r: LiftContext) -> Chain | None:
     x, y = r.input(0), r.input(1)
     return _chain(x, y) or _chain(y, x)
 
@@ -100,7 +100,7 @@ def _stored(value: ir.Value | None) -> ir.Value | None:
     return inner if constant and inner is not None and inner.dtype in STORED else None
 
 
-def read_compressed(r: Reading) -> None:
+def read_compressed(r: LiftContext) -> None:
     """The chain of operations in which runtimes look for compressed weights."""
     found = chain(r)
     assert found is not None
@@ -113,7 +113,7 @@ def read_compressed(r: Reading) -> None:
                 r.node.inputs[i] = r.b.const(flat, value.name or "const")
 
 
-def write_compressed(w: Writing) -> None:
+def write_compressed(w: LowerContext) -> None:
     zero = w.optional(2)
     point = None if zero is None else along(w, zero)
     x = w.data
@@ -126,7 +126,7 @@ COMPRESSED = Detail(read=read_compressed, write=write_compressed, names=("axis",
 
 
 def factors(
-    w: Writing, x: ir.Value, scale: ir.Value, zero: ir.Value | None
+    w: LowerContext, x: ir.Value, scale: ir.Value, zero: ir.Value | None
 ) -> tuple[ir.Value, ir.Value]:
     """Convert(x) - Convert(zero), and the scale in the type of the result."""
     out = w.out.dtype or scale.dtype or T.FLOAT
@@ -137,7 +137,7 @@ def factors(
     return y, convert(w, scale, out)
 
 
-def in_blocks(w: Writing) -> bool:
+def in_blocks(w: LowerContext) -> bool:
     """Whether scales belong to blocks of an axis, of which there are several."""
     x, scale, block = w.data, w.input(1), w.attr("block_size")
     if not block:
@@ -156,7 +156,7 @@ class Blocks(Field):
     names = ("axis", "block_size")
     keys = ("special_zero", "axis")
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         x, block, axis = w.data, w.attr("block_size"), w.attr("axis") % w.rank()
         shape, out = shape_of(x), w.out
         if shape is None or shape_of(w.input(1)) is None or x.const_value is None:
@@ -179,7 +179,7 @@ class Blocks(Field):
             w.set(axis=axis)
 
     def _part(
-        self, w: Writing, axis: int, first: int, count: int, width: int
+        self, w: LowerContext, axis: int, first: int, count: int, width: int
     ) -> tuple[ir.Value, list[int]]:
         """`count` blocks of `width` weights from block `first` on.
 
@@ -206,7 +206,7 @@ class Blocks(Field):
 
 
 def _narrowed(
-    w: Writing, weights: ir.Value, point: ir.Value | None
+    w: LowerContext, weights: ir.Value, point: ir.Value | None
 ) -> tuple[ir.Value, ir.Value | None]:
     """Return weights of 2 bits, or floats of 4, as such, with zero points of this type: runtimes
     require both to have the same.
@@ -219,7 +219,7 @@ def _narrowed(
     return stored[0], None if point is None else stored[1]
 
 
-def _stretch(w: Writing, value: ir.Value, axis: int, at: slice, shape: list[int]) -> ir.Value:
+def _stretch(w: LowerContext, value: ir.Value, axis: int, at: slice, shape: list[int]) -> ir.Value:
     """Return a slice of a constant along an axis, reshaped; sliced when it is written."""
     tensor, whole = value.const_value, (at.start, at.stop) == (0, dim(value, axis))
     if tensor is None:
@@ -234,7 +234,7 @@ def _stretch(w: Writing, value: ir.Value, axis: int, at: slice, shape: list[int]
     return w.const(weight.reshaped(shape), value.name or "const")
 
 
-def write_packed(w: Writing) -> None:
+def write_packed(w: LowerContext) -> None:
     """Constants in the packed form that the format has for 1, 2 and 4 bits, else a byte each.
 
     To unpack them while running takes readers very long.
@@ -246,7 +246,7 @@ def write_packed(w: Writing) -> None:
     w.set(destination_type="u8")
 
 
-def table_of(w: Writing) -> str:
+def table_of(w: LowerContext) -> str:
     """Return the element type whose numbers a constant of indices looks up; "" for other tables."""
     table, cast = known(w.data), _source(w.input(1), "Cast")
     codes = None if cast is None else cast.inputs[0]
@@ -255,12 +255,12 @@ def table_of(w: Writing) -> str:
     return next((n for n, own in TABLES.items() if np.array_equal(table, own)), "")
 
 
-def lower_places(w: Writing) -> None:
+def lower_places(w: LowerContext) -> None:
     """Write a 4-bit constant, each the index of a number in the table of the type."""
     element, cast = table_of(w), _source(w.input(1), "Cast")
     codes = cast.inputs[0] if cast is not None else None
     if not element or codes is None or codes.const_value is None:
-        raise not_meant(
+        raise no_match(
             "only table lookups with indices of a supported type can be written by this rule"
         )
     stored = LazyTensor.of(codes.const_value)
@@ -269,7 +269,7 @@ def lower_places(w: Writing) -> None:
     w.put("Convert", weights, destination_type="f32")
 
 
-def write_rounded(w: Writing) -> None:
+def write_rounded(w: LowerContext) -> None:
     """Convert(clamp(round(x / scale) + zero)) in f32."""
     out: Any = w.out.dtype
     x, scale = (convert(w, v, T.FLOAT) for v in (w.data, along(w, w.input(1))))
@@ -289,7 +289,7 @@ IN_RANGE = Guard(
 )
 
 
-def no_threshold(w: Writing) -> bool:
+def no_threshold(w: LowerContext) -> bool:
     """Whether no bounds are equal, or zeros and ones are all that binary convolutions get: the
     CPU plugin compares only there, else it divides by the difference of the bounds.
     """
@@ -311,14 +311,14 @@ RULES: list[Rule | Custom] = [
         NO_THRESHOLD,
         Attr("levels", kind=int),
         BROADCAST,
-        given="2,3 =[0.0] =[1.0] =[0.0] =[1.0]",
+        example_inputs="2,3 =[0.0] =[1.0] =[0.0] =[1.0]",
     ),
     op(
         "netconv::FakeConvert",
         "FakeConvert",
         Attr("to", "destination_type", element_type, default=int(T.FLOAT8E4M3FN)),
         since=13,
-        given="2,3 =",
+        example_inputs="2,3 =",
     ),
     op(
         "DequantizeLinear",
@@ -330,26 +330,26 @@ RULES: list[Rule | Custom] = [
         ),
         BROADCAST,
         COMPRESSED,
-        Implied(("output_dtype",)),
-        given="=u8:4,6 =f32:6 =u8:6",
+        ImpliedAttrs(("output_dtype",)),
+        example_inputs="=u8:4,6 =f32:6 =u8:6",
     ),
     op(
         "DequantizeLinear",
         "Reshape",
         Guard("only block-wise scales are supported by this rule", in_blocks),
         Blocks(),
-        Implied(("output_dtype",)),
+        ImpliedAttrs(("output_dtype",)),
         lower_only=True,
-        given="=u8:4,6 =f32:4,3 =u8:4,3",
+        example_inputs="=u8:4,6 =f32:4,3 =u8:4,3",
     ),
     op(
         "QuantizeLinear",
         "Convert",
         IN_RANGE,
         Detail(write=write_rounded, names=("axis",), keys=("destination_type",)),
-        Implied(("output_dtype", "block_size", "saturate", "precision")),
+        ImpliedAttrs(("output_dtype", "block_size", "saturate", "precision")),
         lower_only=True,
-        given="2,3 =f32:3 =u8:3",
+        example_inputs="2,3 =f32:3 =u8:3",
     ),
     custom("Gather", "Convert", None, lower_places),
     op(
@@ -357,6 +357,6 @@ RULES: list[Rule | Custom] = [
         "Convert",
         Detail(write=write_packed, names=("bits", "shape", "order"), keys=("destination_type",)),
         lower_only=True,
-        given="=u8:[27,228,5]",
+        example_inputs="=u8:[27,228,5]",
     ),
 ]

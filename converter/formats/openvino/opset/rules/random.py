@@ -6,30 +6,30 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.formats.openvino.fields import words
-from converter.formats.openvino.opset.rules.context import Reading, Writing, element_type
+from converter.formats.openvino.opset.rules.context import LiftContext, LowerContext, element_type
 from converter.formats.openvino.opset.rules.fields import computed, convert
 from converter.graph.demands import at_least
-from converter.mapping.fields import Attr, AttrInput, Detail, Fixed, Only, attrs
+from converter.mapping.fields import Attr, AttrInput, Detail, RequireAttr, RequireKey, attrs
 from converter.mapping.rules import op
 
 T = ir.DataType
 
 
-def read_drawn_type(r: Reading) -> None:
+def read_drawn_type(r: LiftContext) -> None:
     """The type of the numbers and of their bounds; those of half precision are computed on as
     float32.
     """
     r.set(dtype=r.attr("output_type", element_type))
 
 
-def write_drawn_type(w: Writing) -> None:
+def write_drawn_type(w: LowerContext) -> None:
     to = T(w.attr("dtype"))
     w.set(output_type=element_type.lower(int(to)))
     for i in (1, 2):
         w.layer.inputs[i] = convert(w, w.input(i), to)
     if computed(to) != to:
         drawn = w.result("drawn", to)
-        w.then(lambda: w.put("Convert", drawn, destination_type="f32"))
+        w.after_emit(lambda: w.put("Convert", drawn, destination_type="f32"))
 
 
 DRAWN_TYPE = Detail(
@@ -40,7 +40,7 @@ DRAWN_TYPE = Detail(
 )
 
 
-def write_seed(w: Writing) -> None:
+def write_seed(w: LowerContext) -> None:
     """ONNX's seed, a number or none at all, as the seed of the operation, where 0 is none."""
     seed = w.attr("seed", None)
     at_least(0, seed=seed or 0)
@@ -61,7 +61,7 @@ RULES = [
             "alignment", kind=words("tensorflow", "pytorch"), default="tensorflow", since=9
         ),  # OpenVINO added it to the revision of opset8
         since=8,
-        given="=i64:[2,3] = =",
+        example_inputs="=i64:[2,3] = =",
     ),
     op(
         "RandomUniform",
@@ -69,8 +69,8 @@ RULES = [
         AttrInput("shape", 0, list),
         AttrInput("low", 1, float, np.float32, default=0.0),
         AttrInput("high", 2, float, np.float32, default=1.0),
-        Only("dtype", int(T.FLOAT)),
-        Fixed("output_type", "f32"),
+        RequireAttr("dtype", int(T.FLOAT)),
+        RequireKey("output_type", "f32"),
         WRITE_SEED,
         since=8,
         lower_only=True,
@@ -83,18 +83,18 @@ RULES = [
         Attr("log", "log_probs", bool),
         *SEEDS,
         since=13,
-        given="2,5 =i64:[3]",
+        example_inputs="2,5 =i64:[3]",
     ),
     op(
         "Multinomial",
         "Multinomial",
         Attr("dtype", "convert_type", element_type),
         AttrInput("sample_size", 1),
-        Fixed("with_replacement", True, kind=bool),
-        Fixed("log_probs", True, kind=bool),
+        RequireKey("with_replacement", True, kind=bool),
+        RequireKey("log_probs", True, kind=bool),
         WRITE_SEED,
         since=13,
         lower_only=True,
-        given="2,5",
+        example_inputs="2,5",
     ),
 ]

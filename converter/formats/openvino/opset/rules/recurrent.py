@@ -13,12 +13,12 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import ACTIVATIONS, GATES, USUAL, dim, words
-from converter.formats.openvino.opset.rules.context import Reading, Writing
+from converter.formats.openvino.opset.rules.context import LiftContext, LowerContext
 from converter.graph.infer import Array, constant, shape_of
 from converter.graph.sizes import demand_small
 from converter.mapping.codecs import Floats
 from converter.mapping.context import Results
-from converter.mapping.fields import Attr, Field, Guard, Only, ignore
+from converter.mapping.fields import Attr, Field, Guard, RequireAttr, ignore
 from converter.mapping.rules import op
 
 T = ir.DataType
@@ -38,7 +38,7 @@ class CellFunctions(Field):
     names = ("direction", "activations", "activation_alpha", "activation_beta", "clip")
     keys = ("direction", "activations", "activations_alpha", "activations_beta", "clip")
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         a, usual = r.node.attrs, USUAL[r.node.op]
         a["direction"] = r.attr("direction", DIRECTIONS, "forward")
         clip, functions = r.attr("clip", float, 0.0), r.attr("activations", tuple, usual)
@@ -55,7 +55,7 @@ class CellFunctions(Field):
             if values:
                 a[f"activation_{name}"] = values * both
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         usual, (directions, *_) = USUAL[w.node.op], w.static(2, "the weights")
         # the schema's default has two, for any direction
         given = w.attr("activations", None) or list(usual) * directions
@@ -84,28 +84,28 @@ def _numbers(functions: tuple[str, ...], values: list[float], index: int) -> lis
 # weights -----------------------------------------------------------------------------------------
 
 
-def _const(c: Reading | Writing, array: Array, name: str) -> ir.Value:
-    return c.b.const(array, name) if isinstance(c, Reading) else c.const(array, name)
+def _const(c: LiftContext | LowerContext, array: Array, name: str) -> ir.Value:
+    return c.b.const(array, name) if isinstance(c, LiftContext) else c.const(array, name)
 
 
-def _parts(c: Reading | Writing, value: ir.Value, count: int) -> list[ir.Value]:
+def _parts(c: LiftContext | LowerContext, value: ir.Value, count: int) -> list[ir.Value]:
     """`value` in equal parts along axis 1."""
-    if isinstance(c, Reading):
+    if isinstance(c, LiftContext):
         return list(c.b.Split(value, axis=1, num_outputs=count, outputs=count))
     parts = [c.temporary("part", value.dtype) for _ in range(count)]
     c.put("Split", value, 1, outputs=parts, num_splits=count)
     return parts
 
 
-def _joined(c: Reading | Writing, *parts: ir.Value) -> ir.Value:
-    if isinstance(c, Reading):
+def _joined(c: LiftContext | LowerContext, *parts: ir.Value) -> ir.Value:
+    if isinstance(c, LiftContext):
         return c.b.Concat(*parts, axis=1)
     return c.emit("Concat", *parts, axis=1)
 
 
-def _ordered(c: Reading | Writing, value: ir.Value, kind: str) -> ir.Value:
+def _ordered(c: LiftContext | LowerContext, value: ir.Value, kind: str) -> ir.Value:
     """The gates along axis 1 in the order of the other side."""
-    order = GATES[kind] if isinstance(c, Reading) else np.argsort(GATES[kind]).tolist()
+    order = GATES[kind] if isinstance(c, LiftContext) else np.argsort(GATES[kind]).tolist()
     size = shape_of(value)
     if size is not None and (len(size) < 2 or size[1] % len(order)):
         raise MappingError(
@@ -121,7 +121,7 @@ def _ordered(c: Reading | Writing, value: ir.Value, kind: str) -> ir.Value:
     return _const(c, np.concatenate([pieces[i] for i in order], axis=1), value.name or "weights")
 
 
-def _read_bias(r: Reading, bias: ir.Value | None) -> ir.Value | None:
+def _read_bias(r: LiftContext, bias: ir.Value | None) -> ir.Value | None:
     """ONNX keeps a bias for the input and one for the state, which is zero but for GRU after reset:
     [D, 2*g*H].
     """
@@ -138,7 +138,7 @@ def _read_bias(r: Reading, bias: ir.Value | None) -> ir.Value | None:
     return _joined(r, bias, bias * 0)
 
 
-def _written_bias(w: Writing, directions: int, hidden: int) -> ir.Value:
+def _written_bias(w: LowerContext, directions: int, hidden: int) -> ir.Value:
     """The sum of both biases; those of the last gate of GRU after reset stay apart: [D, 4*H]."""
     bias, kind, reset = w.optional(3), w.node.op, bool(w.attr("linear_before_reset", 0))
     if bias is None:
@@ -174,7 +174,7 @@ class Sequence(Field):
     names = keys = ("hidden_size",)
     inputs = tuple(range(7))
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         kind = r.node.op
         n = 3 if kind == "LSTM" else 2
         r.node.attrs["hidden_size"], r.outputs = r.attr("hidden_size", int), n
@@ -186,9 +186,9 @@ class Sequence(Field):
         lengths = None if lengths is None else r.cast(lengths, T.INT32)
         weights = [_ordered(r, r.input(n + i), kind) for i in (1, 2)]
         r.set_inputs(x, *weights, _read_bias(r, r.input(n + 3)), lengths, *states)
-        r.then(lambda y: [r.b.Transpose(v, perm=p) for v, p in zip(y, RESULTS, strict=False)])
+        r.after_emit(lambda y: [r.b.Transpose(v, perm=p) for v, p in zip(y, RESULTS, strict=False)])
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         directions, _, hidden = w.static(2, "the weights")
         x = w.emit("Transpose", w.data, list(BATCH_FIRST))
         states = []
@@ -206,14 +206,14 @@ class Sequence(Field):
         shared = directions == 1 and len(w.data.uses()) > 1
         for result, inner, perm in zip(own, w.layer.outputs, RESULTS, strict=False):
             put = _in_two_steps if shared and len(perm) == 4 else _transposed
-            w.then(partial(put, w, inner, perm, result))
+            w.after_emit(partial(put, w, inner, perm, result))
 
 
-def _transposed(w: Writing, inner: ir.Value, perm: tuple[int, ...], result: ir.Value) -> None:
+def _transposed(w: LowerContext, inner: ir.Value, perm: tuple[int, ...], result: ir.Value) -> None:
     w.put("Transpose", inner, list(perm), outputs=[result])
 
 
-def _in_two_steps(w: Writing, inner: ir.Value, _: tuple[int, ...], result: ir.Value) -> None:
+def _in_two_steps(w: LowerContext, inner: ir.Value, _: tuple[int, ...], result: ir.Value) -> None:
     """Y [N, 1, S, H] -> [S, 1, N, H], where the data have other consumers.
 
     The runtime (2026.4) matches a sequence between two Transposes and replaces the one before it by
@@ -224,7 +224,7 @@ def _in_two_steps(w: Writing, inner: ir.Value, _: tuple[int, ...], result: ir.Va
     w.put("Unsqueeze", steps, [1], outputs=[result])
 
 
-def _zeros(w: Writing, x: ir.Value, directions: int, hidden: int) -> ir.Value:
+def _zeros(w: LowerContext, x: ir.Value, directions: int, hidden: int) -> ir.Value:
     """Initial states [N, D, H] of zeros; x is [N, S, I]."""
     batch = dim(w.data, 1)
     if batch is not None:
@@ -235,7 +235,7 @@ def _zeros(w: Writing, x: ir.Value, directions: int, hidden: int) -> ir.Value:
     return w.emit("Broadcast", w.like(x, 0), shape, mode="numpy")
 
 
-def _lengths(w: Writing, x: ir.Value) -> ir.Value:
+def _lengths(w: LowerContext, x: ir.Value) -> ir.Value:
     if (found := w.optional(4)) is not None:
         return found
     size, batch = (dim(w.data, i) for i in (0, 1))
@@ -245,7 +245,7 @@ def _lengths(w: Writing, x: ir.Value) -> ir.Value:
     return w.emit("Broadcast", _size(w, x, 1), _size(w, x, 0), mode="numpy")
 
 
-def _size(w: Writing, x: ir.Value, axis: int) -> ir.Value:
+def _size(w: LowerContext, x: ir.Value, axis: int) -> ir.Value:
     """One dimension as int64[1]."""
     shape = w.emit("ShapeOf", x, dtype=T.INT64, output_type="i64")
     return w.emit("Gather", shape, [axis], 0, batch_dims=0)
@@ -254,7 +254,7 @@ def _size(w: Writing, x: ir.Value, axis: int) -> ir.Value:
 # cells -------------------------------------------------------------------------------------------
 
 
-def one_step(r: Reading) -> None:
+def one_step(r: LiftContext) -> None:
     """A cell is one step of one direction: operands get both axes, the states lose that of the
     direction.
     """
@@ -270,10 +270,10 @@ def one_step(r: Reading) -> None:
     def behind(results: Results) -> Results:
         return [r.b.Squeeze(v, [0]) for v in results[1:]]
 
-    r.then(behind)
+    r.after_emit(behind)
 
 
-def _unsqueezed(r: Reading, v: ir.Value) -> ir.Value:
+def _unsqueezed(r: LiftContext, v: ir.Value) -> ir.Value:
     array = constant(v)
     if array is None:
         return r.b.Unsqueeze(v, [0])
@@ -290,11 +290,11 @@ PLAIN = (
         "layout=1, input_forget and peepholes are not supported",
         lower_if=lambda w: not w.attr("layout", 0) and not w.has(7),
     ),
-    Only("layout", 0),
+    RequireAttr("layout", 0),
     ignore("weights_format", "input_forget"),
 )
 OWN: dict[str, tuple[Field, ...]] = {
-    "LSTM": (Only("input_forget", 0),),
+    "LSTM": (RequireAttr("input_forget", 0),),
     "GRU": (Attr("linear_before_reset", kind=bool, default=0),),
     "RNN": (),
 }
@@ -305,7 +305,15 @@ GIVEN = {
 }
 RULES = [
     *(
-        op(kind, f"{kind}Sequence", *PLAIN, *own, CellFunctions(), Sequence(), given=GIVEN[kind])
+        op(
+            kind,
+            f"{kind}Sequence",
+            *PLAIN,
+            *own,
+            CellFunctions(),
+            Sequence(),
+            example_inputs=GIVEN[kind],
+        )
         for kind, own in OWN.items()
     ),
     *(

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import bounds_below, dim, words
-from converter.formats.openvino.opset.rules.context import Reading, Writing, element_type
+from converter.formats.openvino.opset.rules.context import LiftContext, LowerContext, element_type
 from converter.formats.openvino.opset.rules.elementwise import BOOLEANS, FLOATS, INTEGERS, NUMBERS
 from converter.formats.openvino.opset.rules.fields import Axes, NumberInput
 from converter.graph.demands import axis_of
@@ -23,12 +23,12 @@ from converter.mapping.fields import (
     AttrInput,
     Detail,
     Field,
-    Fixed,
     Guard,
     InputType,
-    Only,
     Outputs,
     OutputType,
+    RequireAttr,
+    RequireKey,
     attrs,
     ignore,
 )
@@ -45,13 +45,13 @@ class Reduced(Field):
     names = ("keepdims", "noop_with_empty_axes")
     keys = ("keep_dims",)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         InputType((1,), flat=True).lift(r)
         values = known(r.node.inputs[1])
         r.set(keepdims=int(r.attr("keep_dims", bool, False)))
         r.set(noop_with_empty_axes=int(values is None or not values.size))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         keep, axes = bool(w.attr("keepdims")), self._axes(w)
         w.layer.inputs = [w.data, axes]
         w.set(keep_dims=keep)
@@ -65,10 +65,10 @@ class Reduced(Field):
         w.set(keep_dims=True)
         reduced = w.temporary("reduced", w.data.dtype)
         w.layer.outputs = [reduced]
-        w.then(lambda: w.put("Reshape", reduced, target, special_zero=False))
+        w.after_emit(lambda: w.put("Reshape", reduced, target, special_zero=False))
 
     @staticmethod
-    def _target(w: Writing, axes: ir.Value) -> Any:
+    def _target(w: LowerContext, axes: ir.Value) -> Any:
         """The sizes of the axes that are not reduced, where the axes are computed."""
         shape, count, rank = shape_of(w.out), _count(axes), rank_of(w.data)
         if shape is not None:
@@ -90,7 +90,7 @@ class Reduced(Field):
         return w.emit("Gather", sizes, order, 0, dtype=T.INT64, batch_dims=0)
 
     @staticmethod
-    def _of_four_axes(w: Writing, keep: bool) -> None:
+    def _of_four_axes(w: LowerContext, keep: bool) -> None:
         """The CPU plugin fuses operators after a reduction of the last of three axes with it, and
         there takes the first axis for that of the vector.
         """
@@ -101,9 +101,9 @@ class Reduced(Field):
         if keep:
             reduced = w.temporary("reduced", x.dtype)
             w.layer.outputs = [reduced]
-            w.then(lambda: w.put("Unsqueeze", reduced, w.const([2], "axes")))
+            w.after_emit(lambda: w.put("Unsqueeze", reduced, w.const([2], "axes")))
 
-    def _axes(self, w: Writing) -> ir.Value:
+    def _axes(self, w: LowerContext) -> ir.Value:
         axes, noop = w.optional(1), w.attr("noop_with_empty_axes")
         values: Any = known(axes)
         if axes is None or (values is not None and not values.size):
@@ -119,12 +119,12 @@ class Reduced(Field):
         return axes
 
 
-def _last_of_three(w: Writing, axes: ir.Value) -> bool:
+def _last_of_three(w: LowerContext, axes: ir.Value) -> bool:
     places = known(axes)
     return rank_of(w.data) == 3 and places is not None and places.tolist() in ([2], [-1])
 
 
-def _meets_a_vector(w: Writing) -> bool:
+def _meets_a_vector(w: LowerContext) -> bool:
     """Whether the result is an operand together with a vector along axis 1."""
     (out,), size = w.node.outputs, dim(w.data, 1)
     others = (v for use in out.uses() for v in use.node.inputs if v is not None and v is not out)
@@ -137,14 +137,14 @@ def _count(axes: ir.Value) -> int | None:
     return size if isinstance(size, int) else None
 
 
-def reduce_as_int32(r: Reading) -> None:
+def reduce_as_int32(r: LiftContext) -> None:
     """ONNX reduces no small integers and booleans: as int32, and back."""
     x = r.data
     if x.dtype not in SMALL:
         return
     own = x.dtype
     r.data = r.cast(x, T.INT32)
-    r.behind(lambda y: r.cast(y, own))
+    r.after_first(lambda y: r.cast(y, own))
 
 
 REDUCE_AS_INT32 = Detail(read=reduce_as_int32)
@@ -159,18 +159,18 @@ class SortOrder(Field):
     names: tuple[str, ...] = ("sorted",)
     keys: tuple[str, ...] = ("sort", "stable")
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         r.set(sorted=1)
         if r.attr("sort", words("value", "index", "none")) == "index":
-            r.then(lambda results: self._by_position(r, results))
+            r.after_emit(lambda results: self._by_position(r, results))
 
-    def _by_position(self, r: Reading, results: Results) -> Results:
+    def _by_position(self, r: LiftContext, results: Results) -> Results:
         axis, k = r.node.attrs["axis"], r.node.inputs[1]
         order = {"axis": axis, "largest": 0, "sorted": 1}
         places = r.b.ops("TopK", results[1], k, outputs=2, **order)[0]
         return [r.b.GatherElements(r.input(0), places, axis=axis), places]
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         w.set(sort="value")
         if w.version >= 11:
             w.set(stable=True)
@@ -182,7 +182,7 @@ def _read(value: ir.Value) -> bool:
     return value.is_graph_output() or bool(value.uses())
 
 
-def _several(w: Writing) -> bool:
+def _several(w: LowerContext) -> bool:
     """Whether there are equal elements whose order matters."""
     shape, axis = w.data.shape, axis_of(w.attr("axis"), w.rank())
     size = shape[axis] if shape is not None else None
@@ -195,7 +195,7 @@ class IndexOfBest(SortOrder):
     names = ("axis", "keepdims", "select_last_index")
     keys = ("axis", *SortOrder.keys)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         super().lower(w)
         x, axis = w.data, axis_of(w.attr("axis"), w.rank())
         w.set(axis=axis)
@@ -204,18 +204,18 @@ class IndexOfBest(SortOrder):
         w.layer.outputs = [w.temporary("values", x.dtype), places]
         size = x.shape[axis] if x.shape is not None else None
         if not w.attr("select_last_index"):
-            w.then(lambda: self._shaped(w, places, axis))
+            w.after_emit(lambda: self._shaped(w, places, axis))
         elif isinstance(size, int) and size:
             w.layer.inputs[0] = w.emit("Slice", x, [-1], [np.iinfo(np.int64).min + 1], [-1], [axis])
-            w.then(lambda: self._shaped(w, self._from_end(w, places, size), axis))
+            w.after_emit(lambda: self._shaped(w, self._from_end(w, places, size), axis))
         else:
             raise MappingError("select_last_index=1 on a dynamic axis is not supported", "X203")
 
-    def _from_end(self, w: Writing, places: ir.Value, size: int) -> ir.Value:
+    def _from_end(self, w: LowerContext, places: ir.Value, size: int) -> ir.Value:
         last = np.array(size - 1, np.int64)
         return w.emit("Subtract", last, places, auto_broadcast="numpy")
 
-    def _shaped(self, w: Writing, places: ir.Value, axis: int) -> None:
+    def _shaped(self, w: LowerContext, places: ir.Value, axis: int) -> None:
         if w.attr("keepdims"):
             shape = w.emit("ShapeOf", places, output_type="i64")
             w.put("Reshape", places, shape, special_zero=False)
@@ -223,11 +223,11 @@ class IndexOfBest(SortOrder):
             w.put("Squeeze", places, [axis])
 
 
-def bucketize(r: Reading) -> None:
+def bucketize(r: LiftContext) -> None:
     bounds_below(r, r.input(0), r.input(1), not r.attr("with_right_bound", bool, True))
 
 
-def search_sorted(r: Reading) -> None:
+def search_sorted(r: LiftContext) -> None:
     bounds_below(r, r.input(1), r.input(0), r.attr("right_mode", bool, False))
 
 
@@ -242,30 +242,30 @@ LOGICAL = (OF_BOOLEANS, KNOWN_AXES, InputType((0,), T.BOOL), Reduced(), REDUCE_A
 AXES = "2,3 =[1]"
 COUNT = OutputType("output_type", element_type)
 BEST = (
-    Fixed("index_element_type", "i64", kind=str),
+    RequireKey("index_element_type", "i64", kind=str),
     IndexOfBest(),
 )
 
 RULES = [
-    *ops("ReduceMax ReduceMin ReduceProd ReduceSum", *REDUCE, given=AXES),
-    *ops("ReduceL1 ReduceL2", *REDUCE, since=4, given=AXES),
-    op("ReduceMean", "ReduceMean", OF_FLOATS, *REDUCE, given=AXES),
+    *ops("ReduceMax ReduceMin ReduceProd ReduceSum", *REDUCE, example_inputs=AXES),
+    *ops("ReduceL1 ReduceL2", *REDUCE, since=4, example_inputs=AXES),
+    op("ReduceMean", "ReduceMean", OF_FLOATS, *REDUCE, example_inputs=AXES),
     op(
         "netconv::IntegerMean",
         "ReduceMean",
         INTEGERS,
         Axes(),
         Attr("keepdims", "keep_dims", bool, default=0),
-        given="i32:2,3",
+        example_inputs="i32:2,3",
     ),
-    op("ReduceMin", "ReduceLogicalAnd", *LOGICAL, given="b:2,3 =[1]"),
-    op("ReduceMax", "ReduceLogicalOr", *LOGICAL, given="b:2,3 =[1]"),
+    op("ReduceMin", "ReduceLogicalAnd", *LOGICAL, example_inputs="b:2,3 =[1]"),
+    op("ReduceMax", "ReduceLogicalOr", *LOGICAL, example_inputs="b:2,3 =[1]"),
     op(
         "CumSum",
         "CumSum",
         *attrs(exclusive=False, reverse=False),
         NumberInput(1, default=0),
-        given="2,3 =i64:",
+        example_inputs="2,3 =i64:",
     ),
     op(
         "TopK",
@@ -276,10 +276,10 @@ RULES = [
         SortOrder(),
         OutputType("index_element_type", element_type, (1,), default=T.INT32),
         Outputs((None, T.INT64)),
-        given="2,3 =[2]",
+        example_inputs="2,3 =[2]",
     ),
-    op("ArgMax", "TopK", Fixed("mode", "max"), *BEST, lower_only=True),
-    op("ArgMin", "TopK", Fixed("mode", "min"), *BEST, lower_only=True),
+    op("ArgMax", "TopK", RequireKey("mode", "max"), *BEST, lower_only=True),
+    op("ArgMin", "TopK", RequireKey("mode", "min"), *BEST, lower_only=True),
     op("NonZero", "NonZero", COUNT),
     op(
         "Unique",
@@ -294,7 +294,7 @@ RULES = [
     op(
         "ReduceSum",
         "Bucketize",
-        Only("keepdims", 0),
+        RequireAttr("keepdims", 0),
         ignore("with_right_bound"),
         COUNT,
         before_lift=bucketize,
@@ -303,7 +303,7 @@ RULES = [
     op(
         "ReduceSum",
         "SearchSorted",
-        Only("keepdims", 0),
+        RequireAttr("keepdims", 0),
         ignore("right_mode"),
         COUNT,
         before_lift=search_sorted,

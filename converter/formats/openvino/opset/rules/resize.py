@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.openvino.opset.rules.context import Reading, Writing
+from converter.formats.openvino.opset.rules.context import LiftContext, LowerContext
 from converter.formats.openvino.opset.rules.fields import is_float
 from converter.graph.build import defaults
 from converter.graph.demands import axis_of
@@ -18,7 +18,7 @@ from converter.graph.interpolation import coordinates
 from converter.graph.sizes import arange
 from converter.graph.value import Value
 from converter.mapping.context import FIX_INPUTS
-from converter.mapping.fields import Attr, Only
+from converter.mapping.fields import Attr, RequireAttr
 from converter.mapping.rules import Custom, Rule, custom, op
 from converter.passes.decompositions.resizing import along_axis, weights
 
@@ -33,7 +33,7 @@ AT_ONCE = {4: 2, 5: 3}  # rank -> the most axes that the runtime takes
 # reading -----------------------------------------------------------------------------------------
 
 
-def lift_interpolate(r: Reading) -> ir.Value:
+def lift_interpolate(r: LiftContext) -> ir.Value:
     if r.version < 4:
         return _first(r)
     a = r.attributes(
@@ -58,14 +58,14 @@ def lift_interpolate(r: Reading) -> ir.Value:
     return resized(r, x, target, axes, by_scales, a)
 
 
-def _scaled(r: Reading, x: ir.Value, scales: ir.Value, axes: list[int]) -> Value:
+def _scaled(r: LiftContext, x: ir.Value, scales: ir.Value, axes: list[int]) -> Value:
     """The sizes that factors give, in float32 and rounded down."""
     sizes = r.b.Gather(r.cast(r.b.Shape(x), T.FLOAT), axes, axis=0)
     factors = r.b.Reshape(r.b.Cast(scales, to=T.FLOAT), [-1])
     return r.b.Cast(r.b.Floor(sizes * factors), to=T.INT64)
 
 
-def _padded(r: Reading, begin: list[int], end: list[int]) -> Value:
+def _padded(r: LiftContext, begin: list[int], end: list[int]) -> Value:
     x = r.input(0)
     if not any(begin) and not any(end):
         return x
@@ -73,7 +73,7 @@ def _padded(r: Reading, begin: list[int], end: list[int]) -> Value:
     return r.b.Pad(x, [*begin, *end])
 
 
-def _first(r: Reading) -> ir.Value:
+def _first(r: LiftContext) -> ir.Value:
     """opset1: axes are an attribute, the input is the size of these axes.
 
     The nearest is the next one up where the size shrinks, else down.
@@ -98,7 +98,7 @@ def _first(r: Reading) -> ir.Value:
 
 
 def resized(
-    r: Reading, x: Value, target: ir.Value, axes: list[int], by_scales: bool, a: SimpleNamespace
+    r: LiftContext, x: Value, target: ir.Value, axes: list[int], by_scales: bool, a: SimpleNamespace
 ) -> ir.Value:
     """x with the `axes` in the sizes, or by the scales, of `target`; `a` are the attributes of
     opset4.
@@ -126,7 +126,7 @@ def resized(
     return _typed(r, x, r.b.Resize(source, None, scales, sizes, **options))
 
 
-def _typed(r: Reading, x: ir.Value, y: ir.Value) -> ir.Value:
+def _typed(r: LiftContext, x: ir.Value, y: ir.Value) -> ir.Value:
     """y in the type of x: integers are rounded."""
     if y.dtype == x.dtype or x.dtype is None:
         return y
@@ -134,7 +134,7 @@ def _typed(r: Reading, x: ir.Value, y: ir.Value) -> ir.Value:
 
 
 def _wanted(
-    r: Reading, x: Value, target: ir.Value, axes: list[int], by_scales: bool
+    r: LiftContext, x: Value, target: ir.Value, axes: list[int], by_scales: bool
 ) -> tuple[ir.Value | None, ir.Value | None, list[int] | None]:
     """Scales, sizes, and the axes in order; None for all axes, which are given where they are
     known.
@@ -168,7 +168,7 @@ def _of_the_middle(x: ir.Value, axes: list[int], mode: str) -> bool:
 
 
 def _middle(
-    r: Reading, x: ir.Value, targets: list[float], by_scales: bool, a: SimpleNamespace
+    r: LiftContext, x: ir.Value, targets: list[float], by_scales: bool, a: SimpleNamespace
 ) -> ir.Value:
     """Height and width of [N, H, W, C], each in turn as the first of the last two axes.
 
@@ -212,7 +212,7 @@ def _mode(a: SimpleNamespace) -> tuple[str, dict[str, Any]]:
 
 
 def _steps(
-    r: Reading, x: Value, target: ir.Value, axes: list[int], by_scales: bool, what: str
+    r: LiftContext, x: Value, target: ir.Value, axes: list[int], by_scales: bool, what: str
 ) -> list[tuple[int, int, int, float]]:
     """Axis, size before, size after and scale of each axis, which must be known."""
     goals = known(target)
@@ -227,7 +227,7 @@ def _steps(
 
 
 def resampled(
-    r: Reading, x: Value, target: ir.Value, axes: list[int], by_scales: bool, a: SimpleNamespace
+    r: LiftContext, x: Value, target: ir.Value, axes: list[int], by_scales: bool, a: SimpleNamespace
 ) -> ir.Value:
     """Elements that are picked, or products with matrices, axis by axis: every weight of these
     modes is a product of one weight for each axis.
@@ -268,7 +268,7 @@ def _weights(a: SimpleNamespace, size: int, out: int, scale: float) -> Array:
 # writing -----------------------------------------------------------------------------------------
 
 
-def _mode_to_write(w: Writing) -> str:
+def _mode_to_write(w: LowerContext) -> str:
     mode = w.attr("mode")
     if not w.attr("antialias"):
         if w.attr("exclude_outside") and mode == "cubic":
@@ -281,7 +281,7 @@ def _mode_to_write(w: Writing) -> str:
     return "bilinear_pillow" if mode == "linear" else "bicubic_pillow"
 
 
-def lower_resize(w: Writing) -> None:
+def lower_resize(w: LowerContext) -> None:
     x, rank, scales, sizes = w.data, w.rank(), w.optional(2), w.optional(3)
     policy = w.attr("keep_aspect_ratio_policy")
     rule = w.attr("coordinate_transformation_mode")
@@ -370,11 +370,11 @@ class OnePlane(Attr):
     two.
     """
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         super().lift(r)
         r.outputs = 1 if r.node.attrs[self.name] else 2
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         super().lower(w)
         if not w.attr(self.name) and len(w.layer.outputs) < 2:
             w.layer.outputs.append(w.temporary("plane", w.data.dtype))
@@ -387,10 +387,10 @@ RULES: list[Rule | Custom] = [
         op(
             "netconv::PlanesToColour",
             f"{planes}to{order}",
-            Only("order", order),
-            Only("pairs", int(planes == "NV12")),
+            RequireAttr("order", order),
+            RequireAttr("pairs", int(planes == "NV12")),
             since=8,
-            given="1,12,8,1",
+            example_inputs="1,12,8,1",
         )
         for planes in ("NV12", "I420")
         for order in ORDERS
@@ -399,10 +399,10 @@ RULES: list[Rule | Custom] = [
         op(
             "netconv::ColourToPlanes",
             f"{order}toNV12",
-            Only("order", order),
+            RequireAttr("order", order),
             OnePlane("single", "single_plane", bool, 1),
             since=17,
-            given="1,8,8,3",
+            example_inputs="1,8,8,3",
         )
         for order in ORDERS
     ),

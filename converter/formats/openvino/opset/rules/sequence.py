@@ -7,10 +7,10 @@ from typing import Any
 import onnx_ir as ir
 
 from converter.formats.openvino.fields import words
-from converter.formats.openvino.opset.rules.context import Reading, Writing, element_type
+from converter.formats.openvino.opset.rules.context import LiftContext, LowerContext, element_type
 from converter.formats.openvino.opset.rules.fields import convert
 from converter.graph.record import record
-from converter.mapping.fields import Attr, Detail, Field, Only, Outputs, OutputType, attrs
+from converter.mapping.fields import Attr, Detail, Field, Outputs, OutputType, RequireAttr, attrs
 from converter.mapping.rules import Rule, op
 
 T = ir.DataType
@@ -22,7 +22,7 @@ class AsInt32(Field):
 
     positions: tuple[int, ...]
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         for i in self.positions:
             if w.has(i):
                 w.layer.inputs[i] = convert(w, w.input(i), T.INT32)
@@ -36,34 +36,34 @@ class DefaultIndex(Field):
 
     position: int
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         dtype = w.input(1).dtype or T.INT64
         if not w.has(self.position) and w.has(self.position + 1):
             none = convert(w, w.const([-1]), dtype)
             w.layer.inputs[self.position] = w.emit("Reshape", none, [], special_zero=False)
 
 
-def read_half(r: Reading) -> None:
+def read_half(r: LiftContext) -> None:
     """Whether the lowest number is that of half precision: the file declares the output so."""
     outputs = [] if r.layer.extra is None else r.context[0].outputs
     r.set(half=int(bool(outputs) and outputs[0].precision.upper() == "FP16"))
 
 
 REDUCTION = Attr("reduction", kind=words("sum", "mean"), default="sum")
-SUMS = Only("reduction", "sum")
+SUMS = RequireAttr("reduction", "sum")
 
 
 def bags(*fields: Field, kind: str = "", **options: Any) -> list[Rule]:
     """A bag for each row of the indices, or for each offset into them."""
     name = "EmbeddingBagPacked", "EmbeddingBagOffsets"
     return [
-        op(f"netconv::{name[0]}", name[0] + kind, *fields, given="4,2 i64:3,2", **options),
+        op(f"netconv::{name[0]}", name[0] + kind, *fields, example_inputs="4,2 i64:3,2", **options),
         op(
             f"netconv::{name[1]}",
             name[1] + kind,
             *fields,
             DefaultIndex(3),
-            given="4,2 i64:3 i64:2",
+            example_inputs="4,2 i64:3 i64:2",
             **options,
         ),
     ]
@@ -79,7 +79,7 @@ RULES = [
         OutputType("sequence_length_type", element_type, (1,), default=T.INT32),
         Outputs((T.INT64, T.INT64)),
         since=6,
-        given="2,3,4 i32:2",
+        example_inputs="2,3,4 i32:2",
     ),
     op(
         "netconv::CTCLoss",
@@ -88,7 +88,7 @@ RULES = [
         Attr("merge_repeated", "ctc_merge_repeated", bool, default=1),
         *attrs(unique=False),
         since=4,
-        given="2,3,4 i32:2 i32:2,3 i32:2",
+        example_inputs="2,3,4 i32:2 i32:2,3 i32:2",
     ),
     op(
         "netconv::EmbeddingSegments",
@@ -96,7 +96,7 @@ RULES = [
         SUMS,
         DefaultIndex(4),
         since=3,
-        given="4,2 i64:3 i64:3 =i64:[3]",
+        example_inputs="4,2 i64:3 i64:3 =i64:[3]",
     ),
     *bags(REDUCTION, since=15),
     # sums are separate operations, which are replaced by the others once these exist
@@ -108,13 +108,13 @@ RULES = [
         Attr("fill", "fill_mode", words("zero", "lowest", upper=True)),
         Detail(read=read_half, names=("half",)),
         since=16,
-        given="4,2 =i64:[0,0,1,2]",
+        example_inputs="4,2 =i64:[0,0,1,2]",
     ),
     op(
         "netconv::FillEmptyRows",
         "SparseFillEmptyRows",
         Outputs((T.INT64, None, T.BOOL)),
         since=16,
-        given="3 i64:2 i64:3,2 =",
+        example_inputs="3 i64:2 i64:3,2 =",
     ),
 ]

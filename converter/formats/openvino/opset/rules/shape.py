@@ -17,7 +17,7 @@ from converter.formats.openvino.fields import (
     rearranged,
     words,
 )
-from converter.formats.openvino.opset.rules.context import Reading, Writing, element_type
+from converter.formats.openvino.opset.rules.context import LiftContext, LowerContext, element_type
 from converter.formats.openvino.opset.rules.fields import (
     BROADCAST,
     IndexInput,
@@ -33,12 +33,12 @@ from converter.mapping.fields import (
     AttrInput,
     Detail,
     Field,
-    Fixed,
     Guard,
     InputType,
-    Only,
     Outputs,
     OutputType,
+    RequireAttr,
+    RequireKey,
     ignore,
     ignore_inputs,
 )
@@ -52,24 +52,24 @@ MIN, MAX = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 # shapes ------------------------------------------------------------------------------------------
 
 
-def gather_sizes(w: Writing) -> None:
+def gather_sizes(w: LowerContext) -> None:
     """Some dimensions are gathered from the shape."""
     indices = list(range(w.rank()))[w.attr("start") : w.attr("end", None)]
     w.set_inputs(shape_in_front(w), indices, 0)
     w.set(batch_dims=0)
 
 
-def shape_in_front(w: Writing) -> ir.Value:
+def shape_in_front(w: LowerContext) -> ir.Value:
     return w.emit("ShapeOf", w.data, dtype=T.INT64, output_type="i64")
 
 
-def multiply_sizes(w: Writing) -> None:
+def multiply_sizes(w: LowerContext) -> None:
     """The number of elements is the product of the dimensions."""
     w.set_inputs(shape_in_front(w), [0])
     w.set(keep_dims=False)
 
 
-def read_special_zero(r: Reading) -> None:
+def read_special_zero(r: LiftContext) -> None:
     """`special_zero`: 0 keeps the dimension, as in ONNX without allowzero."""
     copies, x, shape = r.attr("special_zero", bool), r.input(0), r.node.input(1)
     target: Any = known(shape)
@@ -87,7 +87,7 @@ def read_special_zero(r: Reading) -> None:
             r.node.inputs[1] = r.b.const(np.where(target == -1, 0, target))
 
 
-def write_special_zero(w: Writing) -> None:
+def write_special_zero(w: LowerContext) -> None:
     w.set(special_zero=not w.attr("allowzero"))
 
 
@@ -119,7 +119,7 @@ class SizeOneAxes(Field):
     A Reshape where the runtime would not know the rank of the result.
     """
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         axes = r.optional(1) if r.node.op == "Squeeze" else r.input(1)
         if axes is None or r.node.op == "Unsqueeze" or known(axes) is None:
             InputType((1,), flat=True).lift(r)
@@ -129,7 +129,7 @@ class SizeOneAxes(Field):
         ones = sorted(i for i in wanted if dim(x, i) in (1, None))
         r.node.inputs[1:] = [r.b.const(ones)] if wanted else []
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         x, axes, after = w.data, w.optional(1), w.out.shape
         ones = [i for i, d in enumerate(x.shape) if d == 1] if x.shape is not None else None
         same_rank = ones is not None and after is not None and w.rank() - len(ones) == len(after)
@@ -146,12 +146,12 @@ class SizeOneAxes(Field):
         elif axes is not None:
             w.layer.inputs[1] = w.operand(w.known(axes))
 
-    def _reshape(self, w: Writing, target: Any, zero: bool) -> None:
+    def _reshape(self, w: LowerContext, target: Any, zero: bool) -> None:
         w.layer.kind = "Reshape"
         w.set_inputs(w.data, target)
         w.set(special_zero=zero)
 
-    def _reshaped(self, w: Writing) -> tuple[list[int], bool] | None:
+    def _reshaped(self, w: LowerContext) -> tuple[list[int], bool] | None:
         """The sizes for a Reshape, and whether 0 copies one."""
         axes, after = w.optional(1), w.out.shape
         if axes is not None and known(axes) is None:
@@ -184,7 +184,7 @@ def _sizes_behind(axes: ir.Value | None, after: list[Any], before: int | None) -
 # splitting ---------------------------------------------------------------------------------------
 
 
-def in_equal_parts(r: Reading) -> None:
+def in_equal_parts(r: LiftContext) -> None:
     x, count, given = r.input(0), r.node.attrs["num_outputs"], len(r.layer.outputs)
     size = dim(x, axis_of(r.node.attrs["axis"], r.rank(x)))
     if count != given:
@@ -205,7 +205,7 @@ class Lengths(Field):
 
     names = ("num_outputs",)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         x, lengths = r.input(0), r.cast(r.input(2), T.INT64)
         b, axis, sizes = r.b, axis_of(r.node.attrs["axis"], r.rank(x)), known(lengths)
         if sizes is None or np.any(sizes == -1):
@@ -214,10 +214,10 @@ class Lengths(Field):
             lengths = b.Where(b.Less(lengths, [0]), rest, lengths)
         r.set_inputs(x, lengths)
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         w.layer.inputs[2:] = [w.operand(self._lengths(w))]
 
-    def _lengths(self, w: Writing) -> Any:
+    def _lengths(self, w: LowerContext) -> Any:
         if w.has(1):
             return w.known(w.input(1))
         size, parts = dim(w.data, axis_of(w.attr("axis"), w.rank())), len(w.node.outputs)
@@ -231,7 +231,7 @@ class Lengths(Field):
 # broadcasting ------------------------------------------------------------------------------------
 
 
-def read_broadcast_mode(r: Reading) -> None:
+def read_broadcast_mode(r: LiftContext) -> None:
     """numpy and bidirectional are Expand. Explicit specifies the axes of the target for the input's
     axes.
     """
@@ -249,7 +249,7 @@ def read_broadcast_mode(r: Reading) -> None:
     del r.node.inputs[2:]  # the first revision has axes in any mode
 
 
-def write_broadcast_mode(w: Writing) -> None:
+def write_broadcast_mode(w: LowerContext) -> None:
     w.set(mode="bidirectional")
 
 
@@ -260,7 +260,7 @@ BROADCAST_MODE = Detail(
 )
 
 
-def place_axes(r: Reading, axes: list[int], count: int) -> ir.Value:
+def place_axes(r: LiftContext, axes: list[int], count: int) -> ir.Value:
     """The input with its axis i at `axes[i]` of `count` axes, the others of size 1."""
     x = r.input(0)
     if r.rank(x) == 1 and not axes:
@@ -271,7 +271,7 @@ def place_axes(r: Reading, axes: list[int], count: int) -> ir.Value:
     return r.b.Unsqueeze(x, missing) if missing else x
 
 
-def broadcast_value(w: Writing) -> None:
+def broadcast_value(w: LowerContext) -> None:
     """A constant that is broadcast to the shape; that of no axes is reshaped."""
     value, shape = w.attr("value", None), known(w.data)
     fill = np.zeros((), np.float32) if value is None else np.asarray(value).reshape(())
@@ -291,7 +291,7 @@ class Repeats(Field):
     wrong results for several at a time.
     """
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         b, x, repeats = r.b, r.input(0), r.node.inputs[1]
         assert repeats is not None
         count, n = dim(repeats, 0), rank_of(x)
@@ -307,10 +307,10 @@ class Repeats(Field):
             x = b.Unsqueeze(x, list(range(count - n)))
         r.set_inputs(x, repeats)
 
-    def _ones(self, r: Reading, count: ir.Value) -> ir.Value:
+    def _ones(self, r: LiftContext, count: ir.Value) -> ir.Value:
         return r.b.ConstantOfShape(count, value=np.ones(1, np.int64))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         x, repeats, n = w.data, w.input(1), rank_of(w.data)
         if known(repeats) is not None or n is None or n < 2:
             flat = rank_of(repeats) in (1, None) or known(repeats) is not None
@@ -328,7 +328,7 @@ class Repeats(Field):
         w.set_inputs(x, turns[-1])
 
 
-def roll(r: Reading) -> ir.Value:
+def roll(r: LiftContext) -> ir.Value:
     """Roll each axis separately: elements shifted past the end reappear at the beginning."""
     r.attributes()
     b, x = r.b, r.input(0)
@@ -357,7 +357,7 @@ class Padding(Field):
 
     inputs = (1, 2, 3)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         x, fill = r.input(0), r.optional(3)
         both: Any = [known(r.input(i)) for i in (1, 2)]
         computed = any(v is None for v in both)
@@ -377,7 +377,7 @@ class Padding(Field):
             fill = r.cast(fill, x.dtype)
             r.node.inputs.append(fill if rank_of(fill) == 0 else r.reshape(fill, []))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         pads, axes, n = known(w.input(1)), known(w.optional(3)), w.rank()
         if pads is None or (w.has(3) and axes is None):
             amounts = self._computed(w, n)
@@ -390,14 +390,14 @@ class Padding(Field):
         if w.attr("mode") == "constant":
             w.layer.inputs.append(self._fill(w))
 
-    def _fill(self, w: Writing) -> ir.Value:
+    def _fill(self, w: LowerContext) -> ir.Value:
         fill = w.optional(2)
         if fill is None:
             return w.const(np.zeros((), (w.data.dtype or T.FLOAT).numpy()), "fill")
         array = known(fill)
         return scalar(w, fill) if array is None else w.const(array.reshape(()), "fill")
 
-    def _computed(self, w: Writing, n: int) -> list[ir.Value]:
+    def _computed(self, w: LowerContext, n: int) -> list[ir.Value]:
         """Amounts, or the axes they are for, that are known at run time only."""
         zero, amounts, axes = w.const(0), w.input(1), w.optional(3)
         halves = [w.temporary("pads", T.INT64) for _ in range(2)]
@@ -413,7 +413,7 @@ class Padding(Field):
         return [w.emit("ScatterElementsUpdate", none, axes, v, zero, **mode) for v in halves]
 
 
-def cropped(r: Reading, x: Value, pads: list[int]) -> tuple[Value, list[int]]:
+def cropped(r: LiftContext, x: Value, pads: list[int]) -> tuple[Value, list[int]]:
     """Negative padding is cropped first: the values to repeat are those of the rest."""
     n = len(pads) // 2
     axes = [i for i in range(n) if pads[i] < 0 or pads[n + i] < 0]
@@ -424,7 +424,7 @@ def cropped(r: Reading, x: Value, pads: list[int]) -> tuple[Value, list[int]]:
     return rest, [max(0, p) for p in pads]
 
 
-def mirrored(r: Reading) -> None:
+def mirrored(r: LiftContext) -> None:
     """Mirrors with the border element repeated."""
     amounts = [*r.ints(1, "the padding"), *r.ints(2, "the padding")]
     b, (x, pads) = r.b, cropped(r, r.input(0), amounts)
@@ -437,13 +437,13 @@ def mirrored(r: Reading) -> None:
         if after:
             parts.append(b.Slice(x, [-1], [-after - 1], [axis], [-1]))
         x = b.Concat(*parts, axis=axis) if len(parts) > 1 else x
-    r.ready = [x]
+    r.forwarded = [x]
 
 
 # blocks ------------------------------------------------------------------------------------------
 
 
-def read_of_channels(r: Reading) -> None:
+def read_of_channels(r: LiftContext) -> None:
     """The operator works on axis 1, the layer on any axis: the axes are swapped before and after
     it.
     """
@@ -451,22 +451,22 @@ def read_of_channels(r: Reading) -> None:
     axis, n = axis_of(r.attr("axis", int, 1), r.rank(x)), r.rank(x)
     if n == 1:
         r.data = b.Unsqueeze(x, [0])
-        r.behind(lambda y: b.Squeeze(y, [0]))
+        r.after_first(lambda y: b.Squeeze(y, [0]))
     elif axis != 1:
         perm = list(range(n))
         perm[1], perm[axis] = axis, 1
         r.data = r.transpose(x, perm)
-        r.behind(lambda y: r.transpose(y, perm))
+        r.after_first(lambda y: r.transpose(y, perm))
 
 
-def write_of_channels(w: Writing) -> None:
+def write_of_channels(w: LowerContext) -> None:
     w.set(axis=1)
 
 
 OF_CHANNELS = Detail(read=read_of_channels, write=write_of_channels, keys=("axis",))
 
 
-def space_to_batch(r: Reading) -> None:
+def space_to_batch(r: LiftContext) -> None:
     """(data, block, begins, ends): padded and split into blocks.
 
     The positions in the block become a part of the batch, before the batch axis.
@@ -482,10 +482,10 @@ def space_to_batch(r: Reading) -> None:
     n, rest = len(block), [d // s for d, s in zip(r.static(x), block, strict=True)]
     split = [v for pair in zip(rest, block, strict=True) for v in pair]
     perm = [*(2 * i + 1 for i in range(n)), *(2 * i for i in range(n))]
-    r.ready = [rearranged(r, x, split, perm, [rest[0] * math.prod(block), *rest[1:]])]
+    r.forwarded = [rearranged(r, x, split, perm, [rest[0] * math.prod(block), *rest[1:]])]
 
 
-def batch_to_space(r: Reading) -> None:
+def batch_to_space(r: LiftContext) -> None:
     """(data, block, begins, ends): the positions in the block come from the batch.
 
     The padding is cropped.
@@ -501,10 +501,10 @@ def batch_to_space(r: Reading) -> None:
     if any(begin) or any(end):
         stop = [d - e for d, e in zip(size, end, strict=True)]
         y = r.b.Slice(y, begin, stop, list(range(n)))
-    r.ready = [y]
+    r.forwarded = [y]
 
 
-def image_patches(r: Reading) -> ir.Value:
+def image_patches(r: LiftContext) -> ir.Value:
     """Each output position contains its whole window: its channels are (row, column, channel) of
     the window.
     """
@@ -545,7 +545,7 @@ def _same_beside(node: Node) -> bool:
 # rows --------------------------------------------------------------------------------------------
 
 
-def rank_is_known(w: Writing) -> bool:
+def rank_is_known(w: LowerContext) -> bool:
     """Whether the rank of the result is known: not if its shape is an operand of unknown length,
     the last one.
     """
@@ -572,8 +572,8 @@ SHAPES: list[Rule | Custom] = [
     op(
         "Shape",
         "ShapeOf",
-        Only("start", 0),
-        Only("end", None),
+        RequireAttr("start", 0),
+        RequireAttr("end", None),
         OutputType("output_type", element_type),
     ),
     op(
@@ -591,7 +591,7 @@ SHAPES: list[Rule | Custom] = [
     op("Reshape", "Reshape", KNOWN_RANK, IndexInput((1,)), SPECIAL_ZERO),
     op("Squeeze", "Squeeze", SizeOneAxes(), ignore("allow_axis_skip")),
     op("Unsqueeze", "Unsqueeze", SizeOneAxes()),
-    op("Split", "VariadicSplit", AttrInput("axis", 1), Lengths(), given="4,6 =[2,4]"),
+    op("Split", "VariadicSplit", AttrInput("axis", 1), Lengths(), example_inputs="4,6 =[2,4]"),
     op(
         "Split",
         "Split",
@@ -615,7 +615,7 @@ SHAPES: list[Rule | Custom] = [
         KNOWN_RANK,
         Detail(write=broadcast_value, names=("value",), keys=("mode",)),
         lower_only=True,
-        given="=[2,3]",
+        example_inputs="=[2,3]",
     ),
     op("Tile", "Tile", NO_SCALAR, InputType((1,), flat=True), Repeats()),
     custom("", "Roll", lift=roll),
@@ -633,7 +633,7 @@ PADDING = [
     op(
         "Concat",
         "Pad",
-        Fixed("pad_mode", "symmetric", kind=str),
+        RequireKey("pad_mode", "symmetric", kind=str),
         before_lift=mirrored,
         lift_only=True,
     ),
@@ -641,14 +641,20 @@ PADDING = [
 
 IN_BLOCKS: list[Rule | Custom] = [
     op("DepthToSpace", "DepthToSpace", IMAGE, BLOCK_SIZE, Attr("mode", kind=BLOCKS)),
-    op("SpaceToDepth", "SpaceToDepth", IMAGE, BLOCK_SIZE, Fixed("mode", "blocks_first", kind=str)),
+    op(
+        "SpaceToDepth",
+        "SpaceToDepth",
+        IMAGE,
+        BLOCK_SIZE,
+        RequireKey("mode", "blocks_first", kind=str),
+    ),
     *BLOCKS_APART,
     op(
         "netconv::ShuffleChannels",
         "ShuffleChannels",
         Attr("group", kind=int, default=1),
         OF_CHANNELS,
-        given="1,4,8,8",
+        example_inputs="1,4,8,8",
     ),
     op("Reshape", "SpaceToBatch", before_lift=space_to_batch, lift_only=True),
     op("Reshape", "BatchToSpace", before_lift=batch_to_space, lift_only=True),
@@ -670,15 +676,15 @@ RULES = [
             lambda w: _same_beside(w.node),
         ),
         since=6,
-        given="6,1 =6,1",
+        example_inputs="6,1 =6,1",
     ),
-    op("Softmax", "SoftMax", Attr("axis", kind=int, default=1), given="2,3"),
+    op("Softmax", "SoftMax", Attr("axis", kind=int, default=1), example_inputs="2,3"),
     op(
         "LogSoftmax",
         "LogSoftmax",
         Attr("axis", kind=int, default=1),
         since=5,
-        given="2,3",
+        example_inputs="2,3",
     ),
     op(
         "GridSample",
@@ -691,20 +697,20 @@ RULES = [
             lambda w: w.node.inputs[0] is None or rank_of(w.node.inputs[0]) in (None, 4),
         ),
         since=9,
-        given="1,2,4,4 1,3,3,2",
+        example_inputs="1,2,4,4 1,3,3,2",
     ),
     op(
         "netconv::StringPack",
         "StringTensorPack",
         InputType((2,), T.UINT8),
         since=15,
-        given="i32:2 i32:2 u8:5",
+        example_inputs="i32:2 i32:2 u8:5",
     ),
     op(
         "netconv::StringUnpack",
         "StringTensorUnpack",
         Outputs((T.INT32, T.INT32, T.UINT8)),
         since=15,
-        given="s:2",
+        example_inputs="s:2",
     ),
 ]

@@ -8,16 +8,16 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.openvino.opset.rules.context import Reading, Writing
+from converter.formats.openvino.opset.rules.context import LiftContext, LowerContext
 from converter.formats.openvino.opset.rules.fields import Axes
 from converter.graph.catalogue.spectra import fitted
 from converter.graph.demands import axis_of
 from converter.graph.infer import known
-from converter.mapping.fields import Attr, AttrInput, Field, Guard, Only, attrs
+from converter.mapping.fields import Attr, AttrInput, Field, Guard, RequireAttr, attrs
 from converter.mapping.rules import op
 
 
-def _sizes(r: Reading, axes: list[int]) -> list[int | None]:
+def _sizes(r: LiftContext, axes: list[int]) -> list[int | None]:
     """The transform's length per axis; -1 and an absent input mean the length of the data."""
     wanted = [-1] * len(axes) if r.optional(2) is None else r.ints(2, "the signal size")
     if len(wanted) != len(axes):
@@ -33,7 +33,7 @@ class Transform(Field):
     operator has one axis.
     """
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         x, rank = r.input(0), r.rank()
         axes = [axis_of(a, rank - 1) for a in r.ints(1, "the axes")]
         if not axes:
@@ -43,7 +43,7 @@ class Transform(Field):
             if i < len(axes) - 1:
                 x = r.b.DFT(*r.node.inputs, inverse=r.node.attrs["inverse"])
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         x, length, axis = w.data, known(w.optional(1)), known(w.optional(2))
         if w.has(1) == (length is None) or (w.optional(2) and axis is None):
             raise MappingError("the axis and the length must be constant")
@@ -51,7 +51,7 @@ class Transform(Field):
         place = -2 if axis is None else int(axis.reshape(-1)[0])
         w.set_inputs(self.data(w, x), w.const([place % w.rank()], "axes"), *size)
 
-    def data(self, w: Writing, x: ir.Value) -> ir.Value:
+    def data(self, w: LowerContext, x: ir.Value) -> ir.Value:
         """Real numbers get zeros as imaginary parts."""
         if not _is_real(w):
             return x
@@ -62,11 +62,11 @@ class Transform(Field):
 class HalfTransform(Transform):
     """Half the spectrum of real numbers, which have no axis for imaginary parts."""
 
-    def data(self, w: Writing, x: ir.Value) -> ir.Value:
+    def data(self, w: LowerContext, x: ir.Value) -> ir.Value:
         return w.emit("Squeeze", x, [w.rank() - 1])
 
 
-def _is_real(w: Writing) -> bool:
+def _is_real(w: LowerContext) -> bool:
     shape = w.data.shape
     return shape is not None and len(shape) > 0 and shape[-1] == 1
 
@@ -77,7 +77,7 @@ def _is_real(w: Writing) -> bool:
 class SpectrumAxes(Axes):
     """The last axis of a spectrum holds the pairs."""
 
-    def spare(self, r: Reading) -> int:
+    def spare(self, r: LiftContext) -> int:
         return 1
 
 
@@ -88,12 +88,12 @@ class SignalSizes(Field):
 
     names = ("sizes",)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         axes = r.node.attrs["axes"]
         r.set(sizes=[-1 if v is None else v for v in _sizes(r, axes)])
         del r.node.inputs[1:]
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: LowerContext) -> None:
         axes, sizes = w.attr("axes"), w.attr("sizes")
         if any(v != -1 for v in sizes):
             whole = self.whole([w.static()[axis] for axis in axes])
@@ -108,7 +108,7 @@ class SignalSizes(Field):
 class SpectrumSizes(SignalSizes):
     """The lengths of the signal, of which the data is half a spectrum."""
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: LiftContext) -> None:
         super().lift(r)
         axes, sizes = r.node.attrs["axes"], r.node.attrs["sizes"]
         needed = [*sizes[:-1], sizes[-1] // 2 + 1]
@@ -126,30 +126,37 @@ class SpectrumSizes(SignalSizes):
 
 # rows --------------------------------------------------------------------------------------------
 
-WHOLE = Only("onesided", 0)
+WHOLE = RequireAttr("onesided", 0)
 FRAMES = (AttrInput("size", 2), AttrInput("step", 3))
 RULES = [
-    op("DFT", "DFT", Only("inverse", 0), WHOLE, Transform()),
-    op("DFT", "IDFT", Only("inverse", 1), WHOLE, Transform()),
+    op("DFT", "DFT", RequireAttr("inverse", 0), WHOLE, Transform()),
+    op("DFT", "IDFT", RequireAttr("inverse", 1), WHOLE, Transform()),
     op(
         "DFT",
         "RDFT",
         Guard("onesided=1 of this input is not supported", _is_real),
-        Only("inverse", 0),
-        Only("onesided", 1),
+        RequireAttr("inverse", 0),
+        RequireAttr("onesided", 1),
         HalfTransform(),
         since=9,
         lower_only=True,
     ),
-    op("netconv::RealDFT", "RDFT", Axes(), SignalSizes(), since=9, given="4,8"),
-    op("netconv::InverseRealDFT", "IRDFT", SpectrumAxes(), SpectrumSizes(), since=9, given="4,5,2"),
+    op("netconv::RealDFT", "RDFT", Axes(), SignalSizes(), since=9, example_inputs="4,8"),
+    op(
+        "netconv::InverseRealDFT",
+        "IRDFT",
+        SpectrumAxes(),
+        SpectrumSizes(),
+        since=9,
+        example_inputs="4,5,2",
+    ),
     op(
         "netconv::FramedDFT",
         "STFT",
         *FRAMES,
         Attr("bins_first", "transpose_frames", bool),
         since=15,
-        given="2,16 =4",
+        example_inputs="2,16 =4",
     ),
     op(
         "netconv::InverseFramedDFT",
@@ -158,6 +165,6 @@ RULES = [
         AttrInput("length", 4, default=-1, omit=True),
         *attrs(center=bool, normalized=bool),
         since=16,
-        given="2,3,5,2 =4",
+        example_inputs="2,3,5,2 =4",
     ),
 ]

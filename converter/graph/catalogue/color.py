@@ -42,12 +42,12 @@ def RgbToYuv(
     y = x @ b.const(m.T.astype(np.float32)) + b.const(bias.astype(np.float32))
     y = b.Clip(b.Floor(y) * 2.0**-shift, 0.0, 255.0)
     light = b.Reshape(y[:, :, :, :1], [n, h * w])
-    colours = y[:, : h // 2 * 2 : 2, : w // 2 * 2 : 2, 1:3]
+    colors = y[:, : h // 2 * 2 : 2, : w // 2 * 2 : 2, 1:3]
     order = PLANES.get(format) or PAIRS[format]
-    colours = b.Gather(colours, np.array(order), axis=3)
+    colors = b.Gather(colors, np.array(order), axis=3)
     if format in PLANES:
-        colours = b.Transpose(colours, perm=[0, 3, 1, 2])
-    return b.Concat(light, b.Reshape(colours, [n, 2 * (h // 2) * (w // 2)]), axis=1)
+        colors = b.Transpose(colors, perm=[0, 3, 1, 2])
+    return b.Concat(light, b.Reshape(colors, [n, 2 * (h // 2) * (w // 2)]), axis=1)
 
 
 @extension(x=SOME)
@@ -69,23 +69,23 @@ def YuvToRgb(
     light = b.Reshape(x[:, : height * width], [n, 1, height, width])
     rest = x[:, height * width : height * width + 2 * small[0] * small[1]]
     pairs = b.Reshape(rest, [n, *small, 2]) if format in PAIRS else None
-    colours = (
+    colors = (
         b.Reshape(rest, [n, 2, *small]) if pairs is None else b.Transpose(pairs, perm=[0, 3, 1, 2])
     )
-    colours = b.Gather(colours, np.array(PLANES.get(format) or PAIRS[format]), axis=1)
+    colors = b.Gather(colors, np.array(PLANES.get(format) or PAIRS[format]), axis=1)
     yuv = b.Transpose(
-        b.Concat(light, _widened(b, colours, height, width), axis=1), perm=[0, 2, 3, 1]
+        b.Concat(light, _widened(b, colors, height, width), axis=1), perm=[0, 2, 3, 1]
     )
     rgb = (yuv - b.const(before.astype(np.float32))) @ b.const(m.T.astype(np.float32))
     rgb = (rgb + 128.0) * 2.0**-shift + b.const(after.astype(np.float32))
     return b.Clip(b.Round(rgb), 0.0, 255.0)
 
 
-def _widened(b: Builder, colours: Value, height: int, width: int) -> Value:
+def _widened(b: Builder, colors: Value, height: int, width: int) -> Value:
     """Upsample [N, 2, h, w] -> [N, 2, height, width]: odd inner rows are means, inner columns are
     weighted 3:1 towards the nearer neighbor of the same pair.
     """
-    y = b.Gather(colours, arange(height) * (height // 2) // height, axis=2)
+    y = b.Gather(colors, arange(height) * (height // 2) // height, axis=2)
     y = b.Gather(y, arange(width) * (width // 2) // width, axis=3)
     inner = arange(1, height - 1)
     odd = inner[inner % 2 == 1]

@@ -22,7 +22,7 @@ from converter.passes.decompositions.activations import is_finite
 from converter.passes.decompositions.bitwise import BITS, by_digits
 from converter.passes.decompositions.suppression import non_max_suppression, suppression_mask
 from converter.passes.equal_shapes import equal_shapes
-from converter.passes.legalise import Rewrite, Rewrites, either
+from converter.passes.legalize import Rewrite, Rewrites, either
 from converter.passes.lite.functions import FLOATS, FUNCTIONS
 from converter.passes.lite.images import dilated_groups, grouped_transpose, resize, two_spatial
 from converter.passes.lite.integers import (

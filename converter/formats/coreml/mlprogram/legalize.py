@@ -22,7 +22,7 @@ from converter.passes.constants import evaluate_constant
 from converter.passes.decompositions import DECOMPOSITIONS
 from converter.passes.decompositions.activations import x_of
 from converter.passes.indices import cut_elements
-from converter.passes.legalise import Rewrite, Rewrites
+from converter.passes.legalize import Rewrite, Rewrites
 from converter.passes.promote_types import Signature, parameter, parameters, wider
 from converter.passes.promote_types import takes as fits
 from converter.passes.suppression import non_max_suppression

@@ -19,7 +19,7 @@ from converter.graph.value import operands
 from converter.passes.decompositions.activations import is_float, x_of
 from converter.passes.decompositions.bitwise import BITS, by_digits
 from converter.passes.indices import one_hot
-from converter.passes.legalise import Rewrites
+from converter.passes.legalize import Rewrites
 from converter.passes.split_directions import split_directions
 
 T = ir.DataType

@@ -7,7 +7,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.graph.build import Builder, new_model
 from converter.graph.names import Names
-from converter.passes.legalise import rewritten
+from converter.passes.legalize import rewritten
 
 
 def test_a_rewrite_that_gives_up_inside_a_body_leaves_nothing() -> None:

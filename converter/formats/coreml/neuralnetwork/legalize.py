@@ -19,7 +19,7 @@ from converter.graph.walk import release
 from converter.passes.decompositions.bitwise import BITS, by_digits
 from converter.passes.decompositions.recurrent import looped
 from converter.passes.indices import cut_elements, one_hot
-from converter.passes.legalise import Rewrites, either
+from converter.passes.legalize import Rewrites, either
 from converter.passes.split_directions import split_directions
 from converter.passes.suppression import non_max_suppression
 from converter.passes.unroll import copy_body

@@ -82,9 +82,9 @@ def gemm(op: Op, b: Builder) -> Results:
     """(A, B with scale and zero point each, C int32 in units of scaleA * scaleB, scale and zero
     point of the result)
     """
-    turned, alpha = [op.attr(f"trans{side}", 0) for side in "AB"], op.number("alpha", 1.0)
-    a, w = _real(op, b, 0), columns(op, b, 3, 4, 5, turned[1])
-    y = b.Gemm(a, w, transA=turned[0], transB=turned[1], alpha=alpha)
+    permuted, alpha = [op.attr(f"trans{side}", 0) for side in "AB"], op.number("alpha", 1.0)
+    a, w = _real(op, b, 0), columns(op, b, 3, 4, 5, permuted[1])
+    y = b.Gemm(a, w, transA=permuted[0], transB=permuted[1], alpha=alpha)
     if op.input(6) is not None:
         unit = op.need(1) * op.need(4) * alpha
         y = y + b.Cast(op.need(6), to=ir.DataType.FLOAT) * unit
@@ -102,12 +102,12 @@ def columns(op: Op, b: Builder, index: int, scale: int, zero: int, transposed: i
 
 
 def product(
-    b: Builder, quantised: Sequence[Any], weight: Value, w_scale: Value, w_zero: Value | None
+    b: Builder, quantized: Sequence[Any], weight: Value, w_scale: Value, w_zero: Value | None
 ) -> Value:
     """(bytes, their scale and zero point) times a matrix of bytes with one scale and zero point, or
     one for each column: integers up to the scales.
     """
-    x, scale, zero = quantised
+    x, scale, zero = quantized
     one = rank_of(w_scale) == 1 and shape_of(w_scale) == (1,)
     factor, point = (v if v is None or not one else b.Reshape(v, []) for v in (w_scale, w_zero))
     total = b.Cast(b.MatMulInteger(x, weight, zero, point), to=ir.DataType.FLOAT)
@@ -118,15 +118,15 @@ def product(
 @ROWS.always("DynamicQuantizeMatMul")
 def dynamic_quantize_matmul(op: Op, b: Builder) -> Results:
     """(A float, B, its scale and zero point, bias): A is quantized by its own range first."""
-    quantised = b.DynamicQuantizeLinear(op.x, outputs=3)
-    return plus(product(b, quantised, op.need(1), op.need(2), op.input(3)), op.input(4))
+    quantized = b.DynamicQuantizeLinear(op.x, outputs=3)
+    return plus(product(b, quantized, op.need(1), op.need(2), op.input(3)), op.input(4))
 
 
 @ROWS.always("MatMulIntegerToFloat")
 def matmul_integer_to_float(op: Op, b: Builder) -> Results:
     """(A, B, scales of A and B, zero points of A and B, bias)"""
-    quantised = (op.x, op.need(2), op.input(4))
-    return plus(product(b, quantised, op.need(1), op.need(3), op.input(5)), op.input(6))
+    quantized = (op.x, op.need(2), op.input(4))
+    return plus(product(b, quantized, op.need(1), op.need(3), op.input(5)), op.input(6))
 
 
 @ROWS.always("MatMulNBits")
@@ -147,8 +147,8 @@ def matmul_n_bits(op: Op, b: Builder) -> Value:
     zero = op.input(3)
     if zero is not None and zero.dtype != ir.DataType.UINT8:
         weights = b.const(numbers(op.constant(1), bits, [n, blocks, block]), "weight")
-        centred = b.Cast(weights, to=scales.dtype) - b.Reshape(zero, [n, blocks, 1])
-        real = b.Reshape(centred * b.Unsqueeze(scales, [2]), [n, blocks * block])
+        centerd = b.Cast(weights, to=scales.dtype) - b.Reshape(zero, [n, blocks, 1])
+        real = b.Reshape(centerd * b.Unsqueeze(scales, [2]), [n, blocks * block])
     else:
         points = (
             np.full((n, blocks), 1 << (bits - 1), np.uint8)

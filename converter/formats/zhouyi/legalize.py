@@ -10,8 +10,8 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.zhouyi import legalise_windows as windows
-from converter.formats.zhouyi.legalise_windows import attributes, static
+from converter.formats.zhouyi import legalize_windows as windows
+from converter.formats.zhouyi.legalize_windows import attributes, static
 from converter.formats.zhouyi.types import is_float, numpy_type
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import Builder, same_attrs
@@ -22,7 +22,7 @@ from converter.graph.value import Value, operand, optional
 from converter.graph.walk import all_graphs, is_needed
 from converter.passes.decompositions.indexing import strides_of
 from converter.passes.equal_shapes import equal_shapes
-from converter.passes.legalise import Rewrites, rewritten
+from converter.passes.legalize import Rewrites, rewritten
 from converter.passes.split_directions import split_directions
 
 # elementwise --------------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ def corners(b: Builder, boxes: Value) -> Value:
 # loops --------------------------------------------------------------------------------------------
 
 
-def vectors_of_turns(node: ir.Node, b: Builder) -> tuple[Value, ...] | None:
+def flatten_scan_outputs(node: ir.Node, b: Builder) -> tuple[Value, ...] | None:
     """Stack the outputs of a Loop as vectors, which are rows of a matrix; their shapes are restored
     after the Loop.
     """
@@ -323,6 +323,6 @@ REWRITES: Rewrites = {
     # two layers, where the common decomposition unrolls every step, which supports alphas or betas
     # for each direction
     **{("", op): split_directions for op in ("LSTM", "GRU", "RNN")},
-    ("", "Loop"): vectors_of_turns,
+    ("", "Loop"): flatten_scan_outputs,
     (EXTENSION_DOMAIN, "SuppressionMask"): suppression_mask,
 }

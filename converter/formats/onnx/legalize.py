@@ -22,7 +22,7 @@ from converter.graph.build import Builder, attrs_of
 from converter.graph.extensions import can_expand, expand
 from converter.graph.infer import constant, known, rank_of, schema_of, shape_of
 from converter.graph.names import Names, tell_nodes_apart
-from converter.graph.value import maker, operand, optional
+from converter.graph.value import operand, optional, producer_if
 from converter.graph.walk import all_graphs, all_nodes
 from converter.passes.decompositions import DECOMPOSITIONS
 from converter.passes.decompositions.normalization import local_response as lrn
@@ -31,7 +31,7 @@ from converter.passes.decompositions.quantization import conv_integer
 from converter.passes.decompositions.reductions import each_alone, reduces_nothing
 from converter.passes.decompositions.sampling import max_unpool
 from converter.passes.fold import fold
-from converter.passes.legalise import onnx_function, rewritten
+from converter.passes.legalize import onnx_function, rewritten
 from converter.passes.promote_types import (
     FLOAT8,
     NARROWER,
@@ -54,7 +54,7 @@ BOUNDARY = {
 }
 
 
-def legalise_for_onnxruntime(model: ir.Model) -> None:
+def legalize_for_onnxruntime(model: ir.Model) -> None:
     """Legalize a model in place; afterwards it has no functions and no extension operator with a
     definition.
     """
@@ -70,12 +70,12 @@ def legalise_for_onnxruntime(model: ir.Model) -> None:
     for graph in list(all_graphs(model.graph)):
         for node in list(graph):
             if node.domain == "":
-                legalise_node(node, names)
+                legalize_node(node, names)
     _boundary(model.graph, names)
     tell_nodes_apart(model)
 
 
-def legalise_node(node: ir.Node, names: Names) -> None:
+def legalize_node(node: ir.Node, names: Names) -> None:
     """Rewrite one ONNX operator in place, and the resulting operators, until a kernel exists or no
     rewrite is known.
     """
@@ -83,7 +83,7 @@ def legalise_node(node: ir.Node, names: Names) -> None:
     rewrite = DEVIATING.get(node.op_type) or (_without_kernel if table is None else None)
     if rewrite is not None and (made := rewritten(node, names, rewrite)):
         for inner in made:
-            legalise_node(inner, names)
+            legalize_node(inner, names)
     elif table is not None and not _has_kernel(*_types(node)):
         promote_types(node, table, names)
 
@@ -329,7 +329,7 @@ def _reversed_nothing(node: ir.Node, b: Builder) -> ir.Value | None:
     """Old kernels skip sequences of length 0, which are unchanged, like those of length 1."""
     lengths = operand(node, 1)
     array = known(lengths)
-    if (array is not None and array.all()) or maker(lengths, "Max") is not None:
+    if (array is not None and array.all()) or producer_if(lengths, "Max") is not None:
         return None
     return b.op("ReverseSequence", node.inputs[0], b.Max(lengths, 1), **attrs_of(node))
 

@@ -17,14 +17,14 @@ from converter.graph.build import Builder, attributes, attrs_of, builder_before,
 from converter.graph.extensions import replace
 from converter.graph.infer import constant, evaluate, known, rank_of, schema_of, shape_of
 from converter.graph.names import Names
-from converter.graph.value import Value, maker, operand, producer_of
+from converter.graph.value import Value, operand, producer_if, producer_of
 from converter.graph.walk import all_graphs, subgraphs
 from converter.mapping.rules import Custom
 from converter.passes.collapse_dims import with_fewer_axes
 from converter.passes.decompositions.recurrent import looped
 from converter.passes.fold import replace_by_constants
 from converter.passes.indices import never_negative, one_hot
-from converter.passes.legalise import Rewrite
+from converter.passes.legalize import Rewrite
 from converter.passes.lite.functions import FUNCTIONS
 from converter.passes.lite.images import grouped_transpose, resize, two_spatial
 from converter.passes.lite.integers import product, reduced, relu, remainder, sign
@@ -47,7 +47,7 @@ def decode_outputs(model: ir.Model) -> None:
     """
     names = Names(model)
     for out in list(model.graph.outputs):
-        node = maker(out, "DequantizeLinear")
+        node = producer_if(out, "DequantizeLinear")
         if node is not None:
             arrays = [constant(v) for v in node.inputs]
             found = evaluate(node, arrays) if all(a is not None for a in arrays) else []
@@ -160,7 +160,7 @@ def _types(node: ir.Node) -> dict[str, set[D]]:
     """
     entries = MAPPING.table.entries_for(node.op_type) if not node.domain else []
     schema = schema_of(node.op_type)
-    if not entries or schema is None or node.op_type in ("Cast", *QUANTISES):
+    if not entries or schema is None or node.op_type in ("Cast", *QUANTIZES):
         return {}
     position = DATA.get(node.op_type, 0)
     name = parameter(schema.inputs, position)
@@ -224,7 +224,7 @@ def _narrowed(node: ir.Node) -> Diagnostic:
     return Diagnostic("X205", message, "warning", where=where)
 
 
-QUANTISES = ("QuantizeLinear", "DequantizeLinear")
+QUANTIZES = ("QuantizeLinear", "DequantizeLinear")
 DATA = {"Where": 1, "ConstantOfShape": 9}  # input index of the data of an operator, if not 0
 
 
@@ -246,8 +246,8 @@ def on_last_axis(node: ir.Node, b: Builder) -> Value | None:
         return b.Reshape(b.operator(node.op_type)(rows, **attributes), list(shape))
     order = list(range(rank))
     order[axis], order[-1] = order[-1], order[axis]
-    turned = b.Transpose(x, perm=order)
-    y = b.operator(node.op_type)(turned, **{**attributes, "axis": -1})
+    transposed = b.Transpose(x, perm=order)
+    y = b.operator(node.op_type)(transposed, **{**attributes, "axis": -1})
     return b.Transpose(y, perm=order)
 
 

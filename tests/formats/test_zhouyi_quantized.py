@@ -1,5 +1,5 @@
-"""Zhouyi Compass IR, quantised: integer files as numbers, the parser's quantised files, integer
-files written from quantised networks.
+"""Zhouyi Compass IR, quantized: integer files as numbers, the parser's quantized files, integer
+files written from quantized networks.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def steps_apart(found: dict[str, Array], wanted: dict[str, Array]) -> int:
 
 
 @pytest.mark.parametrize("case", corpus_cases("zhouyi/int8"))
-def test_dequantised_files_stay_within_two_steps_of_the_integer_arithmetic(
+def test_dequantized_files_stay_within_two_steps_of_the_integer_arithmetic(
     case: Path | None,
 ) -> None:
     path, feeds, wanted = case_of(case)
@@ -54,7 +54,7 @@ def test_dequantised_files_stay_within_two_steps_of_the_integer_arithmetic(
 @pytest.mark.parametrize("target", SUFFIXES)
 @pytest.mark.parametrize("case", corpus_cases("zhouyi/int8", "[mls][bsi]*"))
 @pytest.mark.sampled(5)
-def test_dequantised_files_become_other_formats(
+def test_dequantized_files_become_other_formats(
     case: Path | None, target: str, tmp_path: Path
 ) -> None:
     path, feeds, wanted = case_of(case)
@@ -66,7 +66,7 @@ def test_dequantised_files_become_other_formats(
 # their own ---------------------------------------------------------------------------------------
 
 
-def quantised(name: str, shape: tuple[int, ...], dtype: str) -> Tensor:
+def quantized(name: str, shape: tuple[int, ...], dtype: str) -> Tensor:
     return Tensor(name, shape, DType(dtype))
 
 
@@ -116,7 +116,7 @@ def parser_convolution(folder: Path, per_channel: bool) -> tuple[Path, Array, Ar
         biases_scale=bs,
         biases_zp=np.zeros(ws.shape, np.int32),
     )
-    a, y = quantised("a", x.shape, "uint8"), quantised("y", (1, 5, 6, 4), "int8")
+    a, y = quantized("a", x.shape, "uint8"), quantized("y", (1, 5, 6, 4), "int8")
     conv = Layer(
         "conv",
         "Convolution",
@@ -134,7 +134,7 @@ def parser_convolution(folder: Path, per_channel: bool) -> tuple[Path, Array, Ar
 
 
 @pytest.mark.parametrize("per_channel", [False, True])
-def test_the_parsers_quantised_convolution(per_channel: bool, tmp_path: Path) -> None:
+def test_the_parsers_quantized_convolution(per_channel: bool, tmp_path: Path) -> None:
     path, x, wanted = parser_convolution(tmp_path, per_channel)
     model = converter.load(path)
     assert {"DequantizeLinear", "Conv", "QuantizeLinear"} <= {n.op_type for n in model.ir.graph}
@@ -152,9 +152,9 @@ def test_the_parsers_borders_and_moves(tmp_path: Path) -> None:
     x = RNG.normal(size=(1, 4, 4, 2)).astype(np.float32)
     tensors = [
         Tensor("a", x.shape, DType.FLOAT32),
-        quantised("q", x.shape, "int8"),
-        quantised("t", (1, 2, 4, 4), "int8"),
-        quantised("s", (1, 2, 4, 4), "uint8"),
+        quantized("q", x.shape, "int8"),
+        quantized("t", (1, 2, 4, 4), "int8"),
+        quantized("s", (1, 2, 4, 4), "uint8"),
     ]
     result = Tensor("y", (1, 2, 4, 4), DType.FLOAT32)
     one = {"quantize_scale": np.array([0.03], np.float32), "quantize_zp": np.array([7], np.int8)}
@@ -192,9 +192,9 @@ def test_the_parsers_borders_and_moves(tmp_path: Path) -> None:
 
 
 def test_a_scale_for_each_slice_of_an_activation_is_refused_by_name(tmp_path: Path) -> None:
-    a = quantised("a", (1, 2), "int8")
+    a = quantized("a", (1, 2), "int8")
     several = {"layer_top_scale": [[0.1, 0.2]], "layer_top_zp": [[0, 0]]}
-    y = quantised("y", (1, 2), "int8")
+    y = quantized("y", (1, 2), "int8")
     layers = [Layer("a", "Input", [], [a], grid(0.1, 0)), Layer("exp", "Exp", [a], [y], several)]
     with pytest.raises(ConverterError, match="y has a scale for each slice"):
         converter.load(written(tmp_path, layers, ["a"], ["y"]))

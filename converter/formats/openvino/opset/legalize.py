@@ -19,7 +19,7 @@ from converter.graph.value import operands, optional
 from converter.passes.decompositions.activations import x_of
 from converter.passes.decompositions.bitwise import BITS, by_digits
 from converter.passes.decompositions.recurrent import looped
-from converter.passes.legalise import Rewrites
+from converter.passes.legalize import Rewrites
 
 T = ir.DataType
 

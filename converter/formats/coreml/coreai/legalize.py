@@ -28,7 +28,7 @@ from converter.passes.decompositions.indexing import own_places, strides_of
 from converter.passes.decompositions.linear import bias_after
 from converter.passes.decompositions.recurrent import looped, recurrent
 from converter.passes.indices import cut_elements
-from converter.passes.legalise import Rewrite, Rewrites, either
+from converter.passes.legalize import Rewrite, Rewrites, either
 from converter.passes.transposed_windows import transposed
 
 D = ir.DataType
@@ -221,7 +221,7 @@ def backwards(node: ir.Node, b: Builder) -> Value | None:
         return None
     axes = range(len(found[0])) if found[2] is None else found[2]
     parts: list[list[int]] = []
-    turned = []
+    reversed_axes = []
     for start, end, axis, step in zip(found[0], found[1], axes, found[3], strict=True):
         place = int(axis) % len(sizes)
         n = sizes[place]
@@ -231,14 +231,14 @@ def backwards(node: ir.Node, b: Builder) -> Value | None:
             chosen = range(n)[int(start) : int(end) : int(step)]
             first, last = (chosen[-1], chosen[0] + 1) if chosen else (0, 0)
             parts.append([first, last, place, -int(step)])
-            turned.append(place)
+            reversed_axes.append(place)
         else:
             parts.append([int(start), int(end), place, int(step)])
-    if not turned:
+    if not reversed_axes:
         return None
     y = b.Slice(x, *(list(line) for line in zip(*parts, strict=True)))
-    many = len(turned)
-    return b.Slice(y, [-1] * many, [_LEAST] * many, turned, [-1] * many)
+    many = len(reversed_axes)
+    return b.Slice(y, [-1] * many, [_LEAST] * many, reversed_axes, [-1] * many)
 
 
 def slice_of_all(node: ir.Node, b: Builder) -> Value | None:
@@ -411,8 +411,8 @@ def last_of_equals(node: ir.Node, b: Builder) -> Value | None:
     if not a.get("select_last_index") or rank is None:
         return None
     axis = int(a.get("axis", 0)) % rank
-    turned = b.Slice(x, [-1], [_LEAST], [axis], [-1])
-    first = b.op(node.op_type, turned, **{**a, "select_last_index": 0})
+    reversed_axes = b.Slice(x, [-1], [_LEAST], [axis], [-1])
+    first = b.op(node.op_type, reversed_axes, **{**a, "select_last_index": 0})
     length = b.Shape(x)[axis : axis + 1] - 1
     return b.Reshape(length, []) - first
 
@@ -469,8 +469,8 @@ def suppress(node: ir.Node, b: Builder) -> Value | None:
     if least is not None:
         real = b.Greater(scores, b.Reshape(least, []))
         high = b.Where(real, scores, b.like(scores, -np.inf))
-    centred = attributes(node)["center_point_box"]
-    mask = b.SuppressionMask(boxes, high, b.Reshape(iou, [1]), center_point_box=centred)
+    centerd = attributes(node)["center_point_box"]
+    mask = b.SuppressionMask(boxes, high, b.Reshape(iou, [1]), center_point_box=centerd)
     key = b.Where(mask, high, b.like(scores, -np.inf))
     limit = b.Min(b.Shape(scores)[2:3], b.Max(b.Reshape(most, [1]), b.const([0])))
     values, places = b.TopK(key, limit, axis=2, largest=1, sorted=1, outputs=2)

@@ -161,17 +161,17 @@ def test_suppression_is_the_layer_of_the_format(tmp_path: Path) -> None:
         "Cast", b.ext("SuppressionMask", x, s, b.const(np.array([0.3], np.float32))), to=1
     )
     assert layers({"b": boxes, "s": floats(2, 3, 15)}, make, tmp_path)["NMS"] == 1
-    centred = np.concatenate([low, floats(2, 15, 2) * np.float32(0.5)], 2)
+    centerd = np.concatenate([low, floats(2, 15, 2) * np.float32(0.5)], 2)
     make = lambda b, x, s: b.op(  # noqa: E731
         "Cast",
         b.ext("SuppressionMask", x, s, b.const(np.array([0.3], np.float32)), center_point_box=1),
         to=1,
     )
-    assert layers({"b": centred, "s": floats(2, 1, 15)}, make, tmp_path)["NMS"] == 1
+    assert layers({"b": centerd, "s": floats(2, 1, 15)}, make, tmp_path)["NMS"] == 1
 
 
 def test_boxes_of_negative_size_suppress_nothing(tmp_path: Path) -> None:
-    """Centre and size: neither side may be negative or 0, not even both, for a box to overlap
+    """Center and size: neither side may be negative or 0, not even both, for a box to overlap
     another; the openvino runtime agrees.
     """
     sizes = np.array([[1, 1], [-1, 1], [1, -1], [-1, -1], [0, 1], [1.05, 1]], np.float32)
@@ -214,7 +214,7 @@ def test_functions_of_recurrent_layers_with_parameters(tmp_path: Path) -> None:
     assert not found["BasicLSTM"]
 
 
-def quantised(b: Builder, w: Array) -> ir.Value:
+def quantized(b: Builder, w: Array) -> ir.Value:
     scale = b.const(np.full(w.shape[0], 0.02, np.float32))
     return b.op("DequantizeLinear", b.const(np.round(w / 0.02).astype(np.int8)), scale, axis=0)
 
@@ -230,7 +230,7 @@ def test_compact_weights_become_those_of_the_layer(tmp_path: Path) -> None:
         )
         table = b.const(np.linspace(-1, 1, 16, dtype=np.float32))
         y = b.op(
-            "Conv", x, quantised(b, floats(3, 2, 3, 3)), kernel_shape=[3, 3], pads=[1, 1, 1, 1]
+            "Conv", x, quantized(b, floats(3, 2, 3, 3)), kernel_shape=[3, 3], pads=[1, 1, 1, 1]
         )
         return b.op(
             "Conv",
@@ -278,7 +278,7 @@ def test_constants_behind_an_operator_move_into_it(tmp_path: Path) -> None:
     }
 
 
-def test_normalisations_of_rows_keep_their_axes(tmp_path: Path) -> None:
+def test_normalizations_of_rows_keep_their_axes(tmp_path: Path) -> None:
     def network(b: Builder, x: ir.Value) -> ir.Value:
         y = b.op(
             "InstanceNormalization",

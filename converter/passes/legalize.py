@@ -37,28 +37,28 @@ LARGE = 1 << 27
 MAX_DEPTH = 12  # rewrites of rewrites: longer chains are assumed to be cycles
 
 
-def legalise(
+def rewrite_illegal(
     model: ir.Model,
-    refused: Callable[[ir.Node], bool],
+    is_illegal: Callable[[ir.Node], bool],
     rewrites: Rewrites,
-    stuck: Callable[[ir.Node], None] | None = None,
+    on_failure: Callable[[ir.Node], None] | None = None,
 ) -> None:
     """Rewrite in place.
 
-    `refused(node)` returns whether the target cannot express the node as it is; `stuck` is called
-    for each node that could not be legalized.
+    `is_illegal(node)` returns whether the target cannot express the node as it is; `on_failure` is
+    called for each node that could not be legalized.
     """
     names = Names(model)
     for graph in all_graphs(model.graph):
         queue = deque((n, 0) for n in graph)
         while queue:
             node, depth = queue.popleft()
-            if node.graph is None or depth > MAX_DEPTH or not refused(node):
+            if node.graph is None or depth > MAX_DEPTH or not is_illegal(node):
                 continue
             made = _rewrite(node, names, rewrites)
             queue.extendleft((n, depth + 1) for n in reversed(made))
-            if stuck is not None and node.graph is not None:
-                stuck(node)
+            if on_failure is not None and node.graph is not None:
+                on_failure(node)
     remove_dead_code(model)
 
 
@@ -223,13 +223,13 @@ def _inline(body: onnx.FunctionProto, node: ir.Node, b: Builder) -> list[ir.Valu
 C = TypeVar("C", bound=Context)
 
 
-def legalize(refused: Callable[[ir.Node, C], bool], rewrites: Rewrites) -> Pass[C]:
-    """Return the pass of a pipeline; see `legalise`.
+def legalize(is_illegal: Callable[[ir.Node, C], bool], rewrites: Rewrites) -> Pass[C]:
+    """Return the pass of a pipeline; see `legalize`.
 
-    `refused(node, context)`: whether the format has no layer for the node.
+    `is_illegal(node, context)`: whether the format has no layer for the node.
     """
     return Pass(
         "legalize",
         "Rewrite operators that the format lacks",
-        lambda model, context: legalise(model, lambda n: refused(n, context), rewrites),
+        lambda model, context: rewrite_illegal(model, lambda n: is_illegal(n, context), rewrites),
     )
