@@ -143,7 +143,7 @@ def pictures(path: Path, color: int = 30) -> Path:
 
 
 @pytest.mark.parametrize("form", ["mlmodel", "mlpackage"])
-@pytest.mark.parametrize("colour", [30, 40])
+@pytest.mark.parametrize("color", [30, 40])
 def test_pictures_and_what_the_author_says(color: int, form: str, tmp_path: Path) -> None:
     """Inputs and outputs that are images are so again, also by way of ONNX, which keeps notes.
     Neural networks of the version that is written have no pixels of half precision.

@@ -463,7 +463,7 @@ def test_the_steps_of_a_gelu_are_one_table(apiece: bool, tmp_path: Path) -> None
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
-@pytest.mark.parametrize("quantised", [False, True])
+@pytest.mark.parametrize("quantized", [False, True])
 def test_networks_that_are_not_quantized_are_refused(quantized: bool, tmp_path: Path) -> None:
     model, b = new_model()
     x = b.input("x", ir.DataType.FLOAT, (1, 3, 4, 4))

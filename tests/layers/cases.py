@@ -180,7 +180,7 @@ def _shown(tensor: Tensor) -> list[str]:
     lines += [f"{word} = true" for word in ("constant", "unread") if getattr(tensor, word)]
     lines += [f'type = "{tensor.type}"', f"shape = {list(tensor.shape)}"]
     lines += [f"state = {_value(tensor.state)}"] if tensor.state else []
-    lines += [f"quantised = {_value(tensor.quantized)}"] if tensor.quantized else []
+    lines += [f"quantized = {_value(tensor.quantized)}"] if tensor.quantized else []
     if tensor.values is not None:
         lines.append(f"values = {_list(np.asarray(tensor.values).reshape(-1).tolist())}")
     return lines

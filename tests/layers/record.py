@@ -78,7 +78,7 @@ def computing(module: Any, engine: Any, case: cases.Case, path: Path) -> str:
     for i, t in enumerate(case.outputs):
         if not t.unread:
             numbers = cases.Tensor.of(cases.rounded(found[f"y{i}"]))
-            own = {"name": t.name, "state": t.state, "quantised": t.quantized}
+            own = {"name": t.name, "state": t.state, "quantized": t.quantized}
             case.outputs[i] = dataclasses.replace(numbers, **own)
     case.engine = engine.name
     if any(np.isnan(x).any() for x in case.expected().values() if x.dtype.kind == "f"):

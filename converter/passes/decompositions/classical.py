@@ -629,11 +629,15 @@ def tf_idf(node: ir.Node, b: Builder) -> Value | None:
     length = (known_sizes(x) or [None])[-1]
     if not a.get("pool_int64s") or rank_of(x) not in (1, 2) or length is None:
         return None
-    rows = b.Cast(x if rank_of(x) == 2 else b.Unsqueeze(x, [0]), to=INT64)
     entries = np.array(a["ngram_indexes"])
-    if len(a["pool_int64s"]) * max(length, entries.max() + 1) > LARGEST:
+    if not _is_pool(a, entries) or len(a["pool_int64s"]) * max(length, entries.max() + 1) > LARGEST:
         return None
-    total = reduce(add, _grams(b, rows, length, a, entries))
+    rows = b.Cast(x if rank_of(x) == 2 else b.Unsqueeze(x, [0]), to=INT64)
+    grams = [*_grams(b, rows, length, a, entries)]
+    if not grams:  # of all lengths that count, each is longer than the rows
+        zeros = np.zeros((length, entries.max() + 1), np.float32)
+        grams = [b.MatMul(b.Cast(rows, to=FLOAT), zeros)]
+    total = reduce(add, grams)
     if a["mode"] == "IDF":
         total = b.Min(total, 1)
     if a["mode"] != "TF" and a.get("weights"):
@@ -641,6 +645,18 @@ def tf_idf(node: ir.Node, b: Builder) -> Value | None:
         factors[entries] = a["weights"]
         total = total * factors
     return total if rank_of(x) == 2 else b.Squeeze(total, [0])
+
+
+def _is_pool(a: dict[str, Any], entries: np.ndarray) -> bool:
+    """Whether the attributes of a TfIdfVectorizer agree: each n-gram has an entry of the result."""
+    starts, pool = a["ngram_counts"], a["pool_int64s"]
+    ends = [*starts[1:], len(pool)]
+    if not starts or starts[0] != 0 or sorted(ends) != ends or entries.min(initial=0) < 0:
+        return False
+    sizes = [end - start for start, end in zip(starts, ends, strict=True)]
+    whole = all(n % size == 0 for size, n in enumerate(sizes, 1))
+    count = sum(n // size for size, n in enumerate(sizes, 1))
+    return whole and 0 < count == entries.size and len(a.get("weights") or entries) == count
 
 
 def _grams(
