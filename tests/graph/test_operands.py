@@ -31,10 +31,10 @@ CASES: dict[str, tuple[str, list[ir.Value | None], dict[str, Any], str]] = {
         "'x' of SegmentSum must have 1 to 64 axes, got 0",
     ),
     "one of any number": (
-        "PlanesToColour",
+        "PlanesToColor",
         [value(1, 4, 4, 1), value(1, 2, 2)],
         {"pairs": 1},
-        "'planes' of PlanesToColour must have 4 axes, got 3",
+        "'planes' of PlanesToColor must have 4 axes, got 3",
     ),
     "left out": ("FloorDiv", [None, value(2)], {}, "FloorDiv needs 'x'"),
     "too large": (

@@ -64,7 +64,7 @@ sequence writes netconv::SegmentMax
 sequence reads CTCGreedyDecoderSeqLen CTCLoss EmbeddingBagOffsets EmbeddingBagOffsetsSum
 sequence reads EmbeddingBagPacked EmbeddingBagPackedSum EmbeddingSegmentsSum SegmentMax
 sequence reads SparseFillEmptyRows
-resize writes Resize netconv::ColourToPlanes netconv::PlanesToColour
+resize writes Resize netconv::ColorToPlanes netconv::PlanesToColor
 resize reads BGRtoNV12 I420toBGR I420toRGB Interpolate NV12toBGR NV12toRGB RGBtoNV12
 signal writes DFT netconv::FramedDFT netconv::InverseFramedDFT netconv::InverseRealDFT
 signal writes netconv::RealDFT

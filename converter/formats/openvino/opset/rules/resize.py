@@ -385,7 +385,7 @@ RULES: list[Rule | Custom] = [
     custom("Resize", "Interpolate", lift_interpolate, lower_resize),
     *(
         op(
-            "netconv::PlanesToColour",
+            "netconv::PlanesToColor",
             f"{planes}to{order}",
             RequireAttr("order", order),
             RequireAttr("pairs", int(planes == "NV12")),
@@ -397,7 +397,7 @@ RULES: list[Rule | Custom] = [
     ),
     *(
         op(
-            "netconv::ColourToPlanes",
+            "netconv::ColorToPlanes",
             f"{order}toNV12",
             RequireAttr("order", order),
             OnePlane("single", "single_plane", bool, 1),
