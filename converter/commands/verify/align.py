@@ -71,6 +71,7 @@ class Side:
                     and (o.uses() or o.is_graph_output())
                 )
         self.live = live
+        self.layers = {layer for n in self.nodes if (layer := n.metadata_props.get(LAYER))}
 
     def last_of_layer(self) -> dict[str, str]:
         """Layer name -> the single output of its last node."""
@@ -102,6 +103,7 @@ def align(
     state.match(_names(a), _names(b), "name")
     state.match(_layers(a), _layers(b), "layer", same_operator=True)
     state.match_counted(_labels(a), _labels(b))
+    state.settle()
     state.spread()
     _leave(a, b, found)
     return found
@@ -187,6 +189,12 @@ def _counted(name: str, value: ir.Value) -> bool:
     )
 
 
+def _numbered_by(name: Hashable, layers: Collection[str]) -> bool:
+    """Return whether a name is that of a layer with a number added."""
+    stem, _, number = str(name).rpartition("_")
+    return number.isdecimal() and stem in layers
+
+
 class _State:
     """The alignment under construction."""
 
@@ -195,6 +203,8 @@ class _State:
         self.forward: dict[ir.Value, ir.Value] = {}
         self.backward: dict[ir.Value, ir.Value] = {}
         self.fresh: deque[tuple[ir.Value, ir.Value]] = deque()
+        # of the reference: their counterparts may only be numbered
+        self.doubted: dict[ir.Value, None] = {}
         by_name_a, by_name_b = ({str(v.name): v for v in s.graph.inputs} for s in (a, b))
         for r, c in found.inputs:
             self.forward[by_name_a[r]], self.backward[by_name_b[c]] = by_name_b[c], by_name_a[r]
@@ -228,6 +238,8 @@ class _State:
             c = theirs.get(key)
             if c is not None and (not same_operator or _operator(r) == _operator(c)):
                 self.add(r, c, how)
+                if _numbered_by(key, self.b.layers):
+                    self.doubted[r] = None
 
     def match_counted(
         self,
@@ -250,16 +262,67 @@ class _State:
             if (self.forward.get(r, c) is c and self.backward.get(c, r) is r and comparable(r, c))
         ]
         if len(alike) >= ALIKE * len(shared):
+            names = {c: k[0] for k, c in theirs.items()}
             for r, c in alike:
                 self.add(r, c, "layer")
+                if _numbered_by(names[c], self.b.layers):
+                    self.doubted[r] = None
 
-    def spread(self) -> None:
-        """Propagate the alignment forward and backward from every aligned pair; repeat while new
-        pairs may resolve ambiguities.
+    def settle(self) -> None:
+        """Exchange the counterparts of tensors whose equal names are a coincidence: where a layer
+        `x` is written as several nodes, one of them may be numbered `x_1` although another layer
+        has that name.
+        """
+        if not self.doubted:
+            return
+        self.spread(self.doubted)
+        for r in self.doubted:
+            how = self.found.how.get(str(r.name), "")
+            if how in ("name", "layer") and self._contradicted(r, self.forward[r]):
+                self._exchange(r, self.forward[r], how)
+
+    def _contradicted(self, r: ir.Value, c: ir.Value) -> bool:
+        """Return whether both tensors have aligned operands, but not the same."""
+        n, m = r.producer(), c.producer()
+        mine = None if n is None else self._call(n, self.a, self._aligned)
+        theirs = None if m is None else self._call(m, self.b, self.backward.get)
+        return mine is not None and theirs is not None and mine != theirs
+
+    def _aligned(self, value: ir.Value) -> ir.Value | None:
+        return value if value in self.forward else None
+
+    def _exchange(self, r: ir.Value, c: ir.Value, how: str) -> None:
+        """Give both tensors the counterparts that follow from their operands, if both have one
+        that is free.
+        """
+        before = self.found.pairs.keys() - {str(r.name)}
+        self._remove(r)
+        for value in (r, c):
+            node = value.producer()
+            assert node is not None
+            for x in dict.fromkeys(node.inputs):
+                if value is r and x in self.forward:
+                    self._consumer(node, x, self.forward[x])
+                elif value is c and x in self.backward:
+                    for n in dict.fromkeys(u.node for u in self.backward[x].uses()):
+                        self._consumer(n, self.backward[x], x)
+        if r in self.forward and c in self.backward and self.forward[r] is not c:
+            return
+        for name in self.found.pairs.keys() - before:
+            self._remove(self.a.values[name])
+        self.add(r, c, how)
+
+    def _remove(self, r: ir.Value) -> None:
+        del self.backward[self.forward.pop(r)], self.found.pairs[str(r.name)]
+        del self.found.how[str(r.name)]
+
+    def spread(self, silent: Collection[ir.Value] = ()) -> None:
+        """Propagate the alignment forward and backward from every aligned pair, except from the
+        `silent` tensors of the reference; repeat while new pairs may resolve ambiguities.
         """
         for _ in range(ROUNDS):
             before = len(self.found.pairs)
-            self.fresh = deque(self.forward.items())
+            self.fresh = deque((r, c) for r, c in self.forward.items() if r not in silent)
             while self.fresh:
                 r, c = self.fresh.popleft()
                 for node in dict.fromkeys(u.node for u in r.uses()):
@@ -272,8 +335,11 @@ class _State:
         """Align the outputs of a node with those of the single consumer of `c` that applies the
         same operator to the same operands.
         """
-        operands = self._call(node, self.a, lambda v: v if v in self.forward else None)
+        operands = self._call(node, self.a, self._aligned)
         if operands is None or all(o in self.forward for o in node.outputs):
+            return
+        if any(o in self.forward for o in node.outputs):
+            self._siblings(node, operands)
             return
         for describe in (_bare, _detailed):
             mine, theirs = (
@@ -285,7 +351,7 @@ class _State:
                     and not any(o in taken for o in n.outputs)
                 ]
                 for value, side, canonical, taken in (
-                    (r, self.a, lambda v: v if v in self.forward else None, self.forward),
+                    (r, self.a, self._aligned, self.forward),
                     (c, self.b, self.backward.get, self.backward),
                 )
             )
@@ -293,6 +359,23 @@ class _State:
                 for x, y in zip(node.outputs, theirs[0].outputs, strict=True):
                     self.add(*_scaled(x, y), "structure")
                 return
+
+    def _siblings(self, node: ir.Node, operands: tuple[ir.Value | None, ...]) -> None:
+        """Align the other results of a node, some of which are aligned with those of one node that
+        applies the same operator to the same tensors (sizes may be constants or attributes).
+        """
+        known = [(o, self.forward[o]) for o in node.outputs if o in self.forward]
+        others = {c.producer() for _, c in known}
+        other = others.pop()
+        if (
+            not others
+            and other is not None
+            and all(_operator(o) == _operator(c) for o, c in known)
+            and _live(self._call(other, self.b, self.backward.get)) == _live(operands)
+            and len(node.outputs) == len(other.outputs)
+        ):
+            for x, y in zip(node.outputs, other.outputs, strict=True):
+                self.add(x, y, "structure")
 
     def _call(
         self, node: ir.Node, side: Side, canonical: Callable[[ir.Value], ir.Value | None]
@@ -323,6 +406,10 @@ class _State:
         for x, y in zip(n.inputs, m.inputs, strict=True):
             if x is not None and y is not None and _operator(x) == _operator(y):
                 self.add(x, y, "structure")
+
+
+def _live(operands: Iterable[ir.Value | None] | None) -> list[ir.Value] | None:
+    return None if operands is None else [v for v in operands if v is not None]
 
 
 def _scaled(x: ir.Value, y: ir.Value) -> tuple[ir.Value, ir.Value]:

@@ -316,8 +316,7 @@ def _proto(
     for name in dict.fromkeys(piece.targets):
         if name not in piece.inputs and program.values[name].const_value is None:
             graph.output.append(_typed(program.values[name]))
-    for node in piece.nodes:
-        graph.node.append(ir.serde.serialize_node(node))
+    graph.node.extend(node_protos(piece))
     proto.functions.extend(program.functions_of(piece.nodes))
     steps = _weights(piece.nodes, moved)
     large = sum(v.const_value.nbytes for v in steps if v.const_value is not None) >= LARGE
@@ -329,6 +328,19 @@ def _proto(
     if moved and (moved.ties or moved.flips):
         _move_rounded(graph, piece.nodes, moved)
     return proto, weights
+
+
+def node_protos(piece: Piece) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes of a piece. A node with several results may compute one that is given: its
+    result gets another name there, so that the given one is read.
+    """
+    given = set(piece.inputs)
+    for place, node in enumerate(piece.nodes):
+        proto = ir.serde.serialize_node(node)
+        for i, name in enumerate(proto.output):
+            if name in given:
+                proto.output[i] = f"netconv_given_{place}_{i}"
+        yield proto
 
 
 def _weights(nodes: Sequence[ir.Node], moved: Jitter | None) -> dict[ir.Value, float]:

@@ -17,7 +17,13 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from converter.commands.verify.program import CannotRun, Piece, Program, to_type
+from converter.commands.verify.program import (
+    CannotRun,
+    Piece,
+    Program,
+    node_protos,
+    to_type,
+)
 from converter.engines.reference import known_error
 from converter.graph.infer import Array
 from converter.graph.walk import subgraphs
@@ -122,8 +128,8 @@ def _model(program: Program, piece: Piece) -> onnx.ModelProto:
                 info = declared.add(name=name)
                 info.type.tensor_type.elem_type = int(value.dtype or ir.DataType.FLOAT)
     constants: dict[str, ir.Value] = {}
+    graph.node.extend(node_protos(piece))
     for node in piece.nodes:
-        graph.node.append(ir.serde.serialize_node(node))
         constants.update(
             (str(v.name), v) for v in node.inputs if v is not None and v.const_value is not None
         )
