@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from converter.passes.pipeline import Pass
 
 
+# a flavor of formats with static shapes
+PADDED = "padded"
+PADDED_HELP = (
+    "give outputs of dynamic length as many rows as there may be; NAME_count is the number of "
+    "valid ones"
+)
+
+
 @record
 class Option:
     """A flavor's option: `openvino+ir=7` sets ir to 7, `openvino+fp16` sets fp16 to "".

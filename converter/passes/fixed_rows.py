@@ -157,7 +157,10 @@ def fix_rows(model: ir.Model, context: Context) -> None:
     plan = _Plan(list(found))
     for node in model.graph:
         plan.visit(node)
-    _Writing(model, plan, found, context.notes).write()
+    writing = _Writing(model, plan, found, context.notes)
+    if not context.padded:
+        writing.demand_static()
+    writing.write()
 
 
 def _largest_count(node: ir.Node) -> int | None:
@@ -355,6 +358,23 @@ class _Writing:
         outputs = model.graph.outputs
         self.axes = [plan.axes(v) for v in outputs]
         self.sizes = [elements(v) if v in plan.sizes else None for v in outputs]
+
+    def demand_static(self) -> None:
+        """Raise UnsupportedError if outputs would have rows that are not valid."""
+        found = [
+            Diagnostic(
+                "X203",
+                f"the number of rows of output {public_name(v)} is known only when the model runs, "
+                "but the target needs static shapes",
+                where=Where(layer=public_name(v)),
+                help="add +padded to the target: the output then has as many rows as there may be, "
+                f"and {public_name(v)}_count is the number of valid ones",
+            )
+            for v, axes in zip(self.model.graph.outputs, self.axes, strict=True)
+            if axes
+        ]
+        if found:
+            raise UnsupportedError(found)
 
     def write(self) -> None:
         for node in list(self.model.graph):

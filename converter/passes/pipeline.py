@@ -28,12 +28,14 @@ if TYPE_CHECKING:
 @record
 class Context:
     """The state that the passes of one conversion share: the network that is written, whose graph
-    is not changed, the requested layout of inputs and outputs, and the warnings so far.
+    is not changed, the requested layout of inputs and outputs, the warnings so far, and whether
+    outputs of dynamic length may have as many rows as there may be (`padded`).
     """
 
     network: Network
     io_layout: str = ""
     notes: list[Diagnostic] = field(default_factory=list)
+    padded: bool = False
 
     @property
     def attempt(self) -> str:

@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 
 import converter
-from converter.errors import UnsupportedError
+from converter.errors import UnsupportedError, UsageError
 
 SUFFIX = {"nnapi+level=3": ".nnapi.json", "openvino+ir=7": ".xml", "zhouyi": ".txt"}
 LIMITS = "int64[1] most = {5}, float[1] iou = {0.4}, float[1] least = {0.3}"
@@ -69,7 +69,7 @@ def compared(source: Path, target: str, feeds: dict[str, np.ndarray]) -> None:
     )
     written = source.with_name("written" + SUFFIX[target])
     with pytest.warns(converter.NetconvWarning):
-        converter.convert(source, written, target=target, force=True)
+        converter.convert(source, written, target=f"{target}+padded", force=True)
     model = converter.load(written)
     given = {i.name: feeds[i.name].astype(i.dtype) for i in model.inputs}
     actual = {k: np.asarray(v) for k, v in model.run(given).items()}
@@ -127,7 +127,7 @@ def test_verify_compares_the_valid_rows(tmp_path: Path) -> None:
     source = network(NETWORKS["gathered"], tmp_path)
     written = tmp_path / "written.xml"
     with pytest.warns(converter.NetconvWarning, match="output place has 20 rows"):
-        converter.convert(source, written, target="openvino+ir=7")
+        converter.convert(source, written, target="openvino+ir=7+padded")
     assert converter.verify(source, written).same
 
 
@@ -139,3 +139,27 @@ def test_rows_that_depend_on_each_other_are_refused(tmp_path: Path) -> None:
         total = ReduceSum<keepdims=0>(found, first) }"""
     with pytest.raises(UnsupportedError, match="ReduceSum does not compute each of them by itself"):
         converter.convert(network(text, tmp_path), tmp_path / "written.xml", target="openvino+ir=7")
+
+
+@pytest.mark.parametrize("target", SUFFIX)
+def test_rows_are_not_padded_unasked(target: str, tmp_path: Path) -> None:
+    source = network(NETWORKS["gathered"], tmp_path)
+    with pytest.raises(UnsupportedError, match="number of rows of output place") as refused:
+        converter.convert(source, tmp_path / f"m{SUFFIX[target]}", target=target)
+    named = [d for d in refused.value.diagnostics if "add +padded to the target" in d.help]
+    assert len(named) == len(NETWORKS["gathered"].splitlines()[0].split(", "))
+
+
+def test_a_number_of_rows_that_shows_in_no_output_needs_no_padding(tmp_path: Path) -> None:
+    source = network(NETWORKS["counted"].replace("int64[K,3] picked, ", ""), tmp_path)
+    feeds, written = boxes(), tmp_path / "m.xml"
+    converter.convert(source, written, target="openvino+ir=7")
+    session = onnxruntime.InferenceSession(source)
+    (found,) = converter.load(written).run(feeds).values()
+    assert int(np.asarray(found).reshape(-1)[0]) == int(session.run(None, feeds)[0])
+
+
+def test_padding_is_for_formats_with_static_shapes(tmp_path: Path) -> None:
+    source = network(NETWORKS["gathered"], tmp_path)
+    with pytest.raises(UsageError, match="is for IR 5 to 7"):
+        converter.convert(source, tmp_path / "m.xml", target="openvino+padded")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from converter.formats.format import Flavor, Format, Option, Written
+from converter.formats.format import PADDED, PADDED_HELP, Flavor, Format, Option, Written
 from converter.formats.integers import COMMON, FIXED, Integers, named
 
 if TYPE_CHECKING:
@@ -156,6 +156,7 @@ FORMAT = Format(
             "write C source against NeuralNetworks.h (.nnapi.c), which cannot be read back",
             suffix=".nnapi.c",
         ),
+        Option(PADDED, PADDED_HELP),
     ),
     versions="feature levels 1 to 7",
     integers=Integers(

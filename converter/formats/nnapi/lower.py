@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, MappingError, UnsupportedError
-from converter.formats.format import Flavor
+from converter.formats.format import PADDED, Flavor
 from converter.formats.integers import NOTE
 from converter.formats.nnapi.blob import reason_against, write_blob
 from converter.formats.nnapi.boundary import Shapes, note_shapes
@@ -49,7 +49,8 @@ def write_model(model: Network, path: Path, flavor: Flavor) -> list[Diagnostic]:
     limit = int(flavor.options.get("level", LEVELS[-1]))
     flat = "blob" in flavor.options or (plain and path.suffix == ".nnapi")
     objects = reason_against if flat else None
-    table = lower(model, limit, flavor.io_layout, notes, records, objects)
+    padded = PADDED in flavor.options
+    table = lower(model, limit, flavor.io_layout, notes, records, objects, padded)
     with Output(path) as out:
         if flat:
             notes += write_blob(table, out)
@@ -71,6 +72,7 @@ def lower(
     notes: list[Diagnostic] | None = None,
     records: bool = True,
     objects: Objection | None = None,
+    padded: bool = False,
 ) -> Table:
     """Return a valid Table of the lowest possible feature level, at most `limit`; raises
     UnsupportedError with all nodes that cannot be written.
@@ -78,9 +80,9 @@ def lower(
     `records`: the file can store notes on inputs and outputs whose layout differs from the source.
     `io_layout` "" then means "native", or the layout of the table from which the model was read;
     without such notes it means "keep". `objects` determines which operations the written form does
-    not support.
+    not support. `padded`: outputs of dynamic length have as many rows as there may be.
     """
-    search = Search(model, Ends.of(model, io_layout, records), objects, [])
+    search = Search(model, Ends.of(model, io_layout, records), objects, [], padded)
     table, warnings, shapes = search.lowest(limit)
     found = Findings(table)
     check_shapes(table, range(len(table.operations)), found)
@@ -112,12 +114,13 @@ class Search:
     ends: Ends
     objects: Objection | None
     notes: list[Diagnostic]  # warnings that do not depend on the level
+    padded: bool = False
 
     def lowest(self, limit: int) -> tuple[Table, list[Diagnostic], tuple[Shapes, Shapes]]:
         """The table of the lowest level up to `limit` that is no worse than the newest one,
         warnings, and shapes as `prepared` gives them.
         """
-        graph, shapes = prepared(self.model, self.ends, self.notes)
+        graph, shapes = prepared(self.model, self.ends, self.notes, self.padded)
         cells = any(n.op_type == "LSTM" for n in all_nodes(graph.graph))  # which a newer level has
         levels = [level for level in LEVELS if level <= limit]
         tried: dict[int, Written | None] = {}
@@ -163,12 +166,12 @@ class Search:
 
 
 def prepared(
-    model: Network, ends: Ends, notes: list[Diagnostic]
+    model: Network, ends: Ends, notes: list[Diagnostic], padded: bool = False
 ) -> tuple[ir.Model, tuple[Shapes, Shapes]]:
     """A copy with everything done that does not depend on the level, and the shapes of the inputs
     and outputs that are stored with others. Warnings are appended to `notes`.
     """
-    graph, context = model.ir.clone(), AllLevels(model, notes=notes, ends=ends)
+    graph, context = model.ir.clone(), AllLevels(model, notes=notes, padded=padded, ends=ends)
     run_passes(PREPARE, graph, context)
     return graph, context.shapes[-1]
 

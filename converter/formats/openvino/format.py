@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from converter.formats.format import Flavor, Format, Option, Written
+from converter.formats.format import PADDED, PADDED_HELP, Flavor, Format, Option, Written
 from converter.formats.integers import COMMON, NOTE, Integers
 
 if TYPE_CHECKING:
@@ -84,7 +84,15 @@ def write(model: Network, path: Path, flavor: Flavor) -> list[Diagnostic]:
     from converter.passes.labels import LABELS
 
     notes: list[Diagnostic] = []
-    if int(flavor.options.get("ir", "11")) < 10:
+    legacy = int(flavor.options.get("ir", "11")) < 10
+    if PADDED in flavor.options and not legacy:
+        from converter.errors import wrong_call
+
+        raise wrong_call(
+            f"flavor {PADDED!r} is for IR 5 to 7",
+            help="leave it out: results of dynamic length are written as they are",
+        )
+    if legacy:
         from converter.formats.openvino.legacy.lower import lower as lower_legacy
 
         net = lower_legacy(model, flavor, notes)
@@ -188,6 +196,7 @@ FORMAT = Format(
     options=(
         Option("ir", "the IR version to write", values=("5", "6", "7", "10", "11"), default="11"),
         Option("fp16", "write half-precision weights"),
+        Option(PADDED, f"for IR 5 to 7: {PADDED_HELP}"),
     ),
     versions="reads 2 to 7 (legacy layers), 10 and 11 (opset1 to opset17); writes 5 to 7, 10, 11",
     engine=engine,

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from converter.formats.format import Flavor, Format, Option, Written
+from converter.formats.format import PADDED, PADDED_HELP, Flavor, Format, Option, Written
 from converter.formats.integers import COMMON, NOTE, Integers, named
 
 if TYPE_CHECKING:
@@ -145,6 +145,7 @@ FORMAT = Format(
             "quantizer for its hardware (15-bit factors, integer Softmax); "
             "some results differ by one quantized value",
         ),
+        Option(PADDED, PADDED_HELP),
     ),
     integers=Integers(
         COMMON

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, MappingError, Where
-from converter.formats.format import Flavor
+from converter.formats.format import PADDED, Flavor
 from converter.formats.zhouyi import fused
 from converter.formats.zhouyi.bodies import GraphBody
 from converter.formats.zhouyi.ir import (
@@ -45,7 +45,7 @@ def lower(
     X204 for constants that do not fit their narrower type, X201 and X202 for operators.
     """
     graph = model.ir.clone()
-    run_passes(PIPELINE, graph, Context(model, flavor.io_layout, notes))
+    run_passes(PIPELINE, graph, Context(model, flavor.io_layout, notes, PADDED in flavor.options))
     layers, problems = lowered(graph.graph)
     refuse(problems)
     notes.extend(d for d in problems if d.level != "error")

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, MappingError, Where
-from converter.formats.format import Flavor
+from converter.formats.format import PADDED, Flavor
 from converter.formats.openvino.bodies import BodyWriter
 from converter.formats.openvino.ir import Body, Net, Port, SubNet
 from converter.formats.openvino.ir import Layer as IrLayer
@@ -51,7 +51,8 @@ def lower(model: Network, flavor: Flavor, notes: list[Diagnostic]) -> Net:
     # before casts are inserted between an input of few bits and the output that it is
     given = {public_name(v): v for v in graph.graph.inputs}
     passed = {n for v in graph.graph.outputs if _itself(v) is given.get(n := public_name(v))}
-    context = Version(model, notes=notes, version=version)
+    padded = PADDED in flavor.options
+    context = Version(model, notes=notes, padded=padded, version=version)
     run_passes(PREPARE, graph, context)
     writer = NetWriter(
         Net(name=graph.graph.name or "model", version=version), "fp16" in flavor.options, passed
