@@ -39,12 +39,14 @@ def elements(value: ir.Value | None) -> Array | None:
     array = known(value)
     if array is not None:
         return _each(_number)(array) if array.size else np.zeros(shape, object)
-    found: Array | None = value.meta.get(SIZES)
-    if found is None:
-        found = np.full(shape, None, object)
-        if value.dtype in _WHOLE:
-            items = [Size.of(Element(value, i, False)) for i in range(math.prod(shape))]
-            found.reshape(-1)[:] = items
+    found: Array = np.full(shape, None, object)
+    if (kept := value.meta.get(SIZES)) is not None:
+        found = np.full(kept[0], None, object)
+        for i, item in enumerate(kept[1]):
+            found.reshape(-1)[i] = item
+    elif value.dtype in _WHOLE:
+        items = [Size.of(Element(value, i, False)) for i in range(math.prod(shape))]
+        found.reshape(-1)[:] = items
     return found
 
 
@@ -90,7 +92,8 @@ def keep_elements(node: ir.Node) -> None:
         if items is None or shape is None or known(out) is not None or items.shape != shape:
             continue
         if any(v is not None for v in items.reshape(-1)):
-            out.meta[SIZES] = items
+            # no array: the garbage collector does not see the values that its elements refer to
+            out.meta[SIZES] = items.shape, list(items.reshape(-1))
         numbers = [v.number if isinstance(v, Size) else None for v in items.reshape(-1)]
         if None not in numbers and out.dtype is not None:
             set_known(out, np.array(numbers, float).reshape(shape).astype(out.dtype.numpy()))

@@ -82,8 +82,9 @@ def _ready(pipe: int, child: int, before: float) -> bool:
     """Whether there is an answer. A process that others keep from running is waited for, one that
     does nothing or too much is not.
     """
-    last = before
-    while not select.select([pipe], [], [], LIMIT + GRACE)[0]:
+    last, poll = before, select.poll()  # select() takes no descriptor above 1023
+    poll.register(pipe)
+    while not poll.poll((LIMIT + GRACE) * 1000):
         used = _used(child)
         if (used <= last and not _kept_waiting(child)) or used > before + LIMIT + GRACE:
             return False
