@@ -206,8 +206,9 @@ CODES: dict[str, Explanation] = {
     "X216": Explanation(
         "an output has as many rows as there may be",
         "How many rows the output has depends on the data, as for the boxes that a suppression "
-        "keeps; the target has only static shapes, and was asked for with +padded. The valid rows come first, and one more "
-        "output, NAME_count, is their number; the rows after them hold -1 (0 without a sign).",
+        "keeps; the target has only static shapes, and was asked for with +padded. The valid rows "
+        "come first, and one more output, NAME_count, is their number; the rows after them hold -1 "
+        "(0 without a sign).",
         "Read the first NAME_count rows.",
     ),
     "W301": Explanation(
