@@ -187,7 +187,7 @@ def test_legacy_fields(tmp_path: Path) -> None:
         "FullyConnected",
         "FP32",
         {"out-size": "03"},
-        {"colour": "red"},
+        {"color": "red"},
         10,
     )
     assert fc.inputs == [Port(0, (1, 2))] and fc.outputs == [Port(3, (1, 3))]

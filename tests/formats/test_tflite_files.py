@@ -83,7 +83,7 @@ def test_a_buffer_that_grows_is_the_same_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = saved("network", tmp_path).read_bytes()
-    monkeypatch.setattr(codec, "_ROOM", 64)
+    monkeypatch.setattr(codec, "_FILE_OVERHEAD", 64)
     assert saved("network", tmp_path).read_bytes() == whole
 
 

@@ -220,7 +220,7 @@ def test_thousands_of_layers_open_at_once(
 MOVES = """
 const [scale, across, down, count] = arguments, drawing = drawings[0];
 drawing.scale = scale;
-drawing.center(drawing.nodes[5000]);
+drawing.centre(drawing.nodes[5000]);
 let most = 0;
 for (let i = 0; i < count; i++) {
   drawing.at.x -= across;
