@@ -415,4 +415,4 @@ def test_arrays_that_are_no_inputs_are_left_out_with_a_note(
 def test_paths_of_temporary_files_are_told_as_what_they_stand_for(tmp_path: Path) -> None:
     with streams.uploaded(str(tmp_path / "a")) as path:
         assert path == tmp_path / "a"
-    assert streams.told("nothing to replace") == "nothing to replace"
+    assert streams.with_original_names("nothing to replace") == "nothing to replace"

@@ -25,6 +25,7 @@ from converter.commands.quantize.search import Limit
 from converter.commands.quantize.weights import block_steps, palette
 from converter.engines import file
 from converter.errors import UnsupportedError, UsageError
+from support import ROOT
 
 SAMPLES = 12
 needs_core_ai = pytest.mark.skipif(
@@ -614,3 +615,12 @@ def test_a_palette_holds_the_centers_of_clusters() -> None:
     rng = np.random.default_rng(0)
     array = np.concatenate([rng.normal(c, 0.01, 500) for c in (-2.0, 0.0, 0.5, 3.0)])
     assert palette(array, 2) == pytest.approx([-2.0, 0.0, 0.5, 3.0], abs=0.01)
+
+
+@pytest.mark.parametrize("text", ["", "[1]", '{"a": [1]}', '{"a": "b\\nlayer_type=Add"}', "{"])
+@pytest.mark.parametrize("file", ["m.nnapi.json", "m.txt"])
+def test_other_texts_in_place_of_the_note_are_dropped(text: str, file: str, tmp_path: Path) -> None:
+    model = converter.load(ROOT / "samples" / "digits_cnn.mlmodel")
+    model.ir.metadata_props["netconv.quantization"] = text
+    converter.save(model, tmp_path / file)
+    assert "quantization" not in (tmp_path / file).read_text()

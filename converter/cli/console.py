@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from converter.cli import waiting
-from converter.cli.streams import without_credentials
+from converter.cli.streams import with_original_names
 from converter.commands.report.cases import Case
 from converter.errors import ConverterError, Diagnostic, ExitCode, WriteError
 from converter.graph.record import record
@@ -61,20 +61,20 @@ class Console:
         another format.
         """
         for line in lines if self.text and self.verbosity >= 0 else ():
-            self._print(escaped(without_credentials(line)))
+            self._print(escaped(with_original_names(line)))
 
     def remark(self, line: str) -> None:
         """Print a line about the work, not of the result, to standard error, escaped to one visible
         line.
         """
-        self._print(escaped(without_credentials(line)), err=True)
+        self._print(escaped(with_original_names(line)), err=True)
 
     def document(self, text: str) -> None:
         """Print a result that is a document of some syntax, unescaped. Prints nothing with -q or
         another format.
         """
         if self.text and self.verbosity >= 0:
-            self._print(without_credentials(text))
+            self._print(with_original_names(text))
 
     def report(self, diagnostics: Sequence[Diagnostic], err: bool = True) -> None:
         """Report diagnostics, similar ones grouped. With -q only errors are shown. A warning is a
@@ -85,7 +85,7 @@ class Console:
         if self.text and shown:
             from converter.commands.report.text import render
 
-            self._print(render(shown, without_credentials), err)
+            self._print(render(shown, with_original_names), err)
 
     def _print(self, text: str, err: bool = False) -> None:
         """Print a document, or text that is already escaped."""
@@ -117,7 +117,7 @@ class Console:
             return self.finish()
         except ConverterError as e:
             for d in e.diagnostics:
-                self._print(escaped(without_credentials(str(d))), err=True)
+                self._print(escaped(with_original_names(str(d))), err=True)
             return e.exit_code
 
     def finish(self) -> int:
@@ -134,7 +134,7 @@ class Console:
                 self.result,
                 self.about,
             )
-            self._print(without_credentials(text))
+            self._print(with_original_names(text))
         if self.log:
             self._write_log(self.log)
         return int(self.code)
@@ -150,7 +150,7 @@ class Console:
         try:
             with open(path, "a", encoding="utf-8") as f:
                 f.writelines(
-                    without_credentials(json.dumps(line, ensure_ascii=False)) + "\n"
+                    with_original_names(json.dumps(line, ensure_ascii=False)) + "\n"
                     for line in lines
                 )
         except OSError as e:

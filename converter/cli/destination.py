@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from converter.cli.streams import DASH, is_url, without_credentials
+from converter.cli.streams import DASH, is_url, with_original_names
 from converter.commands.options.convert import ConversionCommand
 from converter.errors import cannot_write, wrong_call
 
@@ -26,13 +26,13 @@ def chosen(command: str, source: Path, out: str | None, options: ConversionComma
     names a folder but no format.
     """
     if out and options.output:
-        help = f"netconv {command} {without_credentials(str(source))} {out}"
+        help = f"netconv {command} {with_original_names(str(source))} {out}"
         raise wrong_call(f"the output is named twice: {out!r} and -o {options.output!r}", help=help)
     place = out or options.output
     if not place:
         from converter.commands.convert import output_in
 
-        shown = without_credentials(str(source))
+        shown = with_original_names(str(source))
         other = output_in("", shown, "tflite" if shown.endswith(".onnx") else "onnx").lstrip("/")
         example = f"netconv {command} {shown} {other}"
         raise wrong_call("the call names no output", help=f"name a file: {example}")
@@ -61,10 +61,10 @@ def _inside(folder: str, source: Path, target: str | None) -> str:
     from converter.commands.convert import output_in
 
     if target is None:
-        example = output_in(folder, without_credentials(str(source)), "onnx")
+        example = output_in(folder, with_original_names(str(source)), "onnx")
         help = f"name a file in it, as {example}, or the format: -t FORMAT"
         raise wrong_call(f"{folder!r} is a folder, which has no suffix of a format", help=help)
-    return output_in(folder, without_credentials(str(source)), target)
+    return output_in(folder, with_original_names(str(source)), target)
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ def is_url(place: str) -> bool:
     return "://" in place and not place.startswith("file://")
 
 
-def without_credentials(text: str) -> str:
+def with_original_names(text: str) -> str:
     """Replace the paths of temporary files in a text by the names that the user gave."""
     for path, place in _shown.items():
         text = text.replace(path, place)

@@ -420,8 +420,6 @@ CODES: dict[str, Explanation] = {
         "the time limit was exceeded",
         "The command took longer than --timeout allows and was stopped; nothing was written.",
         "Raise --timeout.",
-        "netconv run samples/digits_cnn.mlmodel --timeout 0.001",
-        "netconv run samples/digits_cnn.mlmodel",
     ),
     "U506": Explanation(
         "constants that fix sizes were computed for the new shapes",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING
@@ -12,6 +13,19 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 NOTE = "netconv.quantization"  # metadata of a model: how it was quantized, as JSON
+
+
+def quantization_of(metadata: Mapping[str, str]) -> dict[str, str | int]:
+    """Return how a model was quantized, as `netconv quantize` notes it; nothing for other texts
+    under this key.
+    """
+    if NOTE not in metadata:
+        return {}
+    from converter.io.strict_json import note
+
+    found: dict[str, str | int] = note(metadata[NOTE], {str: (str, int)}) or {}
+    plain = all(re.fullmatch(r"\w+:[\w.+-]*", f"{k}:{v}") for k, v in found.items())
+    return found if plain else {}
 
 
 def named(text: str) -> frozenset[str]:

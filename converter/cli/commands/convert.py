@@ -12,7 +12,7 @@ from converter.cli.common import Place, Source
 from converter.cli.console import Console
 from converter.cli.destination import Destination
 from converter.cli.options import REPORTS, subcommand
-from converter.cli.streams import DASH, is_url, named_output, without_credentials
+from converter.cli.streams import DASH, is_url, named_output, with_original_names
 from converter.commands.options.convert import ConversionCommand, Convert, ConvertCommand
 from converter.commands.options.declare import common
 from converter.commands.options.verify import Verify
@@ -58,7 +58,7 @@ def _demand_certifiable(file: Path, output: str, options: ConvertCommand) -> Non
     """Raise UsageError if the comparison could not be repeated from the files."""
     if not options.with_verify:
         raise wrong_call("--certificate is about a comparison", help="add --verify")
-    if output == DASH or is_url(output) or without_credentials(str(file)) != str(file):
+    if output == DASH or is_url(output) or with_original_names(str(file)) != str(file):
         raise wrong_call("--certificate names files on this machine, and one of the models is none")
     if changed := [name for name in _CHANGES if getattr(options, name)]:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in changed)
@@ -76,7 +76,7 @@ def write(
     from converter.commands import convert
 
     output, place = to.place, Path(to.place)
-    if is_url(output) and without_credentials(str(file)) == output:
+    if is_url(output) and with_original_names(str(file)) == output:
         raise overwrites_input(output)
     if output != DASH:
         flavor = formats.target_for(place, options.target, options.io_layout)

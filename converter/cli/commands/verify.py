@@ -17,7 +17,7 @@ from converter.cli.common import Source
 from converter.cli.console import Console
 from converter.cli.loading import read_pair
 from converter.cli.options import REPORTS, subcommand
-from converter.cli.streams import uploaded, without_credentials
+from converter.cli.streams import uploaded, with_original_names
 from converter.commands.options.verify import Verify, VerifyCommand
 from converter.commands.report.cases import Case
 from converter.errors import Diagnostic, ExitCode, wrong_call
@@ -88,7 +88,7 @@ def _demand_certifiable(options: VerifyCommand, files: Sequence[Path], several: 
     if several:
         raise wrong_call("--certificate needs one comparison of tensors with one engine")
     data = [item.rpartition("=")[2] for item in options.data or () if isinstance(item, str)]
-    if any(without_credentials(str(f)) != str(f) for f in (*files, *data)):
+    if any(with_original_names(str(f)) != str(f) for f in (*files, *data)):
         why = "--certificate needs files on this machine, but one of the inputs is not"
         raise wrong_call(why, help="first download the models and data first")
 
@@ -242,7 +242,7 @@ def show(console: Console, result: Any) -> None:
     ]
     console.say(*text)
     if any(not o.passed for o in result.outputs):
-        models = shlex.join(without_credentials(m) for m in result.models)
+        models = shlex.join(with_original_names(m) for m in result.models)
         console.say(f"Next: netconv reduce {models} -o case")
     if console.verbosity > 0:
         for t in result.tensors:

@@ -4,7 +4,6 @@ file.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ import onnx_ir as ir
 
 from converter.errors import Diagnostic, MappingError, UnsupportedError
 from converter.formats.format import PADDED, Flavor
-from converter.formats.integers import NOTE
+from converter.formats.integers import NOTE, quantization_of
 from converter.formats.nnapi.blob import reason_against, write_blob
 from converter.formats.nnapi.boundary import Shapes, note_shapes
 from converter.formats.nnapi.collector import Objection, Ref, Writer
@@ -200,8 +199,8 @@ def at_level(
     run_passes(AT_LEVEL, graph, context)
     table = writer.subgraph = Table()
     write_graph(graph.graph, writer)
-    if text := model.ir.metadata_props.get(NOTE):
-        table.extra[NOTE] = json.loads(text)
+    if quantized := quantization_of(model.ir.metadata_props):
+        table.extra[NOTE] = quantized
     refuse(writer.problems)
     refuse_invalid(validate(table, shapes=False))
     return table, [*context.notes, *writer.narrowing.notes]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from converter.formats.format import PADDED, PADDED_HELP, Flavor, Format, Option, Written
-from converter.formats.integers import COMMON, NOTE, Integers, named
+from converter.formats.integers import COMMON, NOTE, Integers, named, quantization_of
 
 if TYPE_CHECKING:
     from converter.errors import Diagnostic
@@ -62,8 +61,7 @@ def write(model: Network, path: Path, flavor: Flavor) -> list[Diagnostic]:
 
     notes: list[Diagnostic] = []
     document, renaming = lower(model, flavor, notes)
-    if NOTE in model.ir.metadata_props:
-        about = json.loads(model.ir.metadata_props[NOTE])  # a value may hold no quotes
+    if about := quantization_of(model.ir.metadata_props):  # a value may hold no quotes
         document.header[NOTE] = ";".join(f"{k}:{v}" for k, v in about.items())
     with Output(path) as out:
         write_ir(document, out)
