@@ -164,7 +164,7 @@ NETWORKS = (
         "keras",
         "detector",
     ),
-    *("per_axis", "last_ranks", "with_image", "branches", "attention", "signal", "dense_quantised"),
+    *("per_axis", "last_ranks", "with_image", "branches", "attention", "signal", "dense_quantized"),
 )
 # those that onnxruntime runs as they are generated
 VARIANTS = (

@@ -62,7 +62,7 @@ WRITE = """if True:
                 found[f"{name} {target}"] = [said, sums]
     print(json.dumps(found))
 """
-NETWORKS = ("unet", "dense_quantised", "last_ranks", "attention")
+NETWORKS = ("unet", "dense_quantized", "last_ranks", "attention")
 
 
 def written(

@@ -27,7 +27,7 @@ SAMPLE = (
     "squeezenet",
     "yolo",
     "squeeze_excite",
-    "dense_quantised",
+    "dense_quantized",
     "detector",
     "last_ranks",
     "branches",
