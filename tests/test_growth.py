@@ -71,8 +71,8 @@ def test_the_warning_comes_before_the_writing(tmp_path: Path) -> None:
     count = growth.Growth(100, growth.MaxOutput(), lambda d: seen.append(count.written))
     count.expect(10)
     count.add(10)
-    count.expect(2 * growth.ROOM)
-    count.expect(3 * growth.ROOM)
+    count.expect(2 * growth.NO_WARNING_BELOW)
+    count.expect(3 * growth.NO_WARNING_BELOW)
     assert seen == [10]
 
 
