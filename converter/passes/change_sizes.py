@@ -97,6 +97,7 @@ def change_sizes(
     possible: list[tuple[int, ...]] = []
     queue: list[tuple[int, ...]] = [()]
     refusal: Refused | None = None
+    undecided: ir.Node | None = None  # the first layer for which several sizes are possible
     while queue:
         choices = queue.pop(0)
         tried += 1
@@ -104,13 +105,14 @@ def change_sizes(
             attempt(model.clone(), choices).run()
             possible.append(choices)
         except Undecided as e:
+            undecided = undecided or e.node
             if tried + len(queue) + e.count > MOST_TRIED:
                 raise _error(e.node, _SEVERAL) from None
             queue += [(*choices, k) for k in range(e.count)]
         except Refused as e:
             refusal = refusal or e
         if len(possible) > 1:
-            raise _error(attempt(model.clone(), ()).undecided(), _SEVERAL)
+            raise _error(undecided, _SEVERAL)
     if not possible:
         assert refusal is not None
         raise _error(refusal.node, refusal.reason)
@@ -179,14 +181,6 @@ class _Walk:
         for node in self.model.graph:
             if self._is_affected(node) and not _keeps_samples(self, node):
                 raise Refused(node, _SEVERAL)
-
-    def undecided(self) -> ir.Node | None:
-        """Return the first node for which several sizes are possible."""
-        try:
-            self.run()
-        except Undecided as e:
-            return e.node
-        return None
 
     def notes(self) -> list[Diagnostic]:
         """Return a note that lists the computed constants."""
@@ -493,7 +487,7 @@ def _expand(walk: _Walk, node: ir.Node) -> None:
 
 def _slice(walk: _Walk, node: ir.Node) -> None:
     """Let the end of a Slice that was the end of the axis follow the axis."""
-    x, pairs = node.inputs[0], walk.pairs(node.inputs[0])
+    pairs = walk.pairs(node.inputs[0])
     bounds = [walk.fixed(v) for v in node.inputs[1:3]]
     if any(b is None for b in bounds):
         return
@@ -512,7 +506,6 @@ def _slice(walk: _Walk, node: ir.Node) -> None:
             raise Refused(node, f"it begins at {starts[i]} of an axis of {pair.old}")
     if moved != ends:
         walk.set_constant(node, 2, moved)
-    assert x is not None
 
 
 def _end(node: ir.Node, pair: Pair, start: int, end: int, step: int) -> int:
