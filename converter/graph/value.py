@@ -19,6 +19,7 @@ from converter.errors import MappingError
 
 T = TypeVar("T")
 MAX = (1 << 63) - 1
+LOWEST = float(np.finfo(np.float32).min)
 # the types to which definitions and rewrites cast
 FLOAT, INT32 = ir.DataType.FLOAT, ir.DataType.INT32
 INT64, BOOL = ir.DataType.INT64, ir.DataType.BOOL
@@ -224,8 +225,10 @@ def array_type(value: ir.Value) -> np.dtype[Any]:
 
 def type_name(dtype: ir.DataType | None) -> str:
     """Return the name of a type for messages: float32 and float64, not FLOAT and DOUBLE."""
-    names = {ir.DataType.FLOAT: "float32", ir.DataType.DOUBLE: "float64", None: "unknown"}
-    return names.get(dtype) or str(dtype and dtype.name.lower())
+    if dtype is None:
+        return "unknown"
+    names = {ir.DataType.FLOAT: "float32", ir.DataType.DOUBLE: "float64"}
+    return names.get(dtype, dtype.name.lower())
 
 
 def known_sizes(value: ir.Value | None) -> list[int | None] | None:

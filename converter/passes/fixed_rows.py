@@ -28,14 +28,13 @@ from converter.graph.record import record
 from converter.graph.size_expressions import total
 from converter.graph.sizes import arange
 from converter.graph.symbolic import dimensions, elements
-from converter.graph.value import BOOL, INT64, Value, operand, optional, with_operators
+from converter.graph.value import BOOL, INT64, LOWEST, Value, operand, optional, with_operators
 from converter.graph.walk import subgraphs
 from converter.mapping.lowering import refusal
 from converter.passes.dead_code import remove_dead_code
 from converter.passes.fold import fold
 from converter.passes.pipeline import Context, Pass
 
-_LOWEST = np.array([np.finfo(np.float32).min], np.float32)
 _PREFIX = "netconv_rows_"
 # operators that compute each row by itself, if the dimension is found again in their results
 _POINTWISE = frozenset(
@@ -494,7 +493,7 @@ def _boxes(node: ir.Node, b: Builder, rows: int) -> tuple[Value, Value]:
         scores,
         optional(node, 2),
         np.zeros(1, np.float32) if iou is None else iou,
-        _LOWEST if least is None else least,
+        np.array([LOWEST], np.float32) if least is None else least,
         rows=rows,
         center_point_box=attributes(node)["center_point_box"],
         sort_result_descending=0,

@@ -13,9 +13,7 @@ from converter.errors import MappingError
 from converter.formats.onnx.microsoft import ROWS, plus
 from converter.formats.onnx.op import Op, Results
 from converter.graph.build import Builder
-from converter.graph.value import Value
-
-_LOWEST = float(np.finfo(np.float32).min)
+from converter.graph.value import LOWEST, Value
 
 
 @ROWS.always("Attention")
@@ -139,7 +137,7 @@ def scaled_scores(op: Op, b: Builder, q: Value, k: Value, size: int) -> Value:
 def masked(b: Builder, keep: Value, scores: Value) -> Value:
     """Scores that are not kept are the lowest number of their type."""
     half = scores.dtype == ir.DataType.FLOAT16
-    return b.Where(keep, scores, b.like(scores, -65504.0 if half else _LOWEST))
+    return b.Where(keep, scores, b.like(scores, -65504.0 if half else LOWEST))
 
 
 def _penalty(op: Op, b: Builder, scores: Value, mask: Value, value: float) -> Value:

@@ -18,7 +18,7 @@ from converter.graph.build import Builder, same_attrs
 from converter.graph.infer import constant, known, shape_of
 from converter.graph.names import Names
 from converter.graph.sizes import arange
-from converter.graph.value import Value, operand, optional
+from converter.graph.value import LOWEST, Value, operand, optional
 from converter.graph.walk import all_graphs, is_needed
 from converter.passes.decompositions.indexing import strides_of
 from converter.passes.equal_shapes import equal_shapes
@@ -196,8 +196,6 @@ def _put_back(b: Builder, x: Value, part: Value, region: list[int]) -> Value:
 
 
 # suppression of boxes -----------------------------------------------------------------------------
-
-LOWEST = float(np.finfo(np.float32).min)
 
 
 def suppression_mask(node: ir.Node, b: Builder) -> Value:

@@ -15,9 +15,7 @@ from converter.graph.demands import at_least
 from converter.graph.extensions import SOME, extension
 from converter.graph.record import record
 from converter.graph.sizes import arange, static
-from converter.graph.value import FLOAT, INT64
-
-LOWEST = float(np.finfo(np.float32).min)
+from converter.graph.value import FLOAT, INT64, LOWEST
 
 
 @extension(location=SOME, confidence=SOME, priors=SOME)

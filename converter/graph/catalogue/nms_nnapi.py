@@ -14,9 +14,8 @@ from converter.graph.catalogue.overlaps import as_float, corner_overlap, decoded
 from converter.graph.extensions import extension
 from converter.graph.infer import Array
 from converter.graph.sizes import arange, static
-from converter.graph.value import FLOAT, INT32, INT64
+from converter.graph.value import FLOAT, INT32, INT64, LOWEST
 
-LOWEST = float(np.finfo(np.float32).min)
 Picked = tuple[Value, Value, Value, Value]
 
 

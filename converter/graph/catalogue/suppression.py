@@ -9,9 +9,7 @@ import numpy as np
 from converter.graph.build import Builder, Value
 from converter.graph.extensions import extension
 from converter.graph.sizes import static
-from converter.graph.value import BOOL
-
-LOWEST = float(np.finfo(np.float32).min)
+from converter.graph.value import BOOL, LOWEST
 
 
 @extension

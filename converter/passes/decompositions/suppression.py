@@ -17,10 +17,9 @@ from converter.errors import MappingError, UnsupportedError
 from converter.graph.build import Builder, Value, attributes
 from converter.graph.catalogue.overlaps import corner_overlap, pairs, plain_corners
 from converter.graph.catalogue.sparse import suppressed_rows
-from converter.graph.catalogue.suppression import LOWEST
 from converter.graph.infer import known
 from converter.graph.sizes import arange, static
-from converter.graph.value import FLOAT, operand, optional
+from converter.graph.value import FLOAT, LOWEST, operand, optional
 from converter.mapping.lowering import refusal
 
 LARGEST = 1 << 22  # elements of the table of overlaps

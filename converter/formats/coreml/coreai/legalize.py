@@ -16,10 +16,9 @@ from converter.formats.coreml.coreai.rules.fields import pad_ends_runtime
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import Builder, Value, attributes, attrs_of, same_attrs
 from converter.graph.catalogue.overlaps import corner_overlap, greedy, plain_corners
-from converter.graph.catalogue.suppression import LOWEST
 from converter.graph.infer import constant, known, rank_of, shape_of
 from converter.graph.symbolic import sizes_in
-from converter.graph.value import known_sizes, optional
+from converter.graph.value import LOWEST, known_sizes, optional
 from converter.graph.windows import halves, of_all_axes, overhang
 from converter.passes.computed_sizes import flatten, gathered_slice, shape, size
 from converter.passes.decompositions import DECOMPOSITIONS
@@ -469,8 +468,8 @@ def suppress(node: ir.Node, b: Builder) -> Value | None:
     if least is not None:
         real = b.Greater(scores, b.Reshape(least, []))
         high = b.Where(real, scores, b.like(scores, -np.inf))
-    centerd = attributes(node)["center_point_box"]
-    mask = b.SuppressionMask(boxes, high, b.Reshape(iou, [1]), center_point_box=centerd)
+    centered = attributes(node)["center_point_box"]
+    mask = b.SuppressionMask(boxes, high, b.Reshape(iou, [1]), center_point_box=centered)
     key = b.Where(mask, high, b.like(scores, -np.inf))
     limit = b.Min(b.Shape(scores)[2:3], b.Max(b.Reshape(most, [1]), b.const([0])))
     values, places = b.TopK(key, limit, axis=2, largest=1, sorted=1, outputs=2)

@@ -22,13 +22,12 @@ from converter.formats.tflite.rules.fields import data
 from converter.formats.tflite.rules.pooling import MOST, windows
 from converter.graph.catalogue.cells import ACTIVATIONS
 from converter.graph.sizes import demand_small
-from converter.graph.value import Value
+from converter.graph.value import LOWEST, Value
 from converter.graph.windows import halves, same_pads
 from converter.mapping.fields import Field
 from converter.mapping.rules import Custom, Rule, custom, op
 
 SAME, VALID = 1, 2  # of the structure's own enumeration
-LOWEST = float(np.finfo(np.float32).min)
 
 
 def scheme(r: LiftContext) -> int:

@@ -26,8 +26,8 @@ from converter.formats.openvino.fields import (
     words,
 )
 from converter.formats.openvino.legacy.rules.context import LiftContext, LowerContext, is_float
-from converter.graph.catalogue.detection import LOWEST
 from converter.graph.infer import known, shape_of
+from converter.graph.value import LOWEST
 from converter.mapping.codecs import Codec, Floats, float_of, number_text
 from converter.mapping.fields import (
     Attr,
