@@ -635,11 +635,11 @@ class OutputType(Field):
     def lift(self, r: LiftContext) -> None:
         to = ir.DataType(r.attr(self.key, self.codec, int(self.default)))
 
-        def behind(results: Results) -> Results:
+        def finish(results: Results) -> Results:
             typed = enumerate(results)
             return [r.cast(v, to) if i in self.positions else v for i, v in typed]
 
-        r.after_emit(behind)
+        r.after_emit(finish)
 
     def lower(self, w: LowerContext) -> None:
         w.layer.attrs[self.key] = w.spell(int(self.dtype), self.codec)

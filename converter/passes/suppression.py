@@ -39,9 +39,9 @@ def non_max_suppression(node: ir.Node, b: Builder) -> Value | None:
         for i, d in ((3, 0.0), (4, LOWEST))
     )
     assert iou is not None and threshold is not None
-    centerd = boxes if attributes(node)["center_point_box"] else _centerd(b, boxes)
+    centered = boxes if attributes(node)["center_point_box"] else _centered(b, boxes)
     tiled = b.Reshape(
-        b.Tile(b.Unsqueeze(centerd, [1]), [1, classes, 1, 1]),
+        b.Tile(b.Unsqueeze(centered, [1]), [1, classes, 1, 1]),
         [batch * classes, count, 4],
     )
     column = b.Reshape(scores, [batch * classes, count, 1])
@@ -55,7 +55,7 @@ def non_max_suppression(node: ir.Node, b: Builder) -> Value | None:
     return b.Concat(image, element - (image * classes), found, axis=1)
 
 
-def _centerd(b: Builder, boxes: Value) -> Value:
+def _centered(b: Builder, boxes: Value) -> Value:
     """Convert [y1,x1,y2,x2] of any two opposite corners to [center x, center y, width, height]."""
     y1, x1, y2, x2 = b.Split(boxes, outputs=4, axis=2, num_outputs=4)
     center = [(p + q) * 0.5 for p, q in ((x1, x2), (y1, y2))]

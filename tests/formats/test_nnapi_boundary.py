@@ -407,12 +407,12 @@ def test_no_kernel_overwrites_what_is_still_read(tmp_path: Path) -> None:
     """
 
     def write(b: Builder, x: ir.Value) -> ir.Value:
-        centerd = b.op(
+        centered = b.op(
             "Sub", b.op("Add", x, b.const(np.float32([1]))), b.op("ReduceMean", x, [1], keepdims=1)
         )
-        squares = b.op("Mul", b.op("Reshape", centerd, [24]), b.const(np.float32([3])))
+        squares = b.op("Mul", b.op("Reshape", centered, [24]), b.const(np.float32([3])))
         return b.op(
-            "Div", centerd, b.op("ReduceSum", b.op("Reshape", squares, [4, 6]), [1], keepdims=1)
+            "Div", centered, b.op("ReduceSum", b.op("Reshape", squares, [4, 6]), [1], keepdims=1)
         )
 
     model = network(write, [4, 6])

@@ -570,8 +570,8 @@ def nibbles(data: np.ndarray) -> np.ndarray:
 
 def fours(data: np.ndarray, scales: np.ndarray) -> np.ndarray:
     """4-bit weights in blocks of 16, lowest bits first, as they are multiplied."""
-    centerd = nibbles(data).astype(np.float32) - 8
-    return (centerd * scales[..., None]).reshape(len(data), -1).T
+    centered = nibbles(data).astype(np.float32) - 8
+    return (centered * scales[..., None]).reshape(len(data), -1).T
 
 
 def silu(x: np.ndarray) -> np.ndarray:
@@ -803,8 +803,8 @@ def test_group_norm_by_its_formula() -> None:
     attributes = {"groups": 2, "activation": 1, "epsilon": 1e-3}
     proto, _ = proto_of("GroupNorm", {"GroupNorm": ([x, gamma, beta], attributes, 1)})
     groups = x.reshape(2, 20, 2, 4).astype(np.float64)
-    centerd = groups - groups.mean((1, 3), keepdims=True)
-    y = (centerd / np.sqrt((centerd**2).mean((1, 3), keepdims=True) + 1e-3)).reshape(
+    centered = groups - groups.mean((1, 3), keepdims=True)
+    y = (centered / np.sqrt((centered**2).mean((1, 3), keepdims=True) + 1e-3)).reshape(
         x.shape
     ) * gamma + beta
     (found,) = engines.run(lift(proto, TensorFiles(Path("model.onnx"))), {"i0": x}).values()

@@ -161,13 +161,13 @@ def test_suppression_is_the_layer_of_the_format(tmp_path: Path) -> None:
         "Cast", b.ext("SuppressionMask", x, s, b.const(np.array([0.3], np.float32))), to=1
     )
     assert layers({"b": boxes, "s": floats(2, 3, 15)}, make, tmp_path)["NMS"] == 1
-    centerd = np.concatenate([low, floats(2, 15, 2) * np.float32(0.5)], 2)
+    centered = np.concatenate([low, floats(2, 15, 2) * np.float32(0.5)], 2)
     make = lambda b, x, s: b.op(  # noqa: E731
         "Cast",
         b.ext("SuppressionMask", x, s, b.const(np.array([0.3], np.float32)), center_point_box=1),
         to=1,
     )
-    assert layers({"b": centerd, "s": floats(2, 1, 15)}, make, tmp_path)["NMS"] == 1
+    assert layers({"b": centered, "s": floats(2, 1, 15)}, make, tmp_path)["NMS"] == 1
 
 
 def test_boxes_of_negative_size_suppress_nothing(tmp_path: Path) -> None:

@@ -23,9 +23,8 @@ from converter.passes.fuse_constants import channel_axis
 
 D = ir.DataType
 _SELECTS = ("Max", "Min")
-LARGEST_BIAS = (
-    2.0**30
-)  # in units of the scale of data times that of weights; int32 holds twice that
+# in units of the scale of data times that of weights; int32 holds twice that
+LARGEST_BIAS = 2.0**30
 
 
 @record

@@ -201,15 +201,15 @@ def _from_fields(
     them.
     """
     count = math.prod(shape)
-    held = sum(len(getattr(proto, field)) for field in _FIELDS)
+    stored = sum(len(getattr(proto, field)) for field in _FIELDS)
     per = 2 if dtype in _COMPLEX else 1
     packed = (
         -(-count * dtype.bitwidth // 8) if dtype != _STRING and dtype.bitwidth < 8 else count * per
     )
-    if held != packed:
+    if stored != packed:
         raise unreadable(
             "R103",
-            f"tensor {proto.name!r} stores {held} values for {type_name(dtype)}{shape}",
+            f"tensor {proto.name!r} stores {stored} values for {type_name(dtype)}{shape}",
             where,
         )
     if dtype == _STRING:

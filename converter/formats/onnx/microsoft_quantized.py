@@ -147,8 +147,8 @@ def matmul_n_bits(op: Op, b: Builder) -> Value:
     zero = op.input(3)
     if zero is not None and zero.dtype != ir.DataType.UINT8:
         weights = b.const(numbers(op.constant(1), bits, [n, blocks, block]), "weight")
-        centerd = b.Cast(weights, to=scales.dtype) - b.Reshape(zero, [n, blocks, 1])
-        real = b.Reshape(centerd * b.Unsqueeze(scales, [2]), [n, blocks * block])
+        centered = b.Cast(weights, to=scales.dtype) - b.Reshape(zero, [n, blocks, 1])
+        real = b.Reshape(centered * b.Unsqueeze(scales, [2]), [n, blocks * block])
     else:
         points = (
             np.full((n, blocks), 1 << (bits - 1), np.uint8)

@@ -160,9 +160,9 @@ class Cell:
 
 def normalised(b: Builder, x: Value) -> Value:
     """Return (x - mean) / sqrt(variance + 1e-8) over the last axis."""
-    centerd = x - b.ReduceMean(x, [-1])
-    variance = b.ReduceMean(centerd * centerd, [-1])
-    return centerd / b.Sqrt(variance + 1e-8)
+    centered = x - b.ReduceMean(x, [-1])
+    variance = b.ReduceMean(centered * centered, [-1])
+    return centered / b.Sqrt(variance + 1e-8)
 
 
 @extension

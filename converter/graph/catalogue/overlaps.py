@@ -235,11 +235,11 @@ def SoftNonMaxSuppression(
     return b.Concat(group / classes, group % classes, box, axis=1), b.GatherND(best, at)
 
 
-def plain_corners(b: Builder, boxes: Value, centerd: bool = False) -> Value:
+def plain_corners(b: Builder, boxes: Value, centered: bool = False) -> Value:
     """Return the low and the high corner of boxes[.., 4], given by any two opposite ones or by
     center and size; a negative size stays negative, and such a box overlaps nothing.
     """
-    if centerd:
+    if centered:
         return around(b, *b.Split(boxes, [2, 2], outputs=2, axis=-1))
     first, second = b.Split(boxes, [2, 2], outputs=2, axis=-1)
     return b.Concat(b.Min(first, second), b.Max(first, second), axis=-1)

@@ -45,13 +45,13 @@ def MVN(
 
     Result: the shape of x. Source: OpenVINO, MVN-6.
     """
-    centerd = x - b.ReduceMean(x, list(axes), keepdims=1)
+    centered = x - b.ReduceMean(x, list(axes), keepdims=1)
     if not normalize_variance:
-        return centerd
-    variance = b.ReduceMean(centerd * centerd, list(axes), keepdims=1)
+        return centered
+    variance = b.ReduceMean(centered * centered, list(axes), keepdims=1)
     inside, outside = (eps, 0.0) if eps_mode == "inside_sqrt" else (0.0, eps)
     deviation = b.Sqrt(variance + inside) + outside
-    return centerd / deviation
+    return centered / deviation
 
 
 @extension

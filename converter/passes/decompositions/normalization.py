@@ -20,7 +20,7 @@ from converter.passes.decompositions.activations import back, scaled, wide, x_of
 from converter.passes.decompositions.table import Table
 
 
-def _centerd(
+def _centered(
     b: Builder, x: Value, axes: Sequence[int], epsilon: float
 ) -> tuple[Value, Value, Value]:
     """(x - mean) / sqrt(variance + epsilon), the mean, and the factor"""
@@ -44,7 +44,7 @@ def instance_normalization(node: ir.Node, b: Builder) -> Value | None:
     x, rank = x_of(node), rank_of(x_of(node))
     if rank is None or rank < 3:
         return None
-    y, _, _ = _centerd(b, wide(b, x), range(2, rank), attributes(node)["epsilon"])
+    y, _, _ = _centered(b, wide(b, x), range(2, rank), attributes(node)["epsilon"])
     return _affine(
         b,
         back(b, y, x),
@@ -58,7 +58,7 @@ def layer_normalization(node: ir.Node, b: Builder) -> Sequence[Value] | None:
     if rank is None or attrs["stash_type"] != 1 or x.dtype == ir.DataType.DOUBLE:
         return None
     axis = attrs["axis"] % rank
-    y, mean, factor = _centerd(b, wide(b, x), range(axis, rank), attrs["epsilon"])
+    y, mean, factor = _centered(b, wide(b, x), range(axis, rank), attrs["epsilon"])
     return [
         _affine(b, back(b, y, x), node.inputs[1], optional(node, 2)),
         mean,
@@ -72,7 +72,7 @@ def group_normalization(node: ir.Node, b: Builder) -> Value | None:
     if rank is None:
         return None
     grouped = b.Reshape(wide(b, x), [0, attrs["num_groups"], -1])
-    y, _, _ = _centerd(b, grouped, [2], attrs["epsilon"])
+    y, _, _ = _centered(b, grouped, [2], attrs["epsilon"])
     y = back(b, b.Reshape(y, b.Shape(x)), x)
     return _affine(
         b, y, _per_channel(b, node.inputs[1], rank), _per_channel(b, node.inputs[2], rank)

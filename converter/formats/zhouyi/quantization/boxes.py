@@ -78,10 +78,10 @@ def _moved(
     for axis, name in enumerate("hw"):
         low, high = box[axis], box[2 + axis]
         side, center = high - low, shifted(low + high, 1)
-        behind = shifts[axis] - lost
+        fraction_bits = shifts[axis] - lost
         step = shifted(low_32_bits(side * scales[axis]), lost)
-        move = (delta[axis] + r.input_zeros[ports[1]]) * step + 2.0 ** (behind - 1)
-        center = shifted(low_32_bits(move), behind) + center
+        move = (delta[axis] + r.input_zeros[ports[1]]) * step + 2.0 ** (fraction_bits - 1)
+        center = shifted(low_32_bits(move), fraction_bits) + center
         center = bounded(center, *limits_of_bits(box_bits + bits, True))
         grown = r.entries(f"t{name}_lut", delta[2 + axis], ports[1]) * scales[2 + axis]
         half = shifted(low_32_bits(side * shifted(grown, 16)), shifts[2 + axis] - 16)
@@ -124,13 +124,13 @@ def lift_decode_box(r: IntegerLiftContext) -> list[Value]:
     b = r.b
     if len(r.layer.inputs) > 2:
         raise undocumented("along which axis the input of anchors stores the four numbers")
-    behind, clip = r.bit_count("box_shift"), r.attr("clip", bool, True)
+    fraction_bits, clip = r.bit_count("box_shift"), r.attr("clip", bool, True)
     scores = single(r.double(0))
     wide, classes = r.static(scores)[2], r.attr("class_num", int)
     edges: list[Value] = []
     for axis, side in enumerate(("height", "width")):
         most = r.attr(f"image_{side}", int)
-        at, length = _from_anchors(r, axis, behind)
+        at, length = _from_anchors(r, axis, fraction_bits)
         half = shifted(bounded(length, 0, most), 1)
         ends = [at - half, at + half]
         edges += [bounded(v, 0, most) for v in ends] if clip else ends
@@ -140,13 +140,14 @@ def lift_decode_box(r: IntegerLiftContext) -> list[Value]:
     return _typed(r, grouped(b, own, boxes, threshold, *sizes))
 
 
-def _from_anchors(r: IntegerLiftContext, axis: int, behind: int) -> tuple[Value, Value]:
+def _from_anchors(r: IntegerLiftContext, axis: int, fraction_bits: int) -> tuple[Value, Value]:
     """Return centers and lengths of boxes along an axis: anchors moved by tables, truncated by
-    `behind` fractional bits.
+    `fraction_bits` fractional bits.
     """
     size, center = (r.flat(k) for k in ("hw"[axis] + "a", "yx"[axis] + "center"))
     move, grown = (r.entries(f"t{'yxhw'[i]}_lut", r.input(1)[..., i], 1) for i in (axis, 2 + axis))
-    return _shifted_32(move * size, behind) + center, _shifted_32(grown * size, behind)
+    moved = _shifted_32(move * size, fraction_bits) + center
+    return moved, _shifted_32(grown * size, fraction_bits)
 
 
 def lift_proposal(r: IntegerLiftContext) -> list[Value]:
@@ -214,10 +215,10 @@ def lift_region(r: IntegerLiftContext) -> list[Value]:
     )
     edges: list[Value] = []
     for axis, (name, shift) in enumerate((("h", "row_shift"), ("w", "col_shift"))):
-        by, behind = r.attr(f"grid_{name}_scale", int), r.bit_count(f"grid_{name}_shift")
+        by, fraction_bits = r.attr(f"grid_{name}_scale", int), r.bit_count(f"grid_{name}_shift")
         grid, place = r.bit_count(shift), r.entries("xy_sigmoid_lut", x[..., 1 - axis])
-        at = shifted(low_32_bits((place + cells[axis] * 2.0**grid) * by), behind)
-        anchor = np.floor(sizes[:, 1 - axis] * by * 2.0**-behind)
+        at = shifted(low_32_bits((place + cells[axis] * 2.0**grid) * by), fraction_bits)
+        anchor = np.floor(sizes[:, 1 - axis] * by * 2.0**-fraction_bits)
         grown = low_32_bits(r.entries("wh_exp_lut", x[..., 3 - axis]) * up)
         side = low_32_bits(shifted(grown, lost) * anchor)
         half = shifted(shifted(side, r.bit_count(f"anchors_exp_{name}_shift")), 1)
@@ -265,13 +266,13 @@ class Overlaps:
     """Boxes of each group [G, n], and the effect of their overlaps on the scores.
 
     `table`: multipliers and shifts by the overlap of two boxes; without it, a box whose overlap
-    exceeds `threshold` / 2 ** `behind` is removed. Areas are shifted right by `lost` bits.
+    exceeds `threshold` / 2 ** `fraction_bits` is removed. Areas are shifted right by `lost` bits.
     """
 
     sides: list[Value]
     lost: int
     threshold: float
-    behind: int
+    fraction_bits: int
     table: tuple[Array, Array] | None
 
     def areas(self, b: Builder) -> Value:
@@ -292,7 +293,7 @@ class Overlaps:
         shared = shifted(low_32_bits(spans[0] * spans[1]), self.lost)
         union = area + own[4] - shared
         if self.table is None:
-            most = shifted(union * self.threshold, self.behind)
+            most = shifted(union * self.threshold, self.fraction_bits)
             return b.Where(shared > most, -np.inf, scores)
         none = b.Equal(union, 0)
         part = b.Where(none, 0, shared * float(self.table[0].size - 1))

@@ -201,11 +201,11 @@ def mean_and_variance(r: LiftContext) -> None:
     _, _, variance = moments(r)
     axes, kept, r.outputs = axes_of(r.layer), r.attr("keepdims", bool, 1), 1
 
-    def behind(results: Results) -> Results:
+    def finish(results: Results) -> Results:
         found = [*results, variance]
         return found if kept else [r.b.Squeeze(v, axes) for v in found]
 
-    r.after_emit(behind)
+    r.after_emit(finish)
 
 
 def lift_normalized_moments(r: LiftContext) -> list[ir.Value]:

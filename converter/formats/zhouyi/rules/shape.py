@@ -317,13 +317,13 @@ class Crops(Field):
     def lift(self, r: LiftContext) -> None:
         top, left, bottom, right = (r.attr(k, int) for k in self.keys)
 
-        def behind(results: list[ir.Value]) -> list[ir.Value]:
+        def finish(results: list[ir.Value]) -> list[ir.Value]:
             _, h, w, _ = r.static(results[0])
             ends = [h - bottom, w - right]
             return [r.b.Slice(results[0], [top, left], ends, [1, 2])]
 
         if any((top, left, bottom, right)):
-            r.after_emit(behind)
+            r.after_emit(finish)
 
     def lower(self, w: LowerContext) -> None:
         w.set(**dict.fromkeys(self.keys, 0))
@@ -333,7 +333,7 @@ def read_shares(r: LiftContext) -> None:
     """`splits`: the result in that many pieces along the channels; written as one."""
     parts, r.outputs = r.count("splits", 1), 1
 
-    def behind(results: list[ir.Value]) -> list[ir.Value]:
+    def finish(results: list[ir.Value]) -> list[ir.Value]:
         channels = r.static(results[0])[-1]
         if channels % parts:
             raise MappingError(f"splits={parts} does not fit {channels} channels", "R110")
@@ -341,7 +341,7 @@ def read_shares(r: LiftContext) -> None:
         return list(r.b.Split(results[0], sizes, axis=-1, outputs=parts))
 
     if parts != 1:
-        r.after_emit(behind)
+        r.after_emit(finish)
 
 
 def write_shares(w: LowerContext) -> None:

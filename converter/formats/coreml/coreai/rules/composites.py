@@ -92,17 +92,17 @@ def graph_of(
     for layer in low.layers:
         layer.name = ""  # of the body; the call has the name of the operator
     said = ", ".join(
-        f"{k} = {declared_features(v)}" for k, v in sorted({**attributes, "version": 1}.items())
+        f"{k} = {attribute_text(v)}" for k, v in sorted({**attributes, "version": 1}.items())
     )
     return Composite(
         kind, said, list(operands), list(model.graph.inputs), low, list(model.graph.outputs)
     )
 
 
-def declared_features(value: Any) -> str:
-    """A value of a declaration."""
+def attribute_text(value: Any) -> str:
+    """Return the text of a value in a declaration."""
     if isinstance(value, list):
-        return f"[{', '.join(map(declared_features, value))}]"
+        return f"[{', '.join(map(attribute_text, value))}]"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int):

@@ -125,9 +125,9 @@ class AnyAxes(Field):
     def lift(self, r: LiftContext) -> None:
         x, axes, rank = r.data, axes_of(r, r.data), r.rank(r.data)
         at_least(1, axes=len(axes))
-        centerd = x - r.b.ReduceMean(x, axes, keepdims=1)
-        variance = r.b.ReduceMean(centerd * centerd, axes, keepdims=1)
-        r.set_inputs(centerd, r.b.Sqrt(variance + r.attr("epsilon", float, 1e-5)))
+        centered = x - r.b.ReduceMean(x, axes, keepdims=1)
+        variance = r.b.ReduceMean(centered * centered, axes, keepdims=1)
+        r.set_inputs(centered, r.b.Sqrt(variance + r.attr("epsilon", float, 1e-5)))
         gamma, beta = (self.factor(r, k, axes, rank) for k in self.keys[2:])
         r.after_first(lambda y: y if gamma is None else y * gamma)
         r.after_first(lambda y: y if beta is None else y + beta)

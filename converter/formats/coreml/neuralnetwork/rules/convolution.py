@@ -123,7 +123,7 @@ class Window3D(ImageWindow):
 Stage = tuple[list[Any] | None, Callable[[Value, Value], object]]
 
 
-def behind(w: LowerContext, stages: Sequence[Stage]) -> None:
+def append_stages(w: LowerContext, stages: Sequence[Stage]) -> None:
     """Append layers to that of the row, each with the shape of its input."""
     if not stages:
         return
@@ -156,7 +156,7 @@ class Conv1dAsConv2d(Field):
     def lower(self, w: LowerContext) -> None:
         if w.rank() == 3:
             flatten_input(w)
-            behind(w, [flattened_result(w, w.dims(w.out))])
+            append_stages(w, [flattened_result(w, w.dims(w.out))])
 
 
 # convolutions ------------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ class Transposed(transposed_window.TransposedWindow):
             stages.append(flattened_result(w, inner))
         if any(more):
             stages += self._padded(w, more, inner, sizes)
-        behind(w, stages)
+        append_stages(w, stages)
 
     def _padded(self, w: LowerContext, more: list[int], inner: Any, sizes: Any) -> list[Stage]:
         """Append zeros at the end, followed by the bias."""

@@ -372,12 +372,12 @@ def chain_operands(r: LiftContext) -> None:
     first, rest = r.input(0), r.node.inputs[1:]
     r.set_inputs(first, *rest[:1])
 
-    def behind(results: Results) -> Results:
+    def finish(results: Results) -> Results:
         for v in rest[1:]:
             results = [r.b.op(r.node.op, results[0], v)]
         return results
 
-    r.after_emit(behind)
+    r.after_emit(finish)
 
 
 def truncate_power(w: LowerContext) -> None:
@@ -405,13 +405,13 @@ def subtract_multiple(w: LowerContext) -> None:
     x, y, out = w.data, w.input(1), w.out
     shape, quotient = w.dims(out), w.result("quotient", T.FLOAT)
 
-    def behind() -> None:
+    def finish() -> None:
         whole = w.temporary("trunc", out.dtype, shape)
         truncate(w, quotient, [whole])
         taken = w.emit("multiplyBroadcastable", whole, y, shape=shape)
         w.put("subtractBroadcastable", x, taken)
 
-    w.after_emit(behind)
+    w.after_emit(finish)
 
 
 def floor_mod(r: LiftContext) -> None:

@@ -52,10 +52,10 @@ STORE_UNUSED_STATISTICS = Detail(write=store_unused_statistics, blobs=("mean", "
 def standardised(r: LiftContext, x: Value, axes: list[int], epsilon: float) -> Value:
     """(x - mean) / sqrt(variance + epsilon) over `axes`; the operator of the row takes the two."""
     b = r.b
-    centerd = x - b.ReduceMean(x, axes, keepdims=1)
-    variance = b.ReduceMean(centerd * centerd, axes, keepdims=1)
-    r.set_inputs(centerd, b.Sqrt(variance + epsilon))
-    return centerd
+    centered = x - b.ReduceMean(x, axes, keepdims=1)
+    variance = b.ReduceMean(centered * centered, axes, keepdims=1)
+    r.set_inputs(centered, b.Sqrt(variance + epsilon))
+    return centered
 
 
 def whole_batch(r: LiftContext) -> None:
@@ -76,7 +76,7 @@ def _axes(r: LiftContext) -> list[int]:
     return list(range(rank - 3 if r.attr("acrossChannels", bool) else rank - 2, rank))
 
 
-def centerd(r: LiftContext) -> None:
+def centered(r: LiftContext) -> None:
     r.set_input(1, r.b.ReduceMean(r.data, _axes(r), keepdims=1))
 
 
@@ -207,7 +207,7 @@ RULES: list[Rule] = [
         before_lift=whole_batch,
         lift_only=True,
     ),
-    op("Sub", "mvn", CENTERD, ACROSS, ignore("epsilon"), before_lift=centerd, lift_only=True),
+    op("Sub", "mvn", CENTERD, ACROSS, ignore("epsilon"), before_lift=centered, lift_only=True),
     op(
         "InstanceNormalization",
         "mvn",

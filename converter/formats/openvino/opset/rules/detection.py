@@ -287,7 +287,7 @@ class Found(Field):
         to = T(r.attr("output_type", element_type, int(T.INT64)))
         descending = r.attr("sort_result_descending", bool, 1)
 
-        def behind(results: Results) -> Results:
+        def finish(results: Results) -> Results:
             picked, *best_ = results
             best = best_[0] if best_ else b.GatherND(r.node.input(1), picked)
             if descending:
@@ -299,7 +299,7 @@ class Found(Field):
             rows = b.Concat(places, b.Unsqueeze(best, [1]), axis=1)
             return [r.cast(picked, to), rows, r.cast(b.Shape(picked, start=0, end=1), to)]
 
-        r.after_emit(behind)
+        r.after_emit(finish)
 
     def lower(self, w: LowerContext) -> None:
         w.set(sort_result_descending=False, output_type="i64")

@@ -187,7 +187,7 @@ class MaxIndices(Field):
             )
         r.outputs = 2 if r.version >= 8 and len(r.layer.outputs) > 1 and r.used(1) else 1
 
-        def behind(results: Results) -> Results:
+        def finish(results: Results) -> Results:
             for i, index in enumerate(results[1:], 1):
                 if axis:
                     sizes = r.b.Shape(r.input(0), start=axis)
@@ -195,7 +195,7 @@ class MaxIndices(Field):
                 results[i] = r.cast(index, T(to))
             return results
 
-        r.after_emit(behind)
+        r.after_emit(finish)
 
     def lower(self, w: LowerContext) -> None:
         w.set(index_element_type="i64", axis=0)

@@ -267,10 +267,10 @@ def one_step(r: LiftContext) -> None:
     bias = None if r.optional(n + 2) is None else _unsqueezed(r, r.input(n + 2))
     r.set_inputs(x, *weights, _read_bias(r, bias), None, *states)
 
-    def behind(results: Results) -> Results:
+    def finish(results: Results) -> Results:
         return [r.b.Squeeze(v, [0]) for v in results[1:]]
 
-    r.after_emit(behind)
+    r.after_emit(finish)
 
 
 def _unsqueezed(r: LiftContext, v: ir.Value) -> ir.Value:
