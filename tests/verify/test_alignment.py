@@ -11,7 +11,7 @@ from converter.commands.verify import verify
 from converter.commands.verify.align import LAYER, align
 from converter.commands.verify.program import Program
 from converter.commands.verify.truth import in_doubles
-from converter.graph.build import new_model
+from converter.graph.build import Builder, new_model
 
 # layer names of the nodes Slice, Squeeze of two layers: as read from a file, and as a tool names
 # the nodes that it writes for them
@@ -95,3 +95,39 @@ def test_a_node_that_is_numbered_like_another_layer_is_not_that_layer() -> None:
 def test_a_layer_that_reads_the_wrong_tensor_stays_aligned_by_its_name() -> None:
     found = verify(_cuts(READ, named=True), _cuts(READ, named=True, wrong=True), native="off")
     assert not found.passed and found.first is not None and found.first.layer == "cut_1"
+
+
+def _flat(kept: int) -> Model:
+    """Return y = |x|, reshaped to its own sizes, the first of which is `kept` times the size: 0
+    says to Reshape that it stays.
+    """
+    model, b = new_model()
+    x = b.input("x", ir.DataType.FLOAT, ["n", 4])
+    size = b.op("Mul", b.op("Shape", x, name="sizes"), b.const([kept, 1]), name="size")
+    b.output(b.op("Reshape", b.op("Abs", x, name="p"), size, name="y"))
+    return Model(model, "onnx")
+
+
+def test_a_size_that_stays_may_be_said_in_two_ways() -> None:
+    assert verify(_flat(0), _flat(1)).same
+
+
+def _counted_rows(function: str) -> Model:
+    """Return y = f(x) + 0, 1, 2, ... with x and the number of rows in half precision."""
+    model, b = new_model()
+    x = b.input("x", ir.DataType.FLOAT16, [42])
+    rows = b.op("Cast", b.op("Add", b.const(np.float16(40)), b.const(np.float16(2))), to=1)
+    count = b.op("Range", b.const(np.float32(0)), rows, b.const(np.float32(1)))
+    wide = b.op("Cast", x, to=1)
+    smooth = b.op(function, wide) if function == "Sigmoid" else _written_out(b, wide)
+    b.output(b.op("Add", smooth, count, name="y"))
+    return Model(model, "onnx")
+
+
+def _written_out(b: Builder, x: ir.Value) -> ir.Value:
+    one = b.const(np.float32(1))
+    return b.op("Div", one, b.op("Add", one, b.op("Exp", b.op("Neg", x))))
+
+
+def test_noise_does_not_change_the_length_of_a_range() -> None:
+    assert verify(_counted_rows("Sigmoid"), _counted_rows("formula")).same

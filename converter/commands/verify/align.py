@@ -469,9 +469,12 @@ def _unique(
 
 def comparable(r: ir.Value, c: ir.Value) -> bool:
     """Return whether two values have the same kind of type, and shapes that agree as far as they
-    are known (ignoring axes of size 1).
+    are known (ignoring axes of size 1). The shapes that Reshape gets are not comparable: one model
+    says 0 or -1 where the other one has a number, and the results show whether they mean the same.
     """
     if (r.dtype == ir.DataType.STRING) != (c.dtype == ir.DataType.STRING):
+        return False
+    if _only_for_reshape(r) and _only_for_reshape(c):
         return False
     if (
         r.dtype is not None
@@ -481,6 +484,20 @@ def comparable(r: ir.Value, c: ir.Value) -> bool:
         return False
     a, b = shape_of(r), shape_of(c)
     return a is None or b is None or [d for d in a if d != 1] == [d for d in b if d != 1]
+
+
+def _only_for_reshape(value: ir.Value) -> bool:
+    """Return whether a tensor is nothing but the shape that Reshape gets."""
+    uses = value.uses()
+    return (
+        bool(uses)
+        and not value.is_graph_output()
+        and all(
+            (node.op_type == "Reshape" and i == 1)
+            or (node.op_type in ("Cast", "Identity") and _only_for_reshape(node.outputs[0]))
+            for node, i in uses
+        )
+    )
 
 
 def _boundary(

@@ -321,10 +321,12 @@ def _proto(
     steps = _weights(piece.nodes, moved)
     large = sum(v.const_value.nbytes for v in steps if v.const_value is not None) >= LARGE
     weights = Weights(large and not (floats and program.halves), spool=moved is not None)
+    sizes = _sizes(piece.nodes) if moved and moved.precision else set[str]()
     for i, (value, step) in enumerate(steps.items()):
-        _weight(graph, value, (moved.seed * 1009 + i, step) if moved and step else None, weights)
+        seeded = moved and step and str(value.name) not in sizes and (moved.seed * 1009 + i, step)
+        _weight(graph, value, seeded or None, weights)
     if moved and moved.precision:
-        _move_coarse(graph, program, moved.precision, moved.seed)
+        _move_coarse(graph, program, moved.precision, moved.seed, sizes)
     if moved and (moved.ties or moved.flips):
         _move_rounded(graph, piece.nodes, moved)
     return proto, weights
@@ -366,10 +368,17 @@ def _step(node: ir.Node, moved: Jitter | None) -> float:
     return max((moved.precision[str(o.name)] for o in node.outputs), default=0.0)
 
 
-def _move_coarse(graph: onnx.GraphProto, program: Program, precision: Precision, seed: int) -> None:
+def _move_coarse(
+    graph: onnx.GraphProto,
+    program: Program,
+    precision: Precision,
+    seed: int,
+    sizes: Collection[str],
+) -> None:
     """Multiply results that are rounded to a coarser step than float32 by random numbers near one:
     a layer without weights has nothing else that moves. Do the same to means and exponentials,
-    which may be subtracted from nearly equal numbers.
+    which may be subtracted from nearly equal numbers. `sizes` stay: a Range to 42.001 has an
+    element more than one to 42.
     """
     nodes = list(graph.node)
     del graph.node[:]
@@ -380,6 +389,7 @@ def _move_coarse(graph: onnx.GraphProto, program: Program, precision: Precision,
             value = program.values.get(name)
             if (
                 value is None
+                or name in sizes
                 or not (precision.coarse(name) or node.op_type in _NEAR_OTHERS)
                 or value.dtype not in (ir.DataType.FLOAT, ir.DataType.DOUBLE)
             ):
@@ -400,6 +410,25 @@ def _move_coarse(graph: onnx.GraphProto, program: Program, precision: Precision,
                     make_node("Mul", [inner, factor], [name]),
                 ]
             )
+
+
+def _sizes(nodes: Sequence[ir.Node]) -> set[str]:
+    """Return what is computed from shapes and constants alone, and the numbers that lead to the
+    operands of a Range.
+    """
+    sizes: set[ir.Value] = set()
+    for node in nodes:
+        read = {v for v in reads(node) if v.const_value is None}
+        if node.op_type in ("Shape", "Size") or (
+            node.op_type != "Range" and read and sizes.issuperset(read)
+        ):
+            sizes.update(node.outputs)
+    for node in reversed(nodes):
+        if node.op_type == "Range":
+            sizes.update(reads(node))
+        elif not sizes.isdisjoint(node.outputs):
+            sizes.update(v for v in reads(node) if shape_of(v) in ((), (1,)))
+    return {str(v.name) for v in sizes}
 
 
 def _drawn(seed: int, place: int) -> float:
