@@ -43,6 +43,19 @@ OPSET = 21
 IR_VERSION = 10
 EXTENSION_DOMAIN = "netconv"
 CHANNELS_LAST_DOMAIN = "netconv.channels_last"
+# element by element: of one operand, and of several that are broadcast
+_UNARY = (
+    "Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Cast CastLike Ceil Celu Clip Cos Cosh "
+    "Dropout Elu Erf Exp Floor Gelu HardSigmoid HardSwish Identity IsInf IsNaN LeakyRelu Log "
+    "Mish Neg Not Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign "
+    "Sqrt Tan Tanh ThresholdedRelu"
+)
+_BROADCAST = (
+    "Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less "
+    "LessOrEqual Max Mean Min Mod Mul Or PRelu Pow Sub Sum Where Xor"
+)
+UNARY = frozenset(_UNARY.split())
+BROADCAST = frozenset(_BROADCAST.split())
 REDUCTIONS = (
     "ReduceL1",
     "ReduceL2",

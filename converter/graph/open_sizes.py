@@ -15,6 +15,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from converter.graph import BROADCAST, UNARY
 from converter.graph.record import record
 from converter.graph.size_expressions import Size, evaluated, parse
 
@@ -53,12 +54,7 @@ def is_open() -> bool:
 
 
 # operators whose results have the sizes of their operands
-_ELEMENTWISE = frozenset(
-    {
-        *("Add", "Sub", "Mul", "Div", "Max", "Min", "Relu", "LeakyRelu", "PRelu", "Clip", "Elu"),
-        *("Sigmoid", "Tanh", "Softplus", "HardSigmoid", "HardSwish", "BatchNormalization"),
-    }
-)
+_SAME_SIZES = UNARY | BROADCAST | {"BatchNormalization"}
 
 
 def sizes_in_file(value: ir.Value) -> list[int | None]:
@@ -85,7 +81,7 @@ def _computed(
         size = d if isinstance(d, int) else parse(d.value) if d.value else None
         found.append(evaluated(size, numbers) if isinstance(size, Size) else size)
     node = value.producer()
-    if None not in found or node is None or node.op_type not in _ELEMENTWISE or node.domain:
+    if None not in found or node is None or node.op_type not in _SAME_SIZES or node.domain:
         return found
     # sizes that are equal in the file, not as expressions
     operands = [_sizes(v, numbers, seen) for v in node.inputs if v is not None]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import onnx_ir as ir
 
 from converter.graph.infer import InferenceError, forget_known, infer, known, shape_of
-from converter.graph.names import public_name
+from converter.graph.names import layer_name, public_name
 from converter.graph.verify.shapes_of import BODY
 from converter.graph.walk import all_nodes, subgraphs
 
@@ -58,7 +58,7 @@ def _infer_branches(node: ir.Node, branch: Callable[[ir.Graph], None]) -> None:
             branch(body)
         except InferenceError as e:
             if condition is None:
-                layer = node.metadata_props.get("netconv.layer", node.name)
+                layer = layer_name(node)
                 place = (
                     f" (in a branch of {layer!r}, whose condition is computed)" if choice else ""
                 )

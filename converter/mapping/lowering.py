@@ -13,6 +13,7 @@ from converter.graph.build import attrs_of
 from converter.graph.channels_last import base_domain, is_channels_last
 from converter.graph.infer import InferenceError
 from converter.graph.lazy_tensor import lazy
+from converter.graph.names import layer_name
 from converter.graph.shapes import freezing
 from converter.graph.windows import FIX
 from converter.mapping.codecs import Codec, Kind
@@ -136,7 +137,7 @@ def refusal(node: ir.Node, error: MappingError) -> Diagnostic:
     where = Where(
         line=int(place) if is_line else 0,
         path="" if is_line else place,
-        layer=props.get("netconv.layer") or node.name or "",
+        layer=layer_name(node),
         kind=props.get("netconv.type") or node.op_type,
     )
     shapes = tuple(f"{v.name} {v.dtype}{v.shape}" for v in node.inputs if v is not None)

@@ -22,7 +22,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, UsageError, Where
-from converter.graph import EXTENSION_DOMAIN
+from converter.graph import BROADCAST, EXTENSION_DOMAIN
 from converter.graph.build import RecordingBuilder, attributes, attrs_of
 from converter.graph.infer import Array, InferenceError, constant, known, shape_of
 from converter.graph.names import Names, layer_name, public_name
@@ -37,13 +37,6 @@ from converter.passes.stretch import Stretch
 
 FEW = 3  # elements of an axis of which the first one may also be a half
 MOST_TRIED = 24  # assignments of sizes of which several are possible
-JOINED = frozenset(
-    {
-        *("Add", "Sub", "Mul", "Div", "Pow", "Mod", "Where", "Max", "Min", "Sum", "Mean"),
-        *("PRelu", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And"),
-        *("Or", "Xor", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor"),
-    }
-)
 # operators whose results follow the sizes of their data, independently of their other operands
 _FOLLOWING = frozenset(
     {
@@ -247,7 +240,7 @@ class _Walk:
                     formal.shape = None
 
     def _repairs(self, node: ir.Node) -> Iterator[Callable[[_Walk, ir.Node], None]]:
-        if node.op_type in JOINED and not node.domain:
+        if node.op_type in BROADCAST and not node.domain:
             yield _join
         elif node.op_type in _REPAIRS and not node.domain:
             yield _REPAIRS[node.op_type]

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph import REDUCTIONS
+from converter.graph import BROADCAST, REDUCTIONS
 from converter.graph.build import Builder, attributes, attrs_of, same_attrs
 from converter.graph.infer import constant, known, rank_of, shape_of
 from converter.graph.value import operand, optional, producer_if
 from converter.passes.conv3d_to_2d import VOLUMES
-from converter.passes.layout.rules import BROADCAST, UNARY
+from converter.passes.layout.rules import UNARY
 
 Values = Sequence[ir.Value]
 FewerAxes = Callable[[ir.Node, Builder, int], Values | None]

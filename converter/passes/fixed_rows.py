@@ -20,6 +20,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, MappingError, UnsupportedError, Where
+from converter.graph import BROADCAST, UNARY
 from converter.graph.build import Builder, attributes, builder_before
 from converter.graph.extensions import replace
 from converter.graph.infer import forget_known, infer, known, rank_of, shape_of
@@ -36,56 +37,6 @@ from converter.passes.fold import fold
 from converter.passes.pipeline import Context, Pass
 
 _PREFIX = "netconv_rows_"
-# operators that compute each row by itself, if the dimension is found again in their results
-_POINTWISE = frozenset(
-    (
-        "Add",
-        "Sub",
-        "Mul",
-        "Div",
-        "Mod",
-        "Pow",
-        "Min",
-        "Max",
-        "Sum",
-        "Mean",
-        "Neg",
-        "Abs",
-        "Exp",
-        "Log",
-        "Sqrt",
-        "Reciprocal",
-        "Floor",
-        "Ceil",
-        "Round",
-        "Sign",
-        "Relu",
-        "Clip",
-        "Sigmoid",
-        "Tanh",
-        "Where",
-        "Equal",
-        "Less",
-        "LessOrEqual",
-        "Greater",
-        "GreaterOrEqual",
-        "And",
-        "Or",
-        "Xor",
-        "Not",
-        "Cast",
-        "CastLike",
-        "Identity",
-        "IsNaN",
-        "IsInf",
-        "Erf",
-        "Sin",
-        "Cos",
-        "Softplus",
-        "LeakyRelu",
-        "HardSigmoid",
-    )
-)
 _MOVED = frozenset(
     (
         "Transpose",
@@ -113,7 +64,8 @@ _REDUCED = frozenset(
     )
 )
 _PICKED = frozenset(("Gather", "GatherND", "GatherElements"))
-_ROW_BY_ROW = _POINTWISE | _MOVED | _REDUCED | _PICKED | {"MatMul"}
+# operators that compute each row by itself, if the dimension is found again in their results
+_ROW_BY_ROW = UNARY | BROADCAST | _MOVED | _REDUCED | _PICKED | {"MatMul"}
 # operators that compute sizes of sizes, and the operands that are sizes of others
 _OF_SIZES = frozenset(
     (

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import onnx_ir as ir
 
+from converter.graph import BROADCAST, UNARY
 from converter.graph.build import RecordingBuilder, Value, same_attrs
 from converter.graph.infer import Array, constant, known, shape_of
 from converter.graph.names import Names
@@ -21,14 +22,6 @@ from converter.graph.verify.shapes_of import attribute
 from converter.passes.regroup import Pair
 
 MOST = 1 << 28  # elements of a constant that is extended
-_ELEMENTWISE = frozenset(
-    {
-        *("Cast", "Identity", "Neg", "Abs", "Sqrt", "Exp", "Log", "Sin", "Cos", "Not"),
-        *("Reciprocal", "Relu", "Sigmoid", "Tanh", "Floor", "Ceil", "Add", "Sub", "Mul"),
-        *("Div", "Pow", "Where", "Max", "Min", "Equal", "Less", "LessOrEqual", "Greater"),
-        *("GreaterOrEqual", "And", "Or"),
-    }
-)
 
 
 class Stretch:
@@ -53,7 +46,9 @@ class Stretch:
             )
         made = None
         if node is not None and not node.domain:
-            rule = _RULES.get(node.op_type, _elementwise if node.op_type in _ELEMENTWISE else None)
+            rule = _RULES.get(
+                node.op_type, _elementwise if node.op_type in UNARY | BROADCAST else None
+            )
             made = None if rule is None else rule(self, node, axis, pair, b)
         if made is None and array is not None:
             made = b.const(_longer(array, axis, pair), value.name or "const")

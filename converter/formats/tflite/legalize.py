@@ -16,7 +16,7 @@ from converter.formats.tflite.rules.recurrent import reason_against_lstm
 from converter.graph.build import Builder, attributes, attrs_of, builder_before, same_attrs
 from converter.graph.extensions import replace
 from converter.graph.infer import constant, evaluate, known, rank_of, schema_of, shape_of
-from converter.graph.names import Names
+from converter.graph.names import Names, layer_name
 from converter.graph.value import Value, operand, producer_if, producer_of
 from converter.graph.walk import all_graphs, subgraphs
 from converter.mapping.rules import Custom
@@ -218,9 +218,7 @@ def _narrowed(node: ir.Node) -> Diagnostic:
         f"{node.op_type} of 64-bit integers is computed in 32 bits: TensorFlow Lite "
         "has no wider kernel"
     )
-    where = Where(
-        layer=node.metadata_props.get("netconv.layer", node.name or ""), kind=node.op_type
-    )
+    where = Where(layer=layer_name(node), kind=node.op_type)
     return Diagnostic("X205", message, "warning", where=where)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
+from converter.graph import BROADCAST
 from converter.graph.build import Builder, attributes
 from converter.graph.infer import Array, forget_known, rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
@@ -19,7 +20,7 @@ from converter.graph.walk import is_needed
 from converter.passes.layout.axes import Perm
 from converter.passes.layout.groups import is_constant
 from converter.passes.layout.materialized import canonical_dims
-from converter.passes.layout.rules import BROADCAST, UNARY, dims_of
+from converter.passes.layout.rules import UNARY, dims_of
 
 _Place = tuple[ir.Node, int, int]  # the node, its input, the axis of the flattened features
 

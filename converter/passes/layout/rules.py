@@ -13,7 +13,8 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.graph import EXTENSION_DOMAIN, REDUCTIONS
+from converter.graph import BROADCAST, EXTENSION_DOMAIN, REDUCTIONS
+from converter.graph import UNARY as ELEMENTWISE
 from converter.graph.build import Builder, attributes, attrs_of
 from converter.graph.extensions import can_expand, function_for
 from converter.graph.infer import InferenceError, known, rank_of
@@ -24,19 +25,7 @@ from converter.passes.layout.axes import Dim, Perm
 
 Remap = Callable[[ir.Node, Perm, Builder], None]
 
-_UNARY = (
-    "Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Cast CastLike Ceil Celu Clip Cos Cosh "
-    "Dropout DynamicQuantizeLinear Elu Erf Exp Floor Gelu "
-    "HardSigmoid HardSwish Identity IsInf IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu "
-    "Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign "
-    "Sqrt Tan Tanh ThresholdedRelu"
-)
-_BROADCAST = (
-    "Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less "
-    "LessOrEqual Max Mean Min Mod Mul Or PRelu Pow Sub Sum Where Xor"
-)
-UNARY = frozenset(_UNARY.split())
-BROADCAST = frozenset(_BROADCAST.split())
+UNARY = ELEMENTWISE | {"DynamicQuantizeLinear"}
 # operators whose data are the first operand and all results
 _OF_ONE_AXIS = frozenset(["Softmax", "LogSoftmax", "Hardmax", "LpNormalization", "TopK", "Split"])
 

@@ -11,6 +11,7 @@ from converter.formats.coreml.neuralnetwork.legalize import REWRITES
 from converter.formats.coreml.neuralnetwork.mapping import MAPPING
 from converter.formats.coreml.neuralnetwork.rules.control_flow import unconditional
 from converter.graph.infer import shape_of
+from converter.graph.names import layer_name
 from converter.graph.record import record
 from converter.graph.walk import all_nodes
 from converter.passes.collapse_dims import join_reshape_chains, lower_ranks, with_fewer_axes
@@ -43,13 +44,12 @@ def _large_bits(node: ir.Node) -> bool:
 
 
 def _of_bits(node: ir.Node) -> Diagnostic:
-    name = node.metadata_props.get("netconv.layer") or node.name or ""
     return Diagnostic(
         "X205",
         "Core ML computes in float32, which represents integers up to 2^24: "
         "bit operations on larger ones lose bits",
         level="warning",
-        where=Where(layer=name, kind=node.op_type),
+        where=Where(layer=layer_name(node), kind=node.op_type),
     )
 
 
