@@ -413,8 +413,8 @@ def _move_coarse(
 
 
 def _sizes(nodes: Sequence[ir.Node]) -> set[str]:
-    """Return what is computed from shapes and constants alone, and the numbers that lead to the
-    operands of a Range.
+    """Return the names of results that depend on shapes and constants alone, and of the numbers
+    that operands of a Range are computed from.
     """
     sizes: set[ir.Value] = set()
     for node in nodes:
