@@ -59,7 +59,7 @@ def load(
     read = partial(_read, path, format, weights, dequantize, signature, member)
     if not inputs:
         return read()
-    from converter.passes.resized import resized
+    from converter.passes.sizes.resized import resized
 
     return resized(read, inputs)
 

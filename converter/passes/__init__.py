@@ -6,10 +6,6 @@ fold_empty.py              values without elements, and results that depend on t
 constants.py               compact weights as plain numbers for layers that need them
 constants_into_bodies.py   constants copied into the bodies that use them
 fix_inputs.py              requested shapes and values of inputs
-resized.py                 a file read again for other sizes of inputs
-change_sizes.py            other sizes of inputs than the file fixes
-regroup.py                 sizes of a Reshape that follow those of its operand
-stretch.py                 constants that meet data of another size
 unroll.py                  loops unrolled, and branches with a known condition inlined
 stack_sequences.py         sequences that loops build as stacked tensors
 fixed_rows.py              results of data-dependent length with as many rows as there may be
@@ -41,6 +37,7 @@ transposed_windows.py      transposed convolutions with different padding at eac
 coverage.py                operators that a target can never write
 lite/                      rewrites for kernels that TensorFlow Lite and NNAPI share
 decompositions/            operators written as simpler ones, by theme
+sizes/                     other sizes of inputs than the file fixes
 channels_last.py           the layout pass, in both directions
 layout/                    axes, groups and operators of the layout pass
 """

@@ -19,7 +19,7 @@ from converter.graph.infer import Array, constant, known, shape_of
 from converter.graph.names import Names
 from converter.graph.value import optional
 from converter.graph.verify.shapes_of import attribute
-from converter.passes.regroup import Pair
+from converter.passes.sizes.regroup import Pair
 
 MOST = 1 << 28  # elements of a constant that is extended
 

@@ -15,8 +15,8 @@ import numpy as np
 from converter.errors import ReadError, UnsupportedError, UsageError, wrong_call
 from converter.graph.network import Network
 from converter.graph.open_sizes import Change, reading_open
-from converter.passes.change_sizes import change_sizes
 from converter.passes.fix_inputs import fix_inputs
+from converter.passes.sizes.change import change_sizes
 
 DECLARED = ("openvino", "zhouyi", "nnapi")  # formats whose files have the shape of every layer
 

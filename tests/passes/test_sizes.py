@@ -24,7 +24,7 @@ from converter.api import Model
 from converter.cli import app, console
 from converter.errors import UsageError
 from converter.graph.build import new_model
-from converter.passes.regroup import Pair, regrouped
+from converter.passes.sizes.regroup import Pair, regrouped
 from openvino_runtime import PRECISE, ov
 from support import corpus_cases
 
