@@ -317,6 +317,22 @@ def test_a_sequence_whose_data_others_read(version: int, kind: str, tmp_path: Pa
 
 
 @VERSIONS
+@pytest.mark.parametrize("kind", ["GRU", "LSTM", "RNN"])
+def test_a_dynamic_batch_and_constant_states(version: int, kind: str, tmp_path: Path) -> None:
+    """The CPU plugin cannot compile a sequence whose states alone have a static batch."""
+    model, b = new_model()
+    gates = {"GRU": 3, "LSTM": 4, "RNN": 1}[kind]
+    x = b.input("x", T.FLOAT, ["length", "batch", 5])
+    w, r = (RNG.standard_normal((1, gates * 3, n)).astype(F) for n in (5, 3))
+    states = [RNG.standard_normal((1, 2, 3)).astype(F) for _ in range(1 + (kind == "LSTM"))]
+    y, last = b.ops(kind, x, w, r, None, None, *states, outputs=2, hidden_size=3)
+    b.output(y, last)
+    source = saved(tmp_path / "m.xml", b, model, version)
+    feed = RNG.standard_normal((4, 2, 5)).astype(F)
+    close(infer(tmp_path / "m.xml", [feed]), list(source.run({"x": feed}).values()), 1e-5)
+
+
+@VERSIONS
 @pytest.mark.parametrize("largest", [0, 1])
 @pytest.mark.parametrize("k", [1, 30, 200])
 def test_the_first_of_equal_elements(version: int, k: int, largest: int, tmp_path: Path) -> None:

@@ -194,9 +194,11 @@ class Sequence(Field):
         states = []
         for i in (5, 6) if w.node.op == "LSTM" else (5,):
             given = w.optional(i)
-            zeros = given is None
-            state = _zeros(w, x, directions, hidden) if zeros else w.operand(given)
-            states.append(state if zeros else w.emit("Transpose", state, list(BATCH_FIRST)))
+            states.append(
+                _zeros(w, x, directions, hidden)
+                if given is None
+                else _state(w, x, given, directions, hidden)
+            )
         weights = [_ordered(w, w.input(i), w.node.op) for i in (1, 2)]
         bias = _written_bias(w, directions, hidden)
         w.set_inputs(x, *states, _lengths(w, x), *weights, bias)
@@ -222,6 +224,19 @@ def _in_two_steps(w: LowerContext, inner: ir.Value, _: tuple[int, ...], result: 
     """
     steps = w.emit("Squeeze", w.emit("Transpose", inner, [1, 2, 0, 3]), [0])
     w.put("Unsqueeze", steps, [1], outputs=[result])
+
+
+def _state(w: LowerContext, x: ir.Value, given: ir.Value, directions: int, hidden: int) -> ir.Value:
+    """Initial states [N, D, H]; x is [N, S, I].
+
+    The CPU plugin (2026.4) cannot compile a sequence whose data have a dynamic batch and whose
+    states have a static one, so these are broadcast.
+    """
+    state = w.emit("Transpose", w.operand(given), list(BATCH_FIRST))
+    if dim(w.data, 1) is not None or dim(given, 1) is None:
+        return state
+    shape = w.emit("Concat", _size(w, x, 0), [directions, hidden], axis=0)
+    return w.emit("Broadcast", state, shape, mode="numpy")
 
 
 def _zeros(w: LowerContext, x: ir.Value, directions: int, hidden: int) -> ir.Value:
