@@ -27,6 +27,7 @@ def infer_all(model: ir.Model) -> None:
 
 
 def infer_graph(graph: ir.Graph) -> None:
+    """Infer the types and shapes of all nodes anew, in order."""
     for node in graph:
         infer_again(node)
 
@@ -108,7 +109,7 @@ def deciding_inputs(values: Iterable[ir.Value | None]) -> list[str]:
 
 
 def _is_of_body(value: ir.Value) -> bool:
-    """Return whether a value is an input of a body, which nobody gives."""
+    """Return whether a value is an input of a body, which the feeds do not contain."""
     return value.graph is not None and BODY in value.graph.meta
 
 

@@ -138,6 +138,7 @@ def _sub(a: Item, b: Item) -> Item:
 
 
 def product(a: Item, b: Item) -> Item:
+    """Multiply two elements of a shape computation; None if the product is not certain."""
     if isinstance(a, float):
         a, b = b, a
     if isinstance(a, Size) and isinstance(b, float):
@@ -161,6 +162,7 @@ def _div(a: Item, b: Item, whole: bool) -> Item:
 
 
 def floored(a: Item) -> Item:
+    """Round an element of a shape computation down to an integer; None if that is not certain."""
     if isinstance(a, Scaled):
         return Size.of(a)
     return a.floor() if isinstance(a, Size) else None
@@ -303,7 +305,7 @@ def _reduced(function: Callable[[Any, Any], Item]) -> Callable[[ir.Node], Array 
 
 
 def _moved(node: ir.Node) -> list[Array] | None:
-    """Compute an operator that only moves elements by what it does with their indices."""
+    """Compute an operator that only moves elements by applying it to their indices."""
     count = len(node.inputs) if node.op_type == "Concat" else 1
     data, more = [elements(v) for v in node.inputs[:count]], [known(v) for v in node.inputs[count:]]
     given = zip(node.inputs[count:], more, strict=True)

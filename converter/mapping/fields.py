@@ -8,7 +8,7 @@ parts that it owns, so that leftovers are detected:
 `inputs`  indices of the operator's inputs    `blobs`  weights of the layer
 
 `ignored` are the `names` that the layer cannot express and that are dropped on purpose; a note
-tells the user if an operator has one of them.
+informs the user if an operator has one of them.
 
 A field may also add nodes or layers to those of the row: before it at once, after it with
 `after_emit` of the context.
@@ -225,12 +225,13 @@ class Ignore(Field):
 
 
 def ignore(*keys: str) -> Ignore:
+    """Return the field for attributes of the layer that need not be read."""
     return Ignore(keys)
 
 
 @record
 class IgnoreInputs(Field):
-    """Operands of the layer that say nothing, or repeat what the rest of it says."""
+    """Operands of the layer without information, or with information that is elsewhere in it."""
 
     positions: tuple[int, ...]
 
@@ -240,6 +241,7 @@ class IgnoreInputs(Field):
 
 
 def ignore_inputs(*positions: int) -> IgnoreInputs:
+    """Return the field for inputs of the layer that need not be read."""
     return IgnoreInputs(positions)
 
 

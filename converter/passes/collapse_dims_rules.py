@@ -1,4 +1,4 @@
-"""How each operator is computed on fewer axes.
+"""Rules for computing each operator on fewer axes.
 
 A handler returns the results in any shape of at most `most` axes; see collapse_dims.py for the
 rest.
@@ -52,6 +52,7 @@ def runs(kinds: Sequence[Hashable], sizes: Sequence[int]) -> list[list[int]]:
 
 
 def reshaped(b: Builder, value: ir.Value, shape: Sequence[int]) -> ir.Value:
+    """Return a value in another shape; a constant is reshaped at once."""
     array = constant(value)
     if array is not None:
         return b.const(array.reshape(shape), str(value.name))

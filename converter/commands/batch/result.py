@@ -1,5 +1,5 @@
-"""A batch as data (JSON Schema: schemas/report/batch.json): the same for the same jobs, whatever
-the order in which they ended.
+"""A batch as data (JSON Schema: schemas/report/batch.json): the same for the same jobs, in
+any order in which they ended.
 """
 
 from __future__ import annotations
@@ -151,4 +151,5 @@ def write(folder: str, files: dict[str, str]) -> None:
 
 
 def dumps(data: Any) -> str:
+    """Return data as the text of a JSON file."""
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from converter.commands.report.cases import Case
 from converter.errors import Diagnostic, Where
 
-LINES = 5  # of a failure that are shown beside the file
+LINES = 5  # of a failure that are shown next to the file
 
 
 def render(diagnostics: Sequence[Diagnostic], cases: Sequence[Case]) -> str:
+    """Return diagnostics and failed cases as annotations of GitHub Actions."""
     failed = [
         _command("error", {**_place(c.where), "title": c.name}, _brief(c.failure))
         for c in cases

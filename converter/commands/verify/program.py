@@ -283,6 +283,7 @@ class Session:
 
 
 def refuse(e: CannotRun, what: str) -> UnsupportedError:
+    """Return the error N403 for a network that onnxruntime cannot run; `what` names its side."""
     return UnsupportedError(
         Diagnostic("N403", f"onnxruntime cannot run the {what}: {e}", where=Where())
     )
@@ -502,7 +503,7 @@ def _step_moved(
 
 
 def _typed(value: ir.Value) -> onnx.ValueInfoProto:
-    """Return the type without the shape: a piece accepts whatever its producers compute."""
+    """Return the type without the shape: a piece accepts any shape that its producers compute."""
     info = onnx.ValueInfoProto(name=value.name)
     info.type.tensor_type.elem_type = (
         int(value.dtype) if value.dtype is not None else onnx.TensorProto.FLOAT

@@ -147,6 +147,9 @@ def _weight(b: Builder, node: ir.Node, index: int, axis: int) -> Value:
 
 
 def qlinear_matmul(node: ir.Node, b: Builder) -> Value | None:
+    """Rewrite QLinearMatMul as MatMul between DequantizeLinear and QuantizeLinear, if the first
+    input has one scale and the second one has one, or one for each column.
+    """
     rank = rank_of(x_of(node, 3))
     if (
         rank is None
@@ -210,7 +213,7 @@ def _part(b: Builder, x: Value, start: int, end: int, axis: int) -> Value:
 
 def _stretches(node: ir.Node, weight: tuple[int, ...], axis: int) -> list[tuple[int, int]] | None:
     """Split the reduced axis of the weight into ranges over which the sum of products is exact in
-    float32, whatever the other operand contains.
+    float32 for all values of the other operand.
     """
     w = constant(node.inputs[1])
     zero = np.array(0) if optional(node, 3) is None else constant(node.inputs[3])
@@ -236,6 +239,7 @@ def _sum(b: Builder, parts: Sequence[Value]) -> Value:
 
 
 def matmul_integer(node: ir.Node, b: Builder) -> Value | None:
+    """Rewrite MatMulInteger as MatMul of floats, in parts whose sums of products are exact."""
     weight = shape_of(x_of(node, 1))
     if weight is None or len(weight) < 2 or not all(weight):
         return None
@@ -249,6 +253,7 @@ def matmul_integer(node: ir.Node, b: Builder) -> Value | None:
 
 
 def conv_integer(node: ir.Node, b: Builder) -> Value | None:
+    """Rewrite ConvInteger as Conv of floats, in parts whose sums of products are exact."""
     weight, attrs = shape_of(x_of(node, 1)), attrs_of(node)
     cuts = _stretches(node, weight, 1) if weight is not None and all(weight) else None
     if weight is None or cuts is None or (len(cuts) > 1 and attributes(node)["group"] > 1):
