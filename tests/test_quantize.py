@@ -22,7 +22,7 @@ from converter.commands.quantize.measure import Noise, Quality, interval
 from converter.commands.quantize.run import prepared
 from converter.commands.quantize.scales import Observer, Range
 from converter.commands.quantize.search import Limit
-from converter.commands.quantize.weights import block_steps, palette
+from converter.commands.quantize.weights import _packed, block_steps, palette
 from converter.engines import file
 from converter.errors import UnsupportedError, UsageError
 from support import ROOT
@@ -580,10 +580,46 @@ def test_other_forms_of_weights(
 
 
 def test_int4_blocks_round_as_the_formula_has_it() -> None:
-    array = np.array([[7.0, -7.0, 3.4, 0.0], [0.7, 0.1, -0.3, 0.2]], np.float32)
+    # Q4_0 of ggml: the weight that is farthest from 0 is -8
+    array = np.array([[8.0, -7.0, 3.4, 0.0, 1.0], [0.7, 0.1, -0.8, 0.2, 0.0]], np.float32)
     steps = block_steps(array, 1, 4)
-    assert steps.shape == (2, 1)
-    assert steps[0, 0] == pytest.approx(1.0)
+    assert steps == pytest.approx(np.array([[-1.0, -0.125], [0.1, 0.0]]))
+    for shape in ((64, 6), (5, 3)):
+        array = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        steps = block_steps(array, 0, 32)
+        spread = np.repeat(steps, 32, axis=0)[: len(array)]
+        expected = np.clip(np.rint(array / spread), -8, 7).reshape(-1).astype(np.int8)
+        packed = _packed(steps, 0, 32, array)
+        actual = np.stack([packed << 4, packed], 1).reshape(-1).view(np.int8) >> 4
+        assert np.array_equal(actual[: array.size], expected)
+
+
+@pytest.mark.parametrize("suffix", [".tflite", ".xml", ".onnx", ".mlpackage"])
+def test_int4_blocks_also_of_unequal_size(tmp_path: Path, suffix: str) -> None:
+    rng = np.random.default_rng(0)
+    text = """<ir_version: 9, opset_import: ["" : 21]> net (float[4, 64] x) => (float[4, 40] y) {
+        a = MatMul (x, w0) b = Gemm <transB = 1> (a, w1) c = MatMul (b, w2) y = MatMul (c, w3) }"""
+    model = onnx.parser.parse_model(text)
+    for i, shape in enumerate([(64, 70), (64, 70), (64, 64), (64, 40)]):
+        weight = (rng.standard_normal(shape) / 8).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(weight, f"w{i}"))
+    onnx.save(model, tmp_path / "n.onnx")
+    data = [{"x": rng.standard_normal((4, 64)).astype(np.float32)} for _ in range(3)]
+    targets = ["mlprogram+ios=18"] if suffix == ".mlpackage" else []
+    options = {"data": data, "weights": "int4", "targets": targets}
+    found = quantize(tmp_path / "n.onnx", tmp_path / f"q{suffix}", **options)
+    assert found.quality.least > 17
+
+
+def test_weights_that_are_not_finite_are_refused(tmp_path: Path) -> None:
+    weight = np.full((64, 64), np.inf, np.float32)
+    text = '<ir_version: 9, opset_import: ["" : 21]> net (float[1, 64] x) => (float[1, 64] y) {'
+    model = onnx.parser.parse_model(f"{text} y = MatMul (x, w) }}")
+    model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    onnx.save(model, tmp_path / "n.onnx")
+    for form in ("int4", "int8"):
+        with pytest.raises(UnsupportedError, match="not finite"):
+            quantize(tmp_path / "n.onnx", tmp_path / "q.onnx", weights=form)
 
 
 @pytest.mark.parametrize("suffix", [".tflite", ".mlpackage"])

@@ -91,6 +91,13 @@ def constant(value: ir.Value | None) -> Array | None:
     return known(value)
 
 
+def has_constant(value: ir.Value | None) -> bool:
+    """Whether `constant` returns an array; weights that are computed on use are not computed."""
+    if value is not None and value.const_value is not None:
+        return True
+    return known(value) is not None
+
+
 def set_type(value: ir.Value, dtype: ir.DataType | None, shape: Any) -> None:
     """Set the type and the shape, except those that are None; dimensions are ints, names or
     None.

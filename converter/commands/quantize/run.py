@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -120,7 +120,6 @@ class _Job:
         self.limit = Limit.parse(options.max_drop)
         self.before = sum(map(size_of, [source, *sidefiles.present(source)]))
         self.notes: list[Diagnostic] = [*model.notes]
-        self.graph = prepared(model)
         if options.data is None and not options.weights:
             raise wrong_call(
                 "quantization of activations needs representative data",
@@ -135,6 +134,10 @@ class _Job:
         self.observed: Observer | None = None
         self.reference: Reference | None = None
         self.digest, self.feeds = hashlib.sha256(), list[Arrays]()
+
+    @cached_property
+    def graph(self) -> Network:
+        return prepared(self.model)
 
     def calibrate(self) -> Observer:
         """Run the network on the data, once for all targets, and return the observed ranges."""
@@ -188,7 +191,7 @@ class _Job:
             why = "the network loses more on data that the search has not seen"
             where, help = Where(str(made.files[0])), "use more samples"
             self.notes.append(Diagnostic("N412", why, where=where, help=help))
-        layers = by_layer(self.graph, graph, made.layers, (s.load() for s in self.shown[:SHOWN]))
+        layers = self._by_layer(graph, made.layers) if made.layers else {}
         ordered = dict(sorted(layers.items(), key=lambda p: p[1]))
         return replace(made, quality=quality, layers=ordered)
 
@@ -241,7 +244,8 @@ class _Job:
         wide: Collection[str] = ()
         if not placed.groups:
             raise _nothing(self.source, "no layer of the network has an integer kernel")
-        first = self._by_layer(attempt(corrected=False)[0], placed) if self.detailed else {}
+        layers = sorted(placed.layers.values())
+        first = self._by_layer(attempt(corrected=False)[0], layers) if self.detailed else {}
         if self.limit is not None:
             reference = Reference(self.model, self.used[:MEASURED])
 
@@ -264,9 +268,8 @@ class _Job:
             rounded=first,
         )
 
-    def _by_layer(self, graph: Network, placed: Placement) -> dict[str, float]:
-        feeds = (s.load() for s in self.shown[:SHOWN])
-        return by_layer(self.graph, graph, sorted(placed.layers.values()), feeds)
+    def _by_layer(self, graph: Network, layers: Iterable[str]) -> dict[str, float]:
+        return by_layer(self.graph, graph, layers, (s.load() for s in self.shown[:SHOWN]))
 
     def _about(self) -> dict[str, Any]:
         about = {"netconv": sys.modules["converter"].__version__}  # its API imports this

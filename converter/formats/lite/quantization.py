@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.graph.build import Builder, attrs_of
-from converter.graph.infer import Array, constant, rank_of
+from converter.graph.infer import Array, constant, has_constant, rank_of
 from converter.graph.lazy_tensor import whole_bytes
 from converter.graph.value import optional, producer_if
 
@@ -129,7 +129,7 @@ def demand_ordinary(found: Quantization) -> None:
 def constant_dequantized(value: ir.Value | None) -> ir.Node | None:
     """Return the DequantizeLinear of a constant that produces a value."""
     node = producer_if(value, "DequantizeLinear")
-    return node if node is not None and constant(node.inputs[0]) is not None else None
+    return node if node is not None and has_constant(node.inputs[0]) else None
 
 
 def quantized_weights(

@@ -19,7 +19,7 @@ from converter.formats.onnx.legalize import inlined, legalize_node, narrowed
 from converter.graph import REDUCTIONS
 from converter.graph.build import Builder, attrs_of, builder_before
 from converter.graph.extensions import can_expand, expand
-from converter.graph.infer import constant, set_type, shape_of
+from converter.graph.infer import constant, has_constant, set_type, shape_of
 from converter.graph.names import Names, place_of
 from converter.graph.value import operand, optional, producer_if, producer_operand
 from converter.graph.walk import all_graphs, all_nodes, take_over
@@ -224,7 +224,7 @@ def _int8(value: ir.Value | None) -> bool:
         return False
     stored, scale = node.inputs[:2]
     signed = operand(node).dtype == _T.INT8
-    return signed and constant(stored) is None and shape_of(scale) in ((), (1,))
+    return signed and not has_constant(stored) and shape_of(scale) in ((), (1,))
 
 
 def _widen_bias(product: ir.Node, names: Names) -> None:

@@ -49,6 +49,10 @@ TYPES = {
 NUMBERS = {dtype: number for number, dtype in reversed(TYPES.items()) if number not in COMPLEX}
 # types that are read; two bits are written where four hold such numbers (`few_bits`)
 TYPES |= {INT2: D.INT4, UINT4: D.UINT4}
+# whether a byte with two numbers of four bits holds only -2 to 1
+_TWO_BITS = np.isin(np.arange(256) >> 4, (0, 1, 14, 15)) & np.isin(
+    np.arange(256) & 15, (0, 1, 14, 15)
+)
 TYPES |= {FLOAT8_E4M3FN: D.FLOAT8E4M3FN, FLOAT8_E5M2: D.FLOAT8E5M2}
 NUMBERS[D.COMPLEX64] = T.COMPLEX64
 TYPE_NAMES = {v: k for k, v in vars(T).items() if isinstance(v, int)}
@@ -157,9 +161,9 @@ def few_bits(graph: LiteGraph) -> None:
             continue
         if any(o.builtin not in ("DEQUANTIZE", "CAST") for o in readers):
             continue
-        numbers = LazyTensor(_packed(tensor), D.INT4, tensor.shape).numpy()
-        numbers = numbers.astype(np.int8).reshape(-1)
-        if numbers.size and numbers.min() >= -2 and numbers.max() <= 1:
+        packed = _packed(tensor)
+        if packed.size and _TWO_BITS[packed[:4096]].all() and _TWO_BITS[packed].all():
+            numbers = LazyTensor(packed, D.INT4, tensor.shape).numpy().astype(np.int8).reshape(-1)
             fields = np.pad(numbers & 3, (0, -numbers.size % 4)).reshape(-1, 4).astype(np.uint8)
             shifted = fields << np.array([0, 2, 4, 6], np.uint8)
             tensor.type, tensor.data = INT2, np.bitwise_or.reduce(shifted, axis=1)

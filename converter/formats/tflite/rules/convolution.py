@@ -12,7 +12,7 @@ from converter.formats.lite.quantization import real_numbers
 from converter.formats.lite.weights import Bias, Dense, Filter, Multiplier
 from converter.formats.tflite.rules.context import Dims, LiftContext, LowerContext, dims_of
 from converter.formats.tflite.rules.fields import SAME, VALID, Depth, FusedActivation, Window
-from converter.graph.infer import constant, known
+from converter.graph.infer import has_constant, known
 from converter.graph.windows import FIX, same_pads
 from converter.mapping.concepts import transposed_window
 from converter.mapping.concepts.matmul import Transposes
@@ -126,7 +126,7 @@ def is_dense(w: LowerContext) -> bool:
     value = w.input(1)
     node = value.producer()
     stored = value if node is None or node.op_type not in _STORED else node.inputs[0]
-    return constant(stored) is not None and w.rank(1) == 2 and w.rank() > 1
+    return has_constant(stored) and w.rank(1) == 2 and w.rank() > 1
 
 
 def is_vector(w: LowerContext) -> bool:

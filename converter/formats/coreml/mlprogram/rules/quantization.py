@@ -317,6 +317,8 @@ def _blockwise(w: LowerContext, data: Any, scale: Array, zero: Array | None, axi
         line = [-1 if i == axis else 1 for i in range(rank)]
         return array if array.ndim == rank else array.reshape(line)
 
+    if any(d % n for d, n in zip(data.shape, spread_out(scale).shape, strict=True)):
+        raise MappingError(f"blocks of equal size are needed, along an axis of {data.shape[axis]}")
     offset = None if zero is None or not zero.any() else spread_out(zero)
     given = {"data": data, "scale": spread_out(scale)}
     more = {} if offset is None else {"offset": offset}
