@@ -34,7 +34,7 @@ FILES = [
 
 
 def computed(format: str, case: cases.Case) -> dict[str, Any]:
-    """What the format's reader understands the layer as, executed."""
+    """Run the graph that the format's reader makes of the layer."""
     model = Model.of(model_of(format).lift(network_of(format, case)))
     names = [f"x{i}" for i, t in enumerate(case.inputs) if not t.constant and not t.absent]
     feeds = {i.name: case.feeds()[n] for n, i in zip(names, model.inputs, strict=True)}
@@ -110,7 +110,7 @@ ABSENT = tomllib.loads((cases.FOLDER / "absent.toml").read_text("utf-8"))
 
 @pytest.fixture
 def assumed(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], Any]:
-    """What is taken for the attributes that a layer may leave out, by its kind and their names."""
+    """Record the defaults of attributes that a layer may omit, by its kind and their names."""
     found, attr = {}, LiftContext.attr
 
     def recorded(self: Any, key: str, kind: Any, default: Any = REQUIRED) -> Any:
@@ -145,7 +145,7 @@ def alike(value: Any) -> Any:
 
 
 def understood(format: str, case: cases.Case) -> bytes:
-    """What the format's reader makes of the layer, as bytes."""
+    """Return the graph that the format's reader makes of the layer, as bytes."""
     return ir.to_proto(model_of(format).lift(network_of(format, case)).ir).SerializeToString(
         deterministic=True
     )
