@@ -42,6 +42,7 @@ ARG_MAX                      f i8 u8 i32 b q8 qu8                     8
 ARG_MIN                      f i8 u8 i32 b q8 qu8                     8
 AVERAGE_POOL_2D              f q8 qu8 q16                             4
 BATCH_MATMUL                 f q8 q16                                 5
+BITCAST                      f i32 u32                                8
 BITWISE_XOR                  i8 u8 i16 u16 i32 u32                    4
 BROADCAST_TO                 f i8 u8 i16 i32 i64 b q8 qu8 q16         8
 CAST                         f i4 i8 u8 i16 u16 i32 u32 i64 b h d q8 qu8 q16 8
