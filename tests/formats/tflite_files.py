@@ -22,6 +22,7 @@ TYPES = {
         ("int16", "INT16"),
         ("int32", "INT32"),
         ("int64", "INT64"),
+        ("uint64", "UINT64"),
         ("bool", "BOOL"),
         ("complex64", "COMPLEX64"),
         ("object", "STRING"),

@@ -67,9 +67,13 @@ EXCEPT: dict[str, dict[str, str]] = {
     },
     "tflite": {
         **dict.fromkeys(("MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM"), "random"),
-        # with numbers of LiteRT in tests/formats/test_tflite_operators.py and test_tflite_files.py
+        # with numbers of LiteRT in tests/formats/test_tflite_operators.py, test_tflite_files.py
+        # and test_tflite_stablehlo.py
         **dict.fromkeys(
-            ("CALL", "IF", "STABLEHLO_COMPOSITE", "STABLEHLO_REDUCE_WINDOW", "WHILE"),
+            (
+                *("CALL", "IF", "STABLEHLO_CASE", "STABLEHLO_COMPOSITE"),
+                *("STABLEHLO_REDUCE_WINDOW", "STABLEHLO_SCATTER", "WHILE"),
+            ),
             "has subgraphs",
         ),
         **dict.fromkeys(

@@ -509,8 +509,10 @@ class _Builder:
         return self.vectors[key]
 
     def _option(self, kind: str, value: Any) -> Any:
-        """Write an option; lists of StableHLO have 64 bits for each number."""
-        if isinstance(value, list) and kind.startswith("Stablehlo"):
+        """Write an option; lists of StableHLO, but those of subgraphs, have 64 bits for each
+        number.
+        """
+        if isinstance(value, list) and kind.startswith("Stablehlo") and "Case" not in kind:
             return int(self.b.CreateNumpyVector(np.asarray(value, "<i8")))
         if isinstance(value, list):
             return self._ints(value)

@@ -11,7 +11,6 @@ from converter.errors import MappingError
 from converter.formats.onnx.op import Op, Results, Rows, missing
 from converter.graph.build import Builder
 from converter.graph.infer import constant, rank_of
-from converter.graph.value import Value
 
 ROWS = Rows()
 _T = ir.DataType
@@ -35,25 +34,28 @@ def cast(op: Op, b: Builder) -> Results:
 
 @ROWS.always("BitShift")
 def bit_shift(op: Op, b: Builder) -> Results:
-    """Signed integers: multiplied or divided (rounding down) by a power of two, in 64 bits."""
+    """Signed integers: multiplied or divided (rounding down) by a power of two, in 32 bits, or in
+    64 where they have as many. Negative amounts and those of the width or more move all bits out.
+    """
     x, by = op.x, op.need(1)
     if x.dtype not in (_T.INT8, _T.INT16, _T.INT32, _T.INT64):
         return None
-    count = b.Cast(by, to=_T.UINT64)  # a negative count is a huge one
-    wide = b.Cast(x, to=_T.INT64)
-    if op.attr("direction") == "LEFT":
-        kept = b.Where(count < 64, wide, 0)
-        return b.Cast(kept * _power(b, b.Min(count, np.array(63, np.uint64))), to=x.dtype)
-    near = b.Min(count, np.array(x.dtype.bitwidth - 1, np.uint64))
-    half = near / 2
-    for part in (half, near - half):  # in two steps: 2^63 is no int64
-        factor = _power(b, part)
-        wide = (wide - wide % factor) / factor
-    return b.Cast(wide, to=x.dtype)
-
-
-def _power(b: Builder, count: Value) -> Value:
-    return b.Cast(b.BitShift(np.array(1, np.uint64), count, direction="LEFT"), to=_T.INT64)
+    width, wide = x.dtype.bitwidth, _T.INT64 if x.dtype == _T.INT64 else _T.INT32
+    left, most = op.attr("direction") == "LEFT", wide.bitwidth - 1
+    number = x if x.dtype == wide else b.Cast(x, to=wide)
+    out = (by < 0) | (by >= width)
+    exponents = np.arange(most + 1) if left else np.minimum(np.arange(most + 1), most - 1)
+    powers = (np.uint64(1) << exponents.astype(np.uint64)).astype(wide.numpy())
+    amount = b.Cast(b.Where(out, b.like(by, 0 if left else width - 1), by), to=_T.INT64)
+    power = b.Gather(b.const(powers, "powers"), amount)
+    if left:
+        y = b.Where(out, b.like(number, 0), number * power)
+    else:
+        y = b.FloorDiv(number, power)
+        if width > most:  # all bits but the sign: the table has no 2^31 and no 2^63
+            sign = b.Where(number < 0, b.like(number, -1), b.like(number, 0))
+            y = b.Where(b.Equal(amount, most), sign, y)
+    return y if x.dtype == wide else b.Cast(y, to=x.dtype)
 
 
 @ROWS.always("DequantizeLinear")

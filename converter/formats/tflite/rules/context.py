@@ -30,7 +30,7 @@ from converter.formats.lite.quantization import (
     real_numbers,
 )
 from converter.formats.lite.recurrent import OPERANDS
-from converter.formats.tflite.codec import LiteOperator, LiteTensor
+from converter.formats.tflite.codec import LiteGraph, LiteOperator, LiteTensor
 from converter.formats.tflite.collector import LiteLowering, dequantized
 from converter.formats.tflite.kernels import RESULTS, kernels
 from converter.formats.tflite.tensors import is_quantized, tensor_quantization, type_of
@@ -67,6 +67,7 @@ TENSOR_INT32, TENSOR_INT64 = 2, 4  # of TensorType
 class SubgraphView(Protocol):
     """A subgraph that is being read, as far as rows need it.
 
+    `subgraph`     as the file has it
     `path`         the subgraphs around this one, and itself
     `handles`      the states that resource tensors refer to, which are not values
     `tables`       the tables of keys and values, likewise
@@ -74,6 +75,7 @@ class SubgraphView(Protocol):
     `notes`        warnings about content of the file that no kernel reads
     """
 
+    subgraph: LiteGraph
     tensors: Sequence[LiteTensor]
     path: tuple[int, ...]
     handles: dict[int, State]

@@ -19,6 +19,7 @@ from converter.formats.tflite.rules.context import (
     LowerContext,
     dims_of,
 )
+from converter.graph.build import Builder
 from converter.graph.infer import constant, known
 from converter.graph.loops import Body, choice, while_loop
 from converter.graph.record import record
@@ -30,6 +31,7 @@ from converter.mapping.node import Layer
 from converter.mapping.rules import custom
 
 Dims = list[Any]
+MOST_BRANCHES = 100  # each is written inside of the one before it
 
 
 def stored(r: LiftContext, first: int = 0) -> list[ir.Value]:
@@ -46,6 +48,31 @@ def lift_if(r: LiftContext) -> Sequence[ir.Value]:
     """IF: a condition, and the inputs of both subgraphs."""
     bodies = [_subgraph(r, k) for k in ("then", "else")]
     return choice(r.b, r.stored(0), stored(r, 1), bodies, len(r.operator.outputs))
+
+
+def lift_case(r: LiftContext) -> Sequence[ir.Value]:
+    """STABLEHLO_CASE: the number of a branch, the last one for all others, and the inputs of all
+    branches.
+    """
+    numbers = r.attr("branch_subgraph_indices", list)
+    if not 0 < len(numbers) <= MOST_BRANCHES:
+        raise MappingError(f"{len(numbers)} branches, limit {MOST_BRANCHES}", "X202")
+    inputs, count = stored(r, 1), len(r.operator.outputs)
+    index = r.b.Reshape(r.stored(0), [])
+
+    def from_branch(first: int) -> Body:
+        def branch(b: Builder, values: Sequence[ir.Value]) -> Sequence[ir.Value]:
+            if first == len(numbers) - 1:
+                return r.graph.inlined(numbers[first], b, list(values))
+            bodies = [subgraph(numbers[first]), from_branch(first + 1)]
+            return choice(b, b.Equal(index, first), values, bodies, count)
+
+        return branch
+
+    def subgraph(number: int) -> Body:
+        return lambda b, values: r.graph.inlined(number, b, list(values))
+
+    return from_branch(0)(r.b, inputs)
 
 
 def lift_while(r: LiftContext) -> Sequence[ir.Value]:
@@ -302,6 +329,7 @@ RULES = [
     custom("If", "IF", lift_if, lower_if),
     custom("Loop", "WHILE", lift_while, lower_loop),
     custom("", "CALL", call),
+    custom("", "STABLEHLO_CASE", lift_case),
     custom("", "STABLEHLO_COMPOSITE", composite),
     custom("", "VAR_HANDLE", handle),
     custom("", "READ_VARIABLE", read),

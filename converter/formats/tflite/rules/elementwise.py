@@ -297,6 +297,10 @@ def join_bits(r: LiftContext, x: Value, have: int, want: int) -> Value:
     return reduce(b.BitwiseOr, shifted)
 
 
+def is_of_32_bits(w: LowerContext) -> bool:
+    return {w.data.dtype, w.node.outputs[0].dtype} <= {D.FLOAT, D.INT32, D.UINT32}
+
+
 RULES: list[Rule | Custom] = [
     *FUNCTIONS,
     *ops("Ceil=CEIL Cos=COS Relu=RELU Round=ROUND Sign=SIGN"),
@@ -368,6 +372,17 @@ RULES: list[Rule | Custom] = [
         ResultType(),
         ImpliedAttrs(("saturate", "round_mode")),
         example_inputs="i32:2,3",
+    ),
+    op(
+        "netconv::BitCast",
+        "BITCAST",
+        Guard(
+            "only 32-bit numbers are supported by this operator",
+            lower_if=is_of_32_bits,
+        ),
+        ImpliedAttrs(("to",)),
+        lower_only=True,
+        example_inputs="2,3",
     ),
     op("netconv::BitCast", "BITCAST", before_lift=other_bits, lift_only=True),
     op(

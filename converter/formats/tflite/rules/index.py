@@ -4,7 +4,7 @@ INDEX = """
 elementwise writes Abs Add And BitShift BitwiseXor Cast Ceil Clip Cos Div Elu Equal Exp Floor Gelu
 elementwise writes Greater GreaterOrEqual HardSwish Identity LeakyRelu Less LessOrEqual Log Max Min
 elementwise writes Mod Mul Neg Not Or PRelu Pow Reciprocal Relu Round Sigmoid Sign Sin Sqrt Sub Sum
-elementwise writes Tanh Where Xor netconv::FloorDiv
+elementwise writes Tanh Where Xor netconv::BitCast netconv::FloorDiv
 elementwise reads ABS ADD ADD_N ATAN2 BITCAST BITWISE_XOR CAST CEIL COS DIV ELU EQUAL EXP FLOOR
 elementwise reads FLOOR_DIV FLOOR_MOD GELU GREATER GREATER_EQUAL HARD_SWISH LEAKY_RELU LESS
 elementwise reads LESS_EQUAL LOG LOGICAL_AND LOGICAL_NOT LOGICAL_OR LOGISTIC MAXIMUM MINIMUM MUL NEG
@@ -50,10 +50,11 @@ mediapipe reads Convolution2DTransposeBias Landmarks2TransformMatrix MaxPoolingW
 mediapipe reads MaxUnpooling2D TransformLandmarks TransformTensor TransformTensorBilinear
 custom writes netconv::CustomLayer
 control_flow writes If Loop
-control_flow reads ASSIGN_VARIABLE CALL CALL_ONCE IF READ_VARIABLE STABLEHLO_COMPOSITE VAR_HANDLE
-control_flow reads WHILE
+control_flow reads ASSIGN_VARIABLE CALL CALL_ONCE IF READ_VARIABLE STABLEHLO_CASE
+control_flow reads STABLEHLO_COMPOSITE VAR_HANDLE WHILE
 stablehlo reads STABLEHLO_ADD STABLEHLO_AND STABLEHLO_GATHER STABLEHLO_MAXIMUM STABLEHLO_MINIMUM
-stablehlo reads STABLEHLO_MULTIPLY STABLEHLO_PAD STABLEHLO_REDUCE_WINDOW STABLEHLO_SHIFT_LEFT
+stablehlo reads STABLEHLO_MULTIPLY STABLEHLO_PAD STABLEHLO_REDUCE_WINDOW STABLEHLO_RNG_BIT_GENERATOR
+stablehlo reads STABLEHLO_SCATTER STABLEHLO_SHIFT_LEFT
 quantization writes DequantizeLinear QuantizeLinear
 quantization reads DENSIFY DEQUANTIZE FAKE_QUANT QUANTIZE
 """

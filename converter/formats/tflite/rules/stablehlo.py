@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.tflite.rules.context import LiftContext
+from converter.formats.tflite.tensors import type_of
 from converter.graph.build import Builder
 from converter.graph.demands import of_length
 from converter.graph.sizes import arange, demand_small, static
@@ -19,6 +20,17 @@ from converter.graph.value import BOOL, INT64, Value
 from converter.mapping.rules import custom
 
 MOST = 1 << 10  # elements of a window
+# what LiteRT computes of an element and an update
+REDUCTIONS = {
+    **{"STABLEHLO_ADD": "add", "STABLEHLO_MULTIPLY": "mul"},
+    **{"STABLEHLO_MAXIMUM": "max", "STABLEHLO_MINIMUM": "min"},
+}
+# The counting generators of J. Salmon et al., Parallel random numbers: as easy as 1, 2, 3.
+# Source: https://doi.org/10.1145/2063384.2063405.
+THREEFRY = 2  # RngAlgorithm of the schema: DEFAULT and PHILOX are one algorithm
+PARITY, ROTATIONS = 0x1BD11BDA, ((13, 15, 26, 6), (17, 29, 16, 24))
+MULTIPLIERS, WEYL = (0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB67AE85)
+LOW, SHIFT = np.array([0xFFFFFFFF], np.uint64), np.array([32], np.uint64)
 
 
 def _binary(op: str) -> Callable[[LiftContext], ir.Value]:
@@ -145,6 +157,144 @@ def lift_reduce_window(r: LiftContext) -> ir.Value:
     return total
 
 
+def lift_scatter(r: LiftContext) -> ir.Value:
+    """Combine elements with updates at positions that begin at the given indices; updates outside
+    of the operand are left out.
+    """
+    b, x, starts, updates = r.b, r.input(0), r.cast(r.input(1), INT64), r.input(2)
+    lists = ("update_window_dims", "inserted_window_dims", "scatter_dims_to_operand_dims")
+    windows, inserted, mapped = (r.attr(key, list) for key in lists)
+    shape, given = list(r.static(x)), list(r.static(updates, "the updates"))
+    places, vector = list(r.static(starts, "the indices")), r.attr("index_vector_dim", int)
+    if vector == len(places):  # indices are scalars
+        starts, places = b.Unsqueeze(starts, [vector]), [*places, 1]
+    outer = [i for i in range(len(given)) if i not in windows]
+    kept = [i for i in range(len(shape)) if i not in inserted]
+    fit = 0 <= vector < len(places) and len(kept) == len(windows) == len(given) - len(outer)
+    batch = [given[i] for i in outer]
+    if not fit or batch != [n for i, n in enumerate(places) if i != vector]:
+        raise MappingError("the updates do not fit the operand and the indices", "R110")
+    demand_small(*given)
+    starts = b.Transpose(starts, perm=[*(i for i in range(len(places)) if i != vector), vector])
+    where: ir.Value = b.const(np.zeros(given, np.int64))
+    inside: ir.Value = b.const(np.ones(given, bool))
+    for axis, size in enumerate(shape):
+        place: Value = b.const(np.array(0))
+        if axis in kept:
+            window = windows[kept.index(axis)]
+            place = b.const(
+                arange(given[window]).reshape([-1 if i == window else 1 for i in range(len(given))])
+            )
+        if axis in mapped:
+            first = b.Gather(starts, np.array(mapped.index(axis)), axis=len(batch))
+            ones = [n if i in outer else 1 for i, n in enumerate(given)]
+            place = place + b.Reshape(first, ones)
+        inside = b.And(inside, (place >= 0) & (place < size))
+        where = b.Add(b.Mul(where, size), place)
+    total = math.prod(shape)
+    where = b.Where(inside, where, total)  # an element behind those of the operand
+    spare = b.Cast(b.const(np.zeros(1, np.float32)), to=x.dtype)
+    wide = b.Concat(b.Reshape(x, [-1]), spare, axis=0)
+    flat = [b.Reshape(v, [-1]) for v in (where, updates)]
+    wide = b.ScatterElements(wide, *flat, axis=0, reduction=_reduction(r))
+    return b.Reshape(b.Slice(wide, [0], [total], [0]), shape)
+
+
+def _reduction(r: LiftContext) -> str:
+    """What a scatter computes of an element and an update: the subgraph has one operator or none,
+    which LiteRT demands.
+    """
+    number = r.attr("update_computation_subgraph_index", int)
+    body = r.graph.child(number, r.b).subgraph
+    if not body.operators and body.outputs == body.inputs[1:]:
+        return "none"
+    found = REDUCTIONS.get(body.operators[0].builtin, "") if len(body.operators) == 1 else ""
+    if not found or sorted(body.operators[0].inputs) != sorted(body.inputs):
+        message = f"the subgraph must be empty or one of {', '.join(REDUCTIONS)}, as LiteRT demands"
+        raise MappingError(message, "X202")
+    return found
+
+
+def lift_random_bits(r: LiftContext) -> Sequence[ir.Value]:
+    """Random bits of a generator that counts, and its state after them. The states are unsigned
+    integers of 64 bits: the key, then the counter, whose halves the generator mixes.
+    """
+    b, bits = r.b, r.result(1)
+    size, dtype = list(r.static(r.input(0), "the state")), type_of(bits)
+    threefry = r.attr("algorithm", int) == THREEFRY
+    if size not in ([2], [3]) or (threefry and size != [2]):
+        raise MappingError(f"the state has the shape {size}", "R110")
+    if min(bits.shape, default=0) < 0 or dtype.bitwidth not in (32, 64):
+        raise MappingError("the random bits must be integers of a fixed shape", "X203")
+    words = math.prod(bits.shape) * (dtype.bitwidth // 32)
+    demand_small(words)
+    count = -(-words // (2 if threefry else 4))
+    key, counter, *more = b.ops("Split", r.input(0), axis=0, num_outputs=size[0], outputs=size[0])
+    steps = b.const(np.arange(count + 1, dtype=np.uint64))
+    counters = b.Add(counter, steps)  # the sum has 64 bits, as the counter has
+    last = b.Slice(counters, [count], [count + 1], [0])
+    counters = b.Slice(counters, [0], [count], [0])
+    made = (threefry_2x32 if threefry else philox_4x32)(b, key, counters, *(more or [key]))
+    drawn = b.Reshape(b.Concat(*(b.Unsqueeze(w, [1]) for w in made), axis=1), [-1])
+    drawn = b.Slice(drawn, [0], [words], [0])
+    if dtype.bitwidth == 64:
+        low, high = (b.Slice(drawn, [i], [words], [0], [2]) for i in (0, 1))
+        drawn = b.BitwiseOr(low, b.BitShift(high, b.const(SHIFT), direction="LEFT"))
+    return [b.Concat(key, last, *more, axis=0), b.Reshape(b.Cast(drawn, to=dtype), bits.shape)]
+
+
+def _halves(b: Builder, x: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """Return the low and the high 32 bits of integers of 64."""
+    return b.BitwiseAnd(x, b.const(LOW)), b.BitShift(x, b.const(SHIFT), direction="RIGHT")
+
+
+def threefry_2x32(b: Builder, key: ir.Value, counters: ir.Value, _: ir.Value) -> list[ir.Value]:
+    """Two words of 32 bits for each counter. Source: https://doi.org/10.1145/2063384.2063405."""
+    keys = list(_halves(b, key))
+    keys.append(b.BitwiseXor(b.BitwiseXor(*keys), b.const(np.array([PARITY], np.uint64))))
+    x, y = (_low(b, b.Add(c, k)) for c, k in zip(_halves(b, counters), keys, strict=False))
+    for turn in range(5):
+        for distance in ROTATIONS[turn % 2]:
+            x = _low(b, b.Add(x, y))
+            left, right = (np.array([n], np.uint64) for n in (distance, 32 - distance))
+            rotated = b.BitwiseOr(
+                b.BitShift(y, b.const(left), direction="LEFT"),
+                b.BitShift(y, b.const(right), direction="RIGHT"),
+            )
+            y = b.BitwiseXor(_low(b, rotated), x)
+        step = b.const(np.array([turn + 1], np.uint64))
+        x = _low(b, b.Add(x, keys[(turn + 1) % 3]))
+        y = _low(b, b.Add(b.Add(y, keys[(turn + 2) % 3]), step))
+    return [x, y]
+
+
+def philox_4x32(b: Builder, key: ir.Value, counters: ir.Value, more: ir.Value) -> list[ir.Value]:
+    """Four words of 32 bits for each counter. Source: https://doi.org/10.1145/2063384.2063405."""
+    words = [*_halves(b, counters), *_halves(b, more)]
+    keys = list(_halves(b, key))
+    for _ in range(10):
+        products = [
+            _halves(b, b.Mul(words[i], b.const(np.array([m], np.uint64))))
+            for i, m in zip((0, 2), MULTIPLIERS, strict=True)
+        ]
+        (low0, high0), (low1, high1) = products
+        words = [
+            b.BitwiseXor(b.BitwiseXor(high1, words[1]), keys[0]),
+            low1,
+            b.BitwiseXor(b.BitwiseXor(high0, words[3]), keys[1]),
+            low0,
+        ]
+        keys = [
+            _low(b, b.Add(k, b.const(np.array([n], np.uint64))))
+            for k, n in zip(keys, WEYL, strict=True)
+        ]
+    return words
+
+
+def _low(b: Builder, x: ir.Value) -> ir.Value:
+    return b.BitwiseAnd(x, b.const(LOW))
+
+
 RULES = [
     custom("", "STABLEHLO_ADD", _binary("Add")),
     custom("", "STABLEHLO_MULTIPLY", _binary("Mul")),
@@ -155,4 +305,6 @@ RULES = [
     custom("", "STABLEHLO_PAD", lift_pad),
     custom("", "STABLEHLO_GATHER", lift_gather, ignored="indices_are_sorted"),
     custom("", "STABLEHLO_REDUCE_WINDOW", lift_reduce_window),
+    custom("", "STABLEHLO_RNG_BIT_GENERATOR", lift_random_bits),
+    custom("", "STABLEHLO_SCATTER", lift_scatter, ignored="indices_are_sorted unique_indices"),
 ]
