@@ -196,6 +196,16 @@ MOST_KEYS = 46340  # its square is the largest in 32 bits
 _FAR = 1 << 30  # to the end
 
 
+def by_integers(node: ir.Node, b: Builder) -> Value | None:
+    """The largest or smallest of truth values along axes that are computed, as integers."""
+    x = x_of(node)
+    if x.dtype != ir.DataType.BOOL:
+        return None
+    reduced = b.operator(node.op_type)
+    whole = reduced(b.Cast(x, to=ir.DataType.INT32), *node.inputs[1:], **attrs_of(node))
+    return b.Cast(whole, to=ir.DataType.BOOL)
+
+
 def in_bounds(node: ir.Node, b: Builder) -> Value | None:
     """Numbers beyond the greatest of 8 bits become it before a Cast; NaN stays."""
     to = node.outputs[0].dtype
@@ -214,6 +224,7 @@ def in_bounds(node: ir.Node, b: Builder) -> Value | None:
 
 REWRITES: Rewrites = {
     ("", "Cast"): in_bounds,
+    **{("", name): by_integers for name in ("ReduceMax", "ReduceMin")},
     ("", "TopK"): top_k,
     **{("", name): place_of_best for name in ("ArgMax", "ArgMin")},
     ("", "DequantizeLinear"): blocks_last,
