@@ -22,6 +22,7 @@ clamp_masks.py             attention masks clamped to the range of half precisio
 fuse_constants.py          constants fused into the preceding operator
 fuse_hard_swish.py         HardSwish found in its parts
 round_halves.py            rounding to half precision for targets that compute in floats
+small_types.py             values of 4 and 8 bits in wider types if a target lacks theirs
 promote_types.py           wider types if a target lacks an operator for the node's own
 collapse_dims.py           ranks reduced for targets with few axes
 collapse_dims_rules.py     how each operator is computed on fewer axes

@@ -75,17 +75,25 @@ def rounded(b: Builder, value: ir.Value | None, to: ir.DataType) -> ir.Value:
     dropped, least, limit = _HALVES[to]
     x = value if value is not None and value.dtype == _T.FLOAT else b.Cast(value, to=_T.FLOAT)
     size = b.Abs(x)
+    y = nearest(b, x, size, dropped, least)
+    result: ir.Value = b.Where(b.Less(size, limit), y, b.Mul(x, 2.0**127))  # NaN is not less either
+    return result
+
+
+def nearest(b: Builder, x: ir.Value, size: ir.Value, dropped: int, least: int) -> ir.Value:
+    """Return the nearest floats with `dropped` bits less than `x` has, whose absolute value is
+    `size`; `least` is the exponent of the least normal one, no exponent is too large.
+    """
     spacing = 2.0 ** (least - 23 + dropped)  # of numbers below the least normal one
     far = b.Greater(size, 2.0**64) if least < -100 else None  # 2^k * x would be infinite
     z = x if far is None else b.Where(far, b.Mul(x, 2.0**-64), x)
     t = b.Where(b.Less(size, 2.0**least), 1.5 * 2**23 * spacing, b.Mul(z, 2.0**dropped))
     y = b.Sub(t, b.Sub(t, z))
     y = y if far is None else b.Where(far, b.Mul(y, 2.0**64), y)
-    y = b.Where(
+    found: ir.Value = b.Where(
         b.Greater(size, spacing / 2), y, b.Mul(x, y)
     )  # if y is 0, the product has the sign of x
-    result: ir.Value = b.Where(b.Less(size, limit), y, b.Mul(x, 2.0**127))  # NaN is not less either
-    return result
+    return found
 
 
 def round_to_halves() -> Pass[Context]:

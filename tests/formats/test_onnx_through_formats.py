@@ -76,7 +76,7 @@ def test_all(part: int) -> None:
             ("training_dropout", t, "refused")
             for t in ("openvino", "openvino+ir=7", "coreml", "zhouyi", "nnapi")
         ),
-        ("cast_FLOAT_to_FLOAT8E4M3FN", "coreml", "refused"),
+        ("cast_FLOAT_to_FLOAT8E4M3FN", "coreml", "right"),
         ("cast_FLOAT8E4M3FN_to_FLOAT", "coreml", "right"),
         ("bitcast_int8_to_uint8", "coreml", "right"),
         (
@@ -86,7 +86,7 @@ def test_all(part: int) -> None:
         ),  # the scales are known only at run time
         ("resize_downsample_scales_linear", "nnapi", "refused"),
         ("optional_get_element_tensor", "coreml", "right"),
-        ("cast_FLOAT8E4M3FNUZ_to_FLOAT", "openvino", "refused"),
+        ("cast_FLOAT8E4M3FNUZ_to_FLOAT", "openvino", "right"),
         ("reduce_max_do_not_keepdims_random", "onnx+opset=13", "right"),
         ("center_crop_pad_crop_axes_chw", "onnx+opset=13", "right"),
         ("ai_onnx_ml_tree_ensemble_single_tree", "onnx", "right"),

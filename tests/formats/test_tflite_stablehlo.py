@@ -109,7 +109,7 @@ def scattered(
 @needs_litert
 @pytest.mark.parametrize("name", SCATTERS)
 def test_scattered_updates(name: str, tmp_path: Path) -> None:
-    """Windows may lie in part behind the operand, and several updates may meet one element."""
+    """Windows may end after the operand, and several updates may meet one element."""
     shapes = SCATTERS[name][1]
     rng = np.random.default_rng(len(name))
     x, u = (rng.normal(size=shapes[i]).astype(np.float32) for i in (0, 2))

@@ -37,6 +37,7 @@ from converter.passes.fold_empty import fold_empty_values
 from converter.passes.fuse_constants import merge_biases
 from converter.passes.legalize import legalize, rewrite_illegal
 from converter.passes.pipeline import Context, Pass, check_static_shapes, check_target
+from converter.passes.small_types import SMALL, widen_small_types
 from converter.passes.stack_sequences import stack_sequences
 from converter.passes.unroll import LARGEST, unroll_loops
 
@@ -205,6 +206,7 @@ def _channels_last(model: ir.Model, context: Level) -> None:
 
 
 PREPARE: list[Pass[AllLevels]] = [
+    widen_small_types(SMALL),
     check_target(MAPPING.target),
     stack_sequences(),
     fold_constants(),

@@ -32,6 +32,7 @@ from converter.passes.fold_empty import fold_empty_values
 from converter.passes.fuse_constants import merge_biases
 from converter.passes.legalize import legalize
 from converter.passes.pipeline import Context, Pass, change, check_target
+from converter.passes.small_types import SMALL, widen_small_types
 from converter.passes.stack_sequences import stack_sequences
 from converter.passes.unroll import unroll_loops
 
@@ -65,6 +66,7 @@ LEGALIZE: list[Pass[Context]] = [
     join_reshape_chains(MOST),
 ]
 PIPELINE: list[Pass[Context]] = [
+    widen_small_types(SMALL),
     check_target(MAPPING.target),
     stack_sequences(),
     unpack_constants(),

@@ -1,5 +1,5 @@
-"""The schema of TensorFlow Lite's files, from the packages `tflite` and `flatbuffers`, with what
-newer versions of the schema add to it
+"""The schema of TensorFlow Lite's files, from the packages `tflite` and `flatbuffers`, and tables
+of newer versions of the schema
 (https://github.com/google-ai-edge/LiteRT, tflite/converter/schema/schema.fbs).
 """
 

@@ -19,6 +19,7 @@ from converter.passes.fold_empty import fold_empty_values
 from converter.passes.fuse_constants import merge_constants
 from converter.passes.legalize import legalize, rewrite_illegal
 from converter.passes.pipeline import Context, Pass, change, check_static_shapes, check_target
+from converter.passes.small_types import INTEGERS, UNCOMMON, widen_small_types
 from converter.passes.stack_sequences import stack_sequences
 from converter.passes.unroll import unroll
 
@@ -58,6 +59,7 @@ UNROLL = change(
     static_loops,
 )
 PIPELINE: list[Pass[Context]] = [
+    widen_small_types(UNCOMMON | INTEGERS.keys()),
     check_target(MAPPING.target),
     stack_sequences(),
     fold_constants(),

@@ -15,6 +15,7 @@ from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.value import optional, with_operators
 from converter.passes.decompositions.activations import x_of
 from converter.passes.decompositions.table import Table
+from converter.passes.promote_types import FLOAT8
 
 _T = ir.DataType
 _EXACT = 1 << 24  # integers below it are exact in float32
@@ -29,7 +30,7 @@ _RANGES = {
 }
 
 
-def _along(b: Builder, node: ir.Node, value: Value, x: Value) -> Value | None:
+def broadcastable(b: Builder, node: ir.Node, value: Value, x: Value) -> Value | None:
     """Return a scale or zero point in a shape that broadcasts with x: per tensor, per axis, or
     blocked.
     """
@@ -80,8 +81,8 @@ def dequantize_linear(node: ir.Node, b: Builder) -> Value | None:
     if zero is not None and (points := constant(zero)) is not None and not (points != 0).any():
         zero = None
     if blocks is None:
-        along = _along(b, node, scale, x)
-        point = None if zero is None else _along(b, node, b.Cast(zero, to=scale.dtype), x)
+        along = broadcastable(b, node, scale, x)
+        point = None if zero is None else broadcastable(b, node, b.Cast(zero, to=scale.dtype), x)
     else:
         axis, shape = blocks
         own = [*shape[: axis + 1], 1, *shape[axis + 2 :]]
@@ -97,10 +98,18 @@ def dequantize_linear(node: ir.Node, b: Builder) -> Value | None:
 
 def quantize_linear(node: ir.Node, b: Builder) -> Value | None:
     """round(clip(x / scale)) + zero point, with the bounds minus the zero point: infinities are
-    clipped first.
+    clipped first. Floats of 8 bits have no zero points other than 0.
     """
-    x, scale, to = x_of(node), _along(b, node, x_of(node, 1), x_of(node)), node.outputs[0].dtype
-    if scale is None or to not in _RANGES or x.dtype != scale.dtype:
+    x, scale, to = (
+        x_of(node),
+        broadcastable(b, node, x_of(node, 1), x_of(node)),
+        node.outputs[0].dtype,
+    )
+    if scale is None or x.dtype != scale.dtype:
+        return None
+    if to in FLOAT8:
+        return b.Cast(x / scale, to=to)
+    if to not in _RANGES:
         return None
     if x.dtype not in (_T.FLOAT, _T.FLOAT16):
         return None
@@ -113,7 +122,7 @@ def quantize_linear(node: ir.Node, b: Builder) -> Value | None:
         whole = b.Round(b.Clip(quotient, low - first, high - first))
         stored = whole if first == 0 else whole + first
     else:
-        each = None if zero is None else _along(b, node, with_operators(zero), x)
+        each = None if zero is None else broadcastable(b, node, with_operators(zero), x)
         if each is None:
             return None
         shifted = b.Round(quotient) + b.Cast(each, to=x.dtype)

@@ -96,7 +96,11 @@ def reduce_log_sum_exp(b: Builder, x: Value, axes: Value | None, **attrs: Any) -
 
 
 def _finite(b: Builder, x: Value) -> Value:
-    """Replace infinities by the largest finite numbers of the type."""
+    """Replace infinities by the largest finite numbers of the type; those of double precision by 0,
+    since targets store them as floats, which lack its largest numbers.
+    """
+    if x.dtype == ir.DataType.DOUBLE:
+        return b.Where(b.IsInf(x), b.like(x, 0), x)
     most = float(np.finfo(array_type(x)).max)
     return b.Clip(x, -most, most)
 

@@ -13,6 +13,7 @@ from converter.passes.fuse_attention import fuse_attentions
 from converter.passes.labels import take_out_class_names
 from converter.passes.legalize import legalize
 from converter.passes.pipeline import Context, Pass, check_target
+from converter.passes.small_types import INTEGERS, UNCOMMON, widen_small_types
 from converter.passes.stack_sequences import stack_sequences
 from converter.passes.unroll import unroll_loops
 
@@ -27,6 +28,7 @@ def decodes(node: ir.Node) -> bool:
 
 
 PREPARE: list[Pass[Context]] = [
+    widen_small_types(UNCOMMON | INTEGERS.keys()),
     check_target(MAPPING.target),
     stack_sequences(),
     take_out_class_names(),

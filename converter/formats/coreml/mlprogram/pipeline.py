@@ -24,6 +24,7 @@ from converter.passes.fuse_attention import fuse_attentions
 from converter.passes.labels import take_out_class_names
 from converter.passes.legalize import rewrite_illegal
 from converter.passes.pipeline import Context, Pass, check_target
+from converter.passes.small_types import SMALL, widen_small_types
 from converter.passes.stack_sequences import stack_sequences
 from converter.passes.stored_halves import keep_stored_halves
 from converter.passes.unroll import unroll_loops
@@ -89,6 +90,7 @@ def _take_out_classifier(model: ir.Model, context: Spec) -> None:
 
 
 PREPARE: list[Pass[Spec]] = [
+    widen_small_types(SMALL),
     check_target(MAPPING.target),
     stack_sequences(),
     Pass(

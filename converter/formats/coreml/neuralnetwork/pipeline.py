@@ -22,6 +22,7 @@ from converter.passes.fold_empty import fold_empty_values
 from converter.passes.legalize import legalize
 from converter.passes.pipeline import Context, Pass, check_target
 from converter.passes.round_halves import round_to_halves
+from converter.passes.small_types import SMALL, widen_small_types
 from converter.passes.stack_sequences import stack_sequences
 from converter.passes.stored_halves import keep_stored_halves
 from converter.passes.unroll import unroll_loops
@@ -76,6 +77,7 @@ def _refused(node: ir.Node, version: int) -> bool:
 
 
 PREPARE: list[Pass[Spec]] = [
+    widen_small_types(SMALL),
     check_target(MAPPING.target),
     stack_sequences(),
     keep_stored_halves(),

@@ -37,6 +37,7 @@ from converter.passes.fold_empty import fold_empty_values
 from converter.passes.legalize import legalize, rewrite_illegal
 from converter.passes.pipeline import Context, Pass, change, check_target
 from converter.passes.round_halves import round_to_halves
+from converter.passes.small_types import SMALL, widen_small_types
 from converter.passes.stack_sequences import stack_sequences
 from converter.passes.unroll import unroll_loops
 
@@ -104,6 +105,7 @@ def _text(model: ir.Model, context: Context) -> Iterable[Diagnostic]:
 DECODE = decode_weights(lambda value: lazily(value) is not None)
 FOLD: Pass[Context] = fold_constants(_grows, LARGEST)
 PREPARE: list[Pass[Version]] = [
+    widen_small_types(SMALL),
     check_target(MAPPING.target),
     stack_sequences(),
     Pass(

@@ -20,6 +20,7 @@ from converter.passes.decompositions.activations import x_of
 from converter.passes.decompositions.bitwise import BITS, by_digits
 from converter.passes.decompositions.recurrent import looped
 from converter.passes.legalize import Rewrites
+from converter.passes.small_types import FLOATS
 
 T = ir.DataType
 
@@ -193,7 +194,37 @@ def scalar_as_is(node: ir.Node, b: Builder) -> Value | None:
 
 MOST_KEYS = 46340  # its square is the largest in 32 bits
 _FAR = 1 << 30  # to the end
+
+
+def by_integers(node: ir.Node, b: Builder) -> Value | None:
+    """The largest or smallest of truth values along axes that are computed, as integers."""
+    x = x_of(node)
+    if x.dtype != ir.DataType.BOOL:
+        return None
+    reduced = b.operator(node.op_type)
+    whole = reduced(b.Cast(x, to=ir.DataType.INT32), *node.inputs[1:], **attrs_of(node))
+    return b.Cast(whole, to=ir.DataType.BOOL)
+
+
+def in_bounds(node: ir.Node, b: Builder) -> Value | None:
+    """Numbers beyond the greatest of 8 bits become it before a Cast; NaN stays."""
+    to = node.outputs[0].dtype
+    if to not in FLOATS:
+        return None
+    x = x_of(node)
+    x = (
+        x
+        if x.dtype in (ir.DataType.FLOAT, ir.DataType.FLOAT16)
+        else b.Cast(x, to=ir.DataType.FLOAT)
+    )
+    limit = b.like(x, FLOATS[to][2])
+    bounded = b.Where(b.IsNaN(x), x, b.Max(b.Min(x, limit), -limit))
+    return b.Cast(bounded, to=to, saturate=0)
+
+
 REWRITES: Rewrites = {
+    ("", "Cast"): in_bounds,
+    **{("", name): by_integers for name in ("ReduceMax", "ReduceMin")},
     ("", "TopK"): top_k,
     **{("", name): place_of_best for name in ("ArgMax", "ArgMin")},
     ("", "DequantizeLinear"): blocks_last,

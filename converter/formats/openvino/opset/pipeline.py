@@ -26,6 +26,7 @@ from converter.passes.fold import fold
 from converter.passes.fold_empty import fold_empty_values
 from converter.passes.legalize import rewrite_illegal
 from converter.passes.pipeline import Context, Pass, change, check_target
+from converter.passes.small_types import UNCOMMON, widen_small_types
 from converter.passes.stack_sequences import stack_sequences
 from converter.passes.stored_halves import stored_half
 from converter.passes.unroll import never_runs, unroll_loops
@@ -207,6 +208,7 @@ def _unpresentable(model: ir.Model) -> list[Diagnostic]:
 
 
 PIPELINE: list[Pass[Version]] = [
+    widen_small_types(UNCOMMON, saturating=False),
     check_target(MAPPING.target),
     stack_sequences(),
     Pass(

@@ -298,7 +298,7 @@ def join_bits(r: LiftContext, x: Value, have: int, want: int) -> Value:
 
 
 def is_of_32_bits(w: LowerContext) -> bool:
-    """Return whether data and result have 32 bits in a type that the kernel supports."""
+    """Return whether both types have 32 bits in LiteRT, which stores wider numbers in 32."""
     return {w.data.dtype, w.node.outputs[0].dtype} <= {D.FLOAT, D.INT32, D.UINT32}
 
 

@@ -20,7 +20,7 @@ from converter.graph.value import BOOL, INT64, Value
 from converter.mapping.rules import custom
 
 MOST = 1 << 10  # elements of a window
-# what LiteRT computes of an element and an update
+# functions of an element and an update that LiteRT has
 REDUCTIONS = {
     **{"STABLEHLO_ADD": "add", "STABLEHLO_MULTIPLY": "mul"},
     **{"STABLEHLO_MAXIMUM": "max", "STABLEHLO_MINIMUM": "min"},
@@ -192,7 +192,7 @@ def lift_scatter(r: LiftContext) -> ir.Value:
         inside = b.And(inside, (place >= 0) & (place < size))
         where = b.Add(b.Mul(where, size), place)
     total = math.prod(shape)
-    where = b.Where(inside, where, total)  # an element behind those of the operand
+    where = b.Where(inside, where, total)  # an element after those of the operand
     spare = b.Cast(b.const(np.zeros(1, np.float32)), to=x.dtype)
     wide = b.Concat(b.Reshape(x, [-1]), spare, axis=0)
     flat = [b.Reshape(v, [-1]) for v in (where, updates)]
@@ -201,8 +201,8 @@ def lift_scatter(r: LiftContext) -> ir.Value:
 
 
 def _reduction(r: LiftContext) -> str:
-    """What a scatter computes of an element and an update: the subgraph has one operator or none,
-    which LiteRT demands.
+    """Return the reduction of a scatter: the subgraph has one operator or none, which LiteRT
+    demands.
     """
     number = r.attr("update_computation_subgraph_index", int)
     body = r.graph.child(number, r.b).subgraph

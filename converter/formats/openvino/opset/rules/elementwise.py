@@ -34,7 +34,9 @@ from converter.mapping.fields import (
     RequireKey,
     ignore,
 )
+from converter.mapping.node import Node
 from converter.mapping.rules import op, ops
+from converter.passes.promote_types import FLOAT8
 from converter.passes.round_halves import may_round
 
 T = ir.DataType
@@ -433,6 +435,8 @@ def converted(r: LiftContext, to: ir.DataType) -> None:
     if may_round(x.dtype, to) and x.meta.get(HALF) != to:
         x = r.b.Cast(x, to=to)
     r.node.inputs, r.node.attrs["to"] = [x], int(wide)
+    if wide in FLOAT8:
+        r.node.attrs["saturate"] = 0
     if x.dtype == wide:
         r.forwarded = [x]
 
@@ -453,6 +457,15 @@ class Destination(Field):
 
     def type_of(self, w: LowerContext) -> int:
         return int(w.attr("to"))
+
+
+def saturates(node: Node) -> bool:
+    """Return whether a Cast gives the greatest number of a type for greater ones; OpenVINO's
+    conversion gives infinity or NaN.
+    """
+    x, to = node.inputs[0], node.outputs[0].dtype
+    small = to in FLOAT8 and x is not None and x.dtype != to
+    return small and node.attrs.get("saturate", 1) == 1
 
 
 class SameType(Destination):
@@ -535,11 +548,9 @@ STRINGS = Guard(
     "conversions between strings and numbers are not supported",
     lower_if=lambda w: (w.data.dtype == T.STRING) == (w.attr("to") == int(T.STRING)),
 )
-SATURATED = Guard(
-    "saturate=0 is not supported",
-    lower_if=lambda w: (
-        w.attr("saturate") == 1 or w.attr("to") not in (T.FLOAT8E4M3FN, T.FLOAT8E5M2)
-    ),
+UNSATURATED = Guard(
+    "numbers that become the greatest one of a type are not supported",
+    lower_if=lambda w: not saturates(w.node),
 )
 
 TYPES = [
@@ -547,7 +558,7 @@ TYPES = [
         "Cast",
         "Convert",
         STRINGS,
-        SATURATED,
+        UNSATURATED,
         Destination(),
         ImpliedAttrs(("saturate",)),
         ignore("no_clamp", "use_rounding"),
