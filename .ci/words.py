@@ -28,7 +28,7 @@ WORDS = {
     r"what(?:ever)?": "the noun itself",
     r"behind": "after",
     r"in front": "before",
-    r"(?<!in )(?<!decimal )places?(?! of\b)": "position, index, element or location",
+    r"(?<!decimal )places?(?! of\b|\.py)": "position, index, element or location",
     r"(?:un)?told|tells?": "declare, determine, detect or specify",
     r"turned": "transposed, reversed or converted",
     r"held": "stored or kept",
@@ -42,6 +42,7 @@ WORDS = {
     r"colour\w*|neighbour\w*|behaviour\w*|centre\w*": "American spelling",
 }
 _WORDS = {re.compile(rf"\b(?:{k})\b", re.IGNORECASE): v for k, v in WORDS.items()}
+_CALL = re.compile(r"netconv \w+ |\w+\(.*\)$")
 _CLAUSE = re.compile(r"(?:What|Who|Whoever|Whatever|Which|That|Where|How)\b")
 
 # calls whose argument at this position is a message, by the last part of their name
@@ -62,8 +63,8 @@ drop drops end ends enter exceed exceeds exists exit expands expected explain ex
 failed fails feed fetch find finish finished fit fits fix fold follow follows form forms found
 fuse gave give gives got had halves has have ignore ignores implements import include includes
 insert install is judge keep keeps lacks leave lie lies limit list load loads lose loses lost
-make makes map maps match matches may means meant merge move must name names need needs occurs
-omit open overlaps overwrite pad pads pass passes pick point points print prints produce
+make makes map maps mark match matches may means meant merge move must name names need needs
+occurs omit open overlaps overwrite pad pads pass passes pick point points print prints produce
 produces provide publish put raise reached read reads receive recompute reduce refer refers
 refuse release remove removes rename repeat replace report require requires responds rewrite
 rounds run runs said saturates say says select selects set share show shows slice sort specify
@@ -98,7 +99,7 @@ def findings(source: str, messages: bool = True) -> Iterator[tuple[int, str]]:
 
 
 def _words(line: int, text: str) -> Iterator[tuple[int, str]]:
-    text = re.sub(r"`[^`]*`", "", text)
+    text = re.sub(r"\b[Ii]n(\s+)place\b", r"\1", re.sub(r"`[^`]*`", "", text))
     for pattern, instead in _WORDS.items():
         for match in pattern.finditer(text):
             at = line + text.count("\n", 0, match.start())
@@ -109,6 +110,8 @@ def _sentence(line: int, text: str) -> Iterator[tuple[int, str]]:
     plain = re.sub(r"\{\}", " ", text)
     if "?" in plain:
         yield line, f"a question: {text!r}"
+    if "{message}" in text or _CALL.match(text):  # another message, or a command to type
+        return
     words = re.findall(r"[a-z'A-Z]+", plain)
     if len(words) > 1 and not _VERBS.intersection(w.lower() for w in words):
         yield line, f"no verb: {text!r}"
@@ -137,6 +140,8 @@ def _text(node: ast.expr) -> str | None:
         return node.value
     if isinstance(node, ast.JoinedStr):
         return "".join(_text(v) or "{}" for v in node.values)
+    if isinstance(node, ast.FormattedValue) and isinstance(node.value, ast.Name):
+        return "{message}" if node.value.id in NAMES else None
     return None
 
 

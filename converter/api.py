@@ -31,7 +31,7 @@ class Model(Network):
 
     # engine -> compiled model; `ir` is not changed after reading
     _prepared: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
-    # what must last as long as the model: the folder of a file that was given as bytes
+    # kept alive as long as the model: the folder of a file that was given as bytes
     keep: Any = field(default=None, repr=False, compare=False)
 
     @classmethod
@@ -72,7 +72,7 @@ class Model(Network):
         names = [i.name for i in self.inputs]
         if len(arrays) > len(names):
             message = f"{len(arrays)} arrays are given, the model has {len(names)} inputs"
-            help = f"its inputs: {', '.join(map(str, self.inputs))}"
+            help = f"its inputs are: {', '.join(map(str, self.inputs))}"
             raise python_error(wrong_call(message, help=help))
         return {**dict(zip(names, arrays, strict=False)), **named}
 

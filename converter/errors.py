@@ -238,7 +238,7 @@ class WrongCallError(UsageError, ValueError):
 
 
 class NetconvWarning(UserWarning):
-    """A warning about a conversion: what the result does not have, or has otherwise."""
+    """A warning about a conversion: something that the result lacks, or has in another form."""
 
 
 def python_error(error: ConverterError) -> ConverterError:

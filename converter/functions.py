@@ -1,5 +1,5 @@
 """The functions of `import netconv`: each command of the command line, for models in files and in
-memory, with what a program expects of Python: errors that are also Python's own, warnings, a log.
+memory, for programs: with errors that are also Python's own, warnings, and a log.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def load(
     """Read a model: a file, the bytes of one, an onnx.ModelProto or an onnx_ir.Model.
 
     `format` overrides detection by content; `weights` names the second file where it does not lie
-    beside the first. With `dequantize` exact integer arithmetic (Zhouyi integer IR) becomes float
+    next to the first. With `dequantize` exact integer arithmetic (Zhouyi integer IR) becomes float
     operators between DequantizeLinear and QuantizeLinear, which other formats can take; files
     without such arithmetic are read as ever. `signature` is one of several networks: the key of
     a signature of a TensorFlow Lite file, whose names inputs and outputs then get, or a function of
@@ -194,7 +194,7 @@ def save(
     Nothing is written unless everything can be (UnsupportedError lists all that cannot, WriteError
     says why not). A graph that was built by hand and is not in canonical form (implicit padding,
     another opset, values without types) is read as a file would be. Existing files are overwritten,
-    but for a side file that another model beside it uses (WriteError W302).
+    but for a side file that another model next to it uses (WriteError W302).
     """
     notes = api.save(model, path, format, io_layout)
     _announce(notes)
@@ -221,11 +221,11 @@ def convert(src: AnyModel, dst: PathLike, options: Convert) -> list[Diagnostic]:
 @takes(Quantize)
 def quantize(src: AnyModel, dst: PathLike, options: Quantize) -> list[Quantized]:
     """Write an int8 network of a float one, or one with compressed weights, as `netconv quantize`
-    does, and return what became of each target.
+    does, and return a result for each target.
 
     `dst` is a folder where `targets` has several formats. A result's `quality` says how far the
     written file is from the float network, `floats` which layers compute in floats, and why,
-    `notes` what there is to warn of. Raises the errors of `convert`, UnsupportedError X215 where
+    `notes` the warnings. Raises the errors of `convert`, UnsupportedError X215 where
     there is nothing to quantize, and N412 where only the float network keeps `max_drop`.
     """
     from converter.commands.quantize.run import quantize
@@ -283,7 +283,7 @@ def run(
 
 @_public
 def inspect(model: AnyModel) -> dict[str, Any]:
-    """Return what is in a model, as plain data."""
+    """Return the contents of a model, as plain data."""
     from converter.commands.inspect import full
 
     return full(load(model))
@@ -333,10 +333,10 @@ def verify(reference: Any, candidate: Any, options: Verify) -> Result:
     the name of each step.
 
     `native` says whether the files that the models were read from run too, each in the engine it is
-    written for (onnxruntime, OpenVINO, LiteRT), and must give what was read: "auto" where that is
-    installed, "on" (UsageError U502 where it is not), or "off". A model without a file has no such
-    run; a model that was changed after reading is no longer what its file says: set its `source` to
-    None, or "off".
+    written for (onnxruntime, OpenVINO, LiteRT), and must give the same outputs: "auto" where that
+    is installed, "on" (UsageError U502 where it is not), or "off". A model without a file has no
+    such run; a model that was changed after reading no longer agrees with its file: set its
+    `source` to None, or "off".
 
     `print(result)` is the text of `netconv verify`, `result.to_html(path)` its page. Raises
     NothingComparedError when nothing could be compared, for example because an engine cannot run a
@@ -410,7 +410,7 @@ def roundtrip(path: PathLike, via: str, seed: int = 0) -> Any:
 
 @dataclass(frozen=True)
 class Checked:
-    """What is wrong with a model, or what of it cannot be converted."""
+    """The problems of a model, and the layers that cannot be converted."""
 
     diagnostics: tuple[Diagnostic, ...]
     coverage: Coverage | None = None
@@ -493,7 +493,7 @@ def report(
 
 @dataclass(frozen=True, repr=False)
 class BatchResult:
-    """The jobs of a batch with their results; `data` is what results.json holds."""
+    """The jobs of a batch with their results; `data` is the content of results.json."""
 
     data: dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""The version, and what netconv is in one sentence, for the help, the package and the pages."""
+"""The version and the one-sentence summary of netconv, for the help, the package and the pages."""
 
 __version__ = "0.1.0"
 SUMMARY = (

@@ -22,8 +22,8 @@ class Destination:
 
 
 def chosen(command: str, source: Path, out: str | None, options: ConversionCommand) -> Destination:
-    """Return what to write. Raises UsageError if the call names none or two, and if it
-    names a folder but no format.
+    """Return the file and the format to write. Raises UsageError if the call names none or two, and
+    if it names a folder but no format.
     """
     if out and options.output:
         help = f"netconv {command} {with_original_names(str(source))} {out}"

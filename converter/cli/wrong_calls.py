@@ -1,4 +1,4 @@
-"""Explain wrong calls: what was probably meant, and what to type."""
+"""Explain wrong calls: suggest the option or command that was probably meant."""
 
 from __future__ import annotations
 

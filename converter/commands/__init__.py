@@ -4,7 +4,7 @@ its name.
 convert.py, run.py, inspect.py, diff.py, reduce.py, roundtrip.py
 options/       the options of all commands, each declared once
 verify/        two networks on the same inputs, tensor by tensor
-quantize/      a network of integers made of one of floats, and what it loses
+quantize/      a network of integers made of one of floats, and its accuracy
 batch/         many conversions and comparisons, in separate processes
 report/        results as text, HTML, JUnit, SARIF
 view/          one or two models as a page

@@ -244,7 +244,7 @@ def convert(
 
 
 def custom_operators(options: Custom, target: str) -> AbstractContextManager[None]:
-    """Read and write unknown operators as the options say: carried if the target has a place for
+    """Read and write unknown operators as the options say: carried if the target can store
     them, else by their definitions.
     """
     carry = options.allow_custom and (not target or formats.get(target).custom)

@@ -220,7 +220,7 @@ def _of_folder(
     files = sorted(p for p in folder.rglob("*") if p.suffix.lower() in kinds)
     found = {str(p.relative_to(folder)): -1 for p in files} if labels is None else labels
     if not found and labels is None:
-        raise unreadable("R100", "the folder holds no images and no .npz files", folder)
+        raise unreadable("R100", "the folder contains no images and no .npz files", folder)
     for name, label in found.items():
         yield Sample(name, partial(_of_file, model, folder / name, prepared), label)
 

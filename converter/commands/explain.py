@@ -11,7 +11,7 @@ from converter.graph.record import record
 
 @record
 class Explanation:
-    """The page for a code: what it means and why it happens (`text`), what to do (`help`), and a
+    """The page for a code: its meaning and cause (`text`), the way out (`help`), and a
     command that gives the code (`example`) with one that does not (`repaired`). The commands run
     in a folder with the samples.
     """

@@ -57,15 +57,15 @@ def summary(model: Network) -> Json:
 
 
 def full(model: Network) -> Json:
-    """Return the summary with what the file says of itself, and the costs of the network and each
-    of its layers.
+    """Return the summary with the metadata of the file, and the costs of the network and each of
+    its layers.
     """
     return {**summary(model), "about": about(model), "costs": asdict(costs(model.ir))}
 
 
 def about(model: Network) -> dict[str, Any]:
-    """Return what is known of a model beside its network: version, producer, author, images,
-    labels, states, dynamic dimensions.
+    """Return the metadata of a model: version, producer, author, images, labels, states, dynamic
+    dimensions.
     """
     from converter import formats
     from converter.commands.labels import labels_of

@@ -55,5 +55,5 @@ def _joined(texts: list[str]) -> str:
 
 
 def of_outputs(outputs: Mapping[str, Any], tables: list[list[str]]) -> dict[str, str]:
-    """Return what `described` says of each output, without those of which it says nothing."""
+    """Return the description of each output that `described` has one for."""
     return {name: text for name, a in outputs.items() if (text := described(a, tables))}

@@ -24,7 +24,7 @@ LATER = frozenset(
         # text, composition and versions of onnx's models
         *("onnx.compose", "onnx.gen_proto", "onnx.parser", "onnx.printer", "onnx.utils"),
         *("onnx.version_converter", "google.protobuf.json_format", "google.protobuf.text_format"),
-        # what protobuf does where it has no C library
+        # the behavior of protobuf without its C library
         "google.protobuf.internal.python_message",
         # the docstrings of numpy's functions
         *("numpy._core._add_newdocs", "numpy._core._add_newdocs_scalars"),

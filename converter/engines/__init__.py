@@ -106,7 +106,7 @@ def refusing(kind: type[ConverterError], what: str) -> Iterator[None]:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an engine's message, without numbers of its own codes and places in
+    """Return the first line of an engine's message, without its own error codes and locations in
     its source: these, and further lines, are for its developers.
     """
     text = (str(error).strip() or type(error).__name__).splitlines()[0]

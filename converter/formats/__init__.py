@@ -226,7 +226,7 @@ def _fitting(path: Path) -> list[Format]:
 
 
 def demand_there(path: Path) -> None:
-    """Raise ReadError R100 for an absent file, with the name of a similar one beside it. An
+    """Raise ReadError R100 for an absent file, with the name of a similar one next to it. An
     interrupted write of the file is completed first.
     """
     if os.path.lexists(path):

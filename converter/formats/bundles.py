@@ -134,8 +134,8 @@ def _sections(data: bytes) -> Iterator[tuple[int, int, int, str]]:
 def unpacked(path: Path, member: str) -> Iterator[Path]:
     """Yield the file of a model in a bundle, or `path` itself if it is no bundle.
 
-    Without `member` the bundle must hold one model. The file is removed afterwards; what is mapped
-    into memory stays readable.
+    Without `member` the bundle must hold one model. The file is removed afterwards; data mapped
+    into memory stay readable.
     """
     found = members(path)
     if not found:
@@ -159,7 +159,7 @@ def _chosen(found: dict[str, Copy], member: str, path: Path) -> str:
     if not member:
         if len(found) == 1:
             return next(iter(found))
-        message = f"the bundle holds {len(found)} models: {names}"
+        message = f"the bundle contains {len(found)} models: {names}"
         raise unreadable("R101", message, path, "choose one with --member NAME")
     wanted = [n for n in found if member in (n, Path(n).name, Path(n).stem)]
     if len(wanted) != 1:

@@ -83,8 +83,8 @@ class Format:
     whether string outputs are written, `custom` whether unknown operators are.
     `undeclared_features(model, title)` are warnings about declarations of the model's inputs and
     outputs that this format has and the format of that title has not. `single_precision`: inputs
-    and outputs that are declared as float64 are computed in float32. `about(path)` is what a file
-    says of itself beside its network: "format" (its version), "producer", "author", "license",
+    and outputs that are declared as float64 are computed in float32. `about(path)` returns the
+    metadata of a file: "format" (its version), "producer", "author", "license",
     "description" and so on, as texts. `side_names` returns the names, relative to the model's
     folder, of the further files that reading the model needs, whether they exist or not; it may
     raise a ReadError. None: a model of this format is a single file. `containers` are suffixes of
@@ -120,7 +120,7 @@ class Format:
     about: Callable[[Path], dict[str, str]] = lambda path: {}
     # whether the result at a path, written in a flavor, can be read again
     readable: Callable[[Path, Flavor], bool] = lambda path, flavor: True
-    integers: Integers | None = None  # what integer kernels take
+    integers: Integers | None = None  # requirements of integer kernels
     engine: Callable[[Path], str] = lambda path: (
         ""
     )  # the engine of converter.engines.file that takes such a file, "" for none

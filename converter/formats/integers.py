@@ -1,4 +1,4 @@
-"""What the integer kernels of a target take: where `netconv quantize` may place scales."""
+"""Requirements of a target's integer kernels: the values that `netconv quantize` may scale."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ FIXED = {
 class Integers:
     """The integer kernels of a target.
 
-    `operators`    those with a kernel, of the shared graph, beside `moves`
+    `operators`    those with a kernel, of the shared graph, in addition to `moves`
     `per_channel`  those whose constant weights may have a scale for each channel of the results
     `activations`  types of quantized values, the default first
     `narrow`       operators that the search does not give 16 bits

@@ -78,7 +78,7 @@ def _read(
     with bundles.unpacked(p, member) as file:
         network = _load(file, format, weights, dequantize, signature)
     if file != p:
-        network.source = None  # the file that held it is gone
+        network.source = None  # the file that contained it is gone
     return network
 
 

@@ -46,7 +46,7 @@ _CURRENT: ContextVar[CustomOperators | None] = ContextVar("netconv.custom", defa
 
 
 def current() -> CustomOperators:
-    """Return what readers do with unknown operators."""
+    """Return the policy of readers for unknown operators."""
     return _CURRENT.get() or CustomOperators()
 
 
@@ -118,7 +118,7 @@ def carried(
 
 def carried_note(name: str, where: Where) -> Diagnostic:
     """Return the warning for an operator that is carried."""
-    message = f"{name} is carried as a custom operator; whatever runs the file must provide it"
+    message = f"{name} is carried as a custom operator; the engine of the file must provide it"
     return Diagnostic("X208", message, "warning", where)
 
 
@@ -133,7 +133,7 @@ def carried_layer(w: Any) -> tuple[str, dict[str, Any]]:
     return name, attributes_of(w.attr("parameters", "{}"))
 
 
-# the keys of Core ML's parameters of custom layers, and "list" for what they do not have
+# the keys of Core ML's parameters of custom layers, and "list" for types that they do not have
 _KINDS = {bool: "boolValue", int: "longValue", float: "doubleValue", str: "stringValue"}
 
 
@@ -157,7 +157,7 @@ def attributes_of(parameters: str) -> dict[str, Any]:
 
 
 def parsed(text: str) -> Any:
-    """Return the number, truth value or list of numbers that a text spells, else the text."""
+    """Return the number, boolean or list of numbers that a text spells, else the text."""
     for spelled in (text, f"[{text}]"):
         try:
             found = strict_json.parse(spelled)

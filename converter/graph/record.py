@@ -27,7 +27,7 @@ def record(cls: type[C]) -> type[C]:
 
 
 def _constructor(cls: Any) -> Callable[..., None]:
-    """Return the `__init__` of a record: what Python would compile for the fields of the class."""
+    """Return the `__init__` of a record, as dataclasses would compile it for the class."""
     own = [f for f in fields(cls) if f.init]
     names = tuple(f.name for f in own)
     known = frozenset(names)

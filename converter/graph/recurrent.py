@@ -102,7 +102,7 @@ def written(b: Builder, *, layer: Recurrent, steps: Steps) -> list[Value] | None
 
 
 def _without_steps(b: Builder, way: Direction, found: Sequence[Value]) -> Sequence[Value]:
-    """Set the final states of empty sequences to zeros, whatever the initial states are.
+    """Set the final states of empty sequences to zeros and ignore the initial states.
 
     The specification does not define them; onnxruntime and OpenVINO return zeros.
     """

@@ -108,7 +108,7 @@ def deciding_inputs(values: Iterable[ir.Value | None]) -> list[str]:
 
 
 def _is_of_body(value: ir.Value) -> bool:
-    """Return whether a value is an input of a body, which nobody gives."""
+    """Return whether a value is an input of a body, which the feeds do not contain."""
     return value.graph is not None and BODY in value.graph.meta
 
 

@@ -303,7 +303,7 @@ def _reduced(function: Callable[[Any, Any], Item]) -> Callable[[ir.Node], Array 
 
 
 def _moved(node: ir.Node) -> list[Array] | None:
-    """Compute an operator that only moves elements by what it does with their indices."""
+    """Compute an operator that only moves elements by applying it to their indices."""
     count = len(node.inputs) if node.op_type == "Concat" else 1
     data, more = [elements(v) for v in node.inputs[:count]], [known(v) for v in node.inputs[count:]]
     given = zip(node.inputs[count:], more, strict=True)

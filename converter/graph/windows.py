@@ -110,7 +110,7 @@ def transposed_pads(
         return [*(given or [0] * (2 * n))], extra
     if wanted and None in sizes:
         raise MappingError("output_shape needs static sizes of the input", "X203", FIX)
-    # without an output_shape the result has `size * s` elements, whatever the size is
+    # without an output_shape the result has `size * s` elements for every size
     axes = zip(sizes, kernel, strides, dilations, wanted[-n:] if wanted else strides, strict=True)
     totals = [overhang(t, k, s, d, (size or 0) if wanted else 1) for size, k, s, d, t in axes]
     totals = [t + e for t, e in zip(totals, extra, strict=True)]

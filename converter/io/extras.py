@@ -33,7 +33,7 @@ def _packages(extra: str) -> list[str]:
 
 
 def install_for(url: str) -> str:
-    """Return the command that installs what opens a URL."""
+    """Return the command that installs the package for a URL."""
     scheme = url.partition("://")[0]
     if scheme == "hf":
         return install("hub")

@@ -8,7 +8,7 @@ parts that it owns, so that leftovers are detected:
 `inputs`  indices of the operator's inputs    `blobs`  weights of the layer
 
 `ignored` are the `names` that the layer cannot express and that are dropped on purpose; a note
-tells the user if an operator has one of them.
+informs the user if an operator has one of them.
 
 A field may also add nodes or layers to those of the row: before it at once, after it with
 `after_emit` of the context.
@@ -230,7 +230,7 @@ def ignore(*keys: str) -> Ignore:
 
 @record
 class IgnoreInputs(Field):
-    """Operands of the layer that say nothing, or repeat what the rest of it says."""
+    """Operands of the layer without information, or with information that is elsewhere in it."""
 
     positions: tuple[int, ...]
 

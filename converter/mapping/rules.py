@@ -140,8 +140,8 @@ class Custom:
     """A custom converter: functions that read layers of `kinds`, and that write operators `ops`
     ((domain, name)).
 
-    `ignored`: attributes of the layers that need not be read, since they repeat what the layers say
-    otherwise, or say nothing in some of them.
+    `ignored`: attributes of the layers that need not be read, since they repeat other information
+    of the layers, or have none in some of them.
     """
 
     kinds: tuple[str, ...] = ()

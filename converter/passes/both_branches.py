@@ -68,7 +68,7 @@ def _harmless(choice: ir.Node, branches: list[ir.Graph]) -> bool:
 
 
 def _always(node: ir.Node) -> bool:
-    """Return whether a node can be computed whatever the values of its operands are."""
+    """Return whether a node can be computed for all values of its operands."""
     of_integers = node.op_type in _OF_INTEGERS and not (
         node.outputs[0].dtype is not None and node.outputs[0].dtype.is_floating_point()
     )

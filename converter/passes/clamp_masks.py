@@ -93,7 +93,7 @@ def _compares_with_zero(node: ir.Node, index: int) -> bool:
 
 
 def _is_flag(value: ir.Value | None) -> bool:
-    """Return whether a value is 0 or 1: a Cast of integers or truth values, or 1 minus it."""
+    """Return whether a value is 0 or 1: a Cast of integers or booleans, or 1 minus it."""
     if value is None:
         return False
     if (difference := producer_if(value, "Sub")) is not None:

@@ -1,4 +1,4 @@
-"""How each operator is computed on fewer axes.
+"""Rules for computing each operator on fewer axes.
 
 A handler returns the results in any shape of at most `most` axes; see collapse_dims.py for the
 rest.

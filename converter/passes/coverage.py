@@ -1,4 +1,4 @@
-"""Operators that a target can never write, whatever their types and attributes are."""
+"""Operators that a target cannot write with any types and attributes."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ def _is_padding_alone(node: ir.Node) -> bool:
 
 
 class _Rule:
-    """How a result with elements follows from operands without.
+    """A rule for a result with elements from operands without any.
 
     applies: whether the result of a node is certain
     write: creates it

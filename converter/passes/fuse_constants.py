@@ -46,7 +46,7 @@ def fuse_biases(model: ir.Model) -> None:
 
 
 def fuse_factors(model: ir.Model) -> None:
-    """Fuse, in place, a constant factor for each channel, and what is added then, into the weights
+    """Fuse, in place, a constant factor for each channel and a term added to it into the weights
     and the bias of the layer before.
 
     before:  Conv -> Mul(f[1,C,1,1]) -> Add(c[1,C,1,1])     after:  Conv(weights f, bias f + c)

@@ -276,7 +276,7 @@ class _Stacking:
     def __init__(self, model: ir.Model, groups: _Groups, kinds: dict[ir.Value, _Kind]) -> None:
         self.model, self.groups, self.all_kinds = model, groups, kinds
         self.names, self.stacks = Names(model), dict[ir.Value, _Stack]()
-        self.appended: set[ir.Node] = set()  # what loops stack
+        self.appended: set[ir.Node] = set()  # the values that loops stack
         self.writers: dict[str, _Writer] = {
             "SequenceEmpty": lambda node, b: _Stack(None),
             "Identity": lambda node, b: self.stack(node.inputs[0]),

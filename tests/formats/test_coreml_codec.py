@@ -490,7 +490,7 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
     ),
     "odd floats": (
         convolution(field(1, bytes(2001))),
-        "error[R103] the file is damaged at byte 23: 2001 bytes are not a whole number of "
+        "error[R103] the file is damaged at byte 23: 2001 bytes cannot be split into "
         "floats at FILE  neuralNetwork.layers[0].convolution.weights",
     ),
     "bad length": (
@@ -581,7 +581,7 @@ QUANTIZED = {
     ),
     "half a half": (
         field(2, b"abc"),
-        "error[R103] 3 bytes are not a whole number of float16 weights",
+        "error[R103] 3 bytes cannot be split into float16 weights",
     ),
     "no quantization": (
         field(30, b"abc"),

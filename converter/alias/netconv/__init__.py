@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _REAL = "converter"
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _MAIN = os.path.join(_HERE, "__main__.py")
-# installed beside it; in a checkout this is converter/alias/netconv, so that no folder of the
+# installed next to it; in a checkout this is converter/alias/netconv, so that no folder of the
 # package is a folder of modules
 _INSTALLED = os.path.join(os.path.dirname(_HERE), _REAL)
 _FOLDER = (
@@ -50,13 +50,13 @@ class _Alias(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Restore what the import system has changed in the module."""
+        """Restore the attributes of the module that the import system has changed."""
         alias = module.__spec__
         module.__spec__ = None if alias is None else alias.loader_state
 
 
 def _package() -> ModuleType:
-    """Return the package beside this one. A module of another origin that has its name, such as a
+    """Return the package next to this one. A module of another origin that has its name, such as a
     user's own converter.py, stays as it is for those who have imported it.
     """
     found = sys.modules.get(_REAL)

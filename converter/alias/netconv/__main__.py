@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from converter.cli import main  # the package beside this one, see __init__.py
+from converter.cli import main  # the package next to this one, see __init__.py
 
 main()

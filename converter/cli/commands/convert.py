@@ -70,7 +70,7 @@ def write(
     console: Console, file: Path, to: Destination, options: ConversionCommand, **more: Any
 ) -> tuple[Any, Any] | None:
     """Run one conversion with these options, show its result and compare it; `more` are arguments
-    of converter.commands.convert.convert. Return what was written and, with --verify, the result.
+    of converter.commands.convert.convert. Return the written files and, with --verify, the result.
     """
     from converter import formats
     from converter.commands import convert

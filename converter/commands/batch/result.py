@@ -1,5 +1,5 @@
-"""A batch as data (JSON Schema: schemas/report/batch.json): the same for the same jobs, whatever
-the order in which they ended.
+"""A batch as data (JSON Schema: schemas/report/batch.json): the same for the same jobs, in
+any order in which they ended.
 """
 
 from __future__ import annotations

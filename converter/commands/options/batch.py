@@ -9,7 +9,7 @@ from converter.commands.options.declare import Group, Kind, Options, option, opt
 
 @options
 class JobLimits(Options):
-    """What one job may take; a job file has these for all jobs, and for each."""
+    """Limits of one job; a job file has these for all jobs, and for each."""
 
     timeout: float = option(
         default=0,
@@ -40,8 +40,8 @@ class JobLimits(Options):
 
 @options
 class Batch(Options):
-    """How jobs are run. `workers` 0: as many as cores and memory allow; `max_failures` 0: no
-    end; `state` "": beside the results.
+    """Settings for running jobs. `workers` 0: as many as cores and memory allow; `max_failures` 0:
+    no end; `state` "": next to the results.
     """
 
     workers: int = option(
@@ -87,7 +87,7 @@ class Batch(Options):
 
 @options
 class Verdict(Options):
-    """Which failures decide on the exit code."""
+    """Settings of the failures that decide on the exit code."""
 
     baseline: Path | None = option(
         default=None,

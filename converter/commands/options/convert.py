@@ -81,13 +81,13 @@ class Writing(Force):
 
 @options
 class Conversion(Writing, Custom, Layout, Constants, Shapes, Contents, TargetFormat, SourceFormat):
-    """What every conversion from file to file has."""
+    """Options of every conversion from file to file."""
 
 
 @options
 class Convert(States, Kept, Conversion):
-    """A conversion of a whole model, or of what some outputs need. `progress` is called with the
-    name of each step.
+    """A conversion of a whole model, or of the part that some outputs need. `progress` is called
+    with the name of each step.
     """
 
     progress: Callable[[str], None] | None = field(default=None, kw_only=True)
@@ -119,7 +119,7 @@ class Verified(Options):
 
 @options
 class ConversionCommand(Native, Verified, Conversion, Output):
-    """What every command that writes a model has."""
+    """Options of every command that writes a model."""
 
 
 @options
@@ -143,7 +143,7 @@ class ConvertCommand(Convert, ConversionCommand):
 
 @options
 class Part(Options):
-    """Which part of a model is cut out."""
+    """The part of a model that is cut out."""
 
     start: Sequence[str] = option(
         default=(),

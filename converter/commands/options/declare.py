@@ -1,4 +1,4 @@
-"""What a field of a class of options says of itself, and what is made of such a class."""
+"""The declaration of an option as a field of a class, and the forms derived from such a class."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Group(Enum):
 
 
 class Kind(Enum):
-    """How the text of an option is parsed; converter.cli.options has a parser for each."""
+    """The syntax of an option's text; converter.cli.options has a parser for each."""
 
     TEXT = "text"
     FLAG = "flag"
@@ -62,7 +62,7 @@ class Option:
     """A field as an option of the command line and elsewhere.
 
     `flags` are its spellings, otherwise the field's name; `aliases` are further spellings, which
-    are accepted and not shown; `metavar` is what the help calls its value. A `repeatable` one
+    are accepted and not shown; `metavar` is the name of its value in the help. A `repeatable` one
     collects its values; `choices` are all values of a choice, or beginnings of those of a text.
     `least` and `most` bound numbers. A `settable` one may come from a settings file or the
     environment: not files and names, which belong to one call. `job` is the type that its key in a

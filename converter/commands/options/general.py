@@ -11,7 +11,7 @@ GROUP = Group.GENERAL
 
 @options
 class General(Options):
-    """How a command prints and what it takes for a finding. The choices of `format` are the
+    """Settings of a command's output and of its findings. The choices of `format` are the
     command's.
     """
 

@@ -49,7 +49,7 @@ class TargetFormat(Options):
 
 @options
 class Contents(Options):
-    """What of a file is read, and how."""
+    """Options for reading a file."""
 
     dequantize: bool = option(
         default=False,
@@ -83,7 +83,7 @@ class Contents(Options):
 
 @options
 class Custom(Options):
-    """What happens to operators that netconv does not know."""
+    """Options for operators that netconv does not know."""
 
     allow_custom: bool = option(
         default=False,
@@ -105,12 +105,12 @@ class Custom(Options):
 
 @options
 class Reading(Contents, SourceFormat):
-    """How a model is read that is not written again."""
+    """Options for reading a model that is not written again."""
 
 
 @options
 class FormatsOfTwo(Options):
-    """What is read of REF and CAND."""
+    """Options for reading REF and CAND."""
 
     ref_format: str | None = option(
         default=None,
@@ -159,7 +159,7 @@ class FormatsOfPair(Options):
     )
 
 
-# --- what is changed
+# --- changes
 
 
 @options
@@ -202,7 +202,7 @@ class Layout(Options):
     )
 
 
-# --- what is run and compared
+# --- runs and comparisons
 
 
 @options
@@ -254,7 +254,7 @@ class Labeled(Options):
         kind=Kind.CHOICE,
         choices=("nchw", "nhwc"),
         metavar="NAME",
-        help="Layout: nchw or nhwc. Default: by the input's shape.",
+        help="Set the layout: nchw or nhwc. Default: by the input's shape.",
         group=Group.LABELS,
         job=str,
     )

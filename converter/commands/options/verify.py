@@ -119,7 +119,7 @@ class Verify(
     Shapes,
     Data,
 ):
-    """A comparison of two models; `names` are what the result calls them, `progress` is called with
+    """A comparison of two models; `names` are their names in the result, `progress` is called with
     the name of each step.
     """
 

@@ -1,6 +1,6 @@
-"""A float network becomes one of integers, with what it loses.
+"""Quantize a float network, and measure the loss of accuracy.
 
-result.py   what became of a network
+result.py   the result for one network
 run.py      one model for one or several targets
 place.py    which values are quantized for a target
 normalizations.py  normalizations in several operators, which stay in floats

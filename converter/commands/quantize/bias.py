@@ -1,4 +1,4 @@
-"""Correct biases for what rounding changes in the mean of each channel.
+"""Correct biases for the error of rounding in the mean of each channel.
 
 before:  y = Conv(x', w', b)                            with rounded data x' and weights w'
 after:   y = Conv(x', w', b + mean(Conv(x, w) - Conv(x', w')))          over the samples

@@ -134,7 +134,7 @@ class _Insertion:
         for use in uses:
             if owned or key(use.node) in self.placed.nodes:
                 use.node.replace_input_with(use.idx, made)
-        if owned:  # what has the name has the numbers of the file
+        if owned:  # the value with the name has the numbers of the file
             value.name = self.b.names.fresh(f"{name}.real")
             made.name = name
             if value.is_graph_output():

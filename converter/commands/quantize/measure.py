@@ -1,4 +1,4 @@
-"""How far a quantized network is from the network of floats."""
+"""Measure how far a quantized network is from the network of floats."""
 
 from __future__ import annotations
 

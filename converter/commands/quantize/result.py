@@ -1,4 +1,4 @@
-"""What became of a network."""
+"""The result of quantizing a network."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Quantized:
 
     @property
     def note(self) -> Diagnostic:
-        """What became of it, in a sentence."""
+        """Return the size and the accuracy as a diagnostic."""
         share, q = self.size / max(1, self.before), self.quality
         less = "" if q is None else f", {q.least:.1f} dB in {q.engine}"
         return Diagnostic("N413", f"{share:.0%} of the float network{less}", "note")

@@ -61,8 +61,8 @@ def quantize(
     source: Path, output: Path, options: Quantize, detailed: bool = False
 ) -> Iterator[Quantized]:
     """Write a quantized model for each target. With `detailed`, the layers are also measured before
-    biases are corrected and layers left in floats. Raises UsageError for wrong options, and what
-    reading and writing raise.
+    biases are corrected and layers left in floats. Raises UsageError for wrong options, and the
+    errors of reading and writing.
     """
     targets = _targets(output, options)
     for path, _ in targets:
@@ -111,7 +111,7 @@ def _of_integers(flavor: Flavor, options: Quantize) -> Flavor:
 
 
 class _Job:
-    """What the targets of one model have in common: the graph, the data, and the ranges."""
+    """The state shared by the targets of one model: the graph, the data, and the ranges."""
 
     def __init__(
         self, source: Path, model: Network, options: Quantize, detailed: bool = False
@@ -127,7 +127,7 @@ class _Job:
                 help="name them with --data DIR, or use --compress int8, which needs no data",
             )
         found = [] if options.data is None else [*_samples(model, options)]
-        # what is measured is not what the ranges are from, where something is decided by it
+        # a decision is not measured on the samples that the ranges are from
         apart = (options.labels is not None or self.limit) and len(found) > 1
         self.used, rest = (found[::2], found[1::2]) if apart else (found, found)
         most = len(rest) if options.labels is not None else MEASURED
@@ -137,7 +137,7 @@ class _Job:
         self.digest, self.feeds = hashlib.sha256(), list[Arrays]()
 
     def calibrate(self) -> Observer:
-        """Run the network on the data, once for all targets, and return what its values were."""
+        """Run the network on the data, once for all targets, and return the observed ranges."""
         if self.observed is not None:
             return self.observed
         split = {str(n.inputs[0].name) for n in self.graph.ir.graph if is_depthwise(n)}  # type: ignore[union-attr]
@@ -177,7 +177,7 @@ class _Job:
             self.notes.append(Diagnostic("N413", f"{why}: the file is not smaller", "warning"))
         if self.shown and target.readable(path, flavor):
             made = self._measured(made, graph, model_files.load(path, flavor.format))
-        notes, self.notes = tuple(self.notes), []  # once, whatever the number of targets
+        notes, self.notes = tuple(self.notes), []  # once for all targets
         return replace(made, notes=notes)
 
     def _measured(self, made: Quantized, graph: Network, back: Network) -> Quantized:
@@ -283,11 +283,11 @@ def _unless_recurrent(kept: Callable[[ir.Node], str], node: ir.Node) -> str:
 
 
 def _samples(model: Network, options: Quantize) -> Iterator[Sample]:
-    """Yield the samples of --data: those of folders and .npz files, and what verify takes."""
+    """Yield the samples of --data: those of folders and .npz files, and the feeds of verify."""
     data, labels = options.data, options.labels
     items = [*data] if isinstance(data, list | tuple) else [data]
     if labels is not None and len(items) != 1:
-        raise wrong_call("--labels goes with one --data: a folder, or an .npz file with samples")
+        raise wrong_call("--labels needs one --data: a folder, or an .npz file with samples")
     images = Preparation(tuple(options.mean), tuple(options.std), options.layout)
     shapes = shapes_for(model, options.inputs)
     for item in items:

@@ -105,7 +105,7 @@ class Observer:
         if self.method == "mse":
             histograms = self.collector.histogram_dict.items()
             return found | {n: _least_error(found[n], h, e, dtype) for n, (h, e, *_) in histograms}
-        with contextlib.redirect_stdout(io.StringIO()):  # it prints what it does
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints its progress
             ends = self.collector.compute_collection_result()
         return found | {n: Range(float(low), float(high)) for n, (low, high, *_) in ends.items()}
 

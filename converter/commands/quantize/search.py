@@ -53,8 +53,8 @@ class Search:
     in 16 bits or, where that is not enough or the target has none, in floats. `quality` measures
     the network with some layers in floats and others in 16 bits.
 
-    `journal` keeps what was measured, for a run that is interrupted; `about` says for which data
-    and options.
+    `journal` keeps the measurements, for a run that is interrupted; `about` identifies the data and
+    the options.
     """
 
     limit: Limit

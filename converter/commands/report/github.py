@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from converter.commands.report.cases import Case
 from converter.errors import Diagnostic, Where
 
-LINES = 5  # of a failure that are shown beside the file
+LINES = 5  # of a failure that are shown next to the file
 
 
 def render(diagnostics: Sequence[Diagnostic], cases: Sequence[Case]) -> str:

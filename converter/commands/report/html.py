@@ -138,7 +138,7 @@ def _within(report: Report) -> str:
     return f" · compared within {' or '.join(words[m] for m in sorted(found))}" if found else ""
 
 
-# what the page of one case is called
+# the name of the page of one case
 _SINGLE = {"ok": "Same", "differs": "Different"}
 
 

@@ -163,8 +163,8 @@ def _no_arrays(path: Path, kind: str, e: Exception) -> ReadError:
 def generate(
     model: Network, kind: str, seed: int = 0, shapes: Mapping[str, Shape] | None = None
 ) -> Arrays:
-    """Generate one feed of a kind, for every input; the same seed gives the same arrays whatever
-    the order of inputs.
+    """Generate one feed of a kind, for every input; the same seed gives the same arrays in
+    any order of inputs.
     """
     images = set(model.interface.get("images", ()))
     for info, value in zip(model.inputs, model.ir.graph.inputs, strict=True):

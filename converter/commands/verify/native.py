@@ -103,8 +103,8 @@ class Side:
         )
 
     def measured(self) -> Noise:
-        """Return the noise of this model alone: in steps of its own types, whatever the other model
-        has, and not finer than its engine computes.
+        """Return the noise of this model alone: in steps of its own types, not those of the
+        other model, and not finer than its engine computes.
         """
         own = precision_of(self.model.ir, _FINEST.get(self.engine, 0.0))
         return (

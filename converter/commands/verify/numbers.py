@@ -2,7 +2,7 @@
 
 The candidate runs once with the reference's numbers: each of its aligned tensors is replaced by the
 reference's. All layers that are not wrong by themselves then have the numbers of their
-counterparts, even after a fault, whatever the names and operators of the layers between.
+counterparts, even after a fault and with other names and operators between.
 """
 
 from __future__ import annotations

@@ -502,7 +502,7 @@ def _step_moved(
 
 
 def _typed(value: ir.Value) -> onnx.ValueInfoProto:
-    """Return the type without the shape: a piece accepts whatever its producers compute."""
+    """Return the type without the shape: a piece accepts any shape that its producers compute."""
     info = onnx.ValueInfoProto(name=value.name)
     info.type.tensor_type.elem_type = (
         int(value.dtype) if value.dtype is not None else onnx.TensorProto.FLOAT

@@ -173,8 +173,8 @@ class Result:
 
     @property
     def same(self) -> bool:
-        """Whether both files, as netconv reads them, are the same network, whatever their own
-        engines compute.
+        """Whether both files, as netconv reads them, are the same network; the results of
+        their own engines do not count.
         """
         return all(o.passed for o in self.outputs) and not self.findings
 

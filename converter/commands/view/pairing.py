@@ -142,7 +142,7 @@ def color(result: Result, drawn: tuple[Drawing, Drawing]) -> dict[str, int]:
     """Mark the layers of both drawings with the errors of a comparison, and the named layers with
     the causes. Return the counts of the statuses.
 
-    A layer that is wrong by itself is "wrong" whatever differs in it; for other layers the
+    A layer that is wrong by itself is "wrong", also if its structure differs; for other layers the
     structural difference takes precedence.
     """
     sides = [

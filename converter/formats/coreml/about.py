@@ -18,8 +18,8 @@ _TEXTS = {1: "description", 2: "version", 3: "author", 4: "license"}
 
 
 def about(path: Path) -> dict[str, str]:
-    """Return the version, the description and the author of a model; what cannot be read is left
-    out.
+    """Return the version, the description and the author of a model, without those that cannot
+    be read.
     """
     found: dict[str, str] = {}
     try:

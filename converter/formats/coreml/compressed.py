@@ -39,7 +39,7 @@ def spread(array: Array, shape: Sequence[int], but: int = -1) -> Array:
 
 
 def demand_blocks(array: Array, shape: Sequence[int]) -> None:
-    """MappingError R105 unless each axis is a whole number of blocks."""
+    """Raise MappingError R105 unless each axis is a multiple of its number of blocks."""
     for own, wanted in zip(array.shape, shape, strict=True):
         if own != wanted and (not own or wanted % own):
             raise MappingError(f"{own} blocks do not fit a shape of {wanted} elements", "R105")

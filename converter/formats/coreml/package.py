@@ -1,4 +1,4 @@
-"""An .mlpackage: a folder with a manifest, the model's protobuf message, and weights beside it.
+"""An .mlpackage: a folder with a manifest, the model's protobuf message, and weights next to it.
 
     NAME.mlpackage/Manifest.json
     NAME.mlpackage/Data/com.apple.CoreML/model.mlmodel

@@ -9,7 +9,7 @@
     i32 length),
     the operands of operations u32..., then inputs and outputs u32...
 
-It has no names, lifetimes or consumer counts. The buffers are files beside the blob:
+It has no names, lifetimes or consumer counts. The buffers are files next to the blob:
 NAME.nnapi.weights, NAME.nnapi.1.weights and so on; torch keeps them as tensors, in the same order.
 """
 

@@ -8,7 +8,7 @@ equal pool bytes for an unchanged table.
 
 The structures are those of types.hal (Operand, Operation, Model); `referenced` holds further
 subgraphs (operands, operations, inputIndexes, outputIndexes) that share the values and pools. Pools
-lie beside the table. Only the form is checked here; `validate.py` judges the model.
+lie next to the table. Only the form is checked here; `validate.py` judges the model.
 """
 
 from __future__ import annotations

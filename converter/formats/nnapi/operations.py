@@ -49,7 +49,7 @@ class Argument:
 @record
 class Signature:
     """One way of calling an operation; `counts` lists the numbers of inputs that are allowed
-    (empty: whatever `since` permits).
+    (empty: all that `since` permits).
     """
 
     name: str
@@ -88,8 +88,8 @@ class OperationSpec:
 
 @record
 class Binding:
-    """How an operation's operands fit its signature; `level` is the feature level that signature,
-    types and argument count need.
+    """The assignment of an operation's operands to its signature; `level` is the feature level that
+    signature, types and argument count need.
     """
 
     spec: OperationSpec

@@ -59,7 +59,7 @@ _RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
 
 @record
 class Ends:
-    """How inputs and outputs are stored: "keep", "native", or `as_stored` by the table that was
+    """The storage of inputs and outputs: "keep", "native", or `as_stored` by the table that was
     read; `narrow`: with at most four dimensions.
 
     `high` are the names of those that have more in the source: they are no images.

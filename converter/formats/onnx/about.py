@@ -17,8 +17,8 @@ _KNOWN = ("author", "license", "description", "version")
 
 
 def about(path: Path) -> dict[str, str]:
-    """Return the versions, the producer and the metadata of a model; what cannot be read is left
-    out.
+    """Return the versions, the producer and the metadata of a model, without those that cannot
+    be read.
     """
     try:
         return _read(MappedFile(path).bytes.data)

@@ -33,7 +33,7 @@ def lift_classical(op: Op, b: Builder) -> Results:
     if op.kind in OF_MAPS:
         raise MappingError(
             f"{op.kind} takes a map, which netconv does not support (only tensors and sequences)",
-            help="keep only what comes after it: netconv extract --from NAME, or export the "
+            help="keep only the part after it: netconv extract --from NAME, or export the "
             "model without it",
         )
     try:

@@ -261,7 +261,7 @@ def write_onnx(
 
 def zip_maps(proto: onnx.ModelProto, name: str, labels: Sequence[int | str]) -> None:
     """Make the output `name`, whose columns are the scores of classes, a sequence of maps from
-    these labels to scores: what a ZipMap gives.
+    these labels to scores, as ZipMap does.
     """
     graph: Any = proto.graph
     output = next(o for o in graph.output if o.name == name)

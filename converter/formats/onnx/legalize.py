@@ -45,7 +45,7 @@ from converter.passes.unroll import unroll
 
 _T = ir.DataType
 Written = ir.Value | Sequence[ir.Value | None] | None
-# types that cannot pass through the Python interface -> what they are fed and returned as
+# types that cannot pass through the Python interface -> types that are fed and returned instead
 BOUNDARY = {
     _T.BFLOAT16: _T.FLOAT,
     **dict.fromkeys(FLOAT8, _T.FLOAT),
@@ -335,7 +335,7 @@ def _reversed_nothing(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _choice_of_truths(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Where has no kernel for booleans; this is the equivalent logical expression."""
+    """Rewrite a Where of booleans, which has no kernel, as a logical expression."""
     condition, x, y = (operand(node, i) for i in range(3))
     return (condition & x) | (~condition & y) if x.dtype == _T.BOOL else None
 

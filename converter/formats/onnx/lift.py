@@ -479,8 +479,8 @@ class Lifter:
         schema = schema_at(op.kind, op.version, op.domain) or missing(op)
         function = function_of(schema, op)
         if function is None:
-            none = f"cannot be converted to opset {OPSET}"
-            raise MappingError(f"operator {op.kind} of opset {op.version} {none}")
+            message = f"cannot be converted to opset {OPSET}"
+            raise MappingError(f"operator {op.kind} of opset {op.version} {message}")
         if op.domain:
             check(op, schema)
         defaults = {

@@ -33,7 +33,7 @@ def lower(model: Network, flavor: Flavor, notes: list[Diagnostic]) -> ir.Model:
 
 
 def default_values(model: Network, lowered: ir.Model) -> dict[str, Any]:
-    """Return the values of optional inputs, by their names in the file; the metadata tells a reader
+    """Return the values of optional inputs, by their names in the file; the metadata declares
     that they are not constants.
     """
     given = {

@@ -25,7 +25,7 @@ DOMAIN = "com.microsoft"
 UNDECLARED = frozenset(
     {"SimplifiedLayerNormalization"}
 )  # onnxruntime keeps these in ai.onnx, where no opset has them
-# operators that are refused on purpose: the reason, its code, and what to do
+# operators that are refused on purpose: the reason, its code, and the way out
 REFUSED = {
     "PagedAttention": (
         "PagedAttention reads a cache that the server of a language model cuts into pages",

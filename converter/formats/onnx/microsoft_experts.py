@@ -101,7 +101,7 @@ def _experts(
     x = b.Unsqueeze(b.Reshape(op.x, [-1, op.shape(0)[-1]]) if op.rank(0) == 3 else op.x, [0])
     first, second, third = (None if w is None else (w, bias) for w, bias in layers)
     if first is None or second is None:
-        raise MappingError(f"{op.kind} without the weights of fc1 and fc2", "R105")
+        raise MappingError(f"{op.kind} needs the weights of fc1 and fc2", "R105")
     h = _activated(op, b, _linear(b, x, *first), None if third is None else _linear(b, x, *third))
     y = _linear(b, h, *second) * b.Unsqueeze(_routed(op, b, router), [2])  # [E,T,H]
     total = b.ReduceSum(y, [0], keepdims=0)
@@ -148,7 +148,7 @@ def _routed(op: Op, b: Builder, router: Value | None) -> Value:
     )
     mask = mask if logits.dtype == _FLOAT else b.Cast(mask, to=logits.dtype)
     weights = (b.Softmax(logits, axis=-1) if router is None else router) * mask
-    # onnxruntime's kernel of QMoE normalizes the weights that it computes whatever is asked for
+    # onnxruntime's kernel of QMoE always normalizes the weights that it computes
     if op.attr("normalize_routing_weights", 0) or (op.kind == "QMoE" and router is None):
         weights = weights / b.ReduceSum(weights, [1])
     return b.Transpose(weights, perm=[1, 0])

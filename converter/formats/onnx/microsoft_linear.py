@@ -160,7 +160,7 @@ def _tokens(op: Op, b: Builder, x: Value) -> Value:
         return x
     if op.input(6) is None:
         raise MappingError(
-            "GatedDeltaNet needs a state, which tells the number of requests", "R105"
+            "GatedDeltaNet needs a state, which determines the number of requests", "R105"
         )
     batch = b.Shape(op.need(6), start=0, end=1)
     return b.Reshape(x, b.Concat(batch, [-1], b.Shape(x, start=1), axis=0))

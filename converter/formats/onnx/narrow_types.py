@@ -113,7 +113,7 @@ def _wrapped(b: Builder, x: Value, name: str) -> Value:
 
 def _rounded(b: Builder, x: Value, bits: int, least: int, most: int, limit: float) -> Value:
     """Round to the nearest number with a fraction of `bits` bits, ties to even; numbers beyond the
-    greatest become it, and what is not a number becomes 0, as by ml_dtypes.
+    greatest become it, and NaN becomes 0, as in ml_dtypes.
     """
     size, spacing = b.Abs(x), b.like(x, 2.0 ** (least - bits))
     for exponent in range(least + 1, most + 1):

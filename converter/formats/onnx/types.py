@@ -31,7 +31,7 @@ _HOLDS: dict[_T, Any] = {
 }
 # the same for values that are computed
 _PRESENTED = {_T.INT2: _T.INT8, _T.UINT2: _T.UINT8}
-# types that a newer opset allows for an operator -> what opset 21 computes it in
+# types that a newer opset allows for an operator -> the type that opset 21 computes it in
 _WIDER = {_T.BFLOAT16: _T.FLOAT, _T.FLOAT16: _T.FLOAT}
 
 

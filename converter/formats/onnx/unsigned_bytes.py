@@ -74,7 +74,7 @@ def _is_signed(node: ir.Node, index: int, output: bool) -> bool:
 
 
 def _pair(node: ir.Node, names: Names) -> None:
-    """Make what a QuantizeLinear gives unsigned, if only DequantizeLinear reads it."""
+    """Make the result of a QuantizeLinear unsigned, if only DequantizeLinear reads it."""
     value = node.outputs[0]
     readers = [u.node for u in value.uses()]
     if value.is_graph_output() or not readers:
@@ -106,8 +106,8 @@ def _gives_data(node: ir.Node) -> bool:
 
 
 def _requantize(value: ir.Value, like: ir.Node, names: Names, only: ir.Node | None = None) -> None:
-    """Quantize a value to unsigned bytes and back, with the scale of `like`; what reads it (or
-    `only`) reads the same numbers.
+    """Quantize a value to unsigned bytes and back, with the scale of `like`; its consumers (or
+    `only`) read the same numbers.
     """
     users = [(u.node, u.idx) for u in value.uses() if only in (None, u.node)]
     if value.is_graph_output() or any(user.graph is not like.graph for user, _ in users):
@@ -162,8 +162,8 @@ def _unsigned_weights(node: ir.Node, names: Names) -> None:
 
 
 def _signed_data(node: ir.Node) -> bool:
-    """Return whether no product reads the weights beside data that are signed still, which no
-    kernel takes together.
+    """Return whether no product combines the weights with data that are still signed, which no
+    kernel accepts.
     """
     for use in node.outputs[0].uses():
         data = optional(use.node, 1 - use.idx if use.idx < 2 else 0)

@@ -2,7 +2,7 @@
 
 A tensor's bytes are replaced by an `external_data` entry that says where in the file they lie, so
 protobuf parses a few kilobytes and the weights stay in the mapped file. A file that does not follow
-the wire format is handed to protobuf as it is, whose error then tells.
+the wire format is handed to protobuf as it is, whose error explains why.
 """
 
 from __future__ import annotations

@@ -88,8 +88,8 @@ class _Check:
         for e in body.edges:
             source, target = (e.from_layer, e.from_port), (e.to_layer, e.to_port)
             if source not in outputs or target not in inputs or target in fed:
-                reason = f"the edge {_trouble(e, layers, outputs, inputs)}"
-                raise unreadable("R105", reason, Where(str(self.net.path or ""), e.line))
+                message = _trouble(e, layers, outputs, inputs)
+                raise unreadable("R105", message, Where(str(self.net.path or ""), e.line))
             fed.add(target)
         return fed
 
@@ -129,10 +129,10 @@ def _trouble(
     """Return why there cannot be this edge."""
     for id in (e.from_layer, e.to_layer):
         if id not in layers:
-            return f"refers to layer {id}, which does not exist"
+            return f"the edge refers to layer {id}, which does not exist"
     if (e.from_layer, e.from_port) not in outputs:
         name = layers[e.from_layer].name
-        return f"begins at output port {e.from_port} of {name!r}, which does not exist"
-    end = f"ends at input port {e.to_port} of {layers[e.to_layer].name!r}"
+        return f"the edge begins at output port {e.from_port} of {name!r}, which does not exist"
+    end = f"the edge ends at input port {e.to_port} of {layers[e.to_layer].name!r}"
     exists = (e.to_layer, e.to_port) in inputs
     return f"{end}, where another edge ends as well" if exists else f"{end}, which does not exist"

@@ -22,7 +22,7 @@ from converter.io.mapped_file import MappedFile
 
 
 def read_ir(path: Path | str, weights: Path | None = None) -> Net:
-    """Read NAME.xml and, when it is there, NAME.bin beside it or the file `weights`.
+    """Read NAME.xml and, when it is there, NAME.bin next to it or the file `weights`.
 
     Everything is checked on the way: structure, sizes, references into the .bin, the graph. Blobs
     are views of the mapped .bin. ReadError: R100 unreadable file, R102 .bin missing or too small,
@@ -63,7 +63,7 @@ def check_ir(path: Path | str, weights: Path | None = None) -> list[Diagnostic]:
 
 
 def write_ir(net: Net, out: Output) -> None:
-    """Write the XML to `out.target` and the constants to the .bin beside it.
+    """Write the XML to `out.target` and the constants to the .bin next to it.
 
     A net that still equals the file it was read from is copied, gaps, comments and spelling
     included. Otherwise the constants are packed anew in layer order and `offset` and `size` follow

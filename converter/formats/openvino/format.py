@@ -159,8 +159,8 @@ def passes(flavor: Flavor) -> Sequence[Pass[Any]]:
 
 
 def about(path: Path) -> dict[str, str]:
-    """Return the version of the IR and what converted it: the first and the last lines of the
-    file.
+    """Return the version of the IR and the tool that wrote it, from the first and the last lines of
+    the file.
     """
     from converter.formats import HEAD
 

@@ -33,8 +33,8 @@ class BoundaryNames:
     def __init__(
         self, graph: ir.Graph, states: Sequence[str], converted: Callable[[ir.Value], bool]
     ) -> None:
-        """`converted` tells whether readers present an input or output in another type: then they
-        add a Convert to it, which has a separate name.
+        """`converted` determines whether readers present an input or output in another type: then
+        they add a Convert to it, which has a separate name.
         """
         self.names: dict[ir.Value, str] = {}
         self.again: dict[ir.Value, ir.Value] = {}  # output -> the input that it is, under one name

@@ -73,7 +73,7 @@ def _check_size(layer: Layer, name: str, size: int) -> None:
 
 
 class _Pool:
-    """Stores constants one after the other and shares equal ones, whatever their precision."""
+    """A store of consecutive constants that shares equal bytes, also between precisions."""
 
     def __init__(self) -> None:
         self.weights: list[LazyTensor] = []

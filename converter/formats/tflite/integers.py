@@ -59,7 +59,7 @@ def _fake(node: ir.Node, names: Names) -> None:
     replace(node, [b.DequantizeLinear(b.QuantizeLinear(x, *numbers), *numbers)], b)
 
 
-NEAR = 1e-2  # of a step, by which a zero point may miss a whole number
+NEAR = 1e-2  # of a quantized step: how far a zero point may be from an integer
 
 
 def move_integers(model: ir.Model) -> None:

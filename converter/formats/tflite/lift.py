@@ -304,7 +304,7 @@ class GraphLifting(Lifting):
         return self.stored(operator, self._by_parts(layer) if pairs else super().lift(layer))
 
     def unknown(self, layer: Layer) -> list[ir.Value]:
-        """Lift a custom operator that is not known: its tensors declare what it gives."""
+        """Lift a custom operator that is not known: its tensors declare its results."""
         operator: LiteOperator = layer.extra
         if operator.builtin != "CUSTOM":
             return self.mapping.table.lift(self.reading(layer))

@@ -55,7 +55,7 @@ _KINDS = {
     name: {v: k for k, v in vars(numbers).items() if isinstance(v, int)}
     for name, numbers in _UNIONS
 }
-# Options that only affect how the result is computed, or that repeat what the tensors declare.
+# Options that only affect how the result is computed, or that repeat declarations of the tensors.
 _HOW = frozenset(
     [
         "asymmetric_quantize_inputs",

@@ -110,7 +110,7 @@ def passes(flavor: Flavor) -> Sequence[Pass[Any]]:
 
 
 def about(path: Path) -> dict[str, str]:
-    """Return what the head of the file declares, before its first layer."""
+    """Return the declarations of the file before its first layer."""
     from converter.formats import HEAD
 
     with open(path, "rb") as f:

@@ -189,7 +189,7 @@ def _greatest(
     b: Builder, x: Value, places: Array, missing: Array, out: Sequence[int]
 ) -> tuple[Value, Value]:
     """Return the elements of each window by their index over the spatial axes, and a mask of
-    padding: places, missing [windows, K].
+    padding: positions, missing [windows, K].
     """
     (n, c, *spatial), (windows, k) = static(x), places.shape
     size = math.prod(spatial)

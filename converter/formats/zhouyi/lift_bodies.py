@@ -124,8 +124,8 @@ def _names(inner: GraphLift, fed: Sequence[ir.Value]) -> list[str]:
     """The inputs of a sub-graph, as many as the layer feeds."""
     names = inner.document.input_tensors
     if len(names) != len(fed):
-        counts = f"has {len(names)} inputs, but the layer has {len(fed)}"
-        raise MappingError(f"sub-graph {inner.document.name} {counts}", "R105")
+        message = f"has {len(names)} inputs, but the layer has {len(fed)}"
+        raise MappingError(f"sub-graph {inner.document.name} {message}", "R105")
     return names
 
 

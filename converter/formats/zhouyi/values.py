@@ -228,8 +228,8 @@ def _parse_or_none(text: str) -> Value | None:
 
 
 def parse_names(text: str) -> list[str]:
-    """Return the names of tensors: always text, whatever they look like. A single name may have no
-    brackets (section 4.5 has it so).
+    """Return the names of tensors: always text, also those that look like numbers. A single name
+    may have no brackets (section 4.5 has it so).
     """
     return split_list(text) if text.startswith("[") else [text] if text else []
 

@@ -1,7 +1,7 @@
 """Extension operators by theme.
 
 Each has a single, executable definition: a function that writes standard operators. `lookup` finds
-one by its name; builder and inference use it through what `Extension` declares.
+one by its name; builder and inference use it through the fields of `Extension`.
 """
 
 from __future__ import annotations

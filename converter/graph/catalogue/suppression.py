@@ -22,7 +22,7 @@ def SuppressionMask(
     center_point_box: int = 0,
     most: int = -1,
 ) -> Value:
-    """Which of boxes[B, N, 4] survive within each class of scores[B, C, N]: bool [B, C, N].
+    """Return which of boxes[B, N, 4] survive in each class of scores[B, C, N]: bool [B, C, N].
 
     In descending order of score, a box is removed if it overlaps a surviving one by more than `iou`
     (float). Boxes with a score of -inf are always removed; at most `most` boxes of a class have

@@ -2,7 +2,7 @@
 checks.
 
 Hostile and damaged files contain invalid values: a stride of 0, a window larger than its input, a
-group that does not divide the channels. They are refused when the node is created, whatever the
+group that does not divide the channels. They are refused when the node is created, for every
 source format. Source: the operators' specifications (ONNX operators, opset 21).
 """
 

@@ -374,7 +374,7 @@ def tree_classifier(node: ir.Node, b: Builder) -> list[Value] | None:
         return _one_of_two(b, votes, attrs, labels)
     if len(labels) == 2:
         if labels.dtype != object and labels.tolist() != [0, 1]:
-            return None  # onnxruntime gives 0 and 1 whatever the labels are
+            return None  # onnxruntime gives 0 and 1 for any labels
         best = b.Cast(votes[:, 1] > 0, to=INT64)
     else:
         best = b.ArgMax(votes, axis=1, keepdims=0)

@@ -210,7 +210,7 @@ def _part(b: Builder, x: Value, start: int, end: int, axis: int) -> Value:
 
 def _stretches(node: ir.Node, weight: tuple[int, ...], axis: int) -> list[tuple[int, int]] | None:
     """Split the reduced axis of the weight into ranges over which the sum of products is exact in
-    float32, whatever the other operand contains.
+    float32 for all values of the other operand.
     """
     w = constant(node.inputs[1])
     zero = np.array(0) if optional(node, 3) is None else constant(node.inputs[3])

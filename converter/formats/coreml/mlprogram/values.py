@@ -99,7 +99,7 @@ def _numbers(data: Array, kind: Any) -> Array:
     dtype, bits = dtype_of(kind), BITS.get(kind.dataType)
     if bits is None:
         if data.nbytes % dtype.numpy().itemsize:
-            raise MappingError(f"{data.nbytes} bytes are not a whole number of elements", "R103")
+            raise MappingError(f"{data.nbytes} bytes cannot be split into elements", "R103")
         return data.view(dtype.numpy())
     numbers = unpacked(data, bits)[: math.prod(_sizes(kind))]
     if dtype == D.INT4:

@@ -92,7 +92,7 @@ class MLModel:
         kind = PAYLOADS[number]
         if kind == "float16" and weight.nbytes % 2:
             raise unreadable(
-                "R103", f"{weight.nbytes} bytes are not a whole number of float16 weights", where
+                "R103", f"{weight.nbytes} bytes cannot be split into float16 weights", where
             )
         return (
             _quantized(kind, weight, params.quantization, where)

@@ -136,7 +136,7 @@ def take_apart(data: memoryview, start: int, end: int) -> WeightParts:
         if this.number == 1 and this.wire in (LEN, FIXED32):
             if (this.end - this.start) % 4:
                 raise WireError(
-                    this.tag, f"{this.end - this.start} bytes are not a whole number of floats", 1
+                    this.tag, f"{this.end - this.start} bytes cannot be split into floats", 1
                 )
             after = floats.add(this.tag, this.start, this.end, end)
         elif this.number in PAYLOADS and this.wire == LEN:

@@ -112,9 +112,9 @@ def quantized_lstm(r: LiftContext) -> tuple[ir.Value, ...]:
     """One step on integers of 8 bits, in the fixed-point arithmetic that Android computes with.
 
     Products are whole multiples of the scale of their gate, activations take 16 bits of Q3.12 and
-    give Q0.15. A bias has no scale of its own: that of input and weights, or beside a layer
+    give Q0.15. A bias has no scale of its own: that of input and weights, or with a layer
     normalization 1/1024 of that of its weights. Without a projection the hidden state's integers
-    are the output's, whatever its scale, and a zero point of the hidden state is subtracted from
+    are the output's, at any scale, and a zero point of the hidden state is subtracted from
     them. Factors between scales are 32-bit floats.
 
     Source: NNAPI, QUANTIZED_LSTM; AOSP, QLSTM.cpp, QuantUtils.cpp.

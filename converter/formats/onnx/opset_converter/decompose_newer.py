@@ -25,7 +25,7 @@ _BYTES = {ir.DataType.INT4: ir.DataType.INT8, ir.DataType.UINT4: ir.DataType.UIN
 
 def bytes_for_nibbles(model: ir.Model) -> None:
     """Store 4-bit constants, which opset 21 introduced, as bytes, if all consumers only use the
-    numbers. In place.
+    numbers. Changes the model in place.
     """
     for graph in all_graphs(model.graph):
         found = {
@@ -48,7 +48,7 @@ def bytes_for_nibbles(model: ir.Model) -> None:
 
 def pairs_of_bits(model: ir.Model) -> None:
     """Store 4-bit constants as 2-bit ones, which opset 25 introduced, if all numbers fit and all
-    consumers only use the numbers. In place.
+    consumers only use the numbers. Changes the model in place.
     """
     for graph in all_graphs(model.graph):
         found = {

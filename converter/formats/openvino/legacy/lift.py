@@ -290,7 +290,7 @@ def numbers_of(blob: LazyTensor, layer: IrLayer, default: str = "") -> Array:
         raise MappingError(f"precision {precision!r} is not known", "R110")
     dtype = PRECISIONS[precision].numpy()
     if raw.nbytes % dtype.itemsize:
-        raise MappingError(f"{raw.nbytes} bytes are not a whole number of {precision}", "R103")
+        raise MappingError(f"{raw.nbytes} bytes cannot be split into {precision} elements", "R103")
     array = raw.view(dtype)
     return array.astype(np.float32) if dtype == np.float16 else array
 

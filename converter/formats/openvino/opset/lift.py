@@ -169,7 +169,7 @@ class BodyLift(BodyReader):
         return results if own is None else narrowed(self.builder, kind, results, own)
 
     def _unknown(self, layer: IrLayer, far: Layer) -> Sequence[ir.Value]:
-        """Lift a layer that OpenVINO gets from an extension: its ports declare what it gives."""
+        """Lift a layer that OpenVINO gets from an extension: its ports declare its results."""
         far.attrs = {k: parsed(v) for k, v in far.attrs.items()}
         types = {SIZES[n].precision: d for n, d in DATA_TYPES.items() if n in SIZES}
         for value, port in zip(far.outputs, layer.outputs, strict=False):

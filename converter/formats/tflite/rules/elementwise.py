@@ -53,7 +53,7 @@ PART = 256  # of 1, to which kernels round the real numbers of 8 bits that they 
 
 class Compared(Field):
     """Kernels compare quantized values as real numbers rounded to multiples of 1/256, halves away
-    from zero, which tells neighbors of one scale apart unless it is smaller. A scale of 1 or more
+    from zero, which distinguishes neighbors of one scale unless it is smaller. A scale of 1 or more
     ends the process. The order of values of 16 bits is that of the quantized values themselves
     (`is_unscaled`). Source: tensorflow/lite/kernels/internal/reference/comparisons.h.
     """

@@ -273,7 +273,7 @@ def lift_table(r: IntegerLiftContext) -> Value:
     if "lut" not in layer.blobs or r.is_scaled():
         what = f"{layer.kind} {method}".strip()
         raise MappingError(
-            f"the table of {what} is missing, and it is not documented what it gives without one"
+            f"the table of {what} is missing, and its result without one is not documented"
         )
     return r.stored(r.looked_up(r.input(0), "lut", *r.width()))
 

@@ -60,7 +60,7 @@ _INTEGER_ONLY = frozenset(
         "OneHot",
     ]
 )
-# parameters that the vendor's quantizer takes out of the file: only the table still tells them
+# parameters that the vendor's quantizer takes out of the file: only the table still contains them
 _IN_TABLE = {"ELU": "alpha", "CELU": "alpha", "SHRINK": "lambd"}
 _STAYS_WHOLE = frozenset({"Logical", "Bitwise", "BitShift", "Shape", "NonZero"})
 Params = list[QuantParams | None]
@@ -259,7 +259,7 @@ def _whole_number(b: Builder, value: ir.Value, params: QuantParams | None) -> ir
 
 
 def _number(value: Value, params: QuantParams | None) -> Value:
-    """Return the real number of a quantized value held in a float."""
+    """Return the real number of a quantized value stored as a float."""
     if params is None or params.plain or value.dtype != ir.DataType.FLOAT:
         return value
     return (value - params.zero if params.zero else value) * params.scale

@@ -54,7 +54,7 @@ def lift_softmax(r: IntegerLiftContext) -> Value:
 
 
 def _below(r: IntegerLiftContext, axis: int) -> Value:
-    """Return how far stored numbers are from the largest along an axis: int64, up to 0."""
+    """Return quantized values minus the largest along an axis: int64, at most 0."""
     x = int64(r.input(0))
     return x - r.b.ReduceMax(x, [axis])
 

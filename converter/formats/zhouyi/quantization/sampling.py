@@ -206,7 +206,7 @@ def _line(b: Builder, first: Value, last: Value, count: int, size: int) -> Value
 
 
 def lift_max_roi_pool(r: IntegerLiftContext) -> Value:
-    """The largest stored number in each part of a region, 0 in an empty one."""
+    """Return the largest quantized value in each part of a region, 0 in an empty one."""
     b, x = r.b, r.whole(0)
     _, height, width, channels = r.static(x)
     rois = b.Reshape(r.double(1), [-1, 5])

@@ -47,14 +47,14 @@ def look_up(x: ir.Value, table: Array, bits: int, signed: bool) -> Value:
 
 
 def table_of(node: ir.Node, source: QuantParams, result: QuantParams) -> Array:
-    """The stored results for all 256 stored numbers of 8 bits, the least first."""
+    """Return the quantized results for all 256 quantized values of 8 bits, the least first."""
     _demand_8_bits(source, "a lookup table")
     steps = table_of_steps(node)
     return result.quantize(_computed(node, source.every) if steps is None else steps)
 
 
 def exponentials(source: QuantParams) -> Array:
-    """exp of the distance below the largest number, for all distances that stored numbers can have;
+    """Return exp of the distance below the largest number, for all distances of quantized values;
     the last is the largest number of bits.
     """
     _demand_8_bits(source, "a table of exponentials")

@@ -81,7 +81,7 @@ class Parameter(Field):
 
 @record
 class Results(Field):
-    """How many results the operator has, of which a program need not name all."""
+    """The number of results of the operator, of which a program need not name all."""
 
     count: int
 

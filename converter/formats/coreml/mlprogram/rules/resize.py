@@ -222,18 +222,22 @@ def write_computed_size(w: LowerContext) -> None:
         raise no_match("other than computed sizes of the last two of four axes")
     own, wanted = dimensions(w.data), symbolic_sizes(sizes)
     if len(axes) == 4 and (own is None or wanted is None or own[:2] != wanted[:2]):
-        raise MappingError("resizing of other axes than the last two")
+        raise MappingError("resize supports only the last two axes")
     if w.attr("keep_aspect_ratio_policy") != "stretch" or w.attr("antialias", 0):
-        raise MappingError("an image that keeps its aspect, or antialiasing")
+        raise MappingError("resize does not support antialiasing or keeping the aspect ratio")
     rule, mode = coordinates_of(w), w.attr("mode")
     if mode == "nearest":
         if (rule, w.attr("nearest_mode")) != HALF_PIXELS[1:]:
-            raise MappingError(f"mode {mode!r} with coordinates {rule!r} of computed sizes")
+            raise MappingError(
+                f"computed sizes need other coordinates than {rule!r} in mode {mode!r}"
+            )
         options = {"interpolation_mode": "NEAREST_NEIGHBOR", "sampling_mode": "DEFAULT"}
     else:
         sampling = SAMPLINGS.get(Rule(mode, rule))
         if sampling is None or rule == "align_corners":
-            raise MappingError(f"mode {mode!r} with coordinates {rule!r} of computed sizes")
+            raise MappingError(
+                f"computed sizes need other coordinates than {rule!r} in mode {mode!r}"
+            )
         options = {"interpolation_mode": "LINEAR", "sampling_mode": sampling}
     if w.version < IOS17:
         raise MappingError("resize needs iOS17", "X206")

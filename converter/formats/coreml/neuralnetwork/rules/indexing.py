@@ -132,7 +132,7 @@ INVERSE = {"SCATTER_SUB": ("add", "Neg"), "SCATTER_DIV": ("mul", "Reciprocal")}
 
 
 class Mode(Field):
-    """How updates meet the data."""
+    """The reduction that combines updates with the data."""
 
     names = ("reduction",)
     keys = ("mode",)

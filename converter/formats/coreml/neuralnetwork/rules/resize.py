@@ -150,8 +150,8 @@ def wanted_factors(w: LowerContext) -> tuple[list[float], bool, tuple[list[Any],
     demand_ratios(w, *spatial)
     whole = all(f >= 1 and f.is_integer() for f in factors)
     if not whole and given and not known:
-        message = "factors of a dynamic image that are no whole numbers (the positions follow from "
-        raise MappingError(f"{message}the sizes)", "X203", FIX)
+        message = "factors of a dynamic image must be integers (positions follow from sizes)"
+        raise MappingError(message, "X203", FIX)
     sizes = zip(factors, *spatial, strict=True) if not whole and given else ()
     if any(abs(f * i - o) > 1e-4 for f, i, o in sizes):
         message = "scales must lead to integer sizes"

@@ -90,7 +90,7 @@ class Slice:
 
 @record
 class LoopPlan:
-    """How the body of a Loop becomes that of a TensorIterator."""
+    """A plan for writing the body of a Loop as that of a TensorIterator."""
 
     node: ir.Node
     body: ir.Graph

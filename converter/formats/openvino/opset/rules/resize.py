@@ -24,7 +24,7 @@ from converter.passes.decompositions.resizing import along_axis, weights
 
 T = ir.DataType
 COORDINATES = ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners")
-# the runtime has Pillow's curve whatever cube_coeff says, and preprocessing counts on that: it
+# the runtime has Pillow's curve and ignores cube_coeff, and preprocessing counts on that: it
 # writes -0.75
 PILLOW = -0.5
 AT_ONCE = {4: 2, 5: 3}  # rank -> the most axes that the runtime takes
