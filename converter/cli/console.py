@@ -168,6 +168,7 @@ def current() -> Console:
 
 
 def use(console: Console) -> Console:
+    """Make a console the current one of the process, and return it."""
     global _current
     _current = console
     return console

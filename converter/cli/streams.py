@@ -21,6 +21,7 @@ _shown: dict[str, str] = {}  # path prefix on this machine -> the text shown ins
 
 
 def is_url(place: str) -> bool:
+    """Return whether a text is a URL that is not a local file's."""
     return "://" in place and not place.startswith("file://")
 
 

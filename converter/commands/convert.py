@@ -304,6 +304,7 @@ def output_in(folder: str, source: str, target: str) -> str:
 
 
 def map_of(target: Path) -> Path:
+    """Return the path of the map of names of a written file."""
     return target.with_name(f"{target.name}.map.json")
 
 

@@ -83,6 +83,7 @@ def _kernels(events: Sequence[dict[str, Any]]) -> dict[tuple[str, str], list[int
 
 
 def lines(found: Sequence[Spent], shown: int = SHOWN) -> Iterator[str]:
+    """Yield the lines of a profile: the total, the slowest kernels, and the sum of the rest."""
     total = sum(s.milliseconds for s in found)
     yield f"{total:.3f} ms per run in {len(found)} kernels of onnxruntime"
     for s in found[:shown]:

@@ -64,6 +64,7 @@ def _public(model: Network, name: str) -> str:
 
 
 def text_of(data: Json) -> str:
+    """Return data as the text of a JSON file."""
     return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
 
 

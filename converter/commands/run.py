@@ -106,6 +106,7 @@ def describe(array: Array | list[Any] | None) -> dict[str, Any]:
 
 
 def line(array: Array | list[Any] | None) -> str:
+    """Return type, shape and range of an array in one line."""
     d = describe(array)
     text = f"{d['type']}[{','.join(map(str, d['shape']))}]"
     if "min" in d:

@@ -415,6 +415,7 @@ def fitted(port: Port, array: Any) -> Any:
 
 
 def fits(shape: Sequence[int | None], given: Sequence[int]) -> bool:
+    """Return whether a shape with None for dynamic sizes permits these sizes."""
     return len(shape) == len(given) and all(
         d is None or d == n for d, n in zip(shape, given, strict=True)
     )
@@ -461,6 +462,10 @@ def main(name: str, model: str, request: str, results: str, report: str) -> int:
 def compute(
     engine: Any, said: dict[str, Any], given: dict[str, Any], found: dict[str, Any]
 ) -> None:
+    """Run an engine on all feeds. Completes `said` with the stages reached and the ports, and
+    `found` with the results by "feed/output"; inputs of a type that Python lacks stop it before the
+    run.
+    """
     ports, required = engine.inputs(), engine.required()
     said |= {"stage": "feed", "inputs": ports, "outputs": engine.outputs()}
     names = [str(n) for n in given["names"]]

@@ -68,6 +68,9 @@ def _as_declared(result: Array, info: TensorInfo) -> Array:
 
 
 def invoke(model: Path, inputs: list[Array]) -> list[Array]:
+    """Run a model in LiteRT in a child process and return its outputs. Raises ConverterError N403
+    if LiteRT cannot run it.
+    """
     found = file.run("litert", model, (), [inputs])
     if found.stage != "done":
         raise ConverterError(

@@ -95,10 +95,14 @@ class Runner:
 
 
 def has_loop(nodes: Iterable[ir.Node]) -> bool:
+    """Return whether one of the nodes is a Loop."""
     return any(n.op_type == "Loop" for n in nodes)
 
 
 def as_feed(array: Any, fed: np.dtype[Any] | None) -> Any:
+    """Return an array in the type and the memory layout that onnxruntime takes; other values, such
+    as sequences, unchanged.
+    """
     if not isinstance(array, np.ndarray):
         return array
     # ascontiguousarray would reshape a scalar to a vector

@@ -375,6 +375,9 @@ def _same_type(op_type: str, index: int, count: int) -> tuple[int, ...]:
 
 
 def as_array(data: Any, dtype: Any = None) -> Array:
+    """Return data as an array; Python floats become float32, integers and empty lists int64, unless
+    `dtype` is given.
+    """
     if isinstance(data, np.ndarray | np.generic):
         return np.asarray(data, dtype)
     array = np.asarray(data, dtype)

@@ -86,6 +86,7 @@ def as_in_file(value: ir.Value, axes: Sequence[T]) -> list[T]:
 
 
 def is_channels_last(node: ir.Node) -> bool:
+    """Return whether a node is the channels-last variant of an operator."""
     return node.domain == CHANNELS_LAST_DOMAIN
 
 
@@ -162,4 +163,5 @@ def _ordered(value: ir.Value, order: Callable[[int], list[int]]) -> ir.Shape | N
 
 
 def rank(value: ir.Value) -> int:
+    """Return the rank of a value, 4 (an image) if it is unknown."""
     return value.shape.rank() if value.shape is not None else 4

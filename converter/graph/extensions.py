@@ -141,6 +141,7 @@ def _enter(
 
 
 def can_expand(node: ir.Node) -> bool:
+    """Return whether a node has a definition in ONNX operators that may replace it."""
     if node.domain == CHANNELS_LAST_DOMAIN:
         return True
     entry = lookup(node.op_type) if node.domain == EXTENSION_DOMAIN else None

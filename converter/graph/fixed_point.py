@@ -110,10 +110,12 @@ def tanh_table(integer_bits: int) -> Array:
 
 
 def double(x: ir.Value) -> Value:
+    """Return a value as float64."""
     return with_operators(x) if x.dtype == T.DOUBLE else open_builder().Cast(x, to=T.DOUBLE)
 
 
 def floor(x: Value) -> Value:
+    """Round down to integers."""
     return open_builder().Floor(x)
 
 
@@ -124,6 +126,7 @@ def toward_zero(x: Value) -> Value:
 
 
 def limited(x: Value, low: float, high: float) -> Value:
+    """Clamp to the range from `low` to `high`."""
     return open_builder().Clip(x, low, high)
 
 

@@ -67,6 +67,9 @@ _LIKE_INPUT = {"GroupNormalization", "MeanVarianceNormalization"}
 
 @functools.lru_cache(1024)
 def schema_of(op_type: str, domain: str = "") -> onnx.defs.OpSchema | None:
+    """Return the schema of an operator: at opset 21 for ONNX, the newest one that is not deprecated
+    for ai.onnx.ml, or None.
+    """
     for version in (
         (OPSET,) if domain == "" else (5, 3, 1)
     ):  # for ai.onnx.ml the newest version that has the operator
@@ -127,6 +130,9 @@ def demand_few_axes(shape: Sized) -> None:
 
 
 def type_proto(value: ir.Value) -> onnx.TypeProto | None:
+    """Return the type and the shape of a value as ONNX has them, None if the type is unknown.
+    Raises InferenceError for dimensions of more than 64 bits.
+    """
     if value.type is None:
         return None
     proto = ir.serde.serialize_type(value.type)

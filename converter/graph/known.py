@@ -55,6 +55,7 @@ def shape_of(value: ir.Value | None) -> tuple[int, ...] | None:
 
 
 def rank_of(value: ir.Value | None) -> int | None:
+    """Return the rank of a value, None if there is no value or its rank is unknown."""
     return None if value is None or value.shape is None else value.shape.rank()
 
 
@@ -71,6 +72,7 @@ def known(value: ir.Value | None) -> Array | None:
 
 
 def set_known(value: ir.Value, array: Array) -> None:
+    """Record the elements of a value that is known without running the network."""
     value.meta[_KNOWN] = array
 
 

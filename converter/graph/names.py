@@ -94,6 +94,7 @@ def fresh_public_name(graph: ir.Graph, name: str) -> str:
 
 
 def set_public_name(value: ir.Value, name: str) -> None:
+    """Record the name of a value in the file, where it differs from the name in the graph."""
     if name == value.name:
         value.metadata_props.pop(_PUBLIC, None)
     else:

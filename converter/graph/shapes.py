@@ -27,6 +27,7 @@ def infer_all(model: ir.Model) -> None:
 
 
 def infer_graph(graph: ir.Graph) -> None:
+    """Infer the types and shapes of all nodes anew, in order."""
     for node in graph:
         infer_again(node)
 

@@ -102,4 +102,5 @@ def begun_states(graph: ir.Graph) -> dict[str, ir.Node]:
 
 
 def is_begun(node: ir.Node) -> bool:
+    """Return whether a node is a State operator, whose state starts at a computed value."""
     return node.op_type == "State" and node.domain == EXTENSION_DOMAIN

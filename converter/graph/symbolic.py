@@ -138,6 +138,7 @@ def _sub(a: Item, b: Item) -> Item:
 
 
 def product(a: Item, b: Item) -> Item:
+    """Multiply two elements of a shape computation; None if the product is not certain."""
     if isinstance(a, float):
         a, b = b, a
     if isinstance(a, Size) and isinstance(b, float):
@@ -161,6 +162,7 @@ def _div(a: Item, b: Item, whole: bool) -> Item:
 
 
 def floored(a: Item) -> Item:
+    """Round an element of a shape computation down to an integer; None if that is not certain."""
     if isinstance(a, Scaled):
         return Size.of(a)
     return a.floor() if isinstance(a, Size) else None

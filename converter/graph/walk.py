@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 
 def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
+    """Yield the graphs that a node has as attributes: branches, and bodies of loops."""
     for (
         attribute
     ) in node.attributes.data.values():  # the mapping itself performs a lookup per attribute

@@ -86,6 +86,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def encode_tag(number: int, wire: int) -> bytes:
+    """Return the tag of a field: its number and its wire type as a varint."""
     return encode_varint(number << 3 | wire)
 
 

@@ -146,12 +146,14 @@ def unset(default: float) -> Codec:
 
 
 def number_of(value: Any) -> float:
+    """Return an attribute's number as a float; raise ValueError for booleans and for other types."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{str(value)[:60]!r} is not a number")
     return float(value)
 
 
 def integer_of(value: Any) -> int:
+    """Return an attribute's integer; raise ValueError for other types."""
     if not isinstance(value, int):
         raise ValueError(f"{str(value)[:60]!r} is not an integer")
     return int_of(value)

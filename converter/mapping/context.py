@@ -602,6 +602,7 @@ class LowerContext:
 
 
 def whole_numbers(array: Array, what: str) -> list[int]:
+    """Return the elements as integers; raise MappingError R110 for NaN and infinity."""
     try:
         return [int(v) for v in array.reshape(-1)]
     except (ValueError, OverflowError):  # not a number, or infinite

@@ -225,6 +225,7 @@ class Ignore(Field):
 
 
 def ignore(*keys: str) -> Ignore:
+    """Return the field for attributes of the layer that need not be read."""
     return Ignore(keys)
 
 
@@ -240,6 +241,7 @@ class IgnoreInputs(Field):
 
 
 def ignore_inputs(*positions: int) -> IgnoreInputs:
+    """Return the field for inputs of the layer that need not be read."""
     return IgnoreInputs(positions)
 
 

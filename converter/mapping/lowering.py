@@ -131,6 +131,9 @@ def view_of(node: ir.Node) -> Node:
 
 
 def refusal(node: ir.Node, error: MappingError) -> Diagnostic:
+    """Return the diagnostic for a node that cannot be lowered: its location in the source, the
+    shapes of its inputs, and for dynamic shapes the option that fixes them.
+    """
     props = node.metadata_props
     place = props.get("netconv.where", "")  # a line number, or a path inside the file
     is_line = place.isdecimal() and place.isascii() and len(place) < 10

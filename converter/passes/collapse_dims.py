@@ -49,6 +49,7 @@ def collapse_dims(model: ir.Model, most: int) -> None:
 
 
 def highest_rank(node: ir.Node) -> int:
+    """Return the largest known rank of a node's inputs and outputs."""
     return max((rank_of(v) or 0 for v in (*node.inputs, *node.outputs) if v is not None), default=0)
 
 

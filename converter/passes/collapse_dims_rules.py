@@ -52,6 +52,7 @@ def runs(kinds: Sequence[Hashable], sizes: Sequence[int]) -> list[list[int]]:
 
 
 def reshaped(b: Builder, value: ir.Value, shape: Sequence[int]) -> ir.Value:
+    """Return a value in another shape; a constant is reshaped at once."""
     array = constant(value)
     if array is not None:
         return b.const(array.reshape(shape), str(value.name))

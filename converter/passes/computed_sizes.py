@@ -34,6 +34,7 @@ def shape(node: ir.Node, b: Builder) -> Value | None:
 
 
 def size(node: ir.Node, b: Builder) -> Value | None:
+    """Rewrite Size as the product of Shape."""
     return b.ReduceProd(b.Shape(x_of(node)), [0], keepdims=0)
 
 

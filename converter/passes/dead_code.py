@@ -13,6 +13,7 @@ from converter.graph.walk import all_graphs, discard, is_needed, release
 
 
 def remove_dead_code(model: ir.Model) -> None:
+    """Remove nodes whose results are not needed, in bodies as well, and then unread initializers."""
     for graph in reversed(list(all_graphs(model.graph))):
         for node in reversed(list(graph)):
             if not any(is_needed(o) for o in node.outputs):
@@ -23,6 +24,7 @@ def remove_dead_code(model: ir.Model) -> None:
 
 
 def unread_initializers(model: ir.Model) -> set[ir.Value]:
+    """Return the initializers of all graphs that have no consumer."""
     return {v for graph in all_graphs(model.graph) for v in _unread(graph)}
 
 

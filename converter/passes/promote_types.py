@@ -98,6 +98,7 @@ def parameter(formals: Sequence[Any], index: int) -> str:
 
 
 def takes(signature: Signature, types: Mapping[str, ir.DataType]) -> bool:
+    """Return whether a signature permits these types of its parameters."""
     return all(t in signature[p] for p, t in types.items() if p in signature)
 
 

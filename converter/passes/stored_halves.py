@@ -45,6 +45,7 @@ def stored_half(model: ir.Model) -> ir.DataType | None:
 
 
 def is_weight(tensor: ir.TensorProtocol) -> bool:
+    """Return whether a tensor is float32 and large enough to be stored as float16."""
     return tensor.dtype == D.FLOAT and tensor.size >= LEAST
 
 

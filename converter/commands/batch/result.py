@@ -151,4 +151,5 @@ def write(folder: str, files: dict[str, str]) -> None:
 
 
 def dumps(data: Any) -> str:
+    """Return data as the text of a JSON file."""
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

@@ -154,6 +154,9 @@ def upload(folder: Path, url: str) -> None:
 
 
 def exists(output: str) -> bool:
+    """Return whether an output is there, local or in a store; an interrupted local write is
+    completed first. Raises WriteError if the store cannot be asked.
+    """
     path = local(output)
     if path is not None:
         recover(path)
@@ -243,6 +246,7 @@ def demand_known(path: str) -> None:
 
 
 def read_text(path: str) -> str:
+    """Return the text of a file, local or in a store."""
     here = local(path)
     if here is not None:
         return here.read_text(encoding="utf-8")

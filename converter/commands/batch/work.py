@@ -68,6 +68,7 @@ def _crashed(task: Task, error: Exception) -> Outcome:
 
 
 def beyond_memory(task: Task) -> Outcome:
+    """Return the outcome of a job that exceeded its memory limit (B604)."""
     message = f"the job needs more memory than its limit of {task.memory} bytes"
     return outcome(ExitCode.MEMORY_LIMIT, Diagnostic("B604", message, where=Where(task.shown)))
 

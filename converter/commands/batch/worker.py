@@ -20,6 +20,9 @@ from converter.io import limits
 
 
 def main() -> None:
+    """Run jobs from standard input, one JSON object a line, and write their outcomes to the file
+    descriptor of the first argument.
+    """
     startup.prepare()
     tasks: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(tasks,), daemon=True).start()

@@ -11,6 +11,7 @@ LINES = 5  # of a failure that are shown next to the file
 
 
 def render(diagnostics: Sequence[Diagnostic], cases: Sequence[Case]) -> str:
+    """Return diagnostics and failed cases as annotations of GitHub Actions."""
     failed = [
         _command("error", {**_place(c.where), "title": c.name}, _brief(c.failure))
         for c in cases

@@ -13,6 +13,7 @@ from converter.errors import Diagnostic
 
 
 def render(command: str, diagnostics: Sequence[Diagnostic], cases: Sequence[Case]) -> str:
+    """Return the cases as JUnit XML; errors of the command itself are cases of their own."""
     given = [*cases]
     if not given or any(d.level == "error" for d in diagnostics):
         for alike in group(diagnostics):

@@ -21,6 +21,7 @@ SHOWN = 40  # groups of diagnostics, fields, names
 
 
 def color(code: int) -> str:
+    """Return the style of an exit code: success, a result to look at, or a failure."""
     return "s-ok" if code == 0 else "s-warn" if code in (3, 6, 9, 130) else "s-bad"
 
 
@@ -173,6 +174,7 @@ def structure(sides: Sequence[Json]) -> str:
 
 
 def coverage(data: Json) -> str:
+    """Return a table of layers and operators that can be converted, as HTML."""
     rows = [
         (what, str(data[what]["all"]), str(data[what]["convert"]))
         for what in ("layers", "operators")
@@ -183,6 +185,7 @@ def coverage(data: Json) -> str:
 
 
 def files(found: Json) -> str:
+    """Return a table of files with their sizes and hashes, as HTML."""
     rows = [
         (
             name,

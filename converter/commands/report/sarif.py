@@ -13,6 +13,7 @@ from converter.io.strict_json import Json
 
 
 def render(diagnostics: Sequence[Diagnostic], cases: Sequence[Case]) -> str:
+    """Return diagnostics and failed cases as SARIF 2.1.0."""
     failures = [
         Diagnostic("N401", c.failure.splitlines()[0], where=c.where) for c in cases if c.failure
     ]

@@ -140,6 +140,7 @@ def _kinds(nodes: Sequence[ir.Node]) -> str:
 
 
 def kind(node: ir.Node) -> str:
+    """Return the operator of a node, with its domain unless it is ONNX's or netconv's."""
     return f"{node.domain}.{node.op_type}" if node.domain not in ("", "netconv") else node.op_type
 
 
@@ -187,6 +188,7 @@ def became(a: Any, b: Any) -> str:
 
 
 def show(value: Any, digits: int = 9) -> str:
+    """Return an attribute's value as a short text; graphs and arrays only by their sizes."""
     if isinstance(value, ir.Graph):
         return f"a graph of {len(value)} nodes"
     if isinstance(value, float):

@@ -200,6 +200,7 @@ def merged(differences: Sequence[Difference]) -> Difference:
 
 
 def wide(a: Array) -> Doubles:
+    """Return an array as float64."""
     return np.asarray(a, np.float64)
 
 

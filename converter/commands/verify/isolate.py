@@ -464,6 +464,7 @@ _LOOKUPS = {"Gather", "GatherElements", "GatherND"}
 
 
 def worst(differences: Sequence[Difference]) -> Difference:
+    """Return the difference that exceeds its tolerance most."""
     return max(differences, key=lambda d: (d.excess, d.max_abs), default=Difference())
 
 

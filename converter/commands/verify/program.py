@@ -283,6 +283,7 @@ class Session:
 
 
 def refuse(e: CannotRun, what: str) -> UnsupportedError:
+    """Return the error N403 for a network that onnxruntime cannot run; `what` names its side."""
     return UnsupportedError(
         Diagnostic("N403", f"onnxruntime cannot run the {what}: {e}", where=Where())
     )

@@ -71,11 +71,13 @@ CATALOGUE: dict[str, Extension] = {}
 
 
 def enter(entry: Extension) -> None:
+    """Add an extension operator to the catalogue; each name is added once."""
     assert entry.name not in CATALOGUE, f"two extension operators have the name {entry.name}"
     CATALOGUE[entry.name] = entry
 
 
 def lookup(name: str) -> Extension | None:
+    """Return the extension operator of this name, or None."""
     _load()
     return CATALOGUE.get(name)
 
@@ -89,6 +91,7 @@ def _load() -> None:
 
 
 def catalogue() -> dict[str, Extension]:
+    """Return all extension operators by their names."""
     _load()
     return dict(CATALOGUE)
 

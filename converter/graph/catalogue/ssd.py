@@ -72,6 +72,7 @@ def present(b: Builder, counts: Value, size: int) -> tuple[Value, Value]:
 
 @writing
 def labels_of(b: Builder, counts: Value, size: int) -> Value:
+    """Return the indices of the first `size` positive counts as floats, 0 where there are fewer."""
     places, real = front(b, counts > 0.0, size)
     return b.Cast(b.Where(real, places, 0), to=FLOAT)
 

@@ -27,6 +27,7 @@ _TERM = re.compile(r"[A-Za-z]*(\.\.\.)?[A-Za-z]*")  # one term of an Einsum equa
 
 
 def axis_exists(node: ir.Node) -> str | None:
+    """Return the reason why `axis` (default -1) is no axis of the first input, or None."""
     x = dims_of(node, 0)
     return _no_axis(x, int(attribute(node, "axis", -1))) if x else None
 

@@ -75,6 +75,7 @@ def _axes(node: ir.Node) -> str | None:
 
 
 def different_axes(axes: Sequence[int], x: Dims) -> str | None:
+    """Return the reason why these are not different axes of a shape, or None."""
     fits = all(-len(x) <= a < len(x) for a in axes) and len({a % len(x) for a in axes}) == len(axes)
     return None if fits else f"axes {axes} must be different axes of the shape {x}"
 
@@ -226,6 +227,7 @@ def _loss(node: ir.Node) -> str | None:
 
 
 def power(node: ir.Node) -> str | None:
+    """Return the reason why the exponent `p` of a norm is invalid, or None."""
     p = int(attribute(node, "p", 2))
     return None if p >= 1 else f"p must be positive, got {p}"
 

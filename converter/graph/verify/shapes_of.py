@@ -15,10 +15,14 @@ Law = Callable[[ir.Node], str | None]  # returns why a node cannot be executed, 
 
 
 def dims_of(node: ir.Node, index: int) -> Dims | None:
+    """Return the sizes of an operand with None for dynamic ones, or None without a known rank."""
     return known_sizes(optional(node, index))
 
 
 def attribute(node: ir.Node, name: str, default: Any) -> Any:
+    """Return the value of an attribute, or the default if it is absent or refers to one of a
+    function.
+    """
     return (
         node.attributes[name].value
         if name in node.attributes and not node.attributes[name].is_ref()
@@ -27,6 +31,7 @@ def attribute(node: ir.Node, name: str, default: Any) -> Any:
 
 
 def differ(a: int | None, b: int | None) -> bool:
+    """Return whether two sizes are known and not equal."""
     return a is not None and b is not None and a != b
 
 
@@ -49,10 +54,12 @@ def window_of(node: ir.Node, axes: int) -> tuple[list[int], list[int], list[int]
 
 
 def sizes_of(value: ir.Value | None) -> list[int] | None:
+    """Return the sizes of a value if all of them are known, else None."""
     if value is None or value.shape is None or not all(isinstance(d, int) for d in value.shape):
         return None
     return [int(d) for d in value.shape if isinstance(d, int)]
 
 
 def in_body(node: ir.Node) -> bool:
+    """Return whether a node is in the body of an operator, such as a branch or a loop."""
     return isinstance(node.graph, ir.Graph) and BODY in node.graph.meta

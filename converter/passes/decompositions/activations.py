@@ -15,12 +15,14 @@ from converter.passes.decompositions.table import Table
 
 
 def x_of(node: ir.Node, index: int = 0) -> Value:
+    """Return an input of a node, which must be there, as a value with operators."""
     value = node.inputs[index]
     assert value is not None
     return with_operators(value)
 
 
 def is_float(value: ir.Value) -> bool:
+    """Return whether a value has a floating-point type of at least 16 bits, or no known type."""
     return value.dtype in (
         None,
         FLOAT,
@@ -45,6 +47,7 @@ def back(b: Builder, y: Value, x: Value) -> Value:
 
 
 def scaled(b: Builder, x: Value, factor: float) -> Value:
+    """Multiply by a constant; a factor of 1 adds no node."""
     return x if factor == 1 else x * factor
 
 
@@ -60,6 +63,7 @@ def hard_swish(node: ir.Node, b: Builder) -> Value:
 
 
 def hard_sigmoid(node: ir.Node, b: Builder) -> Value:
+    """Rewrite HardSigmoid as Clip(alpha * x + beta, 0, 1)."""
     x = x_of(node)
     line = scaled(b, x, attributes(node)["alpha"]) + attributes(node)["beta"]
     return b.Clip(line, 0, 1)
@@ -77,11 +81,13 @@ def clip(node: ir.Node, b: Builder) -> Value:
 
 
 def leaky_relu(node: ir.Node, b: Builder) -> Value:
+    """Rewrite LeakyRelu as Relu(x) + alpha * min(x, 0)."""
     x = x_of(node)
     return b.Relu(x) + scaled(b, negative_part(b, x), attributes(node)["alpha"])
 
 
 def prelu(node: ir.Node, b: Builder) -> Value | None:
+    """Rewrite PRelu as Relu(x) + slope * min(x, 0), if the slopes are finite."""
     x, slope = x_of(node), x_of(node, 1)
     if not is_float(x) or not is_finite(slope):
         return None
@@ -103,10 +109,12 @@ def _exponential(b: Builder, x: Value, gain: float, alpha: float, width: float =
 
 
 def elu(node: ir.Node, b: Builder) -> Value:
+    """Rewrite Elu as Relu(x) + alpha * (exp(min(x, 0)) - 1)."""
     return _exponential(b, x_of(node), 1.0, attributes(node)["alpha"])
 
 
 def selu(node: ir.Node, b: Builder) -> Value:
+    """Rewrite Selu as gamma * (Relu(x) + alpha * (exp(min(x, 0)) - 1))."""
     return _exponential(
         b,
         x_of(node),
@@ -116,6 +124,7 @@ def selu(node: ir.Node, b: Builder) -> Value:
 
 
 def celu(node: ir.Node, b: Builder) -> Value:
+    """Rewrite Celu as Relu(x) + alpha * (exp(min(x, 0) / alpha) - 1)."""
     alpha = attributes(node)["alpha"]
     return _exponential(b, x_of(node), 1.0, alpha, alpha)
 
@@ -128,16 +137,19 @@ def softplus(node: ir.Node, b: Builder) -> Value:
 
 
 def softsign(node: ir.Node, b: Builder) -> Value:
+    """Rewrite Softsign as x / (|x| + 1)."""
     x = x_of(node)
     return x / (b.Abs(x) + 1)
 
 
 def thresholded_relu(node: ir.Node, b: Builder) -> Value:
+    """Rewrite ThresholdedRelu as Where(x > alpha, x, 0)."""
     x = x_of(node)
     return b.Where(x > attributes(node)["alpha"], x, 0)  # multiplying would turn infinity into NaN
 
 
 def sigmoid(node: ir.Node, b: Builder) -> Value:
+    """Rewrite Sigmoid as 1 / (exp(-x) + 1)."""
     x = x_of(node)
     return 1 / (b.Exp(-x) + 1)
 
@@ -149,15 +161,18 @@ def tanh(node: ir.Node, b: Builder) -> Value:
 
 
 def absolute(node: ir.Node, b: Builder) -> Value:
+    """Rewrite Abs as Max(x, -x)."""
     x = x_of(node)
     return b.Max(x, -x)
 
 
 def tan(node: ir.Node, b: Builder) -> Value:
+    """Rewrite Tan as Sin(x) / Cos(x)."""
     return b.Sin(x_of(node)) / b.Cos(x_of(node))
 
 
 def hyperbolic(node: ir.Node, b: Builder) -> Value:
+    """Rewrite Sinh and Cosh as half the difference and the sum of exp(x) and exp(-x)."""
     x = x_of(node)
     both = b.operator("Sub" if node.op_type == "Sinh" else "Add")(b.Exp(x), b.Exp(-x))
     return scaled(b, both, 0.5)
@@ -177,6 +192,7 @@ def inverse_hyperbolic(node: ir.Node, b: Builder) -> Value:
 
 
 def sign(node: ir.Node, b: Builder) -> Value | None:
+    """Rewrite Sign of floats as (x > 0) - (x < 0)."""
     x = x_of(node)
     if x.dtype is None or not is_float(x):
         return None
@@ -185,6 +201,7 @@ def sign(node: ir.Node, b: Builder) -> Value | None:
 
 
 def sqrt(node: ir.Node, b: Builder) -> Value:
+    """Rewrite Sqrt as Pow(x, 0.5)."""
     return x_of(node) ** 0.5
 
 
@@ -219,6 +236,7 @@ def minimum(node: ir.Node, b: Builder) -> Value | None:
 
 
 def is_nan(node: ir.Node, b: Builder) -> Value:
+    """Rewrite IsNaN as a comparison with itself: only NaN differs from itself."""
     return ~b.Equal(x_of(node), x_of(node))
 
 
@@ -255,6 +273,7 @@ def mod(node: ir.Node, b: Builder) -> Value | None:
 
 
 def negation(node: ir.Node, b: Builder) -> Value:
+    """Rewrite Not as a comparison with False."""
     return b.Equal(x_of(node), False)
 
 

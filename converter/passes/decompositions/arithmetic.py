@@ -47,6 +47,7 @@ def gemm(node: ir.Node, b: Builder) -> Value | None:
 
 
 def global_pool(node: ir.Node, b: Builder) -> Value | None:
+    """Rewrite GlobalAveragePool and GlobalMaxPool as a reduction over the spatial axes."""
     rank = rank_of(x_of(node))
     if rank is None:
         return None
@@ -73,6 +74,7 @@ def _product(dims: Sequence[Any]) -> int | None:
 
 
 def static_reshape(node: ir.Node, b: Builder) -> Value | None:
+    """Rewrite an operator that only changes a static shape as Reshape."""
     shape = shape_of(node.outputs[0])
     return None if shape is None else b.Reshape(x_of(node), list(shape))
 
@@ -92,11 +94,13 @@ def variadic(node: ir.Node, b: Builder) -> Value | None:
 
 
 def mean(node: ir.Node, b: Builder) -> Value:
+    """Rewrite Mean as a Sum divided by the number of inputs."""
     total = b.Sum(*node.inputs)
     return total / len(node.inputs)
 
 
 def sub(node: ir.Node, b: Builder) -> Value | None:
+    """Rewrite Sub as an Add of the negative; unsigned types have none."""
     y = node.inputs[1]
     assert y is not None
     array = constant(y)
@@ -106,10 +110,12 @@ def sub(node: ir.Node, b: Builder) -> Value | None:
 
 
 def neg(node: ir.Node, b: Builder) -> Value:
+    """Rewrite Neg as a product with -1."""
     return x_of(node) * -1
 
 
 def reciprocal(node: ir.Node, b: Builder) -> Value:
+    """Rewrite Reciprocal as 1 / x."""
     return 1 / x_of(node)
 
 

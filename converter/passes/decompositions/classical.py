@@ -298,6 +298,9 @@ class Forest:
 
 
 def tree_regressor(node: ir.Node, b: Builder) -> Value | None:
+    """Rewrite TreeEnsembleRegressor as comparisons and products; post transforms that onnxruntime
+    computes otherwise for one target are left.
+    """
     attrs = attributes(node)
     kind, after = attrs["aggregate_function"], attrs["post_transform"]
     count = int(attrs.get("n_targets", 1))

@@ -54,6 +54,7 @@ def own_places(places: Sequence[int], strides: Sequence[int], axis: int) -> Arra
 
 
 def gather_nd(node: ir.Node, b: Builder) -> Value | None:
+    """Rewrite GatherND of a static shape as a Gather of rows by flat indices."""
     shape, index, out = shape_of(x_of(node)), node.inputs[1], shape_of(node.outputs[0])
     places = shape_of(index)
     if shape is None or index is None or out is None or not places:

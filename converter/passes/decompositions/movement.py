@@ -72,6 +72,7 @@ def _whole_part(size: Any, divisor: int) -> Any:
 
 
 def depth_to_space(node: ir.Node, b: Builder) -> Value | None:
+    """Rewrite DepthToSpace as Reshape, Transpose, Reshape."""
     dims, attrs = _dims(b, x_of(node)), attributes(node)
     if dims is None:
         return None
@@ -84,6 +85,7 @@ def depth_to_space(node: ir.Node, b: Builder) -> Value | None:
 
 
 def space_to_depth(node: ir.Node, b: Builder) -> Value | None:
+    """Rewrite SpaceToDepth as Reshape, Transpose, Reshape."""
     dims, s = _dims(b, x_of(node)), attrs_of(node)["blocksize"]
     if dims is None:
         return None
@@ -145,6 +147,7 @@ def _count(b: Builder, x: Value, axis: int) -> Value:
 
 
 def eye_like(node: ir.Node, b: Builder) -> Value | None:
+    """Rewrite EyeLike of a static shape as a constant."""
     shape, dtype = shape_of(x_of(node)), node.outputs[0].dtype
     if shape is None or dtype is None:
         return None
@@ -206,6 +209,7 @@ def _between_blocks(
 
 
 def concat(node: ir.Node, b: Builder) -> Value | None:
+    """Rewrite Concat of one input as Identity."""
     return b.Identity(x_of(node)) if len(node.inputs) == 1 else None
 
 

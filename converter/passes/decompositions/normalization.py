@@ -41,6 +41,7 @@ def _affine(b: Builder, y: Value, scale: Any, bias: Any) -> Value:
 
 
 def instance_normalization(node: ir.Node, b: Builder) -> Value | None:
+    """Rewrite InstanceNormalization of at least three axes as means and a scale for each channel."""
     x, rank = x_of(node), rank_of(x_of(node))
     if rank is None or rank < 3:
         return None
@@ -54,6 +55,9 @@ def instance_normalization(node: ir.Node, b: Builder) -> Value | None:
 
 
 def layer_normalization(node: ir.Node, b: Builder) -> Sequence[Value] | None:
+    """Rewrite LayerNormalization, all three results, as means; not where its precision is not
+    float32.
+    """
     x, rank, attrs = x_of(node), rank_of(x_of(node)), attributes(node)
     if rank is None or attrs["stash_type"] != 1 or x.dtype == ir.DataType.DOUBLE:
         return None
@@ -96,6 +100,7 @@ def lp_normalization(node: ir.Node, b: Builder) -> Value:
 
 
 def global_lp_pool(node: ir.Node, b: Builder) -> Value | None:
+    """Rewrite GlobalLpPool as a reduction over the spatial axes."""
     rank, p = rank_of(x_of(node)), int(attributes(node)["p"])
     if rank is None:
         return None

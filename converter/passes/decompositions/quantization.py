@@ -147,6 +147,9 @@ def _weight(b: Builder, node: ir.Node, index: int, axis: int) -> Value:
 
 
 def qlinear_matmul(node: ir.Node, b: Builder) -> Value | None:
+    """Rewrite QLinearMatMul as MatMul between DequantizeLinear and QuantizeLinear, if scales are
+    for the tensor or for rows and columns of matrices.
+    """
     rank = rank_of(x_of(node, 3))
     if (
         rank is None
@@ -236,6 +239,7 @@ def _sum(b: Builder, parts: Sequence[Value]) -> Value:
 
 
 def matmul_integer(node: ir.Node, b: Builder) -> Value | None:
+    """Rewrite MatMulInteger as MatMul of floats, in parts whose sums of products are exact."""
     weight = shape_of(x_of(node, 1))
     if weight is None or len(weight) < 2 or not all(weight):
         return None
@@ -249,6 +253,7 @@ def matmul_integer(node: ir.Node, b: Builder) -> Value | None:
 
 
 def conv_integer(node: ir.Node, b: Builder) -> Value | None:
+    """Rewrite ConvInteger as Conv of floats, in parts whose sums of products are exact."""
     weight, attrs = shape_of(x_of(node, 1)), attrs_of(node)
     cuts = _stretches(node, weight, 1) if weight is not None and all(weight) else None
     if weight is None or cuts is None or (len(cuts) > 1 and attributes(node)["group"] > 1):

@@ -41,6 +41,7 @@ def each_alone(node: ir.Node, b: Builder) -> Value:
 
 
 def reduce_nothing(node: ir.Node, b: Builder) -> Value | None:
+    """Rewrite a reduction over no axis as an operation on each element."""
     return each_alone(node, b) if reduces_nothing(node) else None
 
 
@@ -60,23 +61,27 @@ def over_some(reduce: Callable[..., Value | None]) -> Decomposition:
 
 @over_some
 def reduce_l1(b: Builder, x: Value, axes: Value | None, **attrs: Any) -> Value:
+    """Rewrite ReduceL1 as a ReduceSum of magnitudes."""
     y: Value = b.ReduceSum(b.Abs(x), axes, **attrs)
     return y
 
 
 @over_some
 def reduce_l2(b: Builder, x: Value, axes: Value | None, **attrs: Any) -> Value | None:
+    """Rewrite ReduceL2 of floats as the root of ReduceSumSquare."""
     return b.Sqrt(b.ReduceSumSquare(x, axes, **attrs)) if is_float(x) else None
 
 
 @over_some
 def reduce_sum_square(b: Builder, x: Value, axes: Value | None, **attrs: Any) -> Value:
+    """Rewrite ReduceSumSquare as a ReduceSum of squares."""
     y: Value = b.ReduceSum(x * x, axes, **attrs)
     return y
 
 
 @over_some
 def reduce_log_sum(b: Builder, x: Value, axes: Value | None, **attrs: Any) -> Value | None:
+    """Rewrite ReduceLogSum of floats as the logarithm of ReduceSum."""
     return b.Log(b.ReduceSum(x, axes, **attrs)) if is_float(x) else None
 
 
@@ -98,6 +103,7 @@ def _finite(b: Builder, x: Value) -> Value:
 
 @over_some
 def reduce_mean(b: Builder, x: Value, axes: Value | None, **attrs: Any) -> Value | None:
+    """Rewrite ReduceMean of floats as a ReduceSum times 1 / count, if the sizes are static."""
     chosen, shape = known(axes), shape_of(x)
     if shape is None or (axes is not None and chosen is None) or not is_float(x):
         return None
@@ -108,6 +114,7 @@ def reduce_mean(b: Builder, x: Value, axes: Value | None, **attrs: Any) -> Value
 
 @over_some
 def reduce_min(b: Builder, x: Value, axes: Value | None, **attrs: Any) -> Value | None:
+    """Rewrite ReduceMin of floats as the negative of a ReduceMax of negatives."""
     return -b.ReduceMax(-x, axes, **attrs) if is_float(x) else None
 
 
@@ -123,18 +130,21 @@ def arg_max(node: ir.Node, b: Builder) -> Value | None:
 
 
 def arg_min(node: ir.Node, b: Builder) -> Value | None:
+    """Rewrite ArgMin of floats as ArgMax of negatives."""
     if attributes(node)["select_last_index"]:
         return arg_max(node, b)
     return b.ArgMax(-x_of(node), **attrs_of(node)) if is_float(x_of(node)) else None
 
 
 def log_softmax(node: ir.Node, b: Builder) -> Value:
+    """Rewrite LogSoftmax; the largest element is subtracted first, against overflow."""
     x, axis = x_of(node), attributes(node)["axis"]
     shifted = x - b.ReduceMax(x, [axis])
     return shifted - b.Log(b.ReduceSum(b.Exp(shifted), [axis]))
 
 
 def softmax(node: ir.Node, b: Builder) -> Value:
+    """Rewrite Softmax; the largest element is subtracted first, against overflow."""
     x, axis = x_of(node), attributes(node)["axis"]
     powers = b.Exp(x - b.ReduceMax(x, [axis]))
     return powers / b.ReduceSum(powers, [axis])

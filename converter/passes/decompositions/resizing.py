@@ -41,6 +41,9 @@ def resize_by_axes(node: ir.Node, b: Builder) -> Value | None:
 
 
 def resized(node: ir.Node, b: Builder) -> Value | None:
+    """Rewrite Resize as Gather and MatMul for each axis; images of dynamic sizes at computed
+    coordinates.
+    """
     found = resize_by_axes(node, b)
     return resize_computed(node, b) if found is None else found
 

@@ -91,12 +91,14 @@ def _parts(node: ir.Node, b: Builder) -> list[ir.Value] | None:
 
 
 def sequence_at(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Rewrite SequenceAt as the member itself, if members and position are known."""
     place = known(node.inputs[1])
     members = _members(node.inputs[0], b) if place is not None else None
     return None if members is None or place is None else b.Identity(members[int(place.reshape(()))])
 
 
 def sequence_length(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Rewrite SequenceLength as a constant, if the members are known."""
     members = _members(node.inputs[0], b)
     return None if members is None else b.Identity(np.array(len(members), np.int64))
 

@@ -13,6 +13,7 @@ Dim = int | str | None
 
 
 def identity(rank: int) -> Perm:
+    """Return the permutation that changes nothing."""
     return tuple(range(rank))
 
 

@@ -64,6 +64,9 @@ class _Group:
 
 
 def classify(node: ir.Node, sensitive: Direction, memo: dict[Any, bool]) -> Kind:
+    """Return the layout behavior of a node: that of `sensitive`, else a transposition, an operator
+    without a layout, one that changes the rank, or any other. `memo` caches bodies.
+    """
     found = sensitive(node)
     if found is not None:
         return found
@@ -177,6 +180,7 @@ class Groups:
 
 
 def is_constant(value: ir.Value) -> bool:
+    """Return whether a value is a constant that a caller cannot replace."""
     return value.const_value is not None and not value.is_graph_input()
 
 

@@ -151,6 +151,7 @@ def convert(forms: Forms, perm: Perm, b: Builder) -> ir.Value:
 
 
 def canonical_dims(stored: Perm, value: ir.Value) -> list[Dim]:
+    """Return the sizes of a value in the axis order of ONNX, from those in the `stored` order."""
     dims = dims_of(value) if value.shape is not None else [None] * len(stored)
     return [dims[i] for i in axes.inverse(stored)]
 

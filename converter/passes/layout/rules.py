@@ -133,12 +133,14 @@ def _axis(node: ir.Node, perm: Perm, b: Builder) -> None:
 
 
 def set_input(node: ir.Node, index: int, value: ir.Value) -> None:
+    """Replace or append an input of a node."""
     if index >= len(node.inputs):
         node.resize_inputs(index + 1)
     node.replace_input_with(index, value)
 
 
 def dims_of(value: ir.Value) -> list[Dim]:
+    """Return the sizes of a value; dynamic ones as names, or None without one."""
     assert value.shape is not None
     return [d if isinstance(d, int) else d.value for d in value.shape]
 

@@ -35,10 +35,12 @@ def _polynomial(z: Value, coefficients: Sequence[float]) -> Value:
 
 
 def ceil(node: ir.Node, b: Builder) -> Value:
+    """Rewrite Ceil as -Floor(-x)."""
     return b.Floor(operand(node) * -1) * -1
 
 
 def cos(node: ir.Node, b: Builder) -> Value:
+    """Rewrite Cos as Sin(x + pi / 2)."""
     return b.Sin(operand(node) + np.pi / 2)
 
 

@@ -52,11 +52,13 @@ def _joined(b: Builder, x: Value, axis: int, count: int, op: str) -> Value:
 
 
 def sign(node: ir.Node, b: Builder) -> Value | None:
+    """Rewrite Sign of integers as a clamp to -1 and 1."""
     x = operand(node)
     return b.Max(b.Min(x, 1), -1) if x.dtype in INTEGERS else None
 
 
 def relu(node: ir.Node, b: Builder) -> Value | None:
+    """Rewrite Relu of integers as Max(x, 0)."""
     x = operand(node)
     return None if x.dtype in FLOATS else b.Max(x, 0)
 
