@@ -27,6 +27,7 @@ def words() -> ModuleType:
         ('"""Text.\n\nThe `behind` of\na place.\n"""\n', [4]),
         ("def f():\n    return 1\n\n\ndef _f():\n    return 1\n", [1]),
         ('"""Rewrite it in\nplace, see place.py.\n"""\n', []),
+        ("@overload\ndef f(): ...\n\n\ndef g():\n    pass\n", []),
         ('raise MappingError("an attention sink")\n', [1]),
         ('raise MappingError(f"{message} of an axis")\n', []),
         ('raise wrong_call("it needs a target", help="netconv batch DIR")\n', []),

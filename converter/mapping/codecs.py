@@ -146,7 +146,7 @@ def unset(default: float) -> Codec:
 
 
 def number_of(value: Any) -> float:
-    """Return an attribute's number as a float; raise ValueError for booleans and for other types."""
+    """Return a number as a float; raise ValueError for booleans and for other types."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{str(value)[:60]!r} is not a number")
     return float(value)

@@ -13,7 +13,7 @@ from converter.graph.walk import all_graphs, discard, is_needed, release
 
 
 def remove_dead_code(model: ir.Model) -> None:
-    """Remove nodes whose results are not needed, in bodies as well, and then unread initializers."""
+    """Remove nodes whose results are not needed, also in bodies, and unread initializers."""
     for graph in reversed(list(all_graphs(model.graph))):
         for node in reversed(list(graph)):
             if not any(is_needed(o) for o in node.outputs):

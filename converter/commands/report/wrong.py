@@ -112,7 +112,7 @@ def _error(d: Difference) -> str:
 
 
 def samples(result: Result) -> str:
-    """Return the comparisons of samples, such as images with their labels, as HTML."""
+    """Return the samples of wrong numbers from both models as tables, as HTML."""
     return "".join(_sample(s, result.models) for s in result.samples)
 
 

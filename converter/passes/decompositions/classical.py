@@ -298,9 +298,7 @@ class Forest:
 
 
 def tree_regressor(node: ir.Node, b: Builder) -> Value | None:
-    """Rewrite TreeEnsembleRegressor as comparisons and products; post transforms that onnxruntime
-    computes otherwise for one target are left.
-    """
+    """Rewrite TreeEnsembleRegressor, unless onnxruntime ignores its post transform."""
     attrs = attributes(node)
     kind, after = attrs["aggregate_function"], attrs["post_transform"]
     count = int(attrs.get("n_targets", 1))

@@ -41,7 +41,7 @@ def _affine(b: Builder, y: Value, scale: Any, bias: Any) -> Value:
 
 
 def instance_normalization(node: ir.Node, b: Builder) -> Value | None:
-    """Rewrite InstanceNormalization of at least three axes as means and a scale for each channel."""
+    """Rewrite InstanceNormalization of at least three axes as means and a scale by channel."""
     x, rank = x_of(node), rank_of(x_of(node))
     if rank is None or rank < 3:
         return None

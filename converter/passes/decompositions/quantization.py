@@ -147,8 +147,8 @@ def _weight(b: Builder, node: ir.Node, index: int, axis: int) -> Value:
 
 
 def qlinear_matmul(node: ir.Node, b: Builder) -> Value | None:
-    """Rewrite QLinearMatMul as MatMul between DequantizeLinear and QuantizeLinear, if scales are
-    for the tensor or for rows and columns of matrices.
+    """Rewrite QLinearMatMul as MatMul between DequantizeLinear and QuantizeLinear, if the first
+    input has one scale and the second one has one, or one for each column.
     """
     rank = rank_of(x_of(node, 3))
     if (
