@@ -285,7 +285,7 @@ def read(r: LiftContext) -> ir.Value:
 
 
 def assign(r: LiftContext) -> Sequence[ir.Value]:
-    """Set the value of a variable, or in the subgraph of initialization its constant initial value."""
+    """Set the value of a variable, or in the subgraph of initialization its initial value."""
     state, value = state_of(r), r.stored(1)
     if not r.graph.initializes:
         state.value = value

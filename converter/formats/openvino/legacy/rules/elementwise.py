@@ -327,7 +327,7 @@ class Channels(Field):
 
 
 def factor(r: LiftContext, blob: str, place: int) -> ir.Value | None:
-    """Return an operand, or the blob with one number for each channel where the operand is absent."""
+    """Return an operand, or the blob with one number for each channel where it is absent."""
     given = r.optional(place)
     return channels(r, blob) if given is None and blob in r.layer.blobs else given
 
