@@ -3,7 +3,7 @@
     python tests/mutate_rows.py [--count 100] [--seed 1] [--format tflite] [--list]
 
 The changes are spread evenly over the formats and over three kinds: a condition is reversed, a
-default or another constant of a row is changed, two operands change places. Each is made in a copy
+default or another constant of a row is changed, two operands are exchanged. Each is made in a copy
 of the checkout, where the everyday tests of that format run (those of `make check FORMAT=...`),
 until one fails. A change that no test finds is printed: a test is missing, or it changes nothing.
 """
@@ -50,7 +50,7 @@ OPPOSITE = {
     ast.Is: "is not",
     ast.IsNot: "is",
 }
-# calls whose constants say what a layer means, by the positions of these
+# calls whose constants determine the meaning of a layer, by the positions of these
 CONSTANTS = {"attr": (2,), "Only": (1,), "Fixed": (1,), "Attr": (3,), "FixedInput": (1,)}
 # calls whose first two arguments are operands
 OPERANDS = {
@@ -107,7 +107,7 @@ class Changes(ast.NodeVisitor):
         self.visit(ast.parse(self.source))
 
     def at(self, node: ast.expr) -> tuple[int, int]:
-        """Where a node stands; the files are ASCII but for comments and texts."""
+        """Return the position of a node; the files are ASCII but for comments and texts."""
         end_line, end = node.end_lineno or node.lineno, node.end_col_offset or 0
         return (
             self._position(node.lineno, node.col_offset),
@@ -213,7 +213,7 @@ def copied(folder: Path) -> Path:
 
 
 def is_found(copy: Path, format: str, options: list[str]) -> bool:
-    """Whether a test fails. What cannot even be collected is found, too."""
+    """Whether a test fails. A module that cannot be collected counts as a failure."""
     environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
     word = FORMATS[format][1]
     marks = ["-m", "not slow and not judges and not corpus"]

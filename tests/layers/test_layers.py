@@ -1,4 +1,4 @@
-"""Each reader against an engine from outside, layer by layer: the files in the folders beside this
+"""Each reader against an engine from outside, layer by layer: the files in the folders next to this
 one.
 
 A file is described in cases.py; record.py makes files, and fills in the numbers of one made by
@@ -32,7 +32,7 @@ FILES = [
 
 
 def computed(format: str, case: cases.Case) -> dict[str, Any]:
-    """What the format's reader understands the layer as, executed."""
+    """Execute the layer as the format's reader lifts it."""
     model = Model.of(model_of(format).lift(network_of(format, case)))
     names = [f"x{i}" for i, t in enumerate(case.inputs) if not t.constant and not t.absent]
     feeds = {i.name: case.feeds()[n] for n, i in zip(names, model.inputs, strict=True)}
@@ -114,7 +114,7 @@ def test_the_reader_computes_what_the_engine_does(format: str, path: Path) -> No
 
 
 def understood(format: str, case: cases.Case) -> bytes:
-    """What the format's reader makes of the layer, as bytes."""
+    """The graph that the format's reader makes of the layer, as bytes."""
     return ir.to_proto(model_of(format).lift(network_of(format, case)).ir).SerializeToString(
         deterministic=True
     )
