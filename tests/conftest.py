@@ -33,7 +33,7 @@ import networks
 import orphans
 from support import NO_CORPUS, corpus_folder
 
-# Tests start hundreds of processes: they share compiled modules, whatever the environment says.
+# Tests start hundreds of processes: they share compiled modules in any environment.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]

@@ -1,5 +1,5 @@
 """A call of each command, and of each engine that is installed, on small models: for tests of what
-holds whatever is called.
+holds for every call.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def script(folder: Path) -> Path:
 
 
 def run(command: list[str], folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
-    """What becomes of a command in a folder. Python is not asked to keep away from the folder."""
+    """Run a command in a folder. Python is not asked to keep away from the folder."""
     left_out = (
         "PYTHONSAFEPATH",
         "ORT_DISABLE_TELEMETRY",

@@ -1,4 +1,4 @@
-"""Many damaged files and many random networks, and a table of what came of them: `make fuzz`.
+"""Many damaged files and many random networks, and a table of the results: `make fuzz`.
 
 The same seed gives the same files. Each damaged file is converted, or given to a command, in turn;
 each is judged in a process with limits on time and memory (hostile/supervise.py). Exit code 1 and
@@ -236,7 +236,7 @@ def main() -> int:
                 for kind in found.keys() - faults.keys():
                     print(f"fault: {kind}\n    {found[kind]}", flush=True)
                 faults.update(found)
-        except KeyboardInterrupt:  # what was judged so far is told
+        except KeyboardInterrupt:  # the results so far are printed
             pool.shutdown(wait=False, cancel_futures=True)
     for title in sorted(totals):
         print(f"{title:26} " + "  ".join(f"{k} {n}" for k, n in sorted(totals[title].items())))

@@ -44,7 +44,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Command:
-    """A line after `$ ` and what is expected after it: output, `! ` lines, exit code, as they stand
+    """A line after `$ ` and its expected result: output, `! ` lines, exit code, as they stand
     in the document.
     """
 
@@ -124,7 +124,7 @@ def close(expected: str, actual: str) -> bool:
 
 
 def normalize(text: str, folder: Path) -> str:
-    """Without what depends on the machine or the day: the folder, the version."""
+    """Remove text that depends on the machine or the day: the folder, the version."""
     for name in sorted({str(folder), str(folder.resolve())}, key=len, reverse=True):
         text = text.replace(name, "HERE")
     return re.sub(r"\bnetconv(,? (?:version )?|-)\d+\.\d+\.\d+\S*", r"netconv\1VERSION", text)
@@ -170,7 +170,7 @@ def run(line: str, folder: Path, program: Sequence[str] = PROGRAM, path: str = s
 
 
 def changes(before: str, after: str, name: str) -> Iterator[str]:
-    """The lines of a document that are other than what was printed."""
+    """The lines of a document that differ from the printed ones."""
     yield from difflib.unified_diff(
         before.splitlines(), after.splitlines(), name, "printed", "", "", 1, ""
     )

@@ -5,7 +5,7 @@
     python tests/guided.py onnx --seconds 600   one of them
     python tests/guided.py onnx --file crash-…  one input again
 
-What it starts from is a small network in the codec's own form; the side file is that of the
+It starts from a small network in the codec's own form; the side file is that of the
 network, undamaged. Inputs that find a fault are kept below --out, and so is what has been learnt
 about each codec: the next run goes on from there.
 """
@@ -45,7 +45,7 @@ LIMIT = 10  # seconds for one input
 
 
 def prepared(name: str, folder: Path) -> tuple[Path, Callable[[bytes], None]]:
-    """The undamaged model file of a codec, in `folder`, and what is done with a damaged one."""
+    """The undamaged model file of a codec, in `folder`, and the function for a damaged one."""
     form, target = TARGETS[name]
     with tempfile.TemporaryDirectory() as made:
         whole = mutations.seeds(Path(made), forms=[form])[form]
@@ -56,7 +56,7 @@ def prepared(name: str, folder: Path) -> tuple[Path, Callable[[bytes], None]]:
 
 
 def once(path: Path, source: str, target: str, data: bytes) -> None:
-    """Reads `data` in the place of the model file and writes what was read; a refusal is an answer,
+    """Reads `data` instead of the model file and writes the result; a refusal is an answer,
     everything else is a fault.
     """
     path.write_bytes(data)
@@ -79,7 +79,7 @@ def guide(name: str, out: Path, options: list[str]) -> None:
         learnt = out / name
         learnt.mkdir(parents=True, exist_ok=True)
         shutil.copy(seed, learnt / "undamaged")
-        call(seed.read_bytes())  # loads, and so instruments, what the codec needs
+        call(seed.read_bytes())  # loads, and so instruments, the modules of the codec
         atheris.Setup([sys.argv[0], str(learnt), *options], call)
         atheris.Fuzz()
 

@@ -1,4 +1,4 @@
-"""Engines and validators from outside as witnesses of written files: the kit of judges beside the
+"""Engines and validators from outside as witnesses of written files: the kit of judges next to the
 checkout.
 
 The kit is no part of the project. Tests that ask it carry the mark `judges` and are skipped, with
@@ -36,7 +36,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def judges_folder() -> Path | None:
-    """The kit named by NETCONV_JUDGES, or the one beside the checkout; None when there is none."""
+    """The kit named by NETCONV_JUDGES, or the one next to the checkout; None when there is none."""
     named = os.environ.get("NETCONV_JUDGES")
     folder = Path(named) if named else ROOT.parent / "shared" / "judges"
     if named and not (folder / "judging.py").is_file():
@@ -114,7 +114,7 @@ class Judged:
         try:
             self._close = judge_suite.score().close
             self._judge = judge_suite.Judge(target, LIMIT, LEGACY_ENGINE, "both")
-            # the kit writes a table beside a blob and compares the two, but tables have another
+            # the kit writes a table and a blob and compares the two, but tables have another
             # boundary than blobs by default
             self._judge.beside = ""
             self._newer = (

@@ -1,5 +1,5 @@
-"""What the inference engine of 2020 asks of a legacy IR beyond the format: found by files made by
-hand that it refuses or computes wrongly.
+"""Requirements of the inference engine of 2020 for a legacy IR, beyond the format: found by files
+made by hand that it refuses or computes wrongly.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Layer:
     outs: list[tuple[str, tuple[int, ...]]]
     sources: list[Layer] = field(default_factory=list)
     given: list[str] = field(default_factory=list)  # precision of each input
-    read: set[int] = field(default_factory=set)  # places of the output ports that somebody reads
+    read: set[int] = field(default_factory=set)  # indices of the output ports with a consumer
 
 
 def layers_of(path: Path) -> list[Layer]:
@@ -60,7 +60,7 @@ def layers_of(path: Path) -> list[Layer]:
 
 
 def types_of(path: Path) -> Counter[str]:
-    """How many layers of each type there are, constants aside."""
+    """The number of layers of each type, without constants."""
     return Counter(layer.type.lower() for layer in layers_of(path) if layer.type != "Const")
 
 

@@ -220,15 +220,15 @@ SAMPLES: dict[str, list[Any] | Callable[[int], list[Any]]] = {
 }
 # how many outputs a sample has, where they may be left out
 OUTPUTS = {"TopK": 2}
-# how many of them somebody reads, where not all
+# how many of them have a consumer, where not all
 READ = {("TopK", "ArgMax"): 1}
-# what reading leaves with a node: rows that write the layer again which it was
+# metadata that reading leaves with a node: rows that write the layer again which it was
 METADATA = {
     (op, kind): {"openvino.legacy": kind}
     for op, kinds in {"Reshape": "Squeeze Unsqueeze Flatten", "Reciprocal": "Power"}.items()
     for kind in kinds.split()
 }
-# contexts of operators for which neither the schema nor "2,3" will do, beside the row's own; each
+# contexts of operators for which neither the schema nor "2,3" will do, before the row's own; each
 # one that fits is a sample
 _IMAGE = ("1,4,8,8", "1,4,8", "1,4,4,4,4")
 CONTEXTS: dict[str, tuple[str, ...]] = {
@@ -378,7 +378,7 @@ def _output_count(rule: Rule, context: str) -> int:
 def _inputs(
     rule: Rule, context: str, b: Builder, outer: list[ir.Value | None] | None = None
 ) -> list[ir.Value | None]:
-    """`outer`: the operator's inputs so far, where these are of another one in front of it."""
+    """`outer`: the operator's inputs so far, where these are of another one before it."""
     chosen: dict[str, str] = {}
     values: list[ir.Value | None] = []
     for i, entry in enumerate(context.split()):
@@ -403,8 +403,8 @@ def _inputs(
 
 
 def _split(inputs: str) -> str:
-    """The inputs of an operator in front, apart by `;`, as a context; those of a further one stay
-    together.
+    """The inputs of an operator before it, separated by `;`, as a context; those of a further one
+    stay together.
     """
     depth, found = 0, ""
     for c in inputs:
@@ -514,7 +514,7 @@ def _spatial(context: str) -> int:
 
 
 def _of_weights(rule: Rule, name: str, context: str) -> list[Any]:
-    """What the weights of a convolution say already: kernel and group."""
+    """Attributes that follow from the weights of a convolution: kernel and group."""
     entries = [
         [int(d) for d in e.rpartition(":")[2].removeprefix("=").split(",") if d.isdigit()]
         for e in context.split()

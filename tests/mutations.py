@@ -1,7 +1,7 @@
 """Damaged model files: small networks in every format, and seeded ways to break them.
 
 `outcome` reads a damaged file and converts it; the answer is "right" (it was read, and written
-where it could be) or "refused". A traceback, more than `LIMIT` seconds, or a file left behind after
+where it could be) or "refused". A traceback, more than `LIMIT` seconds, or a file left over after
 a refusal is a fault and raises.
 """
 
@@ -106,7 +106,7 @@ def seeds(
 
 
 def files_of(path: Path) -> list[Path]:
-    """The model and its side files: everything in its folder that has its stem, and what is in a
+    """The model and its side files: everything in its folder that has its stem, and the files in a
     package.
     """
     stem = path.name.partition(".")[0]
@@ -155,7 +155,7 @@ def repeat(data: bytes, rng: random.Random) -> bytes:
 
 
 def renumber(data: bytes, rng: random.Random) -> bytes:
-    """One run of digits becomes a number that nobody expects."""
+    """One run of digits becomes an unexpected number."""
     digits = [
         i for i, c in enumerate(data[:200_000]) if 48 <= c <= 57 and not 48 <= data[i - 1] <= 57
     ]
@@ -168,7 +168,7 @@ def renumber(data: bytes, rng: random.Random) -> bytes:
 
 
 def overwrite(data: bytes, rng: random.Random) -> bytes:
-    """One word becomes a float or an integer that nobody expects."""
+    """One word becomes a float or an unexpected integer."""
     word = rng.choice(WORDS)
     at = rng.randrange(len(data)) & -rng.choice((1, 2, 4, 8))
     return (data[:at] + word + data[at + len(word) :])[: max(len(data), len(word))]

@@ -286,7 +286,7 @@ def attention(b: Builder, x: ir.Value) -> ir.Value:
 
 
 def signal(b: Builder, x: ir.Value) -> ir.Value:
-    """Channels and time alone, as Core ML has them: the batch axis comes in front for the
+    """Channels and time alone, as Core ML has them: the batch axis comes first for the
     convolutions.
     """
     y = b.op("Unsqueeze", b.op("Mul", x, np.float32(2)), [0])

@@ -1,4 +1,4 @@
-"""The operator tests that the onnx package carries (`onnx.backend.test`), and what of them is out
+"""The operator tests that the onnx package carries (`onnx.backend.test`), and those that are out
 of reach, with the reason.
 """
 
@@ -106,7 +106,7 @@ def constant_of(info: onnx.ValueInfoProto, array: Any) -> onnx.TensorProto:
 
 
 def differences(name: str, expected: Any, found: Any, rtol: float, atol: float) -> list[str]:
-    """What is different between two results (arrays, sequences, None), as sentences."""
+    """The differences between two results (arrays, sequences, None), as sentences."""
     if isinstance(expected, list) or expected is None or isinstance(found, list):
         if (
             not isinstance(found, list)

@@ -69,7 +69,7 @@ DIFFERENT: dict[tuple[str, str], str] = {
         r"bitshift_right_int32_negative_input",
     ): "the least 32-bit integer, halved in 32 bits",
 }
-# what onnx itself refuses: training, types that came after opset 21, pictures that no kernel
+# cases that onnx itself refuses: training, types that came after opset 21, pictures that no kernel
 # decodes
 UNREADABLE = (
     r"(adagrad|adam|momentum|nesterov_momentum).*|gradient_of_.*|image_decoder_.*|.*_e8m0_.*"
@@ -79,7 +79,7 @@ UNREADABLE = (
 
 @functools.cache
 def model_cases() -> dict[str, Any]:
-    """The whole networks (exported ones among them) beside the operator tests."""
+    """The whole networks (exported ones among them) in addition to the operator tests."""
     from onnx.backend.test.loader import load_model_tests
 
     return {

@@ -1,4 +1,4 @@
-"""Kill what a test run has started when the run itself ends, however it ends.
+"""Kill the processes of a test run when the run itself ends, however it ends.
 
 Every process of a run has its token in the environment. `start` starts a watcher: this file as a
 script, which reads a pipe that only the run holds open. When the pipe closes (the run has ended,

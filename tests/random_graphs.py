@@ -1,4 +1,4 @@
-"""Random small networks of canonical operators, and what each format makes of them.
+"""Random small networks of canonical operators, and their conversions to each format.
 
 `STEPS` holds one writer per operator: it is given the builder, a seeded generator and a value, and
 returns the new value, or None when the operator does not take such a value. Parameters are drawn
@@ -750,7 +750,7 @@ def _trilu(d: Draw, x: ir.Value) -> ir.Value:
     return d.b.op("Trilu", x, np.array(d.number(-2, 2)), upper=d.number(0, 1))
 
 
-# what jumps is computed from inputs alone: the rounding before it would matter
+# functions with jumps are computed from inputs alone: the rounding before it would matter
 EXACT = frozenset(
     [
         "Ceil",
@@ -801,7 +801,7 @@ KINDS = (T.FLOAT,) * 6 + (T.INT64, T.INT32, T.BOOL)
 
 def network(seed: str, size: int = 1, only: str = "") -> Model | None:
     """A network of `size` operators (`only` this one) as a reader gives it; None when none of the
-    drawn operators takes what there is.
+    drawn operators takes existing values.
     """
     model = drawn(seed, size, only)
     return None if model is None else canonical(model)
@@ -818,7 +818,7 @@ def drawn(seed: str, size: int = 1, only: str = "") -> Model | None:
         name = only or d.r.choice(list(STEPS))
         fresh = (
             not values or name in EXACT or d.flag(0.25)
-        )  # what jumps is computed from inputs alone: the rounding before it would matter
+        )  # jumps are computed from inputs alone: the rounding before them would matter
         x = _fresh(d, name) if fresh else d.r.choice(values)
         mark = _mark(b)
         try:
@@ -903,7 +903,7 @@ def feeds_of(
 def expected(
     model: Model, feeds: Mapping[str, np.ndarray] | None = None
 ) -> dict[str, np.ndarray] | None:
-    """What onnxruntime computes; None when it has no kernel for this network."""
+    """The results of onnxruntime; None when it has no kernel for this network."""
     try:
         return model.run(dict(feeds) if feeds is not None else feeds_of(model))
     except ConverterError:
@@ -920,7 +920,8 @@ def outcome(
     """ "same", or the code of the refusal on writing; raises when the network came back as another
     one, or did not come back.
 
-    With another `engine` what comes back is executed there; "not executed" when that engine cannot.
+    With another `engine` the file read back is executed there; "not executed" when that engine
+    cannot.
     """
     feeds = feeds_of(model) if feeds is None else feeds
     with processor_time(LIMIT), tempfile.TemporaryDirectory() as folder:
@@ -985,7 +986,7 @@ def compare(
         with np.errstate(over="ignore"):
             got = (
                 got.astype(want.dtype) if want.dtype == np.float16 else got
-            )  # what is computed in single still overflows where half does
+            )  # float32 still overflows where half does
         scale = (
             float(np.max(np.abs(want[np.isfinite(want)]), initial=1.0))
             if want.dtype.kind == "f"

@@ -101,7 +101,7 @@ def _shape(d: Draw, x: ir.Value) -> ir.Value:
 
 @step("f", 1, 4, "SameShape")
 def _same_shape(d: Draw, x: ir.Value) -> ir.Value:
-    """Shape arithmetic: a Reshape or Expand by what Shape says."""
+    """Shape arithmetic: a Reshape or Expand to a result of Shape."""
     shape = d.b.op("Shape", x)
     if d.flag():
         return d.b.op(
@@ -251,7 +251,7 @@ def _pad_axes(d: Draw, x: ir.Value) -> ir.Value:
 
 @step("fi", 1, 6, "SplitMany")
 def _split_many(d: Draw, x: ir.Value) -> ir.Value | None:
-    """Three parts, joined again in another order: what a layout pass has to follow."""
+    """Three parts, joined again in another order, which a layout pass has to follow."""
     axis = d.axis(len(dims(x)))
     n = dims(x)[axis]
     if n < 3:
@@ -264,7 +264,7 @@ def _split_many(d: Draw, x: ir.Value) -> ir.Value | None:
 
 @step("f", 4, 4, "ChannelMix")
 def _channel_mix(d: Draw, x: ir.Value) -> ir.Value:
-    """Flatten, matrix and back: what the layout pass reassociates."""
+    """Flatten, matrix and back, which the layout pass reassociates."""
     n, c, h, w = dims(x)
     y = d.b.op("Transpose", x, perm=d.one([0, 2, 3, 1], [0, 3, 1, 2], [0, 2, 1, 3]))
     if d.flag():
@@ -486,7 +486,7 @@ def _dft(d: Draw, x: ir.Value) -> ir.Value | None:
 
 @step("f", 2, 5, "MatMulOdd")
 def _matmul_odd(d: Draw, x: ir.Value) -> ir.Value:
-    """The value on the right, or against itself turned."""
+    """The value on the right, or against itself transposed."""
     shape = dims(x)
     if d.flag():
         return d.b.op(
@@ -558,7 +558,7 @@ def _if(d: Draw, x: ir.Value) -> ir.Value:
 
 @step("f", 1, 4, "Loop")
 def _loop(d: Draw, x: ir.Value) -> ir.Value:
-    """A state, a value of the graph around, and perhaps what is stacked."""
+    """A state, a value of the graph around, and perhaps a stacked value."""
     inner = Inside(d, "turn")
     count = inner.b.input("i", T.INT64, [])
     again = inner.b.input("go", T.BOOL, [])

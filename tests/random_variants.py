@@ -1,7 +1,7 @@
 """Random networks made odd: other types, names that no format has, shared weights, outputs of every
 kind, sizes that are not stated.
 
-`variant(seed)` gives a network as it was built, its feeds and what was done to it; importing this
+`variant(seed)` gives a network as it was built, its feeds and the changes of it; importing this
 module enters all writers of operators.
 """
 
@@ -48,7 +48,7 @@ ODD_NAMES = (
     "None",
 )
 SPECIAL = (np.inf, -np.inf, np.nan, -0.0, 0.0, 1e-40, -1e-45, 3e38, 65504.0, 1e-7)
-# where a number that is none goes is open: sums of products, orders, comparisons of what cannot be
+# the way of a NaN is open: sums of products, orders, comparisons of what cannot be
 # compared
 OPEN = frozenset(
     [

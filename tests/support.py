@@ -1,4 +1,4 @@
-"""What several test modules use: the folders of the checkout, the corpus of real cases, fresh
+"""Helpers of several test modules: the folders of the checkout, the corpus of real cases, fresh
 processes.
 """
 
@@ -34,7 +34,7 @@ NO_CORPUS = (
 
 
 def corpus_folder() -> Path | None:
-    """The corpus named by NETCONV_CORPUS, or the one beside the checkout; None when there is
+    """The corpus named by NETCONV_CORPUS, or the one next to the checkout; None when there is
     none.
     """
     named = os.environ.get("NETCONV_CORPUS")
@@ -76,8 +76,8 @@ def until(reached: Callable[[], bool], process: subprocess.Popen[bytes]) -> None
 
 @contextmanager
 def processor_time(limit: float) -> Iterator[None]:
-    """TimeoutError when this process itself computes for more than `limit` seconds; what others do
-    to the machine does not count.
+    """TimeoutError when this process itself computes for more than `limit` seconds; the time of
+    others to the machine does not count.
     """
 
     def late(signum: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""How much of each format its tables say, and how much of that several say alike: `make tables`.
+"""Statistics of the tables of each format, and of the part that several share: `make tables`.
 
 Of kinds (layer types, operations) that rows alone read and write, without a custom converter:
 
@@ -6,7 +6,7 @@ Of kinds (layer types, operations) that rows alone read and write, without a cus
 `custom`   kinds that a custom converter reads or writes
 `shared`   kinds whose rows have fields of converter/mapping, or of a package that several formats
            import and use, and nothing else; a hook is allowed. A concept in the spelling of a
-           format, which overrides nothing of it but what its `SPELLING` lists, is one of these
+           format, which overrides nothing of it but the methods of its `SPELLING`, is one of these
            fields
 `private`  kinds with fields of this format alone, each of which serves three rows or more
 `single`   kinds with a field that serves one row or two

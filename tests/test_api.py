@@ -1,4 +1,4 @@
-"""`converter.convert` says what `netconv convert` can say: the same files byte for byte, the same
+"""`converter.convert` does the same as `netconv convert`: the same files byte for byte, the same
 refusals.
 """
 

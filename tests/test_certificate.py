@@ -1,4 +1,4 @@
-"""Certificates: what they state, and what checking them again finds."""
+"""Certificates: their statements, and the findings of checking them again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def call(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
 
 
 def certified(folder: Path, data: list[str] | None = None, **options: Any) -> Path:
-    """A certificate about a conversion of a sample, beside both files."""
+    """A certificate about a conversion of a sample, next to both files."""
     source, target = folder / "net.mlmodel", folder / "out" / "net.xml"
     target.parent.mkdir()
     source.write_bytes((SAMPLES / "digits_cnn.mlmodel").read_bytes())
@@ -148,7 +148,7 @@ def test_given_inputs_belong_to_it(tmp_path: Path) -> None:
 
 
 def test_a_difference_is_certified_too(tmp_path: Path) -> None:
-    """The statement is about what was found, whatever that was."""
+    """The statement is about the findings, good or bad."""
     one, other = tmp_path / "a.onnx", tmp_path / "b.onnx"
     converter.convert(SAMPLES / "digits_cnn.mlmodel", one)
     model = onnx.load(one)

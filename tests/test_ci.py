@@ -1,5 +1,5 @@
-"""What other repositories use in their own integration: the hook, the action, the examples, and the
-options made for them.
+"""Parts that other repositories use in their own integration: the hook, the action, the examples,
+and the options made for them.
 """
 
 from __future__ import annotations

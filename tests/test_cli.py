@@ -35,7 +35,7 @@ Call = Callable[..., int]
 
 @pytest.fixture
 def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
-    """Runs netconv in an empty folder and gives the exit code; what it prints is in capsys."""
+    """Runs netconv in an empty folder and return the exit code; its output is in capsys."""
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str) -> int:
@@ -469,7 +469,7 @@ finally:
 def test_a_conversion_loads_no_engine_and_no_algebra(
     nets: Path, tmp_path: Path, target: str
 ) -> None:
-    """sympy is half of what onnx_ir imports; it is there when somebody asks for it."""
+    """sympy is half of the imports of onnx_ir; it is there on demand."""
     *_, modules, product = run_python(
         MODULES, str(nets / "good.onnx"), str(tmp_path / target)
     ).splitlines()

@@ -1,4 +1,4 @@
-"""What a small conversion costs, as counts, which are the same on every machine: the modules and
+"""The costs of a small conversion, as counts, which are the same on every machine: the modules and
 functions that it uses, and how often an operator is lowered until it is written.
 """
 
@@ -47,7 +47,7 @@ def test_a_small_conversion_uses_few_modules_and_functions(target: str, tmp_path
 
 
 def test_a_command_imports_nothing_that_it_does_not_use(tmp_path: Path) -> None:
-    """Neither OpenSSL nor what onnx and protobuf have for text, archives and networks."""
+    """Neither OpenSSL nor the modules of onnx and protobuf for text, archives and networks."""
     code = f"""
 import sys
 sys.argv = ["netconv", "convert", {str(SAMPLE)!r}, "-o", {str(tmp_path / "m.onnx")!r}, "-q"]

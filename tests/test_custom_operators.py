@@ -1,4 +1,4 @@
-"""Operators that netconv does not know: refused with what to do, carried, or given a body."""
+"""Operators that netconv does not know: refused with a way out, carried, or given a body."""
 
 from __future__ import annotations
 

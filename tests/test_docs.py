@@ -60,7 +60,7 @@ NAMES: dict[str, Any] = {
 
 
 def rules(block: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What a block of the page declares; its extension operators are gone after the test."""
+    """Run a block of the page; its extension operators are gone after the test."""
     monkeypatch.setattr(catalogue, "CATALOGUE", catalogue.catalogue())
     scope = {**NAMES, "extension": extensions.extension, "__name__": __name__}
     exec(block, scope)

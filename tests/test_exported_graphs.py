@@ -239,7 +239,7 @@ def test_a_choice_that_is_written_out_reads_nothing_any_more(tmp_path: Path) -> 
 
 
 def test_indices_of_images_keep_their_order(tmp_path: Path) -> None:
-    """Whole numbers in channels-last order are turned although Transpose has no such type."""
+    """Integers in channels-last order are transposed although Transpose has no such type."""
     graph, b = new_model("places")
     x = b.input("x", ir.DataType.FLOAT, [1, 3, 4, 5])
     y = b.op("Conv", x, RNG.normal(size=(2, 3, 1, 1)).astype(np.float32), kernel_shape=[1, 1])
@@ -289,7 +289,7 @@ def test_indices_that_are_fewer_than_a_batch_of_unknown_size(tmp_path: Path) -> 
 
 
 def test_branches_of_other_ranks(tmp_path: Path) -> None:
-    """What a known choice gives has the axes of its branch; of the other one nothing is left."""
+    """The result of a known choice has the axes of its branch; the other branch disappears."""
     graph, b = new_model("ranks")
     x = b.input("x", ir.DataType.FLOAT, [1, 4])
     yes, no = b.body("yes"), b.body("no")

@@ -1,4 +1,4 @@
-"""Files that are no models say what they are and what leads on."""
+"""Files that are no models are named in the refusal, with a way out."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def array(parent: Path) -> Path:
 
 
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
-# what is given: parts of the message and of the help
+# argument: parts of the message and of the help
 GIVEN: dict[str, tuple[Make, str, str]] = {
     "LFS pointer": (content("net.onnx", LFS), "Git LFS pointer", "git lfs pull"),
     "web page": (content("net.tflite", b"\n<!DOCTYPE html><html>"), "web page", "downloads"),

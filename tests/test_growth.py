@@ -21,7 +21,7 @@ SPELLED_OUT = (
     "nnapi+blob",
     "zhouyi",
     "mlprogram",
-)  # what they have no fill for
+)  # operators without a fill
 ELEMENTS = 3 << 20  # 12.6 MB of float32
 
 

@@ -1,4 +1,4 @@
-"""The targets of coverage-guided damage (tests/guided.py) do what they say, also where atheris is
+"""The targets of coverage-guided damage (tests/guided.py) work, also where atheris is
 not installed.
 """
 

@@ -41,7 +41,7 @@ COLOR = re.compile(r"\x1b\[(0|[0-9;]+)m")
 
 
 def harm_in(text: str) -> list[str]:
-    """What in a text could do harm: characters, and lines that are commands of a runner."""
+    """Harmful parts of a text: characters, and lines that are commands of a runner."""
     found = [
         repr(c)
         for c in text
@@ -50,7 +50,7 @@ def harm_in(text: str) -> list[str]:
     lines = text.split("\n")
     found += [line for line in lines if line.lstrip().startswith("::")]
     found += [line for line in lines if re.search(r"##\w*\[", line)]
-    # what stands on a line of its own has no sign of ours before it
+    # a text on a line of its own has no sign of ours before it
     found += [line for line in lines if line.lstrip(" │|┌├└").startswith(("::", "##["))]
     return found
 
@@ -182,7 +182,7 @@ def test_machine_formats_stay_as_they_are(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_nothing_is_printed_past_the_console() -> None:
-    """Texts of commands go through Console; who prints otherwise escapes what is not its own. A
+    """Texts of commands go through Console; other prints escape foreign text. A
     worker prints to the process that started it.
     """
     allowed = {

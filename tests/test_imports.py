@@ -1,4 +1,4 @@
-"""Who may import whom, and what an import costs."""
+"""Permitted imports between modules, and the costs of an import."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def format_of(name: str) -> str | None:
     )
 
 
-SHARED = ("lite",)  # folders that are no format, and import none: what several formats say alike
+SHARED = ("lite",)  # folders that are no format, and import none: parts shared by several formats
 
 
 def strangers(file: Path) -> list[str]:
@@ -72,7 +72,7 @@ def strangers(file: Path) -> list[str]:
 
 
 def dialect_of(name: str) -> str | None:
-    """'coreml.mlprogram' for a module of that dialect; None for what dialects of a format share."""
+    """'coreml.mlprogram' for a module of that dialect; None for modules that dialects share."""
     parts = name.split(".")[2:4]
     folder = CONVERTER.joinpath("formats", *parts)
     return ".".join(parts) if len(parts) == 2 and (folder / "rules").is_dir() else None
@@ -109,7 +109,7 @@ def test_few_names_of_classes_are_repeated() -> None:
 
 
 def test_every_module_of_a_format_is_in_its_folder() -> None:
-    """Modules beside the folders belong to all formats."""
+    """Modules outside of the folders belong to all formats."""
     beside = {p.stem for p in (CONVERTER / "formats").glob("*.py")}
     assert beside == {
         "__init__",
@@ -139,7 +139,7 @@ def test_a_format_imports_no_other_format(folder: Path) -> None:
     assert not found
 
 
-# every package and module of converter/; each imports only what stands before it
+# every package and module of converter/; each imports only those before it
 LAYERS = (
     "version",
     "errors",

@@ -1,4 +1,4 @@
-"""Whatever is called: no code of the working folder is executed, no address is looked up, and the
+"""In every call no code of the working folder is executed, no address is looked up, and the
 home folder stays as it is.
 """
 
@@ -16,7 +16,7 @@ import every_command
 from batch.models import small
 from support import ROOT, Source, sources
 
-# what lies in the working folder under the names of modules; Python itself imports the others of
+# files in the working folder with names of modules; Python itself imports the others of
 # its own that are used
 TRAPS = (
     "json",
@@ -35,7 +35,7 @@ TRAPS = (
     "logging",
     "queue",
 )
-# `python -m` finds the package itself by way of the working folder: nobody can help that
+# `python -m` finds the package itself by way of the working folder: which cannot be avoided
 LAUNCHER_TRAPS = ("converter", "typing", "contextlib", "collections", "enum", "signal")
 
 HOOK = """

@@ -3,7 +3,7 @@ format is for.
 
 Expected numbers are never ours: those of the corpus come from the tools that made it, those of
 generated networks from onnxruntime, of the network as it was generated. `judged_refusals.txt` lists
-what netconv refuses of these samples; whatever else it refuses is a loss.
+the samples that netconv refuses; any other refusal is a loss.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ NOT_THE_NETWORK = {
 WANTING: dict[str, str] = {
     # a state is an input there, which the case does not feed
     "openvino+ir=7 tflite/ops/UNIDIRECTIONAL_SEQUENCE_LSTM-peephole-tm1": "cannot",
-    # the sign of what is no number: 0 by comparisons, nan in LiteRT
+    # the sign of NaN: 0 by comparisons, nan in LiteRT
     "nnapi+blob tflite/ops/SIGN-zero-nan": "wrong",
 }
 
@@ -225,7 +225,7 @@ def generated(name: str) -> tuple[Model, dict[str, np.ndarray]]:
 
 
 def case_of(name: str, folder: Path) -> Path:
-    """A network as it was generated, its inputs, and what onnxruntime makes of them: nothing here
+    """A network as it was generated, its inputs, and the results of onnxruntime: nothing here
     goes through a writer of ours.
     """
     import onnxruntime

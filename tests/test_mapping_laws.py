@@ -1,8 +1,8 @@
-"""The laws that every row of every table keeps: what is lowered lifts to the same, nothing is left
+"""The laws that every row of every table keeps: lowered nodes lift to the same, nothing is left
 over, no two rows collide.
 
 How a format writes one node and reads it back is its adapter in tests/laws. A row that makes more
-than one node or layer is compared by numbers: the operator and what its layers are read as compute
+than one node or layer is compared by numbers: the operator and its lifted layers compute
 the same. Where an engine from outside runs the format's files, it has to agree, too.
 """
 
@@ -92,8 +92,8 @@ REFUSALS = (MappingError, UnsupportedError, InferenceError)
 
 
 def lowered(rule: Rule, adapter: Adapter) -> Iterator[Sample]:
-    """Samples with their layers, made as they are asked for. What a row refuses is no sample of it,
-    but there has to be one.
+    """Samples with their layers, made as they are asked for. A node that a row refuses is no sample
+    of it, but there has to be one.
     """
     reasons: list[str] = []
     for version in adapter.versions(rule):
@@ -176,7 +176,7 @@ def normal(node: Node) -> tuple[dict[str, Any], list[Any]]:
 
 
 def normal_value(value: Any) -> Any:
-    """Lists as lists, floats as what ONNX makes of them."""
+    """Lists as lists, floats rounded as in ONNX."""
     array = np.asarray(value)
     if array.dtype == np.float64:
         return array.astype(np.float32).tolist()
@@ -184,7 +184,7 @@ def normal_value(value: Any) -> Any:
 
 
 def same_numbers(adapter: Adapter, s: Sample, pairs: list[tuple[ir.Value, ir.Value]]) -> None:
-    """The operator and what its layers are read as give the same on the same inputs."""
+    """The operator and its lifted layers give the same on the same inputs."""
     b = s.b
     assert pairs and len(pairs) <= len(s.node.outputs)
     for expected, actual in pairs:
@@ -230,7 +230,7 @@ def check_lift_undoes_lower(rule: Rule, adapter: Adapter, which: slice = slice(N
 
 
 def assert_same_distribution(rule: Rule, node: Node, value: ir.Value) -> None:
-    """Another operator draws `value`, with what it has in common with the node."""
+    """Another operator draws `value`, with the attributes in common with the node."""
     producer = value.producer()
     while producer is not None and producer.op_type in ("Cast", "Identity"):
         value = operand(producer)
@@ -249,15 +249,15 @@ def assert_same_distribution(rule: Rule, node: Node, value: ir.Value) -> None:
 
 
 def carried(rule: Rule, node: Node) -> Any:
-    """What a node says but for what the row may drop."""
+    """The content of a node without the attributes that the row may drop."""
     implied = {n for f in rule.fields if isinstance(f, ImpliedAttrs) for n in f.names}
     attrs, inputs = normal(node)
     return {k: v for k, v in attrs.items() if k not in implied | rule.ignored}, inputs
 
 
 def check_lower_undoes_lift(rule: Rule, adapter: Adapter, which: slice = slice(None)) -> None:
-    """Also where the file leaves out what has a default: it is lowered to a layer that means the
-    same.
+    """Also where the file leaves out an attribute with a default: it is lowered to a layer that
+    means the same.
 
     Left out of the first two samples, the ordinary one and that of all last values. `which`:
     samples, by number.
@@ -273,7 +273,7 @@ def check_lower_undoes_lift(rule: Rule, adapter: Adapter, which: slice = slice(N
 
 
 def written_again(rule: Rule, adapter: Adapter, s: Sample, key: str | None) -> bool:
-    """What the row reads of its layer without `key` is written as a layer that means the same;
+    """The node read from the layer without `key` is written as a layer that means the same;
     False where the layer does not stand for one node.
     """
     r = reading(adapter, s)
@@ -428,7 +428,7 @@ def said_by(s: Sample) -> Any:
     return [*map(normal_layer, s.layers)], results
 
 
-# attributes that leave the choice to the implementation: it may do what they do not ask for
+# attributes that leave the choice to the implementation: it may ignore them
 CHOICES = {("TopK", "sorted")}
 
 
@@ -439,7 +439,7 @@ def other_values(rule: Rule, s: Sample, name: str) -> list[Any]:
     if not is_attribute(rule, name) or (rule.op, name) in CHOICES:
         return []
     if name in trusted and not is_defined(s.node):
-        return []  # nothing computes what it would change
+        return []  # no engine shows the change
     found = [*candidates(rule, s.context).get(name, ()), changed(own, rule, name)]
     return [v for v in found if v is not None and normal_value(v) != normal_value(own)]
 

@@ -1,4 +1,4 @@
-"""Hostile files: whatever is done to a model file, the answer is a right file or one clear
+"""Hostile files: for any change of a model file the answer is a right file or one clear
 refusal.
 """
 

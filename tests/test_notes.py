@@ -1,4 +1,4 @@
-"""JSON that stands in files or beside them: whatever it says, it is taken as a whole, refused by
+"""JSON in files or next to them: with any content it is taken as a whole, refused by
 name, or ignored.
 """
 
@@ -84,7 +84,7 @@ def test_forms(value: Any, form: Any, fits: bool) -> None:
 
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch) -> Call:
-    """Runs netconv and gives the exit code; what it prints is in capsys."""
+    """Runs netconv and return the exit code; its output is in capsys."""
 
     def run(*arguments: str | Path) -> int:
         monkeypatch.setattr(sys, "argv", ["netconv", *map(str, arguments)])
@@ -274,7 +274,7 @@ def test_results_with_values_of_other_types(
 
 
 def test_nothing_else_reads_json_of_others() -> None:
-    """What netconv's own processes say to each other, what lies in the package, the journal, which
+    """Messages between netconv's own processes, files of the package, the journal, which
     takes damaged lines for jobs not done, and the list of a workspace, which is one's own.
     """
     places = {

@@ -1,4 +1,4 @@
-"""What pyproject.toml promises: versions of Python and of packages, addresses, systems; and what
+"""Promises of pyproject.toml: versions of Python and of packages, addresses, systems; and what
 the recipes for releases and images do.
 """
 

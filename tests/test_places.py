@@ -31,7 +31,7 @@ Call = Callable[..., int]
 
 @pytest.fixture
 def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
-    """Runs netconv in an empty folder and gives the exit code; what it prints is in capsys."""
+    """Runs netconv in an empty folder and return the exit code; its output is in capsys."""
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str) -> int:
@@ -307,7 +307,7 @@ def test_an_interruption_is_not_taken_for_the_limit() -> None:
 
 
 def test_a_limit_is_kept_wherever_it_comes_to_an_end() -> None:
-    """Before the first line, in the middle, behind the last: late is late, and nothing comes
+    """Before the first line, in the middle, after the last: late is late, and nothing comes
     afterwards.
     """
     assert run_python(LIMITS + ENDING).split() == ["False"]

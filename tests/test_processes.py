@@ -1,4 +1,4 @@
-"""What the suite promises about processes: it does not depend on how it was started, and leaves
+"""Promises of the suite about processes: it does not depend on how it was started, and leaves
 nothing running when it is killed.
 """
 
@@ -38,7 +38,7 @@ IGNORED = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM)
 
 
 def ignore_signals() -> None:
-    """Do what `nohup` and the shell's `&` do to a process before it starts."""
+    """Act as `nohup` and the shell's `&` on a process before it starts."""
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
 

@@ -1,4 +1,4 @@
-"""converter/io/atomic.py: whatever ends a writer, at whatever moment: the old files or the new
+"""converter/io/atomic.py: after any end of a writer, at any moment: the old files or the new
 ones, complete.
 """
 
@@ -60,7 +60,7 @@ def write(target: Path, text: bytes) -> None:
 
 
 def both(tmp_path: Path) -> tuple[Listing, Listing]:
-    """What two versions of the set look like."""
+    """The contents of two versions of the set."""
     found = []
     for text in (b"old", b"new"):
         (tmp_path / "whole").mkdir()
@@ -538,11 +538,11 @@ def test_a_name_as_long_as_names_can_be(tmp_path: Path) -> None:
     assert len(seen(tmp_path)) == 3
 
 
-# --- folders that somebody else made
+# --- foreign folders
 
 
 def planted(folder: Path, target: str, mode: int = 0o700, files: tuple[str, ...] = ()) -> Path:
-    """What looks like the workspace of a writer that was killed: with the target, and a list that
+    """A folder like the workspace of a writer that was killed: with the target, and a list that
     names it and `files`, which are there too.
     """
     work = folder / f"{atomic._prefix(target)}0"
@@ -661,7 +661,7 @@ def test_the_name_binds_a_workspace_to_its_target(tmp_path: Path) -> None:
     untouched(tmp_path, "net.xml")
 
 
-# --- what a killed writer left, in every command
+# --- leftovers of a killed writer, in every command
 
 
 def test_a_check_completes_what_a_killed_writer_left(tmp_path: Path) -> None:

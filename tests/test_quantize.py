@@ -1,4 +1,4 @@
-"""Float networks become networks of integers; what is expected comes from onnxruntime's quantizer,
+"""Float networks become networks of integers; expected numbers come from onnxruntime's quantizer,
 LiteRT, OpenVINO, or the formula.
 """
 

@@ -105,8 +105,8 @@ def half(name: str, number: int) -> Callable[[], Model]:
 
 
 def repeated(b: Builder, x: ir.Value) -> tuple[ir.Value, ...]:
-    """A loop whose step nobody looks at, with a condition that is handed on and, from a constant,
-    results that are collected.
+    """A loop whose iteration number is unused, with a condition that is handed on and, from a
+    constant, results that are collected.
     """
     results = []
     for start, outputs in ((x, 1), (b.const(np.ones((2, 3), np.float32)), 2)):
@@ -122,7 +122,7 @@ def repeated(b: Builder, x: ir.Value) -> tuple[ir.Value, ...]:
 
 
 def bits(b: Builder, x: ir.Value) -> tuple[ir.Value, ...]:
-    """Of whole numbers of both signs."""
+    """Of integers of both signs."""
     y = b.op("Cast", b.op("Mul", x, np.float32(9)), to=int(T.INT64))
     z = b.op("Cast", b.op("Mul", x, np.float32(-7)), to=int(T.INT64))
     return tuple(b.op(f"Bitwise{k}", y, z) for k in ("And", "Or", "Xor"))

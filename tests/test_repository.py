@@ -114,7 +114,7 @@ def test_continuous_integration_runs_the_documented_commands() -> None:
 def ci(
     folder: Path, pythons: dict[str, str], *, fails: str = "none", **variables: str
 ) -> tuple[int, list[str]]:
-    """What `.ci/run` calls where these interpreters are on the path (name: version), with a make
+    """The calls of `.ci/run` where these interpreters are on the path (name: version), with a make
     that fails for one version.
     """
     shutil.rmtree(folder / "bin", ignore_errors=True)

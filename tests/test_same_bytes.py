@@ -1,4 +1,4 @@
-"""The same input gives the same bytes: in every process, whatever order Python's sets have there
+"""The same input gives the same bytes: in every process, in any order of Python's sets
 and wherever its objects lie.
 """
 
@@ -16,7 +16,7 @@ from mutations import FORMS
 from support import HANG, ROOT, SAMPLES
 
 SEEDS = ("0", "1", "20261122")
-# TARGETS, then files or names of networks: for each the hashes of what is written, or the code of
+# TARGETS, then files or names of networks: for each the hashes of written files, or the code of
 # the refusal
 WRITE = """if True:
     import hashlib, json, sys, tempfile

@@ -54,7 +54,7 @@ def numbers(*shape: int) -> np.ndarray:
 
 
 def products(**attributes: int) -> onnx.ModelProto:
-    """One matrix behind another, the same one three times."""
+    """One matrix after another, the same one three times."""
     names = ["x", "a", "b", "y"]
     nodes = [
         helper.make_node("Gemm", [i, "w"], [o], **attributes) for i, o in itertools.pairwise(names)
@@ -63,7 +63,7 @@ def products(**attributes: int) -> onnx.ModelProto:
 
 
 def tied() -> onnx.ModelProto:
-    """A table that is looked up, and turned to score each of its rows."""
+    """A table that is looked up, and transposed to score each of its rows."""
     nodes = [
         helper.make_node("Gather", ["w", "x"], ["e"]),
         helper.make_node("Transpose", ["w"], ["t"], perm=[1, 0]),

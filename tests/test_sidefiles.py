@@ -1,4 +1,4 @@
-"""Whose a side file is: what a model reads, what is overwritten, and by whom."""
+"""Owners of side files: which files a model reads and overwrites."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_the_side_files_of_a_model_are_those_that_were_written_with_it(
     tmp_path: Path, target: str
 ) -> None:
     path = net(tmp_path / "net", f"net{FORMS[target]}", target)
-    for name in ("net.bin", "net.data", "net.weights", "netto.bin"):  # of whatever else
+    for name in ("net.bin", "net.data", "net.weights", "netto.bin"):  # of other models
         (path.parent / name).touch()
     assert [p.name for p in sidefiles.present(path)] == WITH_SIDE_FILES[target]
     (path.parent / "broken.xml").write_bytes(b"no model")
@@ -81,7 +81,7 @@ def test_a_side_file_may_be_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("source", ["net.onnx", "net.mlmodel"])
 @pytest.mark.parametrize("target", ["net.xml", "net.txt", "net.nnapi.json"])
 def test_a_conversion_can_be_repeated(tmp_path: Path, source: str, target: str) -> None:
-    """The weights that the first left beside the source are not the source's."""
+    """The weights that the first left next to the source are not the source's."""
     given = net(tmp_path, source)
     write(given, tmp_path / target)
     first = listing(tmp_path)
@@ -109,7 +109,7 @@ def test_weights_of_another_model_are_not_overwritten(
     with pytest.raises(ConverterError, match=f"a file that {owner} uses"):
         converter.save(network(), tmp_path / taker)
     assert listing(tmp_path) == before
-    (tmp_path / owner).unlink()  # now they are nobody's
+    (tmp_path / owner).unlink()  # now they have no owner
     if force:
         write(given, tmp_path / taker)
         assert converter.verify(given, tmp_path / taker).passed
@@ -158,7 +158,7 @@ def test_an_input_and_its_weights_are_never_overwritten(tmp_path: Path) -> None:
 
 
 def test_a_new_zhouyi_file_does_not_take_its_predecessors_names(tmp_path: Path) -> None:
-    """The map beside it tells names that the text cannot hold; one that is left over must not
+    """The map next to it has the names that the text cannot contain; one that is left over must not
     rename the next network's inputs.
     """
     for number, name in enumerate(("a,b", "a_b")):

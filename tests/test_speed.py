@@ -1,4 +1,4 @@
-"""What a layer costs does not depend on how many there are: reading and writing of every format,
+"""The cost of a layer does not depend on their number: reading and writing of every format,
 many layers against few.
 """
 
@@ -57,7 +57,7 @@ def chain(path: Path, layers: int) -> Path:
 
 
 def calls(action: Callable[[], object]) -> int:
-    """How many functions an action calls."""
+    """The number of calls of an action."""
     profile = cProfile.Profile()
     profile.runcall(action)
     return pstats.Stats(profile).total_calls  # type: ignore[attr-defined]
@@ -66,7 +66,7 @@ def calls(action: Callable[[], object]) -> int:
 def seconds(action: Callable[[], object]) -> float:
     """The processor time of an action, the best of three.
 
-    Without Python's search for cycles, which comes now and then and looks at whatever else is in
+    Without Python's search for cycles, which comes now and then and scans everything else in
     memory.
     """
     found = []
@@ -94,7 +94,7 @@ def test_the_cost_of_a_layer_is_constant(tmp_path: Path, target: str) -> None:
     generously.
     """
     found: dict[int, list[tuple[int, float]]] = {}
-    for layers in (8, FEW, MANY):  # the first fills what is computed once
+    for layers in (8, FEW, MANY):  # the first fills caches
         source, file = (
             chain(tmp_path / f"{layers}.onnx", layers),
             tmp_path / f"{layers}{SUFFIXES[target]}",
@@ -144,7 +144,7 @@ def test_the_cost_of_an_output_is_constant(
     Nor is the scale of stored integers looked for among all of them.
     """
     found = []
-    for count in (8, 8, few, many):  # the first fills what is computed once
+    for count in (8, 8, few, many):  # the first fills caches
         ends = [
             helper.make_tensor_value_info(name, dtype, [1, 4, 2, 2, 2])
             for name in ("x", *(f"y{i}" for i in range(count)))

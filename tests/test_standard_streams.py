@@ -44,7 +44,7 @@ def models(folder: Path) -> list[every_command.Call]:
 
 
 def run(folder: Path, arguments: list[str], streams: str) -> tuple[int, str]:
-    """The exit code of netconv with such streams, and what it says on them."""
+    """The exit code of netconv with such streams, and its output."""
     script = folder.parent / "bin" / "netconv"
     if not script.exists():
         every_command.script(folder.parent)
@@ -80,7 +80,7 @@ def test_every_command_is_right_or_says_5(tmp_path: Path, streams: str) -> None:
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("streams", BAD.values(), ids=BAD)
 def test_work_is_done_whatever_becomes_of_its_text(tmp_path: Path, streams: str) -> None:
-    """What cannot be said does not stop a conversion."""
+    """Output that cannot be written does not stop a conversion."""
     usable(streams)
     work = tmp_path / "work"
     models(work)
@@ -146,7 +146,7 @@ def test_a_pipe_that_does_not_block_gets_everything(tmp_path: Path) -> None:
 
 
 def waiting(pipe: int) -> int:
-    """How many bytes are in a pipe."""
+    """The number of bytes in a pipe."""
     count = array.array("i", [0])
     fcntl.ioctl(pipe, termios.FIONREAD, count)
     return count[0]

@@ -1,5 +1,5 @@
 """States of networks: variables of OpenVINO with constant and computed initial values, the pairs of
-an ONNX model that a user names, and what each target makes of them.
+an ONNX model that a user names, and their form in each target.
 
 Expected numbers are those of the OpenVINO runtime, which keeps the states itself, and of
 onnxruntime, which is given the last ones.
@@ -89,7 +89,7 @@ def feeds(batch: int) -> list[dict[str, np.ndarray]]:
 
 
 def kept_by_openvino(path: Path, batch: int) -> list[np.ndarray]:
-    """What the runtime gives in a sequence of runs, twice from the start."""
+    """The results of the runtime in a sequence of runs, twice from the start."""
     request = ov.Core().compile_model(path, "CPU", CONFIG).create_infer_request()
     found = []
     for _ in range(2):
@@ -196,7 +196,7 @@ def test_pairs_that_are_none(state: dict[str, str], message: str, tmp_path: Path
 
 
 def test_a_cache_of_given_size_is_no_state(tmp_path: Path) -> None:
-    """What comes out is longer than what went in."""
+    """The output is longer than the input."""
     sizes = {"ids": [1, 2], "beam_idx": [1], **{n: [1, HEADS, 4, WIDTH] for n in PAIRS}}
     with pytest.raises(UsageError, match="as the next value of"):
         converter.convert(onnx_decoder(tmp_path), tmp_path / "m.xml", inputs=sizes, state=PAIRS)

@@ -1,4 +1,4 @@
-"""What runs in workflows is named by content, and what may publish runs nothing else."""
+"""Actions of workflows are pinned by content, and jobs that publish run nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of models (extract), what they cost (inspect), where their time goes (run --profile), what
+"""Parts of models (extract), their costs (inspect), their times (run --profile), what
 they say of a data set (verify --labels), and the table of engines (verify --engine A,B).
 """
 
@@ -32,7 +32,7 @@ CNN, LSTM = SAMPLES / "digits_cnn.mlmodel", SAMPLES / "digits_lstm.mlmodel"
 
 @pytest.fixture
 def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
-    """Runs netconv in an empty folder and gives the exit code; what it prints is in capsys."""
+    """Runs netconv in an empty folder and return the exit code; its output is in capsys."""
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str) -> int:

@@ -1,4 +1,4 @@
-"""Unusual but valid ONNX graphs: what is written is right in its engine, or refused.
+"""Unusual but valid ONNX graphs: written files are right in their engine, or refused.
 
 `make fuzz` judges 2,500 of them (tests/unusual_graphs.py).
 """

@@ -1,4 +1,4 @@
-"""Warnings are about what is lost; messages name the model's own inputs, files and labels."""
+"""Warnings are about losses; messages name the model's own inputs, files and labels."""
 
 from __future__ import annotations
 

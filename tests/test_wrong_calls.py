@@ -1,4 +1,4 @@
-"""Every call in wrong_calls.txt gets the answer that stands there: no traceback, and what to do."""
+"""Every call in wrong_calls.txt gets the recorded answer: no traceback, and a way out."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def files(folder: Path) -> None:
 
 
 def answer(call: str, folder: Path) -> tuple[str, ...]:
-    """Run a call in this process; return what it prints to standard error, and the exit code."""
+    """Run a call in this process; return its standard error and the exit code."""
     console.use(console.Console())
     with (
         contextlib.chdir(folder),

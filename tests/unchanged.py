@@ -1,4 +1,5 @@
-"""Unchanged pairs: a network and what a format makes of it, which `verify` must not call different.
+"""Unchanged pairs: a network and its conversion to a format, which `verify` must not call
+different.
 
     .venv/bin/python tests/unchanged.py --heads 300 --integers 60 --random 600
 
@@ -230,7 +231,7 @@ def weight(model: onnx.ModelProto, rng: np.random.Generator) -> str:
 
 
 def clamped(model: onnx.ModelProto, rng: np.random.Generator) -> str:
-    """The highest tenth of what occurs is cut off."""
+    """The highest tenth of the values is cut off."""
     node = _of_activations(model, rng)
     step, zero = (numpy_helper.to_array(_scales(model)[n]) for n in node.input[1:3])
     info = np.iinfo(zero.dtype)
@@ -279,8 +280,8 @@ def felt(a: onnx.ModelProto, b: onnx.ModelProto, seed: int) -> bool:
 
 
 def compared(reference: Path, target: str, source: Path, folder: Path, native: str) -> str:
-    """What `verify` says of a network and of what a format makes of `source`: "" for no finding,
-    else what it is; "refused" where there is nothing to compare.
+    """The verdict of `verify` on a network and on the conversion of `source`: "" for no finding,
+    else its text; "refused" where there is nothing to compare.
     """
     import converter
     from converter.commands.verify.text import headline
@@ -335,7 +336,7 @@ def randoms(count: int, folder: Path) -> Iterator[tuple[str, Path, str]]:
 
 
 def planted(count: int, folder: Path) -> Iterator[tuple[str, Path, Path, str]]:
-    """Faults in integer networks that change an output: what, both files, and a target."""
+    """Faults in integer networks that change an output: the fault, both files, and a target."""
     for seed in range(count):
         reference = folder / f"integer{seed}.onnx"
         model = integers(seed, folder)

@@ -848,7 +848,7 @@ def link(g: Graph, results: list[str], start: int, made: set[str]) -> bool:
 
 
 def finish(g: Graph, results: list[str]) -> onnx.ModelProto | None:
-    """Add what surrounds the operator, and return the model; None where it is not valid."""
+    """Add the nodes around the operator, and return the model; None where it is not valid."""
     g.outputs = results
     odd = g.one(*[""] * 3, "after", "unused input", "input is output", "unused constant",
                 "equal constants", "dynamic")  # fmt: skip

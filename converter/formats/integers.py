@@ -29,6 +29,7 @@ def quantization_of(metadata: Mapping[str, str]) -> dict[str, str | int]:
 
 
 def named(text: str) -> frozenset[str]:
+    """Return the words of a text as a set."""
     return frozenset(text.split())
 
 

@@ -1,4 +1,4 @@
-"""Batches as a user runs them: outcomes, what is kept, and what is left after something was
+"""Batches as a user runs them: outcomes, kept files, and leftovers after something was
 killed.
 """
 
@@ -41,7 +41,7 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
 
 
 def batch(folder: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:
-    """Exit code, results.json and what was printed."""
+    """Exit code, results.json and the printed text."""
     done = subprocess.run(
         [*command(*arguments), "--report", "report"],
         cwd=folder,
@@ -299,7 +299,7 @@ def test_quantize(tmp_path: Path) -> None:
 
 
 def pairs(folder: Path) -> dict[str, bytes]:
-    """The results that others see; a model never stands beside another model's weights."""
+    """The results that others see; a model never has the weights of another one."""
     return {
         str(p.relative_to(folder)): p.read_bytes()
         for p in (folder / "converted").rglob("net*")

@@ -64,7 +64,7 @@ def test_a_local_cluster_with_stores_in_memory(memory, tmp_path: Path) -> None: 
             [d.outcome for d in done]
         ) and "/tmp" not in json.dumps([d.outcome for d in done])
         assert all(d.kept for d in run.run(jobs, settings))
-        # a journal that was lost: the markers beside the results know
+        # a journal that was lost: the markers next to the results know
         before = memory.modified(memory.glob("/made/**/net0.onnx")[0])
         again = run.run(
             jobs,

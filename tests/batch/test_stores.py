@@ -1,4 +1,4 @@
-"""Results in a store: after whatever request fails, readers find the old files, the new ones, or no
+"""Results in a store: after any failing request, readers find the old files, the new ones, or no
 model, and nothing is lost.
 """
 
@@ -42,7 +42,7 @@ class Refused(Exception):
 
 class Store:
     """A store in memory that refuses the request `number`, and all that follow unless `once`;
-    `after` is called after each that is answered. `effect`: what is refused is done all the same.
+    `after` is called after each that is answered. `effect`: a refused request is done all the same.
     """
 
     def __init__(self, number: int = 0, once: bool = True, effect: bool = False) -> None:
@@ -117,7 +117,7 @@ def head_of(name: str) -> str:
 
 
 def used(form: str, there: Listing) -> Listing:
-    """What a reader takes."""
+    """Return the files that a reader takes."""
     return visible(there) if head_of(FORMS[form]) in there else {}
 
 
@@ -173,7 +173,7 @@ def test_after_any_request_that_fails_readers_find_one_set_or_none(
         elif not old:
             assert used(form, there) in ({}, new), place
         else:
-            whole = len(new) == 1 and effect  # one object: the store has it, whatever it says
+            whole = len(new) == 1 and effect  # one object: the store has it and reports an error
             assert visible(there) in ([old, new] if whole else [old]), place
             if once:
                 assert there == visible(there), place

@@ -6,23 +6,23 @@
 
 * startup: `netconv --help` and the help of every command against a bare click application;
 * small: a squeezenet-sized network, every pair of formats, each conversion in a fresh process;
-* resnet50, bert: 102 MB and 434 MB of weights, every pair; external: 2.2 GB of weights beside the
+* resnet50, bert: 102 MB and 434 MB of weights, every pair; external: 2.2 GB of weights next to the
   model, every pair that can hold them;
-* chain: 20,000 layers, every pair; what a layer costs there against one of 2,500 layers;
+* chain: 20,000 layers, every pair; the cost of a layer there against 2,500 layers;
 * batch: 500 small models with warm workers against fresh processes;
 * verify: two files of a ResNet-50 against running both;
-* peers: what others (the extra `bench`) take for the step that they share with netconv;
+* peers: the times of other tools (the extra `bench`) for the step that they share with netconv;
 * quantize: int8 by netconv and by ai-edge-quantizer and NNCF, which `--lite-python` has;
 * large: GPT-2, a decoder of 1.1 billion parameters in three types, ViT-L, whisper-base and the
   denoiser of Stable Diffusion to every format, and to OpenVINO IR beside ovc (30 GB);
 * lite: onnx2tf and tf2onnx on ten small networks, and whose results are right. They demand other
   packages than netconv: `--lite-python` is the interpreter that has them.
 
-With --against another checkout of netconv is measured beside this one, with the same Python and
-packages: the conversions of `small` and `resnet50`, this checkout's time divided by the other's for
-each pair, and the medians of all pairs.
+With --against another checkout of netconv is measured in turn with this one, with the same Python
+and packages: the conversions of `small` and `resnet50`, this checkout's time divided by the other's
+for each pair, and the medians of all pairs.
 
-What is compared runs in turn, and the median of the ratios counts. "x cp" is (conversion -
+Compared actions run in turn, and the median of the ratios counts. "x cp" is (conversion -
 start-up) / `cp` of the weights, where start-up is the same conversion of a network of one layer; "x
 cp+sync" the same against `cp` and `sync`, for netconv's results are on the disk when it returns. "x
 CPU" is "x cp+sync" in processor time, which other load disturbs less. Anonymous memory leaves out
@@ -59,7 +59,7 @@ BARE_CLICK = [
     "import click\n@click.command()\ndef main():\n    '''Nothing.'''\nmain()",
     "--help",
 ]
-# what -t is given -> the suffix of the main file
+# the argument of -t -> the suffix of the main file
 FORMATS = {
     "onnx": ".onnx",
     "coreml": ".mlmodel",
@@ -467,7 +467,7 @@ class Bench:
         shutil.rmtree(self.folder / "to", ignore_errors=True)
 
     def large_pair(self, network: str, target: str, weights: int) -> None:
-        """Targets that have no open sizes get those of one step; OpenVINO IR is written by ovc,
+        """Targets without dynamic shapes get those of one step; OpenVINO IR is written by ovc,
         too.
         """
         source, name = self.folder / f"{network}.onnx", f"{network} -> {target}"

@@ -1,5 +1,5 @@
 """Networks of today's sizes with seeded random weights, in ONNX: each is built on the spot, its
-weights written one by one into a file beside the model.
+weights written one by one into a file next to the model.
 
 python tests/benchmarks/large.py FOLDER NAME ...    NAME is one of: gpt2 (124 million parameters),
 llama_f32, llama_f16, llama_int4 (1.1 billion), vit_large (304 million), whisper_base (71 million,

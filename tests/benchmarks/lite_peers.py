@@ -1,9 +1,10 @@
-"""onnx2tf (ONNX to TFLite) and tf2onnx (TFLite to ONNX) beside netconv, on ten small networks.
+"""onnx2tf (ONNX to TFLite) and tf2onnx (TFLite to ONNX) compared with netconv, on ten small
+networks.
 
     python tests/benchmarks/lite_peers.py A B     whether two files (.onnx, .tflite) compute the
     same
 
-A file that puts the channels of images last is fed and compared so: that is what onnx2tf writes.
+A file that puts the channels of images last is fed and compared so, as onnx2tf writes it.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from typing import Any
 import numpy as np
 
 TO_LITE = "import onnx2tf, sys; onnx2tf.convert(sys.argv[1], output_folder_path=sys.argv[2])"
-# what onnx2tf would fetch from the network to try a model with
+# the inputs that onnx2tf would fetch from the network to try a model
 IMAGES = "calibration_image_sample_data_20x128x128x3_float32.npy"
 
 
 @dataclass(frozen=True)
 class LitePeer:
-    """A tool's command for one network, what netconv is given for the same step, and the result."""
+    """A tool's command for one network, netconv's arguments for the same step, and the result."""
 
     tool: str
     network: str

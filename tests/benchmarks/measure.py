@@ -35,7 +35,9 @@ class Run:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """That of this process, with byte code kept in `folder`: an installed package has its own."""
+    """Return the environment of this process, with byte code kept in `folder`: an installed package
+    has its own.
+    """
     kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     return kept | {"PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
 
@@ -83,7 +85,7 @@ Action = Callable[[], Run]
 
 
 def rounds(actions: dict[str, Action], repeat: int) -> dict[str, list[Run]]:
-    """Every action in turn, `repeat` times after one warm-up: what is compared ran at nearly the
+    """Every action in turn, `repeat` times after one warm-up: compared actions ran at nearly the
     same time.
     """
     found: dict[str, list[Run]] = {name: [] for name in actions}

@@ -2,7 +2,7 @@
 
 python tests/benchmarks/networks.py FOLDER NAME ...     NAME is a function below: one_layer,
 squeezenet, resnet50 (102 MB of weights),
-                                                  bert_base (438 MB), external (2.2 GB beside the
+                                                  bert_base (438 MB), external (2.2 GB next to the
                                                   model), chain_2500, small_500, kinds (ten small
                                                   networks of different kinds, in a folder), ...
 """
@@ -161,7 +161,7 @@ def squeezenet(path: Path) -> None:
 
 
 def one_layer(path: Path) -> None:
-    """What is left of a conversion when there is nothing to convert."""
+    """A network of one operator, for the fixed cost of a conversion."""
     net = Network("one_layer")
     net.save(path, net.conv("image", 3, 3, 1), [1, 3, 8, 8], [1, 3, 8, 8])
 
@@ -212,7 +212,7 @@ def bert_base(path: Path) -> None:
 
 
 def external(path: Path, layers: int = 33, width: int = 4096) -> None:
-    """Square matrices beside the model, one after the other; the file is made matrix by matrix."""
+    """Square matrices in a file next to the model; the file is made matrix by matrix."""
     net, base = (
         Network("external"),
         np.random.default_rng(0).standard_normal((width, width), np.float32)
@@ -335,7 +335,7 @@ def audio(net: Network) -> tuple[str, list[int], list[int]]:
 
 
 def upscaler(net: Network) -> tuple[str, list[int], list[int]]:
-    """Depth to space beside a linear resize."""
+    """Depth to space and a linear resize."""
     deep = net.node("DepthToSpace", [net.conv("image", 3, 12, 3, 1, 1)], blocksize=2, mode="CRD")
     factors = net.constant(np.array([1, 1, 2, 2], np.float32))
     wide = net.node("Resize", ["image", "", factors], mode="linear")

@@ -1,11 +1,11 @@
-"""netconv and other tools beside each other: the operator tests of the onnx package as ML Programs
+"""netconv compared with other tools: the operator tests of the onnx package as ML Programs
 (onnx2coreml, onnxsim), or as Core AI models (coreai-onnx).
 
     python tests/benchmarks/program_peers.py --judge "COMMAND" [--target mlprogram|coreai]
         [--peer-python PYTHON] [--sample N] [--list]
 
 Operands that a real exporter writes as constants (weights, shapes, axes, pads) are constants here.
-Each tool converts all cases in a process of its own, which begins anew behind a case that ends it.
+Each tool converts all cases in a process of its own, which begins anew after a case that ends it.
 COMMAND is called with `- --batch LIST`: each line of LIST is PACKAGE, INPUTS.npz and OUTPUTS.npz,
 between tabs; it runs the package and writes the outputs, and an interpreter that is independent of
 all of them, or the runtime itself, is what makes the figures mean something. `--peer-python` has
@@ -36,7 +36,7 @@ TARGETS = {
     "coreai": (".aimodel", ("netconv", "coreai_onnx")),
 }
 LIMIT = 60  # seconds for one conversion
-# operators whose operands behind the first are weights
+# operators whose operands after the first are weights
 WEIGHTS = """Conv ConvTranspose ConvInteger QLinearConv BatchNormalization InstanceNormalization
 LayerNormalization GroupNormalization PRelu LSTM GRU RNN DeformConv Gemm"""
 # and those whose integers are data
@@ -70,7 +70,7 @@ def convert(tool: str, source: Path, package: Path) -> None:
 
 
 def work(tool: str, folder: Path, begin: int, suffix: str) -> None:
-    """Writes a line for each case: its number, seconds, what went wrong, peak memory so far."""
+    """Writes a line for each case: its number, seconds, the error, peak memory so far."""
     import resource
 
     sources = sorted((folder / "cases").glob("*.onnx"))
@@ -79,7 +79,7 @@ def work(tool: str, folder: Path, begin: int, suffix: str) -> None:
         start = time.perf_counter()
         try:
             convert(tool, source, package)
-        except Exception as e:  # whatever a tool raises is its refusal
+        except Exception as e:  # any exception of a tool is its refusal
             problem = f"{type(e).__name__}: {e}"[:200]
         seconds = time.perf_counter() - start
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -87,7 +87,7 @@ def work(tool: str, folder: Path, begin: int, suffix: str) -> None:
 
 
 def converted(tool: str, python: str, folder: Path, suffix: str) -> dict[str, list[Any]]:
-    """What `work` says of each case."""
+    """Return the results of `work` for each case."""
     sources = sorted((folder / "cases").glob("*.onnx"))
     (folder / tool).mkdir()
     found: dict[str, list[Any]] = {}
@@ -111,7 +111,7 @@ def converted(tool: str, python: str, folder: Path, suffix: str) -> dict[str, li
 
 
 def frozen(model: onnx.ModelProto, feeds: list[Any]) -> dict[str, Any]:
-    """Makes constants of what is one in practice, in place; returns what is left to feed."""
+    """Make inputs that are constant in practice initializers; return the others."""
     kinds = {n.op_type for n in model.graph.node}
     left = {}
     for i, (info, array) in enumerate(zip(list(model.graph.input), feeds, strict=True)):

@@ -1,4 +1,6 @@
-"""Quantizers of single targets, beside `netconv quantize`: the same float network and samples."""
+"""Quantizers of single targets, compared with `netconv quantize`: the same float network and
+samples.
+"""
 
 from __future__ import annotations
 

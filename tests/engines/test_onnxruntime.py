@@ -299,7 +299,7 @@ def endless() -> Model:
 @pytest.mark.parametrize("call", ["run", "verify"])
 def test_a_loop_without_an_end_can_be_interrupted(call: str) -> None:
     """Ctrl-C and a request to end do not wait for it. In a process of its own, whose signals are
-    nobody else's.
+    not those of others.
     """
     here = Path(__file__).parent
     assert run_python(INTERRUPTED, call, str(here), str(here.parent)) == "interrupted\n"

@@ -1,4 +1,4 @@
-"""Networks that packages ship: where their files are, and the engines that they are held to."""
+"""Networks that packages ship: their files, and the engines that judge them."""
 
 from __future__ import annotations
 

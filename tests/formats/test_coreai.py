@@ -1,5 +1,5 @@
-"""Core AI models: what is written runs in Apple's runtime with the numbers of ONNX's definitions,
-what is read is what that runtime computes, damage and odd programs are refused.
+"""Core AI models: written files run in Apple's runtime with the numbers of ONNX's definitions,
+read files compute the same as in that runtime, damage and odd programs are refused.
 
 Expected numbers are formulas in numpy; the runtime is the independent witness of the files.
 """
@@ -46,7 +46,7 @@ ROOT = Path(converter.__file__).parents[1]
 
 
 def model_of(write: Callable[..., Any], feeds: dict[str, np.ndarray], *dynamic: str) -> Network:
-    """A network of what `write` makes of inputs like the feeds; `dynamic` ones have no sizes."""
+    """A network that `write` builds on inputs like the feeds; `dynamic` ones have no sizes."""
     model, b = new_model("net")
     inputs = [
         b.input(n, D.from_numpy(a.dtype), [None] * a.ndim if n in dynamic else list(a.shape))
@@ -59,7 +59,7 @@ def model_of(write: Callable[..., Any], feeds: dict[str, np.ndarray], *dynamic: 
 
 
 def native(path: Path, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """What Apple's runtime computes of a file."""
+    """Run a file in Apple's runtime."""
     found = file.run("coreai", path, list(feeds), [list(feeds.values())])
     assert found.stage == "done", found
     return [found.results[0][i] for i in range(len(found.outputs))]

@@ -1,4 +1,4 @@
-"""The Core ML codec: bytes <-> messages with weights beside them."""
+"""The Core ML codec: bytes <-> messages and their weights."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def canonical(raw: bytes) -> bytes:
 
 
 def assert_same(model: MLModel, raw: bytes) -> None:
-    """The model is what protobuf reads from `raw`: equal message when written, equal weights when
+    """The model is equal to that of protobuf: equal message when written, equal weights when
     asked for.
     """
     plain = Model_pb2.Model.FromString(raw)
@@ -324,7 +324,7 @@ def test_weights_do_not_stray_into_another_model(tmp_path: Path) -> None:
 
 def test_reading_copies_no_weights(tmp_path: Path) -> None:
     path = saved(tmp_path, convolution(field(1, np.zeros(4_000_000, "<f4").tobytes())))
-    read_mlmodel(path)  # what is cached once is not counted
+    read_mlmodel(path)  # fills caches, which are not counted
     tracemalloc.start()
     read = read_mlmodel(path)
     array = first_weights(read).array()
@@ -427,7 +427,7 @@ def test_unknown_fields_survive(tmp_path: Path) -> None:
     assert written.count(field(REFERENCE, b"not ours" + bytes(8))) == 4
 
 
-# ---- what is refused, and how
+# ---- refusals
 
 
 def other_kind(kind: str, version: int = 4) -> bytes:
@@ -662,7 +662,7 @@ def test_damaged_files_are_read_or_refused(
                 read.weights(params).array()
             except ReadError as e:
                 assert {d.code for d in e.diagnostics} <= {"R103", "R110"}
-        # what was accepted survives
+        # accepted content survives
         assert canonical(read.to_bytes()) == canonical(bytes(content))
     except ReadError as e:
         assert {d.code for d in e.diagnostics} <= {"R103", "R104", "R106"}

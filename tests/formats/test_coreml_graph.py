@@ -411,7 +411,7 @@ def test_fp16_flavor(tmp_path: Path) -> None:
 
 
 def test_loop_with_break_and_swap(tmp_path: Path) -> None:
-    """Fibonacci until a number exceeds the limit: two carried values that change places, and a way
+    """Fibonacci until a number exceeds the limit: two carried values that are exchanged, and a way
     out.
     """
     body = [
@@ -756,8 +756,8 @@ def test_corpus(case: Path, through: bool, tmp_path: Path) -> None:
 
 
 def test_whole_numbers_stay_whole_or_are_refused(tmp_path: Path) -> None:
-    """A power with a negative exponent is cut off as integers are; what may be negative has no
-    unsigned counterpart among floats.
+    """A power with a negative exponent is cut off as integers are; a base that may be negative has
+    no unsigned counterpart among floats.
     """
     m, b = new_model()
     b.output(
@@ -776,7 +776,7 @@ def test_whole_numbers_stay_whole_or_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_fixed_output_of_an_input_without_size_is_refused(tmp_path: Path) -> None:
-    """How much is cut off in front depends on the size of the input, which is not known."""
+    """The amount cut off at the begin depends on the size of the input, which is not known."""
     m, b = new_model()
     w = np.ones((4, 2, 3, 3), np.float32)
     b.output(

@@ -1,4 +1,4 @@
-"""What Apple's rules demand of written files: precisions, copies, ranks, versions, declared sizes;
+"""Apple's rules for written files: precisions, copies, ranks, versions, declared sizes;
 and numbers that floats do not hold by themselves.
 """
 
@@ -205,7 +205,7 @@ def test_half_weights_keep_half_biases(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", half_layers(half))
 def test_a_bias_that_is_no_half_makes_the_layer_whole(kind: str, tmp_path: Path) -> None:
-    """Nothing changes that nobody asked to change: widening halves is exact."""
+    """Nothing changes without being asked for: widening halves is exact."""
     made, inputs = half_layers(lambda n: WeightData.of(np.full(n, 0.1, np.float32)))[kind]
     path = again(tmp_path, network([made], inputs, ["y"]))
     assert [s for s in stored(path) if s] == [{"float32"}]
@@ -407,7 +407,7 @@ def test_the_last_element_is_chosen_in_the_openvino_runtime(tmp_path: Path) -> N
 
 
 def test_masks_for_five_axes_of_fewer(tmp_path: Path) -> None:
-    """As coremltools writes them where nobody gives the masks."""
+    """As coremltools writes them without given masks."""
     path = saved(
         sliced(
             strides=[1, 2, 1, 1, 1],
@@ -531,7 +531,7 @@ def test_an_expand_to_less_is_an_expand_to_what_is_there(asked: list[int], tmp_p
 
 
 def test_indices_are_as_many_as_the_data_along_other_axes(tmp_path: Path) -> None:
-    """ONNX may leave places out; the layers demand all of them."""
+    """ONNX may omit operands; the layers demand all of them."""
     x, i = (
         rng.normal(size=(3, 4, 5)).astype(np.float32),
         rng.integers(0, 4, (2, 6, 3)).astype(np.int64),
@@ -601,7 +601,7 @@ def _as_onnx(tmp_path: Path, build: Build, x: Array) -> Path:
     return tmp_path / "built.onnx"
 
 
-# whole numbers and halves in floats --------------------------------------------------------------
+# integers and halves stored as floats ------------------------------------------------------------
 
 
 def every(dtype: Any, count: int = 64) -> tuple[Array, Array]:
@@ -927,7 +927,7 @@ def test_what_is_too_long_is_refused_before_weights_are_computed(
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_numbers_that_become_indices_are_truncated(whole: bool, tmp_path: Path) -> None:
-    """Layers round indices, where a Cast truncates; of whole numbers nothing is to be cut off."""
+    """Layers round indices, where a Cast truncates; integers need no truncation."""
 
     def rows(b: Builder, x: ir.Value) -> ir.Value:
         x = b.Floor(x) if whole else x

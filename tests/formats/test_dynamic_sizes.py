@@ -98,7 +98,7 @@ def longer(b: Builder, x: Value) -> Value:
 
 @network(LINE)
 def temporal(b: Builder, x: Value) -> Value:
-    """A block of a TCN: causal convolutions beside the data."""
+    """A block of a TCN: causal convolutions and a residual."""
     y = b.Relu(b.Conv(b.Pad(x, [0, 0, 2, 0, 0, 0]), w(4, 4, 3)))
     y = b.Conv(b.Pad(y, [0, 0, 4, 0, 0, 0]), w(4, 4, 3), dilations=[2])
     return b.Relu(x + y)
@@ -212,7 +212,7 @@ for _kind, _gates in (("LSTM", 4), ("GRU", 3), ("RNN", 1)):
 
 
 def accumulated(b: Builder, x: Value, until: float) -> list[Value]:
-    """Sums of the rows until one is large, or the end: how many, the data tell."""
+    """Sums of the rows until one is large, or the end: their number depends on the data."""
     count = b.Gather(b.Shape(x), np.array(0))
     with b.loop(count, b.const(np.zeros((1, 4), F))) as body:
         (total,) = body.states
@@ -243,7 +243,7 @@ def feed(name: str, sizes: dict[str, int]) -> Any:
 
 
 def compare(name: str, run: Callable[[Any], Any]) -> None:
-    """Compare what `run` returns for an input with onnxruntime, at every size."""
+    """Compare the result of `run` with onnxruntime, at every size."""
     source = Model(built(name), "onnx")
     for sizes in SIZES:
         x = feed(name, sizes)

@@ -316,7 +316,7 @@ def zipped(path: Path, package_: Path, top: str = "m.mlpackage/", *more: object)
 
 @pytest.mark.parametrize("top", ["", "m.mlpackage/", "nets/v1/m.mlpackage/"])
 def test_a_zipped_package_is_read(top: str, tmp_path: Path) -> None:
-    """It computes what the package does, after its temporary files are gone."""
+    """It computes the same as the package, after its temporary files are gone."""
     path = linear(tmp_path / "m.mlpackage", 0.5)
     readme = [("README.md", "a network"), (f"__MACOSX/{top}._Manifest.json", b"\0")]
     archive = zipped(tmp_path / "m.zip", path, top, *readme)

@@ -1,4 +1,4 @@
-"""ML Programs: what is read computes what the operations' definitions say; what cannot be read is
+"""ML Programs: read programs compute the operations' definitions; what cannot be read is
 refused by name.
 """
 

@@ -1,4 +1,4 @@
-"""What the description of an ML Program says of its inputs and outputs, and pipelines."""
+"""Inputs and outputs in the description of an ML Program, and pipelines."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def array_of(model: Any, index: int = 0) -> Any:
 
 
 def flexible(path: Path) -> Path:
-    """x is [2 to 8, 4], 3 where nobody chooses."""
+    """x is [2 to 8, 4], 3 by default."""
     model = message_of(added(path, [-1, 4], [1, 4]))
     array = array_of(model)
     array.shape[:] = [3, 4]
@@ -189,7 +189,7 @@ def test_sizes_of_pictures_may_be_chosen(tmp_path: Path) -> None:
 
 
 def test_what_several_inputs_are_that_are_left_out(tmp_path: Path) -> None:
-    """All inputs may be; but one of several default values has no place in the description."""
+    """All inputs may be; but one of several default values cannot be described."""
     path = added(tmp_path / "m.mlpackage", [2, 4], [1, 4])
     model = message_of(path)
     for index in range(2):

@@ -1,4 +1,4 @@
-"""`netconv check` of ML Programs: what coremltools' own loader takes without a word."""
+"""`netconv check` of ML Programs: errors that coremltools' own loader accepts."""
 
 from __future__ import annotations
 

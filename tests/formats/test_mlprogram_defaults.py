@@ -1,4 +1,4 @@
-"""What rows take parameters for that a program leaves out, beside what coremltools takes."""
+"""Defaults of parameters that a program leaves out, compared with those of coremltools."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def defaults_of(kind: str) -> list[dict[str, Any]]:
 
 
 def stated(rule: Rule) -> dict[str, tuple[Any, Codec]]:
-    """Keys of a row with what it takes them for when they are absent, in the operator's terms."""
+    """Return the keys of a row with their defaults, in the operator's terms."""
     found = {}
     for f in rule.fields:
         if isinstance(f, Attr) and f.default is not MISSING and f.default is not None:

@@ -20,7 +20,7 @@ nn = torch.nn
 
 
 class Block(nn.Module):  # type: ignore[misc, name-defined]
-    """What the parts give, one behind the other, added to what went in."""
+    """The parts, one after the other, and a residual."""
 
     def __init__(self, *parts: Any) -> None:
         super().__init__()
@@ -56,14 +56,14 @@ class Recurrent(nn.Module):  # type: ignore[misc, name-defined]
 
 
 class Cached(nn.Module):  # type: ignore[misc, name-defined]
-    """One token of a decoder, whose keys are kept in a cache of six places."""
+    """One token of a decoder, whose keys are kept in a cache of six positions."""
 
     def __init__(self) -> None:
         super().__init__()
         self.query, self.key = nn.Linear(8, 8), nn.Linear(8, 8)
 
     def forward(self, x: Any, place: Any, past: Any) -> Any:
-        """x [1, 8], place [1], past [6, 8] -> [1, 8] and the next past"""
+        """x [1, 8], position [1], past [6, 8] -> [1, 8] and the next past"""
         present = past.index_copy(0, place, self.key(x))
         scores = torch.softmax(self.query(x) @ present.T / 8**0.5, -1)
         return scores @ present, present
@@ -130,7 +130,7 @@ def exported(network: Any, inputs: tuple[Any, ...], path: Path, **names: Any) ->
 
 
 def written(name: str, flavor: str, folder: Path) -> tuple[Path, Any, Any, float]:
-    """The package, what the network is fed with, PyTorch's numbers, and how near they have to
+    """The package, the feeds, PyTorch's numbers, and how near they have to
     be.
     """
     torch.manual_seed(0)

@@ -1,5 +1,5 @@
-"""ML Programs as they are written: what a file holds, byte by byte where that is told, and what it
-computes, by formulas.
+"""ML Programs as they are written: the content of a file, byte by byte where it is specified, and
+what it computes, by formulas.
 """
 
 from __future__ import annotations
@@ -669,7 +669,7 @@ def test_slices_with_computed_bounds(
     [("linear", "half_pixel"), ("linear", "align_corners"), ("nearest", "asymmetric")],
 )
 def test_sizes_that_are_factors_of_the_image(mode: str, rule: str, tmp_path: Path) -> None:
-    """Floor(size * factor) of an open size: the operation rounds down, too, and takes the
+    """Floor(size * factor) of a dynamic size: the operation rounds down, too, and takes the
     coordinates from the sizes, as ONNX does.
     """
     nodes = [
@@ -816,7 +816,7 @@ def test_parts_without_elements_are_left_out_behind_quantized_weights(tmp_path: 
 
 
 def test_a_choice_of_operands_of_other_open_sizes(tmp_path: Path) -> None:
-    """None of them has the size of the result, of which nobody knows all."""
+    """None of them has the size of the result, which is not completely known."""
     nodes = [
         h.make_node("Greater", ["c", "zero"], ["p"]),
         h.make_node("Where", ["p", "x", "zero"], ["y"]),

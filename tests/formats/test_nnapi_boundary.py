@@ -1,4 +1,4 @@
-"""What goes into a written table or TensorFlow Lite file and comes out of it, judged by LiteRT on
+"""Inputs and outputs of written tables and TensorFlow Lite files, judged by LiteRT on
 the file itself, not by our reader.
 """
 
@@ -322,7 +322,7 @@ def test_a_half_interface_of_a_file_stays(tmp_path: Path) -> None:
     ]
 
 
-# --- look-ups, whole numbers, buffers
+# --- look-ups, integers, buffers
 # -------------------------------------------------------------------------------------------------
 
 

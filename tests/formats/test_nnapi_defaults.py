@@ -1,4 +1,4 @@
-"""Arguments that an operation may leave out mean what the specification says."""
+"""Arguments that an operation may leave out have the defaults of the specification."""
 
 from __future__ import annotations
 

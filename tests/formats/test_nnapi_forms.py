@@ -186,7 +186,7 @@ def test_any_blob_is_a_refusal_or_a_table(tmp_path: Path, data: st.DataObject) -
 
 
 def calls(table: Table, folder: Path) -> list[dict[str, Any]]:
-    """What the generated source does, as the recorder prints it."""
+    """Return the calls of the generated source, as the recorder prints them."""
     with Output(folder / "net.nnapi.c", ".nnapi.c") as out:
         write_c(table, out)
     (folder / "main.c").write_text('#include "net.nnapi.c"\n' + MAIN)

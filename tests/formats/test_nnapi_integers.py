@@ -145,7 +145,7 @@ def test_a_row_writes_the_integers_around_a_node(rule: Rule) -> None:
     assert bool(found) == (rule.kind not in OTHER_INTEGERS and not old), reasons
 
 
-# what is never written ---------------------------------------------------------------------------
+# refusals ---------------------------------------------------------------------------------------
 
 X = np.random.default_rng(1).uniform(0.5, 2, (2, 3)).astype(np.float32)
 WIDE = np.arange(8, dtype=np.float32).reshape(4, 2)

@@ -562,7 +562,7 @@ def test_real_tables_stay_right(case: Path, tmp_path: Path) -> None:
     ],
 )
 def test_another_number_of_axes_is_refused(file: str, place: int, shape: tuple[int, ...]) -> None:
-    """Tables declare shapes of their own, whatever the operation takes."""
+    """Tables declare shapes of their own, which the operation may not support."""
     case = cases.read(cases.FOLDER / "nnapi" / f"{file}.toml")
     case.inputs[place].shape, case.inputs[place].values = shape, np.ones(shape, np.float32)
     with pytest.raises(UnsupportedError, match="R105"):

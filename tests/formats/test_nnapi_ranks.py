@@ -1,4 +1,4 @@
-"""What NNAPI has no operation for, written with those that it has: more than four dimensions, whole
+"""Operators without an operation in NNAPI, written with others: more than four dimensions, whole
 numbers, angles, orders, choices, scatters.
 """
 
@@ -25,7 +25,7 @@ FLOAT, INT32 = ir.DataType.FLOAT, ir.DataType.INT32
 
 
 def whole(b: Builder, x: ir.Value, factor: int = 1, plus: int = 0) -> ir.Value:
-    """Whole numbers of both signs from real ones."""
+    """Return integers of both signs from floats."""
     y = b.op("Cast", b.op("Mul", x, np.float32(5)), to=int(INT32))
     return b.op("Add", b.op("Mul", y, np.int32(factor)), np.int32(plus))
 
@@ -49,7 +49,7 @@ def unit(b: Builder, x: ir.Value) -> ir.Value:
 
 
 def messages(axis: int) -> Callable[..., ir.Value]:
-    """What many edges bring to each node, as torch_geometric exports it: each index serves all
+    """The messages of many edges to each node, as torch_geometric exports it: each index serves all
     features.
     """
 

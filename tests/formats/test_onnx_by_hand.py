@@ -1,4 +1,4 @@
-"""Graphs that were built by hand, in whatever spelling ONNX allows, are saved as if they had been
+"""Graphs that were built by hand, in any spelling that ONNX allows, are saved as if they had been
 read.
 """
 

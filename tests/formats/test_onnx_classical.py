@@ -408,7 +408,7 @@ def test_the_others_take_what_it_is_made_of(key: str, tmp_path: Path) -> None:
     )
     for target in ("ir.xml", "coreml.mlmodel", "zhouyi.txt", "table.nnapi.json"):
         if key.split("#")[0] in ("OneHotEncoder", "Imputer") and target != "ir.xml":
-            # whole numbers of 64 bits; the padding of constants that no format but that one has
+            # integers of 64 bits; the padding of constants that no format but that one has
             continue
         converter.convert(path, tmp_path / target)
         compared(tmp_path / target, expected, feeds)

@@ -509,7 +509,7 @@ def test_no_bytes_make_a_traceback(
         whole = whole[: data.draw(st.integers(0, len(whole)))]
     for _ in range(data.draw(st.integers(0, 4))):
         if whole:
-            # the weights are most of the file: aim at what is around them
+            # the weights are most of the file: aim at the bytes around them
             place = data.draw(
                 st.one_of(
                     st.integers(0, min(200, len(whole) - 1)),

@@ -1,4 +1,4 @@
-"""com.microsoft DynamicQuantizeLSTM: X and each state are rounded to bytes, whatever the network
+"""com.microsoft DynamicQuantizeLSTM: X and each state are rounded to bytes, also if the network
 becomes.
 """
 
@@ -143,7 +143,7 @@ ACTIVATIONS = {
 
 
 def witness(key: str) -> list[np.ndarray]:
-    """What onnxruntime's kernel computes on one thread, in numpy."""
+    """Compute onnxruntime's kernel on one thread, in numpy."""
     inputs, attributes, outputs = CASES[key]
     x, w, r, bias, lengths, h0, c0, p, ws, wz, rs, rz = inputs
     assert x is not None and w is not None and r is not None and bias is not None

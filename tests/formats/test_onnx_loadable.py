@@ -1,4 +1,4 @@
-"""What is written as ONNX loads in onnxruntime with its default options, and computes there what
+"""Written ONNX files load in onnxruntime with its default options, and compute there what
 was meant.
 """
 
@@ -61,7 +61,7 @@ X8 = rng.integers(-128, 128, (1, 4, 6, 6), np.int8)
 @pytest.mark.parametrize("behind", ["an operator", "an output", "another mover"])
 @pytest.mark.parametrize("kind", MOVERS)
 def test_dequantized_bytes_are_moved(kind: str, behind: str, target: str, tmp_path: Path) -> None:
-    """From opset 21 on, where QuantizeLinear names its type, onnxruntime's own pair behind the
+    """From opset 21 on, where QuantizeLinear names its type, onnxruntime's own pair after the
     mover does not load.
     """
     model, b = new_model()
@@ -82,7 +82,7 @@ def test_dequantized_bytes_are_moved(kind: str, behind: str, target: str, tmp_pa
 
 
 def test_a_definition_that_moves_what_was_moved(tmp_path: Path) -> None:
-    """onnxruntime puts definitions in their places first: its own pair would stand in there."""
+    """onnxruntime inlines definitions first: its own pair would stand in there."""
 
     @extension
     def TestHalf(b: Builder, x: ir.Value) -> ir.Value:
@@ -138,7 +138,7 @@ def test_quantized_averages(dilation: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("channels", [False, True])
 def test_signed_weights_have_a_zero_point(channels: bool, tmp_path: Path) -> None:
-    """Without one, releases of onnxruntime quantize what they moved as unsigned bytes."""
+    """Without one, releases of onnxruntime quantize moved values as unsigned bytes."""
     weights = rng.integers(-127, 128, (5, 7), np.int8)
     scale = rng.uniform(0.01, 0.1, 5).astype(np.float32) if channels else STEP
     model, b = new_model()
@@ -273,7 +273,7 @@ def test_an_operator_that_an_onnx_file_came_with_stays(tmp_path: Path) -> None:
 def test_definitions_are_spelled_so_too(tmp_path: Path) -> None:
     @extension
     def TestChoice(b: Builder, x: ir.Value) -> ir.Value:
-        """The truths at even places, false elsewhere."""
+        """The booleans at even positions, false elsewhere."""
         return b.op("Where", CHOICE, x, np.array(False))
 
     try:
@@ -289,7 +289,7 @@ def test_definitions_are_spelled_so_too(tmp_path: Path) -> None:
 
 
 def test_values_of_bodies_hide_none_that_a_function_is_given(tmp_path: Path) -> None:
-    """What the function reads in its loop has the name of a value of the loop."""
+    """A value that the function reads in its loop has the name of a value of the loop."""
 
     @extension
     def TestSums(b: Builder, x: ir.Value) -> ir.Value:
@@ -311,7 +311,7 @@ def test_values_of_bodies_hide_none_that_a_function_is_given(tmp_path: Path) -> 
 
 
 ROWS = np.array([[1, -2, 3], [4, 5, -6]], np.float32)
-# name -> the operator, what it gives of ROWS, the operators of the file: the oldest supported
+# name -> the operator, its result for ROWS, the operators of the file: the oldest supported
 # release refuses the plain one, or computes something else
 DEVIATING: dict[str, tuple[Any, np.ndarray, list[str]]] = {
     "a reduction over no axis": (
@@ -400,7 +400,7 @@ def test_spellings_that_changed_with_the_opset(
 @pytest.mark.parametrize("target", ["onnx", "onnx+opset=22"])
 @pytest.mark.parametrize("first", [True, False])
 def test_products_of_dequantized_bytes_and_a_bias(first: bool, target: str, tmp_path: Path) -> None:
-    """Of more than two axes: onnxruntime makes a Gemm behind a Reshape, over which it carries the
+    """Of more than two axes: onnxruntime makes a Gemm after a Reshape, over which it carries the
     DequantizeLinear with a type of its own.
     """
     model, b = new_model()
@@ -439,7 +439,7 @@ def test_dequantized_bytes_from_depth_to_space(stored: ir.DataType, tmp_path: Pa
 def test_floats_times_weights_of_8_bits_stay_floats(
     shape: tuple[Any, ...], turned: bool, channels: bool, tmp_path: Path
 ) -> None:
-    """Newer releases quantize what is multiplied with such weights, too."""
+    """Newer releases quantize the factors of such weights, too."""
     x = rng.standard_normal([2 if n == "n" else n for n in shape]).astype(np.float32)
     weights = rng.integers(-128, 128, (32, 16), np.int8)
     scale = rng.uniform(0.01, 0.02, 16 if channels else ()).astype(np.float32)

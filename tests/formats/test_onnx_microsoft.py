@@ -107,7 +107,7 @@ EXPERTS_8 = [u8(4, 64, 32), small(4, 64), None, u8(4, 32, 32), small(4, 32)]
 GATED = {"gate_activation": "softplus", "beta_activation": "sigmoid"}
 words = np.array([[1, 2, 3], [4, 5, 0]], i32)
 bits = rng.integers(0, 256, (6, 32)).astype(np.uint8)
-# operator (# what is special, @ for ai.onnx) -> inputs (the first is fed, the others are constant),
+# operator (# a variant, @ for ai.onnx) -> inputs (the first is fed, the others are constant),
 # attributes, outputs
 CASES: dict[str, tuple[list[Any], dict[str, Any], Any]] = {
     "Gelu": ([f(2, 5)], {}, 1),
@@ -596,7 +596,7 @@ turn = [np.cos(angles)[:, None], np.sin(angles)[:, None]]
 x, w, c, d = f(2, 6, 7, 4), f(3, 4, 3, 3), f(2, 5, 2), f(2, 5, 2)
 left, right, real, a8, b8 = f(2, 3), f(3, 4), f(4, 8), u8(2, 3), u8(2, 3)
 parts = [v[..., 0] + 1j * v[..., 1] for v in (c, d)]
-# no kernel of onnxruntime's CPU provider computes these: (case, what comes out by the
+# no kernel of onnxruntime's CPU provider computes these: (case, the result by the
 # documentation)
 FORMULAS: dict[str, Any] = {
     "NhwcConv": (([x, w], {}, 1), [conv(x, w)]),

@@ -22,7 +22,7 @@ MODELS = sorted(
     for kind in ("pytorch-converted", "pytorch-operator", "simple")
     for p in (DATA / kind).glob("*/model.onnx")
 )
-# what is not read, with the word of the refusal
+# operators that are not read, with a word of the refusal
 REFUSED = {"test_gradient_of_add": "Gradient", "test_gradient_of_add_and_mul": "Gradient"}
 
 

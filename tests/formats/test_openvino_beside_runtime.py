@@ -1,4 +1,4 @@
-"""Single operations with unusual parameters, read and run beside the openvino runtime."""
+"""Single operations with unusual parameters, read, run, and compared with the openvino runtime."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def agree(
     path: Path, model: Any, feeds: list[Any], tolerance: float = 1e-4, undefined: float = np.nan
 ) -> None:
     """Ours and the runtime's results of `model`, whose inputs take `feeds` in order; and the
-    runtime's of what we write again.
+    runtime's of the file written again.
 
     Where the runtime says NaN, ours is `undefined`.
     """
@@ -138,7 +138,7 @@ def test_prior_boxes_in_the_manner_of_mxnet_have_no_largest_size(tmp_path: Path)
 def test_pooled_windows_that_reach_behind_the_padding(
     kind: str, rounding: str, tmp_path: Path
 ) -> None:
-    """Rounding up, a last window may begin behind data and padding; where it holds nothing an
+    """Rounding up, a last window may begin after data and padding; where it holds nothing an
     average is 0 (the runtime: or 0/0).
     """
     network = Network()
@@ -181,8 +181,8 @@ def test_resizing_of_the_first_opset(mode: str, corners: bool, tmp_path: Path) -
 
 
 def test_averages_that_count_padding_when_rounding_up(tmp_path: Path) -> None:
-    """ONNX (onnxruntime is the witness) divides by what lies in the padded data, the runtime by the
-    whole window.
+    """ONNX (onnxruntime is the witness) divides by the elements in the padded data, the runtime by
+    the whole window.
     """
     model, b = new_model()
     made, feeds = [], {}

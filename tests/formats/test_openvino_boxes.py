@@ -146,7 +146,7 @@ def test_an_overlap_of_the_threshold_itself_suppresses(threshold: float, tmp_pat
 
 @pytest.mark.parametrize("kind", ["MatrixNms", "MulticlassNms"])
 def test_nothing_is_selected(kind: str, tmp_path: Path) -> None:
-    """The runtime's MatrixNms refuses to select nothing; the specification says what it means."""
+    """The runtime's MatrixNms refuses to select nothing; the specification defines the result."""
     feeds = [corners(np.random.default_rng(1), 2, 4), np.full((2, 2, 4), 0.5, np.float32)]
     path = built(
         tmp_path / "one.xml",

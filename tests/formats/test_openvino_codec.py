@@ -1,5 +1,5 @@
-"""OpenVINO IR codec: what is read is written back unchanged, what is built can be read, what is
-damaged is refused with place and reason.
+"""OpenVINO IR codec: read nets are written back unchanged, built ones can be read,
+damaged ones are refused with location and reason.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def canonical(path: Path) -> bytes:
 
 
 def same_contents(a: Body, b: Body) -> None:
-    """Equal nodes and equal bytes behind every blob, wherever in the .bin they lie."""
+    """Nodes and the bytes of every blob are equal, at any offsets in the .bin."""
     for x, y in zip(a.walk(), b.walk(), strict=True):
         assert list(x.blobs) == list(y.blobs)
         for name in x.blobs:

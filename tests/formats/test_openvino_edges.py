@@ -1,5 +1,5 @@
-"""Data without elements or axes, axes in any order, masks and binary networks: what is written
-gives in the runtime what onnxruntime or the specification's formula gives.
+"""Data without elements or axes, axes in any order, masks and binary networks: written files
+give the numbers of onnxruntime or the specification's formula in the runtime.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ def test_equal_bounds_are_a_threshold(
 @pytest.mark.parametrize("padding", [-1.0, 0.0, 1.0])
 @pytest.mark.parametrize("data", [(-1, 1), (0, 1), (-0.5, 0.25)])
 def test_binary_convolutions(padding: float, data: tuple[float, float], tmp_path: Path) -> None:
-    """What is positive counts as +1, and the lowest bit of a byte comes first."""
+    """Positive numbers count as +1, and the lowest bit of a byte comes first."""
     from openvino.utils.node_factory import NodeFactory  # type: ignore[import-not-found, unused-ignore]
 
     bits = RNG.integers(0, 2, (4, 8, 3, 3)).astype(np.uint8)

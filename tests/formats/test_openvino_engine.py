@@ -1,5 +1,5 @@
-"""Legacy IR for the engine of 2020: what it cannot run is written in a form that it can; where the
-engine is there, it runs the files.
+"""Legacy IR for the engine of 2020: operators that it cannot run are written in a form that it can;
+where the engine is there, it runs the files.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Write = Callable[..., Any]
 Case = tuple[Write, dict[str, np.ndarray], Callable[..., Any]]
 
 
-# name -> (what writes the outputs, the inputs, the outputs by numpy)
+# name -> (the function of the outputs, the inputs, the outputs by numpy)
 CASES: dict[str, Case] = {
     "integers compared": (
         lambda b, x, y: b.op("Less", x, y),
@@ -460,8 +460,8 @@ def test_layers_keep_off_the_names_of_ports(tmp_path: Path) -> None:
 
 
 def test_bounds_of_channels_stand_apart(tmp_path: Path) -> None:
-    """Put together with the layer in front of it, a FakeQuantize with bounds for each channel reads
-    behind them.
+    """Put together with the layer before it, a FakeQuantize with bounds for each channel reads
+    after them.
     """
     model, b = new_model()
     x = b.input("x", T.FLOAT, [1, 4, 5, 6])

@@ -1,4 +1,4 @@
-"""Weights of few bits in groups with a scale each: right in the openvino runtime, beside
+"""Weights of few bits in groups with a scale each: right in the openvino runtime, compared with
 onnxruntime, and as small as in the source.
 """
 
@@ -225,7 +225,7 @@ def test_rows_of_a_table_in_blocks(bits: int, zero: bool, tmp_path: Path) -> Non
 
 
 def test_a_factor_for_each_of_many_weights(tmp_path: Path) -> None:
-    """4-bit numbers with a factor each are what the runtime makes garbage of: they are multiplied
+    """4-bit numbers with a factor each give garbage in the runtime: they are multiplied
     when converting.
     """
     weights, factors = RNG.integers(0, 16, (128, 64)), RNG.random((128, 64)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""What is written in the openvino runtime itself: names, conditions, computed sizes, and forms that
+"""Written files in the openvino runtime itself: names, conditions, computed sizes, and forms that
 it computes otherwise than its specification.
 """
 
@@ -129,7 +129,7 @@ def test_a_name_that_two_of_the_interface_have_is_changed_with_a_warning(
 
 
 def test_layers_do_not_take_the_names_of_outputs(tmp_path: Path) -> None:
-    """The layer in front is called as the output behind it: v10 tells outputs by their layers."""
+    """The layer before an output has its name: v10 names outputs by their layers."""
     model, b = new_model()
     x = b.input("x", T.FLOAT, [1, 2, 4, 4])
     with b.provenance(layer="y"):
@@ -264,7 +264,7 @@ def test_pillow_modes_follow_the_sizes(mode: str, scale: float, tmp_path: Path) 
 def test_antialias_by_factors_is_written_as_the_operator_computes_it(
     scale: float, tmp_path: Path
 ) -> None:
-    """0.6 of 11 is no whole number: the operator goes on with 0.6, the runtime's modes would
+    """0.6 of 11 is no integer: the operator goes on with 0.6, the runtime's modes would
     not.
     """
     model, b = new_model()
@@ -287,7 +287,7 @@ def test_antialias_by_factors_is_written_as_the_operator_computes_it(
 
 @VERSIONS
 def test_the_last_states_of_both_directions(version: int, tmp_path: Path) -> None:
-    """A Squeeze behind a recurrent layer of two directions is taken for another in v10."""
+    """A Squeeze after a recurrent layer of two directions is taken for another in v10."""
     model, b = new_model()
     x = b.input("x", T.FLOAT, [5, 1, 3])
     weights = [RNG.standard_normal((2, 16, n)).astype(F) for n in (3, 4)]
@@ -304,7 +304,7 @@ def test_the_last_states_of_both_directions(version: int, tmp_path: Path) -> Non
 @VERSIONS
 @pytest.mark.parametrize("kind", ["GRU", "LSTM"])
 def test_a_sequence_whose_data_others_read(version: int, kind: str, tmp_path: Path) -> None:
-    """The runtime removes the transposition in front of a sequence for the others, too."""
+    """The runtime removes the transposition before a sequence for the others, too."""
     model, b = new_model()
     gates = 3 if kind == "GRU" else 4
     x = b.input("x", T.FLOAT, [4, 2, 5])
@@ -367,7 +367,7 @@ def test_the_best_of_a_dynamic_axis_in_v10(tmp_path: Path) -> None:
 
 
 def test_equal_elements_of_a_long_axis_in_v10(tmp_path: Path) -> None:
-    """More than 46,340 elements: a number of a group and of a place together needs over 32 bits."""
+    """More than 46,340 elements: the indices of group and element together need over 32 bits."""
     feed = RNG.integers(0, 500, (2, 50000)).astype(F)
     model, b = new_model()
     x = b.input("x", T.FLOAT, [*feed.shape])
@@ -534,7 +534,7 @@ def test_legacy_deformable_convolution_clamps_at_the_border(tmp_path: Path) -> N
 
 
 def test_computed_axes(tmp_path: Path) -> None:
-    """How many computed axes there are says the rank; where that is not known either, the runtime
+    """The number of computed axes determines the rank; where that is not known either, the runtime
     knows none.
     """
     feed = RNG.standard_normal((2, 3)).astype(F)

@@ -163,7 +163,7 @@ def test_output_padding_comes_from_the_port(tmp_path: Path) -> None:
         1,
         0,
         0,
-    ]  # what the end pads would take away, the port gives back
+    ]  # the port gives back the elements that the end pads would take away
     assert model.run({"x": X})["y"].shape == (1, 2, 12, 12)
 
 
@@ -475,7 +475,7 @@ def test_integers_beyond_32_bits_are_refused_and_others_narrowed(tmp_path: Path)
 
 
 def test_lengths_that_are_not_known(tmp_path: Path) -> None:
-    """Written out step by step: a sequence that is shorter than others keeps its state behind its
+    """Written out step by step: a sequence that is shorter than others keeps its state after its
     end.
     """
     model, b = new_model("net")
@@ -573,7 +573,7 @@ def test_real_case(case: Path, target: str, tmp_path: Path) -> None:
     ],
 )
 def test_outputs_named_like_ports_of_several_layers(names: tuple[str, ...], tmp_path: Path) -> None:
-    """A layer with several ports gives its name to its outputs, where that name is nobody
+    """A layer with several ports gives its name to its outputs, where that name is no one
     else's.
     """
     model, b = new_model()

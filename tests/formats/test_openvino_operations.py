@@ -238,7 +238,7 @@ def test_the_first_revision_of_every_operation_is_read() -> None:
     assert [k for k, (oldest, *_) in revisions().items() if first.get(k, 0) > oldest] == []
 
 
-# operation -> what it is written as
+# operation -> its written form
 COMPOSED = {
     "BatchToSpace": "Reshape, Transpose", "Bucketize": "Less, ReduceSum", "ConvertLike": "Convert",
     "ConvertPromoteTypes": "Convert", "ExtractImagePatches": "Convolution, Reshape",
@@ -306,7 +306,7 @@ def test_colors_to_planes(kind: str, single: bool, dtype: Any, tmp_path: Path) -
 
 @pytest.mark.parametrize("rows", [False, True])
 def test_products_in_groups(rows: bool, tmp_path: Path) -> None:
-    """The CPU runtime does not know it. Rows behind the last end stay 0."""
+    """The CPU runtime does not know it. Rows after the last end stay 0."""
     w, ends = f(3, 5, 4), np.array([2, 2, 6], I32)
     x = f(7, 4) if rows else f(3, 2, 4)
     feeds = [x, w, ends] if rows else [x, w]

@@ -42,7 +42,7 @@ def loop(b: Builder, x: ir.Value) -> Any:
 
 
 def chosen(b: Builder, x: ir.Value) -> Any:
-    """The rows whose first element is above 2, flattened: nobody knows how many there are, and here
+    """The rows whose first element is above 2, flattened: their number is unknown, and here
     there are none.
     """
     rows = b.op(
@@ -103,7 +103,7 @@ def weight(b: Builder, x: ir.Value) -> Any:
     )
 
 
-# name -> (what to build, shape of the input x)
+# name -> (the builder, shape of the input x)
 CASES: dict[str, tuple[Make, tuple[int, ...]]] = {
     "ArgMax-last": (
         lambda b, x: b.op("ArgMax", b.op("Round", x), axis=1, keepdims=0, select_last_index=1),

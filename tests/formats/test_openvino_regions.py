@@ -130,7 +130,7 @@ def test_roi_align(mode: str, ratio: int, aligned: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("aligned", [False, True])
 @pytest.mark.parametrize("ratio", [0, 2])
 def test_features_of_regions(aligned: bool, ratio: int, tmp_path: Path) -> None:
-    """Small regions, large ones, some without an area and some turned inside out."""
+    """Small regions, large ones, some without an area and some with exchanged corners."""
     rng = np.random.default_rng(25)
     rois = np.concatenate([corners(rng, 4, size=30), corners(rng, 4, size=900)])
     rois[1], rois[5] = rois[1][[2, 1, 0, 3]], rois[5][[2, 3, 0, 1]]
@@ -229,7 +229,7 @@ def test_prior_grid(flatten: bool, sizes: dict[str, Any], tmp_path: Path) -> Non
 
 
 def test_a_grid_of_another_size_is_written_as_its_definition(tmp_path: Path) -> None:
-    """The runtime's own shape of the result is that of the feature map: it would write behind its
+    """The runtime's own shape of the result is that of the feature map: it would write after its
     end.
     """
     rng = np.random.default_rng(29)

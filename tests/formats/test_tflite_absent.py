@@ -1,4 +1,6 @@
-"""What `netconv ops tflite` says is not written is refused, and the engine's limits are listed."""
+"""Operators that `netconv ops tflite` lists as not written are refused, and the engine's limits are
+listed.
+"""
 
 from __future__ import annotations
 

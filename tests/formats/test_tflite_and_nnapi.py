@@ -108,7 +108,7 @@ def test_matrices_are_transposed_as_a_file_says(flags: tuple[bool, bool], tmp_pa
 
 
 def transposed_weights(dtype: Any, zero: int, channels: int) -> tuple[Any, Any, Any]:
-    """x @ transpose(dequantized weights), the weights, and what it computes of an x."""
+    """x @ transpose(dequantized weights), the weights, and its result for an x."""
     rng = np.random.default_rng(3)
     stored = rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, (channels, 6)).astype(dtype)
     scale = rng.uniform(0.01, 0.02, channels).astype(F)

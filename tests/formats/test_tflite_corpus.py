@@ -25,7 +25,7 @@ def arrays(path: Path) -> dict[str, Any]:
 
 
 def check(case: Path, model: converter.Model) -> None:
-    """The results of the first run, and of those behind it with the states that it leaves."""
+    """The results of the first run, and of those after it with the states that it leaves."""
     info = json.loads((case / "case.json").read_text())
     given = arrays(case / "inputs.npz")
     names = [i.name for i in model.inputs]

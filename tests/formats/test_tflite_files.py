@@ -1,4 +1,4 @@
-"""Files of TensorFlow Lite: LiteRT runs what is written, damage is refused, weights are views."""
+"""Files of TensorFlow Lite: LiteRT runs written files, damage is refused, weights are views."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def kinds(model: LiteModel) -> list[str]:
 def test_litert_runs_what_is_written(
     name: str, behind: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Weights of more bytes than a flatbuffer holds lie behind it."""
+    """Weights of more bytes than a flatbuffer can contain lie after it."""
     if behind:
         monkeypatch.setattr(codec, "LARGEST", 0)
     path, rng = saved(name, tmp_path), np.random.default_rng(5)
@@ -123,7 +123,7 @@ def test_any_damage_is_a_refusal_or_a_network(tmp_path: Path, data: st.DataObjec
         del content[data.draw(st.integers(0, len(content) - 1)) :]
     for _ in range(data.draw(st.integers(0, 4))):
         if content:
-            # the tables lie before and behind the weights
+            # the tables lie before and after the weights
             near = st.integers(0, min(len(content), 1500) - 1)
             place = data.draw(near | st.integers(0, len(content) - 1))
             content[place] = data.draw(st.integers(0, 255))
@@ -189,7 +189,9 @@ def test_a_quantized_layer_is_one_operator(
 
 @needs_litert
 def test_a_layer_between_fake_quantizations_is_one_operator(tmp_path: Path) -> None:
-    """As int8 files of OpenVINO have it: weights behind a DequantizeLinear, a bias behind."""
+    """As int8 files of OpenVINO have it: weights after a DequantizeLinear, a bias after the
+    product.
+    """
     _, b = new_model()
     x, rng = b.input("x", FLOAT, [1, 3, 6, 6]), np.random.default_rng(2)
     low, high = np.float32(-128 / 64), np.float32(127 / 64)
@@ -217,7 +219,7 @@ def test_a_layer_between_fake_quantizations_is_one_operator(tmp_path: Path) -> N
 
 @needs_litert
 def test_a_state_is_a_variable(tmp_path: Path) -> None:
-    """Each run adds its input to what the runs before have left."""
+    """Each run adds its input to the state of the runs before."""
     _, b = new_model()
     x, before = b.input("x", FLOAT, [2]), b.input("sum", FLOAT, [2])
     total = b.Add(x, before)
@@ -314,7 +316,7 @@ def test_halves_are_stored_as_halves(tmp_path: Path) -> None:
 
 
 def test_labels_stay_with_the_model(tmp_path: Path) -> None:
-    """They are in an archive behind the flatbuffer; other formats get texts as metadata."""
+    """They are in an archive after the flatbuffer; other formats get texts as metadata."""
     _, b = new_model()
     b.output(b.Relu(b.input("x", FLOAT, [4])))
     path, labels = tmp_path / "l.tflite", {"labels.txt": b"cat\ndog\n", "b": b"\xff"}

@@ -1,4 +1,4 @@
-"""The table of kernels, which says what types LiteRT takes, and the rows."""
+"""The table of kernels, with the types that LiteRT supports, and the rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from converter.formats.tflite.kernels import kernels
 from converter.formats.tflite.rules import TABLE
 from converter.mapping.rules import Custom
 
-# what says nothing of types: control flow, and operators whose types nothing but they themselves
+# operators without restricted types: control flow, and those whose types nothing else
 # have
 UNDECLARED = [
     "HASHTABLE_LOOKUP",

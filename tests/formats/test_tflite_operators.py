@@ -36,7 +36,7 @@ def ours(path: Path, feeds: Sequence[Any]) -> list[Any]:
 
 
 def alike(path: Path, feeds: Sequence[Any], atol: float = 1e-5) -> None:
-    """What is read computes what LiteRT does."""
+    """Read files compute the same as LiteRT."""
     equal(ours(path, feeds), in_litert(path, feeds), atol)
 
 
@@ -72,7 +72,7 @@ def single_op(path: Path, op: Op, inputs: Sequence[Tensor], outputs: Sequence[Te
     return write(path / "m.tflite", Graph([*inputs, *outputs], [op], fed, list(op.outputs)))
 
 
-# what no published file has ----------------------------------------------------------------------
+# forms of no published file ----------------------------------------------------------------------
 
 X = Tensor(F, [2, 3])
 ALONE = {
@@ -601,7 +601,7 @@ def test_numbers_at_their_places_in_windows(tmp_path: Path) -> None:
 @pytest.mark.parametrize("depth", [2, 3])
 @pytest.mark.parametrize("first", [True, False])
 def test_landmarks_are_moved(tmp_path: Path, depth: int, first: bool) -> None:
-    """The first version has rows of numbers and scales what is added."""
+    """The first version has rows of numbers and scales the sum."""
     points, matrix = floats(5, depth), floats(1, 4, 4)
     wanted, scale = points.copy(), 2.0 if first else 1.0
     for i in range(2):

@@ -1,4 +1,4 @@
-"""Operators of TensorFlow Lite that have no counterpart of their own: what is read computes what
+"""Operators of TensorFlow Lite that have no counterpart of their own: read files compute what
 LiteRT computes from the file.
 """
 
@@ -112,7 +112,7 @@ def test_weights_that_are_stored_as_halves(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("engine", ["onnxruntime", pytest.param("litert", marks=needs_litert)])
 def test_a_cast_to_a_byte_wraps_around(engine: str, tmp_path: Path) -> None:
-    """CAST of NNAPI stops at the largest number; what is cut off before stays a plain CAST."""
+    """CAST of NNAPI stops at the largest number; values clamped before stay a plain CAST."""
     model, b = new_model()
     x = b.input("x", ir.DataType.INT32, [6])
     b.output(b.op("Cast", b.op("Cast", x, to=int(ir.DataType.UINT8)), to=int(ir.DataType.FLOAT)))

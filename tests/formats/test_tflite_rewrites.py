@@ -1,5 +1,5 @@
-"""What TensorFlow Lite lacks of NNAPI is written with what it has, and LiteRT computes the same;
-quantized numbers that NNAPI has no type for stay floats.
+"""Operators of NNAPI that TensorFlow Lite lacks are written with others, and LiteRT computes the
+same; quantized numbers that NNAPI has no type for stay floats.
 """
 
 from __future__ import annotations
@@ -109,13 +109,13 @@ CASES: dict[str, tuple[Callable[..., Any], list[int]]] = {
 
 
 def computed_weights(b: Builder, x: ir.Value) -> Any:
-    """A recurrence in a loop, whose weights are turned in front of it."""
+    """A recurrence in a loop, whose weights are transposed before it."""
     recurrent_weights = b.op("Reshape", b.op("Tanh", b.op("Slice", x, [0], [6], [0])), [1, 12, 4])
     return b.ops("GRU", x, floats(1, 12, 4), recurrent_weights, hidden_size=4, outputs=2)
 
 
 def many_places(b: Builder, x: ir.Value) -> ir.Value:
-    """The places are computed, and too many for a table of places and updates."""
+    """The positions are computed, and too many for a table of positions and updates."""
     places = b.ops("TopK", x, [400], axis=1, outputs=2)[1]
     return b.op("ScatterElements", x, places, b.const(floats(1, 400, 3)), axis=1)
 
@@ -138,7 +138,7 @@ def of_computed_height(b: Builder, x: ir.Value) -> ir.Value:
     return b.op("Resize", x, None, None, sizes, **attrs)
 
 
-# what NNAPI has no operation for, or no operand of unknown size
+# operators without an operation in NNAPI, or with an operand of unknown size
 LITE_CASES: dict[str, tuple[Callable[..., Any], list[int]]] = {
     "weights of a loop that are computed": (computed_weights, [9, 2, 4]),
     "many places": (many_places, [1, 900, 3]),

@@ -230,7 +230,7 @@ def test_quantized_values_are_cast_as_the_numbers_they_stand_for(
 @pytest.mark.parametrize("kind", [np.int8, np.uint8])
 @pytest.mark.parametrize("op", ["ReduceMax", "ReduceMin", "TopK", "Max", "Neg"])
 def test_a_result_of_another_scale_is_rescaled(tmp_path: Path, op: str, kind: Any) -> None:
-    """The kernels compare quantized values, or negate them, whatever the scale of the result."""
+    """The kernels compare quantized values, or negate them, with any scale of the result."""
     more = {"ReduceMax": ["axes"], "ReduceMin": ["axes"], "TopK": ["axes"], "Max": ["real"]}
     results = ["r", "places"] if op == "TopK" else ["r"]
     nodes = [

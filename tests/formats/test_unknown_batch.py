@@ -1,5 +1,5 @@
-"""Networks whose batch is known only at run time, as exporters leave it: what a target says without
-the number, it says for every batch.
+"""Networks whose batch is known only at run time, as exporters leave it: the refusal of a target
+without the number, it says for every batch.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def windows(b: Builder, x: ir.Value) -> ir.Value:
 
 
 def gru(b: Builder, x: ir.Value) -> Any:
-    """The reset gate behind the matrix, both directions, states of zeros as many as the batch
+    """The reset gate after the matrix, both directions, states of zeros as many as the batch
     has.
     """
     steps = b.op("Transpose", x, perm=[1, 0, 2])

@@ -1,5 +1,5 @@
-"""Windows of convolutions and pools, and resized images, alike in every format: what each writes
-computes what onnxruntime computes of the source.
+"""Windows of convolutions and pools, and resized images, alike in every format: the file of each
+computes the same as onnxruntime of the source.
 """
 
 from __future__ import annotations

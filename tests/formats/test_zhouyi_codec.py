@@ -481,7 +481,7 @@ scalars = st.one_of(
 
 @given(st.recursive(scalars, lambda v: st.lists(v, max_size=4), max_leaves=12))
 def test_value_law(value: object) -> None:
-    """What can be printed reads back as the same value of the same type; what cannot is refused."""
+    """A printed value reads back with the same type; values that cannot be printed are refused."""
     try:
         text = print_value(value)
     except ValueError:
@@ -746,7 +746,7 @@ NO_DOCUMENT = (
 
 @pytest.mark.skipif(not examples(), reason=NO_DOCUMENT)
 def test_examples_of_the_document() -> None:
-    """All 167 parse; 18 are damaged in print (23 places), and all but one, which contradicts
+    """All 167 parse; 18 are damaged in print (23 positions), and all but one, which contradicts
     itself, print back to the same keys and values.
     """
     damaged, findings, printed = [], 0, 0

@@ -1,4 +1,4 @@
-"""Zhouyi Compass IR: If and Loop as sub-graphs, and what of them is written out beforehand."""
+"""Zhouyi Compass IR: If and Loop as sub-graphs, or unrolled."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_if_is_two_sub_graphs(tmp_path: Path) -> None:
 
 
 def halving(counts: bool) -> ir.Model:
-    """x * factor + turn (or without) until the sum is small: how often, the data tell."""
+    """x * factor + turn (or without) until the sum is small: the count depends on the data."""
     model, b = new_model("m")
     x, factor = b.input("x", FLOAT, [3]), b.input("factor", FLOAT, [1])
     body = b.body("body")
@@ -149,7 +149,7 @@ def sums_of_turns(shape: tuple[int, ...]) -> ir.Model:
 def test_what_turns_give_is_joined_along_the_first_axis(
     shape: tuple[int, ...], tmp_path: Path
 ) -> None:
-    """As the vendor's executor does: what is stacked is given as vectors."""
+    """As the vendor's executor does: stacked values are vectors."""
     again, document = written(sums_of_turns(shape), tmp_path)
     (layer,) = [x for x in document.layers if x.type == "Loop"]
     assert (layer.attrs["dependency_inputs_num"], layer.attrs["scan_outputs_num"]) == (1, 1)
@@ -169,7 +169,7 @@ def block(number: int, kind: str, bottom: str, top: str, types: dict[str, Any], 
 
 
 def parser_file(path: Path, shape: list[int], rows: list[int]) -> None:
-    """`sums_of_turns` as the vendor's parser lays it out: values from outside behind the states,
+    """`sums_of_turns` as the vendor's parser lays it out: values from outside after the states,
     and one tensor with the rows of all turns.
     """
     types = {n: (shape, "float32") for n in ["x", "factor", "s", "w", "n", "o", "y"]} | {

@@ -1,6 +1,6 @@
 """Integer layers of Zhouyi Compass IR against numbers of the vendor's executor.
 
-The wanted numbers are what the Compass Optimizer d7b2bb7e computed of the files that `compute`
+The expected numbers were computed by the Compass Optimizer d7b2bb7e from the files that `compute`
 writes.
 """
 
@@ -35,7 +35,7 @@ def ramp(low: float, high: float, dtype: str, size: int = 256) -> Array:
 
 @dataclass
 class Case:
-    """One layer, what it is fed, and the shape of what it makes."""
+    """One layer, its feeds, and the shape of its result."""
 
     kind: str
     feeds: list[Array]

@@ -1,8 +1,8 @@
 """Less common forms of integer layers of Zhouyi Compass IR against numbers of the vendor's
 executor.
 
-The wanted numbers are what the Compass Optimizer d7b2bb7e computed of the files that `write_layer`
-writes.
+The expected numbers were computed by the Compass Optimizer d7b2bb7e from the files that
+`write_layer` writes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Integer layers of boxes, regions, samples, labels and segments in Zhouyi Compass IR against
 numbers of the vendor's executor.
 
-The wanted numbers are what the Compass Optimizer d7b2bb7e computed of the files that
+The expected numbers were computed by the Compass Optimizer d7b2bb7e from the files that
 `write_layer` writes; those of RoiAlign, too.
 """
 
@@ -39,7 +39,7 @@ def whole(*rows: Any, dtype: str = "int32") -> Array:
 
 @dataclass
 class Case:
-    """One layer, what it is fed, shapes and types of its results."""
+    """One layer, its feeds, shapes and types of its results."""
 
     kind: str
     feeds: list[Array]
@@ -94,7 +94,7 @@ FADE = np.exp(-(np.linspace(0, 1, 256) ** 2))
 LISTS: Results = [((1, 6, 4), "int16"), ((1, 2), "uint16"), ((1, 6), "int8"), ((1, 6), "uint16")]
 SCORES = whole(90, 60, 30, 80, 20, 100, dtype="int8")
 NESTED = np.concatenate([BOXES, BOXES[:, 1:3] + np.int8(3)], axis=1)
-# four anchors, and what the stored deltas make of them
+# four anchors, and their boxes after the stored deltas
 ANCHORS = {
     "ha": whole(200, 300, 400, 500, dtype="int16"),
     "wa": whole(250, 350, 150, 450, dtype="int16"),

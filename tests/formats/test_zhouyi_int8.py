@@ -263,9 +263,9 @@ NETS: dict[str, tuple[tuple[int, ...], Callable[[Net], ir.Value]]] = {
     kind: ((1, 3, 5, 5), lambda n, kind=kind: n.q(n.b.op(kind, n.x)))  # type: ignore[misc]
     for kind in UNARY
 }
-# layers behind one another, each of which may be a step off with 15 bits
+# consecutive layers, each of which may be a step off with 15 bits
 FAR = {"larger and smaller": 3, "quotient": 2, "halves": 2, "dense behind flatten": 2, "joined": 2}
-# what is exact in floats alone
+# layers that are exact in floats alone
 IN_FLOATS = {
     "softmax": "Softmax",
     "softmax of few": "Softmax",
@@ -439,8 +439,8 @@ def test_a_bias_behind_a_gemm_is_stored_in_its_layer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("apiece", [False, True])
 def test_the_steps_of_a_gelu_are_one_table(apiece: bool, tmp_path: Path) -> None:
-    """As exporters of older opsets write it, a step of 8 bits behind each operator; `apiece`: each
-    that reads x dequantizes it for itself, as QLinearMul does.
+    """As exporters of older opsets write it, a quantization to 8 bits after each operator;
+    `apiece`: each that reads x dequantizes it for itself, as QLinearMul does.
     """
     net = Net(1, 3, 8, 8)
     half, one, root = (

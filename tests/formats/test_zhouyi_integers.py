@@ -1,4 +1,4 @@
-"""Integer layers of Zhouyi Compass IR against what the vendor's executor computes, written in
+"""Integer layers of Zhouyi Compass IR against the results of the vendor's executor, written in
 numpy.
 """
 
@@ -167,7 +167,7 @@ def test_amounts(dtype: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32"])
 @pytest.mark.parametrize("ignored", [False, True])
 def test_casts(dtype: str, ignored: bool, tmp_path: Path) -> None:
-    """A scale takes both zero points into account whatever is said to be ignored; results of more
+    """A scale takes both zero points into account, also those declared as ignored; results of more
     than 16 bits are cut, not rounded.
     """
     x, info = whole(2, 3, 4), np.iinfo(dtype)
@@ -501,7 +501,7 @@ def test_layers_whose_integers_are_not_known_are_refused_by_name(
 
 @pytest.mark.parametrize("kept", [40, 17])
 def test_sums_of_wide_integers_are_shifted_in_two_steps(kept: int, tmp_path: Path) -> None:
-    """In front of the biases, which are cut off, by all but `remain_shift` bits."""
+    """Before the biases, which are cut off, by all but `remain_shift` bits."""
     rng = np.random.default_rng(4)
     x = rng.integers(-3000, 3000, (5, 12)).astype(np.int16)
     w = rng.integers(-127, 128, (7, 12)).astype(np.int8)
@@ -523,7 +523,7 @@ def test_sums_of_wide_integers_are_shifted_in_two_steps(kept: int, tmp_path: Pat
 
 
 def test_a_factor_that_a_product_has_in_its_scale_counts_as_numbers_too(tmp_path: Path) -> None:
-    """The vendor's quantizer merges what attention divides by into the product in front."""
+    """The vendor's quantizer merges the divisor of attention into the product before it."""
     feeds = [whole(4, 6), whole(6, 5)]
     factor = 0.25 * OUT_SCALE / (SCALES[0] * SCALES[1])
     attrs = {"scale_value": round(factor * 2**20), "shift_value": 20, "with_activation": "NONE"}

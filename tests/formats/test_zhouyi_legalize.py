@@ -1,4 +1,4 @@
-"""Zhouyi Compass IR: what the format says only by a combination of layers, against onnxruntime; and
+"""Zhouyi Compass IR: operators that need a combination of layers, against onnxruntime; and
 how many layers networks take.
 """
 
@@ -397,7 +397,7 @@ def test_shuffled_channels_are_one_layer(flat: bool, tmp_path: Path) -> None:
 
 
 def test_steps_are_turned_once(tmp_path: Path) -> None:
-    """Both directions read the same steps; one step or one sequence is turned by a Reshape."""
+    """Both directions read the same steps; one step or one sequence is transposed by a Reshape."""
     w, r = floats(2, 4, 3), floats(2, 4, 4)
 
     def network(b: Builder, x: ir.Value) -> ir.Value:

@@ -466,7 +466,7 @@ def test_a_shape_that_contradicts_the_layer_is_refused(tmp_path: Path) -> None:
 
 
 def test_names_come_back(tmp_path: Path) -> None:
-    """Names that no line carries are changed in the file and restored from the map beside it."""
+    """Names that no line carries are changed in the file and restored from the map next to it."""
     model, b = new_model("m")
     x = b.input("in=1", ir.DataType.FLOAT, [2])
     b.output(b.op("Relu", x, name="out,[2]"))

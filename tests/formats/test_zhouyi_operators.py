@@ -1,5 +1,5 @@
 """Zhouyi Compass IR: every layer type and every section of the document is read and written, or
-stands among those that nobody explains.
+stands among those without an explanation.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from converter.formats.zhouyi.validate import validate
 from converter.formats.zhouyi.values import DType
 
 FLOAT = DType.FLOAT32
-# sections whose examples are integer files without what a float file must say
+# sections whose examples are integer files without the declarations of a float file
 SILENT = {
     "BoundingBox": "contradicts itself in print",
     "DecodeBox": "has score_threshold_uint8 in place of score_threshold",
@@ -59,7 +59,7 @@ def test_a_vague_layer_is_refused_with_its_question(kind: str, tmp_path: Path) -
 
 
 def as_float(layer: Layer, types: list[bool]) -> Document:
-    """The example as a float file: what only integer files have is left out, and each input is
+    """The example as a float file: attributes of integer files are left out, and each input is
     float or int32.
     """
     operator = find_operator(layer.type)

@@ -1,4 +1,4 @@
-"""Zhouyi Compass IR: layers that only the vendor's tools know, against what its executor computes,
+"""Zhouyi Compass IR: layers that only the vendor's tools know, against the results of its executor,
 written in numpy.
 """
 

@@ -1,5 +1,5 @@
-"""Zhouyi Compass IR: what `validate` says about documents that can be read but are not sound, and
-the table of layer types behind it.
+"""Zhouyi Compass IR: findings of `validate` about documents that can be read but are not sound, and
+its table of layer types.
 """
 
 from __future__ import annotations

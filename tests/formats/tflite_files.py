@@ -1,4 +1,4 @@
-"""Small TensorFlow Lite files, written with the schema's own package, and what LiteRT makes of
+"""Small TensorFlow Lite files, written with the schema's own package, and the results of LiteRT for
 them.
 """
 

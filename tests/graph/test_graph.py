@@ -338,7 +338,7 @@ def twice(temporary: None) -> None:
 
     @opaque
     def TestDice(b: Builder, x: ir.Value, *, sides: int) -> Any:
-        """Nobody knows."""
+        """Return the type of a random result."""
         return [(T.INT32, x.shape)]
 
 
@@ -549,7 +549,7 @@ class TestLoops:
     def loop(
         self, write: Callable[[Builder, ir.Value], ir.Value], *shape: Any, trips: int = 3
     ) -> ir.Model:
-        """A loop whose body declares nothing about what it carries."""
+        """A loop whose body declares no types of its carried values."""
         model, b = new_model()
         x = x_of(b, *shape)
         body = b.body("body")

@@ -1,4 +1,4 @@
-"""What extension operators say of inputs that they cannot have."""
+"""Refusals of extension operators for inputs that they cannot have."""
 
 from __future__ import annotations
 

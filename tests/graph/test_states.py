@@ -19,7 +19,7 @@ from converter.formats.coreml.proto import Model_pb2
 
 
 def accumulator(path: Path, size: Any = 4, grown: bool = False) -> Path:
-    """present.k = past.k + x, y = present.k * x; `grown`: x is put behind past.k instead."""
+    """present.k = past.k + x, y = present.k * x; `grown`: x is appended to past.k instead."""
     join = h.make_node("Concat", ["past.k", "x"], ["present.k"], axis=1) if grown else (
         h.make_node("Add", ["past.k", "x"], ["present.k"])
     )  # fmt: skip

@@ -87,7 +87,7 @@ def test_slices(b: Builder, cut: Callable[[Any], Value], operands: tuple[Any, ..
     ],
 )
 def test_places(cut: Callable[[Any], Any]) -> None:
-    """An axis of which one place is left vanishes, as in NumPy."""
+    """An axis indexed by an integer vanishes, as in NumPy."""
     array = np.arange(192, dtype=np.float32).reshape(4, 6, 8)
     model, b = new_model()
     with b:

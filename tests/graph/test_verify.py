@@ -1,4 +1,4 @@
-"""converter/graph/verify/node.py: what no input can make executable is refused when it is read;
+"""converter/graph/verify/node.py: nodes that no input can make executable are refused on reading;
 onnxruntime, which shares no code with it, refuses it too.
 """
 
@@ -310,7 +310,7 @@ def test_inputs_have_sizes_that_tensors_can_have(tmp_path: Path, dims: list[int]
     for d, value in zip(model.graph.input[0].type.tensor_type.shape.dim, dims, strict=True):
         d.dim_value = value
     path.write_bytes(model.SerializeToString())
-    if dims[0] < 0:  # what exporters write for a size that is not known
+    if dims[0] < 0:  # exporters write this for an unknown size
         shape = converter.load(path).inputs[0].shape
         assert shape is None or not isinstance(shape[0], int)
     else:
@@ -344,7 +344,7 @@ def test_a_reduction_that_no_operator_has(tmp_path: Path, word: str) -> None:
 
 @pytest.mark.parametrize("bound", [1, 2])
 def test_a_bound_is_a_number(tmp_path: Path, bound: int) -> None:
-    """Engines differ in what they make of one that is not."""
+    """Engines differ for one that is not."""
     bounds: list[Any] = [np.array(0, F), np.array(1, F)]
     bounds[bound - 1] = np.array(np.nan, F)
     with pytest.raises(ConverterError, match="must be a number"):

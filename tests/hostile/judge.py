@@ -1,5 +1,5 @@
-"""What must come of a damaged file, whatever is done with it: the right answer, or one clear
-refusal and nothing left behind.
+"""The required answer to a damaged file, for every use of it: the right result, or one clear
+refusal and no leftovers.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _readable(d: Diagnostic) -> None:
 
 
 def conversion(path: Path, target: str) -> str:
-    """Converts; what is written must be readable and the same network."""
+    """Convert; the written file must be readable and the same network."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / f"out{FORMS[target]}"
         try:
@@ -86,7 +86,7 @@ def conversion(path: Path, target: str) -> str:
             back = converter.load(out, target.partition("+")[0])
         except ConverterError as e:
             raise Fault(f"what was written cannot be read: {str(e)[:250]}") from None
-        # the flat form of NNAPI has no place for the order of axes
+        # the flat form of NNAPI does not store the order of axes
         if target == "nnapi+blob":
             return "right, not run"
         try:
@@ -94,7 +94,7 @@ def conversion(path: Path, target: str) -> str:
         except Fault:
             if any(
                 d.code == "X205" for d in notes
-            ):  # numbers beyond the narrower type, of which the warning told
+            ):  # numbers beyond the narrower type, as the warning said
                 return "right, but narrowed"
             raise
 
@@ -198,7 +198,7 @@ def outside(path: Path) -> str:
 def _beside(
     model: Model, path: Path, engine: str, execute: Callable[[Path, dict[str, Any]], dict[str, Any]]
 ) -> str:
-    """Our numbers beside those of `execute`, where the inputs are small enough to be made."""
+    """Compare our numbers with those of `execute`, where the inputs are small enough to be made."""
     sizes = [
         float(np.prod([d if isinstance(d, int) else 32 for d in i.shape or ()], dtype=float))
         for i in model.inputs

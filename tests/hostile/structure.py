@@ -1,5 +1,5 @@
-"""Structured damage: one place of a model file changed to something the format can spell and nobody
-expects.
+"""Structured damage: one element of a model file changed to something the format can spell and no
+one expects.
 
 `changes(path)` lists every place of a file with every replacement; each is a description and a
 function that gives the new bytes. What kind of place there is depends on the form: fields of a
@@ -110,7 +110,7 @@ def changes_of(data: bytes, suffix: str) -> list[Change]:
 
 
 def beside(data: bytes) -> list[Change]:
-    """Changes of a side file: what may be an integer of a shape, an axis, an index, and the first
+    """Changes of a side file: a possible integer of a shape, an axis, an index, and the first
     numbers of every kind.
     """
     found: list[Change] = []
@@ -167,7 +167,7 @@ def _twice(description: str, make: Callable[[], bytes], suffix: str, which: floa
     return f"{description}, and one more", both
 
 
-# --- protobuf: a place is a field of a message, reached by a path of (field, index)
+# --- protobuf: an element is a field of a message, reached by a path of (field, index)
 
 Place = tuple[tuple[str, int], ...]
 _RANGE = {
@@ -456,7 +456,7 @@ def _nodes(value: Any, place: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...]
 
 
 def _siblings(root: Any, place: tuple[Any, ...], value: Any) -> list[Any]:
-    """What the same key holds elsewhere."""
+    """The values of the same key elsewhere."""
     if not place or not isinstance(place[-1], str):
         return []
     found = {

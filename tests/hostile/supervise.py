@@ -1,5 +1,5 @@
-"""Cases in a process of their own, with limits on time and memory: whatever a case does to its
-process, the next one is run.
+"""Cases in a process of their own, with limits on time and memory: so that a case can do anything
+to its process, the next one is run.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from converter.io import limits
 LIMIT = 10  # seconds for one case, of its own time
 # seconds until a process that does not even notice is killed, of its own time or of doing nothing
 GRACE = 5
-MEMORY = 1 << 30  # bytes for one case, beside the program
+MEMORY = 1 << 30  # bytes for one case, in addition to the program
 M_ARENA_MAX = -8  # of malloc.h
 
 Case = Callable[[], str]
 
 
 class Fault(Exception):
-    """What a case must not do; the text is for people."""
+    """A violation by a case; the text is for people."""
 
 
 class Late(BaseException):
@@ -122,7 +122,7 @@ def _child(cases: list[Case], first: int, pipe: int) -> None:
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):  # glibc: 64 MB of addresses for each thread, up to 8 a core
         libc.mallopt(M_ARENA_MAX, 1)
-    gc.freeze()  # what was there before is not looked at for each case
+    gc.freeze()  # older objects are not scanned for each case
     try:
         with limits.memory(MEMORY):
             for number in range(first, len(cases)):
@@ -153,5 +153,5 @@ def _answer(case: Case) -> tuple[str, str]:
         )
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        gc.collect()  # no case has less memory for what another one leaves in cycles
+        gc.collect()  # no case has less memory because of cycles that another one leaves
         sys.stdout.flush()

@@ -30,8 +30,8 @@ class Sample:
     """A node and the layers that a row wrote of it.
 
     `b`     the builder of its graph, whose only node it is
-    `file`  what the layers are a part of, where the format has more than layers
-    `context`, `attrs`: what the node was made of
+    `file`  the container of the layers, where the format has more than layers
+    `context`, `attrs`: the operands and attributes of the node
     """
 
     rule: Rule
@@ -76,7 +76,7 @@ class Adapter:
         return sample(rule, context, attrs, self.mapping.channels_last)
 
     def write(self, by: Rule | Table, rule: Rule, node: Node, b: Builder, version: int) -> Sample:
-        """What a row, or the whole table, writes of a node; MappingError where it is refused."""
+        """Return the layers that a row, or the whole table, writes; MappingError for refusals."""
         low = self.mapping.lowering(self.mapping, version)
         by.lower(low.writing(node))
         return Sample(rule, node, low.layers, b, version)
@@ -97,11 +97,11 @@ class Adapter:
         return value
 
     def judge(self, s: Sample, folder: Path) -> None:
-        """Asserts that an engine from outside agrees with what is written, where there is one."""
+        """Assert that an engine from outside agrees with the written layers, where there is one."""
 
 
 def computed_before(layers: Iterable[Layer], b: Builder) -> list[ir.Value]:
-    """What layers read of operators that come before theirs in the graph."""
+    """Layers for operators that come before theirs in the graph."""
     made = {v for layer in layers for v in layer.outputs} | set(b.graph.inputs)
     read = [v for layer in layers for given in operands(layer) for v in given]
     return [v for v in dict.fromkeys(read) if v not in made and v.producer() is not None]
@@ -138,11 +138,11 @@ class ReadBack:
         return value
 
     def enter(self, index: int, results: Sequence[ir.Value]) -> None:
-        """Takes the results of a layer as what later layers read."""
+        """Record the results of a layer for later layers."""
         self.known |= dict(zip(self.sample.layers[index].outputs, results, strict=False))
 
     def results(self) -> list[tuple[ir.Value, ir.Value]]:
-        """Results of the operator, each with what the layers are read as."""
+        """Results of the operator, each with that of the lifted layers."""
         declared, b = self.adapter.declared, self.sample.b
         outputs = [v for v in self.sample.node.outputs if v in self.known]
         return [(v, declared(v, self.known[v], b)) for v in outputs]
@@ -166,7 +166,7 @@ def as_declared(expected: ir.Value, value: ir.Value, b: Builder) -> ir.Value:
 
 
 def normal_layer(layer: Layer) -> tuple[Any, ...]:
-    """What a layer says, constants by their elements, so that two of one meaning are equal."""
+    """The content of a layer, constants by their elements, so that two of one meaning are equal."""
     blobs = {k: plain(v) for k, v in layer.blobs.items() if v is not None}
     attrs = {k: _number(plain(v)) for k, v in layer.attrs.items()}
     return layer.kind, attrs, blobs, [plain(v) for v in layer.inputs]

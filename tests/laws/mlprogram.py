@@ -28,7 +28,7 @@ from converter.mapping.node import Node
 from converter.mapping.rules import Rule, Table
 from laws.adapters import Adapter, ReadBack, Sample, as_declared, computed_before
 
-VERSIONS = (9, 7)  # the newest that coremltools writes by default, and what later ones lack
+VERSIONS = (9, 7)  # the newest default of coremltools, and one for removed operations
 
 
 class Memory(NewBlobs):

@@ -47,9 +47,9 @@ class NNAPIAdapter(Adapter):
         return LEVELS
 
     def node(self, rule: Rule, context: str, attrs: dict[str, Any]) -> tuple[Node, Builder]:
-        """Drawn classes get the Cast that makes them whole numbers, which the operation gives."""
+        """Drawn classes get the Cast that makes them integers, which the operation gives."""
         node, b = sample(rule, context, attrs, last=True, outputs=outputs_of(rule))
-        b.graph.outputs.clear()  # a value that is one cannot be absorbed by what comes after
+        b.graph.outputs.clear()  # a value that is one cannot be absorbed by later operators
         if node.op == "RandomCategorical":
             b.op("Cast", node.outputs[0], to=int(ir.DataType.INT32))
         settle(node, b)
@@ -144,7 +144,7 @@ def outputs_of(rule: Rule) -> int:
 
 
 def results_of(node: Node) -> list[ir.Value]:
-    """What a node gives, after the Cast or QuantizeLinear that its operation says as well."""
+    """The result of a node, after the Cast or QuantizeLinear that its operation includes."""
     users = [[u.node for u in v.uses() if u.node.op_type in _ABSORBED] for v in node.outputs]
     absorbs = node.op == "RandomCategorical" or any(
         u.op_type == "QuantizeLinear" for found in users for u in found

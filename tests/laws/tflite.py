@@ -72,7 +72,7 @@ class TFLiteAdapter(Adapter):
         return FileReadBack(self, s)
 
     def judge(self, s: Sample, folder: Path) -> None:
-        """LiteRT computes what the node means."""
+        """LiteRT computes the same as the node."""
         lite, inputs, written = s.file
         path = folder / "one.tflite"
         with Output(path) as out:
@@ -102,7 +102,7 @@ class TFLiteAdapter(Adapter):
 
 
 class OneNode(GraphWriter):
-    """A subgraph of the operators that a row wrote, whatever needs them."""
+    """A subgraph of the operators that a row wrote."""
 
     def __init__(
         self, file: FileWriter, lite: LiteGraph, low: LiteLowering, before: list[ir.Value]

@@ -2,7 +2,7 @@
 
     kind = "ReduceMean"
     version = "opset1"              # of the layer or the file, where the format has one
-    engine = "OpenVINO 2026.4.1"    # what computed the outputs
+    engine = "OpenVINO 2026.4.1"    # the engine of the outputs
 
     [attributes]                    # as the format spells them
     keep_dims = "false"
@@ -25,11 +25,11 @@
 
 Numbers stand in the order of the last axis first; types are those of numpy. Further keys:
 `[weights.NAME]` for an array that is stored with the layer; `absent = true` for an input that is
-left out; `unread = true` for an output that nobody reads; `name` of an input, for who reads the
+left out; `unread = true` for an output without consumer; `name` of an input, for who reads the
 file; `rtol` and `atol` where the ordinary tolerances do not fit; `note` for a sentence about the
-file; `model`, the name of a file of the format beside this one, where the layer does not stand
+file; `model`, the name of a file of the format next to this one, where the layer does not stand
 alone (bodies, states), with inputs x0, x1 ... and outputs y0, y1 ...; `state` of an input and an
-output that are a variable of the network, before and behind the run; `quantized` where the numbers
+output that are a variable of the network, before and after the run; `quantized` where the numbers
 stand for others, `(number - zero_point) * scale`, with the name that the format has for such a
 type:
 
@@ -56,7 +56,7 @@ DIGITS = 7  # significant ones of stored floats
 
 @dataclass
 class Tensor:
-    """`values` is None for an output that has no numbers yet, or that nobody reads. `name` is that
+    """`values` is None for an output that has no numbers yet, or no consumer. `name` is that
     of the signature and only for those who read the file.
     """
 
@@ -96,13 +96,13 @@ class Case:
     outputs: list[Tensor] = field(default_factory=list)
 
     def feeds(self) -> dict[str, Any]:
-        """The numbers for the inputs of the network, which are called x0, x1 ... by their place."""
+        """The numbers for the inputs of the network, which are called x0, x1 ... by their index."""
         return {
             f"x{i}": t.values for i, t in enumerate(self.inputs) if not t.constant and not t.absent
         }
 
     def expected(self) -> dict[str, Any]:
-        """The numbers of the outputs, which are called y0, y1 ... by their place."""
+        """The numbers of the outputs, which are called y0, y1 ... by their index."""
         return {f"y{i}": t.values for i, t in enumerate(self.outputs) if not t.unread}
 
 

@@ -1,4 +1,4 @@
-"""The kinds of layers without a file in the folders beside this module, and why.
+"""The kinds of layers without a file in the folders next to this module, and why.
 
 test_layers.py holds that every other kind has one.
 """

@@ -1,4 +1,4 @@
-"""What the recorder feeds: small shapes, and numbers for which the results are well defined."""
+"""The feeds of the recorder: small shapes, and numbers for which the results are well defined."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CONTEXTS: dict[str, tuple[str, ...]] = {
 
 
 def smaller(rule: Rule, given: Iterable[str]) -> Iterator[str]:
-    """The contexts of a row with smaller images in front, for short files."""
+    """The contexts of a row with smaller images first, for short files."""
     given = [*CONTEXTS.get(rule.op, ()), *given]
     found = list(given)
     for large, small in _SMALLER:

@@ -3,8 +3,8 @@
 With a format it takes the rows of the format's table that have a sample (see
 tests/mapping_samples.py), writes the graph of that one operator, and keeps the layers that stand
 alone in their file. The numbers are those of an engine from outside, for that very layer: the file
-that the engine runs is made of what is stored. With a file, which may be made by hand, it puts in
-the engine's name and the numbers of its outputs (whose types and shapes have to be there).
+that the engine runs is made from the stored case. With a file, which may be made by hand, it puts
+in the engine's name and the numbers of its outputs (whose types and shapes have to be there).
 
 Nothing is stored where engine and reader differ: the difference is printed. What is known not to be
 possible stands in exceptions.py, with the reason.
@@ -36,7 +36,7 @@ from layers.models import FORMATS, model_of
 from layers.test_layers import compare, computed
 from mapping_samples import CannotSample, candidates, contexts, sample
 
-# what a context and attributes that do not fit each other give
+# errors for a context and attributes that do not fit each other
 _NO_SAMPLE = (ConverterError, MappingError, InferenceError, CannotSample, KeyError, TypeError)
 MOST_NUMBERS = 600  # of all tensors of a file
 MOST_FILES = 5  # of a kind
@@ -67,7 +67,7 @@ def written(module: Any, rule: Rule, context: str, attrs: dict[str, Any], path: 
 
 
 def computing(module: Any, engine: Any, case: cases.Case, path: Path) -> str:
-    """Puts the engine's numbers into a case; returns what is against that."""
+    """Puts the engine's numbers into a case; returns the reason against it."""
     if case.model:
         path = cases.FOLDER / module.__name__.rpartition(".")[2] / case.model
     else:
@@ -87,13 +87,13 @@ def computing(module: Any, engine: Any, case: cases.Case, path: Path) -> str:
 
 
 def differing(format: str, case: cases.Case) -> str:
-    """How the reader differs from the engine."""
+    """The differences between the reader and the engine."""
     try:
         case = cases.parsed(cases.text_of(case))
         got = computed(format, case)
         for name, wanted in case.expected().items():
             compare(got[name], wanted, case.rtol, case.atol)
-    except Exception as e:  # whatever a reader does wrong is to be told
+    except Exception as e:  # any error of a reader is to be reported
         return f"{type(e).__name__}: " + " ".join(str(e).split())[:600]
     return ""
 
@@ -154,8 +154,8 @@ class Recorder:
 
 
 def _words(case: cases.Case) -> Iterator[tuple[str, str]]:
-    """What tells variants of a layer apart: its words, whether it has an attribute at all,
-    types.
+    """The features that distinguish variants of a layer: its words, whether it has an attribute at
+    all, types.
     """
     for key, value in case.attributes.items():
         text = str(value)

@@ -1,4 +1,4 @@
-"""The layers in the folders beside this one with numbers and operands that no layer has: reading
+"""The layers in the folders next to this one with numbers and operands that no layer has: reading
 them ends in a refusal, never in an exception of Python.
 """
 
@@ -88,7 +88,7 @@ def unlike(tensor: cases.Tensor) -> Iterator[cases.Tensor]:
             yield fitted(tensor, other)
     if tensor.type != "string":
         for type_ in TYPES:
-            with np.errstate(invalid="ignore"):  # an infinity as a whole number
+            with np.errstate(invalid="ignore"):  # an infinity as an integer
                 values = None if tensor.values is None else np.asarray(tensor.values).astype(type_)
             yield dataclasses.replace(tensor, type=type_, values=values)
     yield dataclasses.replace(tensor, constant=not tensor.constant)

@@ -1,7 +1,7 @@
-"""What several formats mean alike has one answer: axes, permutations, matrix products.
+"""Concepts of several formats have one answer: axes, permutations, matrix products.
 
-ONNX's own engine says what an operator computes that names no axes, or names them in any order; the
-formats' rows are tried by the laws with such operators.
+ONNX's own engine decides the result of an operator that names no axes, or names them in any order;
+the formats' rows are tried by the laws with such operators.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How texts of files become numbers."""
+"""Conversion of texts of files to numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What concepts answer for all formats: defaults, what is said otherwise, what is refused."""
+"""Answers of concepts for all formats: defaults, other spellings, refusals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ F = ir.DataType.FLOAT
 
 
 class Spelled:
-    """A spelling that keeps what it is given, with the limits of a format."""
+    """A spelling that keeps its arguments, with the limits of a format."""
 
     def __init__(self, given: Any = None, **limits: Any) -> None:
         self.given = given
@@ -64,7 +64,7 @@ def lift(field: Field, shape: list[Any]) -> dict[str, Any]:
 
 
 def lower(field: Any, op: str, shape: list[Any], *operands: Any, **attrs: Any) -> Any:
-    """What a field is given to write of an operator, whose shapes are inferred."""
+    """The context of a field that writes an operator, whose shapes are inferred."""
     b: Builder = new_model()[1]
     x = b.input("x", F, shape)
     out = b.op(op, x, *operands, **attrs)

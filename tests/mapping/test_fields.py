@@ -1,4 +1,4 @@
-"""Every kind of field in both directions, and what it says when it cannot."""
+"""Every kind of field in both directions, and its message where it cannot."""
 
 from __future__ import annotations
 
@@ -456,7 +456,7 @@ class TestTable:
 
 
 class TestHooks:
-    """A row of which one detail is not regular: nodes and layers beside its own."""
+    """A row of which one detail is not regular: nodes and layers in addition to its own."""
 
     table = Table(
         [

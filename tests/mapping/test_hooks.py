@@ -1,4 +1,4 @@
-"""What a hook may be: a short function around the node of a row, which reads nothing that no field
+"""Rules for hooks: a short function around the node of a row, which reads nothing that no field
 of the row owns. The functions of a detail are short, too.
 """
 

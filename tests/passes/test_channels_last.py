@@ -56,8 +56,8 @@ from networks import (
 
 
 def check(model: ir.Model, *, kept: int, inner: int = 0) -> ir.Model:
-    """`kept` Transposes with the boundary as it is, `inner` with images turned at the boundary too;
-    back again none but the original ones.
+    """`kept` Transposes with the boundary as it is, `inner` with images transposed at the boundary
+    too; back again none but the original ones.
     """
     feeds = feeds_of(model)
     before = run(model, feeds)
@@ -257,5 +257,5 @@ def test_twice_the_layers_are_twice_the_work() -> None:
         assert count_transposes(model) == 2
         return int(pstats.Stats(profile).total_calls)  # type: ignore[attr-defined]
 
-    calls(8)  # fills what is computed once
+    calls(8)  # fills caches
     assert calls(3000) < 2.1 * calls(1500)

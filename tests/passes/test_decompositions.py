@@ -41,7 +41,7 @@ Case = tuple[onnx.ModelProto, list[Any], list[Any]]
 
 
 def own_case(kind: str, inputs: list[np.ndarray], outputs: int = 1, **attributes: Any) -> Case:
-    """A model of one operator, the first input fed and the others constant; what it gives is
+    """A model of one operator, the first input fed and the others constant; its result is
     computed by itself.
     """
     names = [f"i{i}" for i in range(len(inputs))]
@@ -91,7 +91,7 @@ def sliced_case() -> Case:
 
 
 def listed(body: str) -> Case:
-    """A graph around a sequence of parts of x [6,4]; what it gives is computed by itself."""
+    """A graph around a sequence of parts of x [6,4]; its result is computed by itself."""
     header = (
         '<ir_version: 10, opset_import: ["" : 21]> g (float[6,4] x) => (float[] y) '
         "<int64 last = {-1}, int64 first = {0}, int64[3] sizes = {1, 2, 3}> "
@@ -112,7 +112,7 @@ BYTES = np.random.default_rng(4).integers(0, 256, (1, 4, 2000), np.uint8)
 SIGNED = np.random.default_rng(5).integers(-127, 128, 6000, np.int8)
 ONES = np.ones(4, np.float32)
 H = np.float16
-# the second one is small, the third beyond the image, the last one turned round
+# the second one is small, the third beyond the image, the last one reversed
 BOXES = np.array([[0, 0, 11, 7], [3.2, 4.1, 4, 4.5], [-9, 2, 30, 40], [8, 8, 2, 3]], np.float32)
 IMAGES = np.array([0, 1, 1, 0])
 OWN = {
@@ -363,7 +363,7 @@ def plain_product(node: ir.Node) -> bool:
 
 
 def problems(kind: str, case: Case) -> list[str] | None:
-    """What differs without the operator; None when no decomposition applies."""
+    """The differences without the operator; None when no decomposition applies."""
     proto, inputs, outputs = case
     model = lift(proto, TensorFiles(Path("model"))).ir
 
@@ -405,7 +405,7 @@ def test_decompositions_compute_the_operator() -> None:
 
 
 def decompose(names: list[str]) -> Counter[str]:
-    """How often each operator was taken away; the results stay."""
+    """Count the removed operators; the results stay."""
     applied: Counter[str] = Counter()
     failures = []
     for name, kind, case in cases(names):

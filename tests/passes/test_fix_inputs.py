@@ -1,4 +1,4 @@
-"""Inputs that get shapes and values, and what these decide."""
+"""Inputs that get shapes and values, and their consequences."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def choice(b: Builder, condition: ir.Value, then: Any, otherwise: Any) -> ir.Val
 
 
 def axes_dropped(b: Builder, x: ir.Value) -> ir.Value:
-    """x[0] for each axis but the last, each behind a choice on the number of axes before it."""
+    """x[0] for each axis but the last, each after a choice on the number of axes before it."""
     for rank in (3, 2):
         x = choice(
             b,
@@ -112,7 +112,7 @@ def rates() -> ir.Model:
 
 
 def test_padding_by_name_gets_its_numbers() -> None:
-    """As it stands behind sizes that are open in the file."""
+    """As exporters write it for sizes that are dynamic in the file."""
     m, b = new_model()
     x = b.input("x", T.FLOAT, [1, 3, "h", "w"])
     attrs = {"kernel_shape": [3, 3], "strides": [2, 2], "auto_pad": "SAME_UPPER"}

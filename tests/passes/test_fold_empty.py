@@ -1,5 +1,5 @@
-"""What has no elements, and what follows from it, as constants. onnxruntime says the numbers; where
-it has none, the specification does.
+"""Empty values, and the results that follow from them, as constants. onnxruntime says the numbers;
+where it has none, the specification does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Quotients of whole numbers, at the ends of their type: in ONNX rounded towards zero."""
+"""Quotients of integers, at the ends of their type: in ONNX rounded towards zero."""
 
 from __future__ import annotations
 

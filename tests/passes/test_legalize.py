@@ -1,4 +1,4 @@
-"""Rewriting what a target does not have: what a rewrite leaves when it does not apply."""
+"""Rewriting operators that a target lacks; a rewrite that does not apply changes nothing."""
 
 from __future__ import annotations
 

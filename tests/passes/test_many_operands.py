@@ -44,7 +44,7 @@ def calls(source: Path, target: str) -> int:
 def test_calls_grow_with_the_operands(tmp_path: Path, target: str) -> None:
     """Generators count a call for each item, so that loops over all inputs are seen."""
     small, large = (model(tmp_path / f"{n}.onnx", n) for n in (50, 200))
-    calls(small, target)  # imports, and what is computed once
+    calls(small, target)  # imports, and caches
     assert calls(large, target) < 5 * calls(small, target)
 
 

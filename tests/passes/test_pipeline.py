@@ -1,4 +1,4 @@
-"""The passes of a format: a list that says what runs, and what each of them changes."""
+"""The passes of a format: a list in order, and the changes of each."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def small() -> Model:
 
 
 def source(folder: Path) -> Path:
-    """A file as large as that of a model, for the limit of what is written."""
+    """A file as large as that of a model, for the limit of written files."""
     (folder / "net.onnx").write_bytes(bytes(1000))
     return folder / "net.onnx"
 
@@ -59,7 +59,7 @@ def test_every_pass_has_a_name_and_an_effect(target: str) -> None:
     effects: dict[str, set[str]] = {}
     for each in passes:
         effects.setdefault(each.name, set()).add(each.effect)
-    # only what legalizes for a level or a version says so
+    # only passes that legalize for a level or a version say so
     assert {n for n, found in effects.items() if len(found) > 1} <= {"legalize"}
 
 

@@ -123,7 +123,7 @@ def test_written_out_it_computes_the_same(name: str, constant: bool) -> None:
 @pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize("name", ["lstm, everything given", "lstm, both ways", "gru, both ways"])
 def test_a_sequence_without_steps_ends_with_zeros(name: str, constant: bool) -> None:
-    """Whatever its initial states are; onnxruntime says so, the specification nothing."""
+    """For any initial states; onnxruntime has it so, the specification is silent."""
     m, feeds = network(*CASES[name], constant)
     lengths = np.array([0, T, 1], np.int32)
     if constant:

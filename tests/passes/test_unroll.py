@@ -119,8 +119,8 @@ def test_a_branch_that_is_taken_keeps_its_loops() -> None:
 
 
 def test_a_loop_that_counts_by_itself() -> None:
-    """As TensorFlow's: the condition compares a counter. What reads the collected states has a size
-    then.
+    """As TensorFlow's: the condition compares a counter. A consumer of the collected states has a
+    size then.
     """
     model, b = new_model("m")
     s = b.input("s", ir.DataType.FLOAT, [2])

@@ -1,4 +1,4 @@
-"""A headless Chromium for the tests of pages; skipped, with what is missing, where there is
+"""A headless Chromium for the tests of pages; skipped, with a reason, where there is
 none.
 """
 
@@ -83,7 +83,7 @@ Barriers = Callable[[Any, Path, str, int], list[str]]
 
 @pytest.fixture
 def barriers() -> Barriers:
-    """What axe finds on a page, in a scheme of colors and a width, with the first elements."""
+    """The findings of axe on a page, in a scheme of colors and a width, with the first elements."""
     package = pytest.importorskip(
         "selenium_axe_python", reason="selenium-axe-python is not installed: make test-browser"
     )
@@ -120,8 +120,8 @@ def processor_seconds(browser: Any) -> Callable[[], float]:
 
 @pytest.fixture
 def overflow() -> Callable[[Any, Path, int], list[str]]:
-    """What reaches beyond a screen of this width, unless something around it scrolls; and words
-    that are broken: cells narrower than their longest word.
+    """Elements that reach beyond a screen of this width, unless something around it scrolls; and
+    words that are broken: cells narrower than their longest word.
     """
 
     def find(browser: Any, page: Path, width: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""The HTML page in a real browser: `make test-browser`. Elsewhere skipped, with what is missing."""
+"""The HTML page in a real browser: `make test-browser`. Elsewhere skipped, with a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results of many jobs: causes, what is new, and forms for machines."""
+"""Results of many jobs: causes, new results, and forms for machines."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def test_the_same_facts_in_every_form(results: Path, form: str) -> None:
     ]
     text = squeeze(READERS[form](report.render(found, form)))
     for e in found.entries:
-        if e.code or form not in ("sarif", "github"):  # these two list what is wrong, nothing else
+        if e.code or form not in ("sarif", "github"):  # these two list problems only
             assert form == "sarif" or e.name in text or (e.source in text and e.target in text)
             assert (
                 not e.code

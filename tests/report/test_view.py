@@ -1,4 +1,4 @@
-"""`netconv view`: what is in the page. The page itself is tried in test_view_browser.py."""
+"""`netconv view`: the content of the page. The page itself is tried in test_view_browser.py."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 
 
 def contents(model: dict[str, Any]) -> Counter[int]:
-    """How many boxes lie directly in each scope, -1 is the drawing."""
+    """The number of boxes directly in each scope, -1 is the drawing."""
     return Counter([n["scope"] for n in model["nodes"]] + [s["parent"] for s in model["scopes"]])
 
 

@@ -179,7 +179,7 @@ def copy_of(model: Model) -> Model:
 
 
 # faults: each takes the candidate's graph and gives the name of the layer that is now wrong, or
-# None when it has no place for it
+# None when it cannot be inserted
 
 Fault = Callable[[ir.Model, Rng], "str | None"]
 _ACTIVATIONS = {

@@ -56,8 +56,8 @@ class Layers:
 
 def network(seed: int = 0, half: bool = False, named: bool = True) -> Model:
     """Convolutions with skips, a gate, windows, then attention and a classifier: 61 nodes. `half`
-    adds an output of half precision that nothing else reads; `named` nodes are called as what they
-    compute, others have no names.
+    adds an output of half precision that nothing else reads; `named` nodes are called as the ones
+    they compute, others have no names.
     """
     model, b = new_model()
     net = Layers(b, seed)
@@ -139,7 +139,7 @@ Fault = Callable[[ir.Model], None]
 
 @dataclass(frozen=True)
 class Plant:
-    """A fault, the layers that may be named for it, and what its first cause must say (a regular
+    """A fault, the layers that may be named for it, and the text of its first cause (a regular
     expression).
     """
 
@@ -216,7 +216,7 @@ def _instead(model: ir.Model, old: ir.Node, op_type: str, **attributes: object) 
 
 
 def through_halves(name: str) -> Fault:
-    """What a layer gives is rounded to halves."""
+    """The result of a layer is rounded to halves."""
 
     def plant(model: ir.Model) -> None:
         out = node(model, name).outputs[0]

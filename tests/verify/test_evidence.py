@@ -1,4 +1,4 @@
-"""The parts of wrong tensors and the graph around them, held to formulas."""
+"""The parts of wrong tensors and the graph around them, compared with formulas."""
 
 from __future__ import annotations
 

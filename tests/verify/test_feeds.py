@@ -1,4 +1,4 @@
-"""What is drawn for inputs whose sizes are open, or that say where and how much."""
+"""Random feeds for inputs of dynamic sizes, and for indices and counts."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_indices_and_lengths_are_what_their_consumers_allow(name: str) -> None:
 
 
 def test_one_feed_that_does_not_run_spoils_nothing() -> None:
-    """The place in a table of one row is computed: only zeros do not fall beyond it."""
+    """The index into a table of one row is computed: only zeros do not fall beyond it."""
     model, b = new_model()
     n = b.input("n", T.FLOAT, [1])
     place = b.op("Cast", b.op("Ceil", b.op("Abs", n)), to=int(T.INT64))

@@ -1,4 +1,4 @@
-"""What a comparison and a run take at most: twice the weights of the larger model and 250 MB."""
+"""The memory limits of a comparison and a run: twice the weights of the larger model and 250 MB."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A file in the engine it is written for: planted errors of readers are found, refusals are told,
-equal networks give no finding.
+"""A file in the engine it is written for: planted errors of readers are found, refusals are
+reported, equal networks give no finding.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def test_rounding_is_no_finding(tmp_path: Path, name: str) -> None:
 
 
 def _other_slope(model: Model) -> None:
-    """The slope of the activation: LeakyRelu, or what a format has for it."""
+    """The slope of the activation: LeakyRelu, or its form in a format."""
     for node in model.ir.graph:
         if "alpha" in node.attributes:
             node.attributes["alpha"] = ir.AttrFloat32("alpha", 0.3)
@@ -375,7 +375,7 @@ def test_a_rounding_to_halves_that_openvino_leaves_out_is_a_note(
         tmp_path, target, halves(1e6)
     )  # beyond the range of halves: infinities, but not in OpenVINO
     model = api.load(path)
-    model.ir = halves(1e6).ir  # whatever the reader makes of it
+    model.ir = halves(1e6).ir  # instead of the reader's result
     found = converter.verify(model, model, {"x": np.array([[1.0, -2.0, 0.5, 0.001]], np.float32)})
     assert (
         found.passed
@@ -409,7 +409,7 @@ def test_types_that_python_cannot_hand_over_are_only_loaded(tmp_path: Path) -> N
 
 
 def test_texts_sequences_and_values_that_may_be_left_out(tmp_path: Path) -> None:
-    """What needs care on the way to the engine and back: strings, an input with a default, an
+    """Values that need care on the way to the engine and back: strings, an input with a default, an
     output that is no tensor, a scalar.
     """
     graph = helper.make_graph(
@@ -685,7 +685,7 @@ def test_a_batch_runs_files_only_where_it_is_asked_to(wrong: Path) -> None:
     assert codes({"native": "auto"}) == (
         1,
         ["N404"],
-    )  # of the model: what was written holds the mistake, and is read as it is
+    )  # of the model: the written file contains the mistake, and is read as it is
     (wrong / "jobs.toml").write_text(
         '[[job]]\nmodels = "net.onnx"\nto = "onnx"\nverify = { native = "auto" }\n'
     )
@@ -694,7 +694,7 @@ def test_a_batch_runs_files_only_where_it_is_asked_to(wrong: Path) -> None:
 
 
 def test_default_data_and_a_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Edge cases that nobody asked for are left to the comparison of what is read; a user's own
+    """Edge cases are left to the comparison of the files as read; a user's own
     data go to the engine whole.
     """
     counts: list[int] = []

@@ -135,7 +135,7 @@ def test_twins_that_nothing_tells_apart_are_not_aligned() -> None:
     found = align(Model(model, "onnx"), candidate)
     assert (
         found.pairs["twin0"] == "v0" and found.pairs["twin1"] == "v1"
-    )  # told apart by who reads them
+    )  # distinguished by their consumers
     model2, b = new_model()
     x = b.input("x", ir.DataType.FLOAT, [3])
     twins = [b.op("Exp", x, name=f"twin{i}") for i in range(2)]

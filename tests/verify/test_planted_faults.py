@@ -26,8 +26,8 @@ SAMPLE = 6
 
 
 def _renamed(model: Model) -> Model:
-    """The same network with all inner names gone, so that only its structure tells which tensor is
-    which.
+    """The same network with all inner names gone, so that only its structure determines which
+    tensor is which.
     """
     copy = copy_of(model)
     outer = set(copy.ir.graph.outputs)
@@ -162,8 +162,8 @@ def _real_cases() -> list[Path]:
 
 
 def _load(case: Path) -> Model | None:
-    """The case's model when it is no larger than LARGEST and can be read and executed (what cannot
-    is the subject of other tests).
+    """The case's model when it is no larger than LARGEST and can be read and executed (those that
+    cannot is the subject of other tests).
     """
     files = [
         f
@@ -193,7 +193,7 @@ def _shows(model: Model, candidate: Model, seed: int) -> bool:
 
 @pytest.mark.slow
 def test_the_planted_layer_is_named_first_in_real_networks(corpus: Path) -> None:
-    """Every fault that has a place in every network, until there are REAL; an unchanged network has
+    """Every fault that fits into every network, until there are REAL; an unchanged network has
     no fault.
     """
     models = list(islice((m for m in map(_load, _real_cases()) if m is not None), 16))

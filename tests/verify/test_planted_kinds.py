@@ -34,7 +34,7 @@ Fault = tuple[str, ...]
 
 
 def _compared(folder: Path, target: str, faults: Fault, half: bool, named: bool = True) -> Result:
-    """The network as ONNX beside one with faults that went through a format."""
+    """The network as ONNX, and one with faults that went through a format."""
     reference, candidate = folder / "reference.onnx", folder / f"{'-'.join(faults)}{target}"
     converter.save(planted((), half=half, named=named), reference, "onnx")
     candidate.mkdir()
@@ -104,7 +104,7 @@ def test_faults_in_layers_without_names(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_two_faults_are_both_listed(tmp_path: Path) -> None:
-    """Each fault with the one that stands seven places behind it."""
+    """Each fault with the seventh one after it."""
     names, missed, first = list(FAULTS), [], 0
     pairs = _by_turns()
     for target, fault in pairs:
@@ -119,7 +119,7 @@ def test_two_faults_are_both_listed(tmp_path: Path) -> None:
 
 
 def _unchanged(folder: Path, seed: str, target: str) -> Result | None:
-    """A random network and what a format makes of it; None where that is refused or does not
+    """A random network and its conversion; None where that is refused or does not
     run.
     """
     model = random_network(seed, 1 + sum(map(ord, seed)) % 8)

@@ -1,4 +1,4 @@
-"""Verdicts that can be trusted: what is printed is of one element, nothing compared is said,
+"""Verdicts that can be trusted: printed numbers are of one element, "nothing compared" is reported,
 rounding alone is no difference, and quantized networks are judged by their steps.
 """
 
@@ -246,7 +246,7 @@ def test_convolutions_in_doubles(kwargs: dict[str, object]) -> None:
 
 
 def test_the_noise_of_an_input_is_its_own() -> None:
-    """Whatever other inputs there are, so that a case reproduces."""
+    """With any other inputs, so that a case reproduces."""
     good = perceptron(np.random.default_rng(0))
     bad = copy_of(good)
     weight = next(v for v in bad.ir.graph.initializers.values() if v.const_value.size > 8)  # type: ignore[union-attr]
@@ -282,7 +282,7 @@ def _slightly_other(factor: float) -> tuple[Model, Model]:
 
 
 def _again(folder: Path, command: str) -> int:
-    """What the command of a README gives; only the options that it may have."""
+    """The result of the command of a README; only the options that it may have."""
     words = command.split()
     assert words[:4] == ["netconv", "verify", "reference.onnx", "candidate.onnx"]
     options = dict(zip(words[4::2], words[5::2], strict=True))
@@ -450,7 +450,7 @@ def _alarms(pairs: object, folder: Path, native: str = "off") -> list[str]:
 
 @pytest.mark.parametrize("seed", [2, 7, 17])
 def test_the_error_of_the_reference_is_no_difference(seed: int, tmp_path: Path) -> None:
-    """On inputs that are all ones its mean of the image is off by some ulp, whatever is moved."""
+    """On inputs of ones its mean of the image is off by some ulp, wherever it is moved."""
     onnx.save(unchanged.head(seed), tmp_path / "a.onnx")
     converter.convert(tmp_path / "a.onnx", tmp_path / "a.txt")
     result = converter.verify(tmp_path / "a.onnx", tmp_path / "a.txt", native="off")
@@ -465,7 +465,7 @@ def test_the_error_of_the_reference_is_no_difference(seed: int, tmp_path: Path) 
 
 
 def test_a_step_at_a_tie_may_lead_to_more(tmp_path: Path) -> None:
-    """Sums of two 8-bit numbers are ties every other time; what reads them multiplies by ten."""
+    """Sums of two 8-bit numbers are ties every other time; the consumer multiplies by ten."""
 
     def net(half: float) -> Model:
         model, b = new_model()

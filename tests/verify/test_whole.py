@@ -246,7 +246,7 @@ def test_a_folded_layer_that_keeps_a_name_is_not_a_fault() -> None:
 
 
 def test_two_layers_that_make_up_for_each_other_are_no_fault() -> None:
-    """The candidate divides the bias of a local response by itself, and multiplies behind it."""
+    """The candidate divides the bias of a local response by itself, and multiplies after it."""
 
     def net(divided: bool, alpha: float = 1.0) -> Model:
         model, b = new_model()
@@ -387,7 +387,7 @@ def test_a_bias_that_is_added_behind_is_the_same(changed: str) -> None:
 
 
 def test_a_scalar_stays_one() -> None:
-    """A sum over the first axis of what is made of a scalar, and the same by a product."""
+    """A sum over the first axis of an expanded scalar, and the same by a product."""
 
     def net(kind: str) -> Model:
         model, b = new_model()
@@ -511,7 +511,7 @@ def test_data_of_every_kind(tmp_path: Path) -> None:
 
 
 def _unfelt(bias: float) -> Model:
-    """The bias is lost in what Relu cuts off."""
+    """The bias is lost in the part that Relu clamps."""
     model, b = new_model()
     x = b.input("x", ir.DataType.FLOAT, [1, 4])
     y = b.op("Add", x, np.array([-50, bias, -50, -50], np.float32), name="shifted")
@@ -660,7 +660,7 @@ def test_labels_are_compared_as_texts() -> None:
 def test_weights_rounded_to_halves_are_within_their_own_step(
     target: str, suffix: str, tmp_path: Path
 ) -> None:
-    """Whatever the reader computes with, and nothing else is: a changed weight is found."""
+    """All constants that the reader uses, and no others: a changed weight is found."""
     source = ROOT / "samples" / "digits_cnn.mlmodel"
     converter.convert(source, tmp_path / f"half{suffix}", target=target)
     assert converter.verify(source, tmp_path / f"half{suffix}", native="off").passed

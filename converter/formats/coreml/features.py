@@ -214,6 +214,7 @@ def _whole(data: Any) -> TypeGuard[list[int]]:
 
 
 def declare_array(array: Any, sizes: Sizes) -> None:
+    """Complete the message of an array type with its default shape, its choices and its ranges."""
     array.shape.extend(sizes.default)
     for choice in sizes.choices:
         array.enumeratedShapes.shapes.add().shape.extend(choice)
@@ -222,6 +223,7 @@ def declare_array(array: Any, sizes: Sizes) -> None:
 
 
 def declare_image(image: Any, sizes: Sizes) -> None:
+    """Complete the message of an image type with its default size, its choices and its ranges."""
     image.height, image.width = sizes.default
     for height, width in sizes.choices:
         image.enumeratedSizes.sizes.add(height=height, width=width)

@@ -29,6 +29,7 @@ _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError)
 
 
 def is_zip(path: Path) -> bool:
+    """Return whether a file begins as a zip archive; False if it cannot be read."""
     try:
         with open(path, "rb") as f:
             return f.read(len(MAGIC)) == MAGIC

@@ -16,10 +16,12 @@ CODES = enum({"": 0, "Relu": 1, "Relu1": 2, "Relu6": 3, "Tanh": 4, "Sigmoid": 6}
 
 
 def is_real(dtype: ir.DataType | None) -> bool:
+    """Return whether a type is known and a floating-point type."""
     return dtype is not None and dtype.is_floating_point()
 
 
 def is_whole(dtype: ir.DataType | None) -> bool:
+    """Return whether a type is known and an integer type."""
     return dtype is not None and dtype.is_integer()
 
 

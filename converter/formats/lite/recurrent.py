@@ -70,6 +70,7 @@ def rounding(dtype: ir.DataType, found: Quantization | None) -> Rounding:
 
 
 def rounding_of(r: LiteLiftContext, name: str) -> Rounding:
+    """Return the rounding of an operand that the layer stores quantized."""
     key = r.key(name)
     return rounding(r.stored_type(key), r.quantization(key))
 

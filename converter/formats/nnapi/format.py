@@ -45,6 +45,7 @@ def _is_blob(head: bytes) -> bool:
 
 
 def read(path: Path, weights: Path | None) -> Network:
+    """Read an operand table, which must be valid."""
     from converter.formats.nnapi.lift import lift
     from converter.formats.nnapi.validate import demand_valid
 
@@ -66,18 +67,21 @@ def _read_table(path: Path) -> Table:
 
 
 def write(model: Network, path: Path, flavor: Flavor) -> list[Diagnostic]:
+    """Write a model as an operand table, or as a blob, and return the notes."""
     from converter.formats.nnapi.lower import write_model
 
     return write_model(model, path, flavor)
 
 
 def check(path: Path, weights: Path | None) -> list[Diagnostic]:
+    """Return the findings of the validation of a table."""
     from converter.formats.nnapi.validate import validate
 
     return validate(_read_table(path), str(path))
 
 
 def kinds() -> Mapping[str, str]:
+    """Return for each operation whether it is read: "yes" or "no"."""
     from converter.formats.nnapi.mapping import MAPPING
     from converter.formats.nnapi.operations import operations
 
@@ -86,6 +90,7 @@ def kinds() -> Mapping[str, str]:
 
 
 def written() -> Written:
+    """Return the limits of the format: operators that no feature level supports."""
     from converter.formats.nnapi.legalize import rewrites
     from converter.formats.nnapi.lower import LEVELS
     from converter.formats.nnapi.mapping import MAPPING
@@ -114,6 +119,7 @@ def readable(path: Path, flavor: Flavor) -> bool:
 
 
 def passes(flavor: Flavor) -> Sequence[Pass[Any]]:
+    """Return the passes before lowering, in order."""
     from converter.formats.nnapi.pipeline import PIPELINE
 
     return PIPELINE

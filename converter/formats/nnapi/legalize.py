@@ -59,6 +59,7 @@ def rewrites(level: int) -> Rewrites:
 
 
 def between(b: Builder, x: Value, low: float, high: float) -> Value:
+    """Clamp to constants of the type of `x`."""
     return b.Clip(x, b.like(x, low), b.like(x, high))
 
 

@@ -35,6 +35,7 @@ def feature_level(table: Table) -> tuple[int, str]:
 
 
 def operand_level(operand: Operand) -> int:
+    """Return the feature level that an operand needs."""
     # a tensor without dimensions has an unspecified rank, which only level 3 supports
     return max(operand.type.since, 3 if operand.type.is_tensor and not operand.dimensions else 1)
 

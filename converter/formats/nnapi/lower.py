@@ -184,6 +184,7 @@ def no_worse(older: Table, newest: Table) -> bool:
 
 
 def count(table: Table, kind: str) -> int:
+    """Return the number of operations of a kind."""
     return sum(o.type == kind for o in table.operations)
 
 
@@ -207,6 +208,7 @@ def at_level(
 
 
 def refuse_invalid(findings: list[Diagnostic]) -> None:
+    """Refuse a table that the validation found errors in (X202)."""
     message = "the table is not valid: "
     errors = [d for d in findings if d.level == "error"]
     refuse([Diagnostic("X202", message + d.message, where=d.where) for d in errors])

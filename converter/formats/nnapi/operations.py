@@ -128,10 +128,12 @@ def operations() -> dict[str, OperationSpec]:
 
 @functools.cache
 def names_by_code() -> dict[int, str]:
+    """Return the operations' names by their codes."""
     return {**{spec.code: name for name, spec in operations().items()}, OEM_CODE: OEM_OPERATION}
 
 
 def code_of(name: str) -> int:
+    """Return the code of an operation. Raises KeyError for unknown names."""
     return OEM_CODE if name == OEM_OPERATION else operations()[name].code
 
 
@@ -142,6 +144,7 @@ def domain_values(name: str) -> list[int] | None:
 
 
 def is_operation(name: str) -> bool:
+    """Return whether this is the name of an operation."""
     return name in operations() or name == OEM_OPERATION
 
 

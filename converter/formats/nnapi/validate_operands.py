@@ -22,6 +22,9 @@ _ZERO_POINTS = {
 def check_operands(
     table: Table, subgraph: Subgraph, lifetimes: list[Lifetime], found: Findings
 ) -> None:
+    """Check dimensions, quantization, value and boundary of each operand; findings are added to
+    `found`.
+    """
     for i, (operand, lifetime) in enumerate(zip(subgraph.operands, lifetimes, strict=True)):
         check = _Check(operand, lifetime, i, found)
         check.dimensions()

@@ -109,6 +109,7 @@ def scaler(op: Op, b: Builder) -> Results:
 
 @ROWS.always("Binarizer")
 def binarizer(op: Op, b: Builder) -> Results:
+    """Rewrite Binarizer as a comparison with the threshold."""
     x = op.x
     return b.Cast(x > op.attr("threshold", 0.0), to=x.dtype or _FLOAT)
 
@@ -132,6 +133,7 @@ def feature_vectorizer(op: Op, b: Builder) -> Results:
 
 @ROWS.always("OneHotEncoder")
 def one_hot_encoder(op: Op, b: Builder) -> Results:
+    """Rewrite OneHotEncoder of integers as comparisons with the categories."""
     categories = op.attr("cats_int64s")
     if not categories or op.x.dtype == ir.DataType.STRING:
         return None

@@ -119,6 +119,7 @@ def state_names(proto: onnx.ModelProto) -> dict[str, str]:
 
 
 def take_metadata(model: ir.Model, proto: onnx.ModelProto) -> None:
+    """Copy the producer, versions, documentation and properties of a file to the model."""
     for source in ("producer_name", "producer_version", "domain", "doc_string", "model_version"):
         if getattr(proto, source):
             setattr(model, source, getattr(proto, source))

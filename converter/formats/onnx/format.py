@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 
 
 def sniff(head: bytes, path: Path) -> bool:
+    """Return whether a file is ONNX, by its first bytes and its name."""
     from converter.formats.onnx.detect import looks_like_onnx
 
     return looks_like_onnx(head, path)
 
 
 def read(path: Path, weights: Path | None) -> Network:
+    """Read an ONNX file with its external data."""
     from converter.formats.onnx.codec import read_onnx
     from converter.formats.onnx.lift import lift
 
@@ -31,6 +33,9 @@ def read(path: Path, weights: Path | None) -> Network:
 
 
 def write(model: Network, path: Path, flavor: Flavor) -> list[Diagnostic]:
+    """Write a model and return the notes; large weights, or all of them with +external, go to a
+    file of their own.
+    """
     from converter.formats.onnx.codec import write_onnx
     from converter.formats.onnx.lower import default_values, lower, map_labels
 
@@ -63,6 +68,7 @@ def undeclared_features(model: Network, title: str) -> list[Diagnostic]:
 
 
 def check(path: Path, weights: Path | None) -> list[Diagnostic]:
+    """Return the notes of reading a file, which raises errors."""
     from converter.formats.onnx.codec import read_onnx
     from converter.formats.onnx.lift import lift
 
@@ -86,6 +92,7 @@ def kinds() -> Mapping[str, str]:
 
 
 def side_names(path: Path) -> list[str]:
+    """Return the names of the files with external data."""
     from converter.formats.onnx.wire import locations
     from converter.io.mapped_file import MappedFile
 
@@ -93,12 +100,14 @@ def side_names(path: Path) -> list[str]:
 
 
 def passes(flavor: Flavor) -> Sequence[Pass[Any]]:
+    """Return the passes before lowering, in order."""
     from converter.formats.onnx.pipeline import PIPELINE
 
     return PIPELINE
 
 
 def about(path: Path) -> dict[str, str]:
+    """Return the metadata of a model."""
     from converter.formats.onnx.about import about
 
     return about(path)

@@ -79,17 +79,20 @@ ROWS.enter(
 
 @ROWS.always("GridSample")
 def grid_sample(op: Op, b: Builder) -> None:
+    """Rename the mode of GridSample as ONNX has it."""
     mode = op.attr("mode", "bilinear")
     op.attrs["mode"] = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
 
 
 @ROWS.always("FastGelu")
 def fast_gelu(op: Op, b: Builder) -> Value:
+    """Rewrite FastGelu as Gelu with tanh, after the optional bias."""
     return b.Gelu(plus(op.x, op.input(1)), approximate="tanh")
 
 
 @ROWS.always("BiasSplitGelu")
 def bias_split_gelu(op: Op, b: Builder) -> Results:
+    """Rewrite BiasSplitGelu: one half of the last axis times Gelu of the other."""
     left, right = b.Split(op.x + op.need(1), outputs=2, axis=-1, num_outputs=2)
     return left * b.Gelu(right)
 
@@ -110,6 +113,7 @@ def softmax_from(b: Builder, x: Value, axis: int) -> Value:
 
 @ROWS.always("CDist")
 def cdist(op: Op, b: Builder) -> Results:
+    """Rewrite CDist as the distance of each row from each other one."""
     difference = b.Unsqueeze(op.x, [1]) - b.Unsqueeze(op.need(1), [0])
     squares = b.ReduceSumSquare(difference, [-1], keepdims=0)
     return b.Sqrt(squares) if op.attr("metric", "sqeuclidean") == "euclidean" else squares
@@ -138,6 +142,7 @@ def fused_matmul(op: Op, b: Builder) -> Value:
 
 @ROWS.always("FusedGemm")
 def fused_gemm(op: Op, b: Builder) -> Results:
+    """Rewrite FusedGemm as Gemm and its activation."""
     kind = op.take("activation", "")
     params = {k: op.take(f"activation_{k}") for k in ("alpha", "beta", "gamma")}
     return activated(b, b.op("Gemm", *op.inputs, **op.attrs), kind, params)
@@ -153,6 +158,7 @@ def fused_conv(op: Op, b: Builder) -> Value:
 
 
 def activated(b: Builder, y: Value, kind: str, params: dict[str, Any]) -> Value:
+    """Apply a fused activation, or none for "". Raises MappingError if it is not known."""
     if not kind:
         return y
     if kind == "Clip":
@@ -175,6 +181,7 @@ def activated(b: Builder, y: Value, kind: str, params: dict[str, Any]) -> Value:
 
 
 def plus(x: Value, y: Value | None) -> Value:
+    """Add an optional operand."""
     return x if y is None else x + y
 
 
@@ -210,6 +217,7 @@ def skip_layer_normalization(op: Op, b: Builder) -> Results:
 
 @ROWS.always("SkipSimplifiedLayerNormalization")
 def skip_simplified_layer_normalization(op: Op, b: Builder) -> Results:
+    """Rewrite SkipSimplifiedLayerNormalization as Add and an RMS normalization."""
     total = plus(op.x + op.need(1), op.input(3))
     y, factor = rms(b, total, op.need(2), op.attr("epsilon", 1e-12))
     return y, None, factor, total
@@ -278,15 +286,18 @@ def branchwise_rms_norm(op: Op, b: Builder) -> Value:
 
 
 def channels_first(b: Builder, x: Value, rank: int) -> Value:
+    """Move the last axis to position 1."""
     return b.Transpose(x, perm=[0, rank - 1, *range(1, rank - 1)])
 
 
 def channels_last(b: Builder, x: Value, rank: int) -> Value:
+    """Move axis 1 to the last position."""
     return b.Transpose(x, perm=[0, *range(2, rank), 1])
 
 
 @ROWS.always("NhwcMaxPool")
 def nhwc_max_pool(op: Op, b: Builder) -> Results:
+    """Rewrite NhwcMaxPool as MaxPool between transpositions."""
     rank = op.rank(0)
     x = channels_first(b, op.x, rank)
     return channels_last(b, explicit(b, "MaxPool", [x], op.attrs), rank)

@@ -92,6 +92,7 @@ def _packed(b: Builder, x: Value, i: int, bias: Value | None, heads: int) -> Val
 
 
 def head_size(op: Op, x: Value) -> int:
+    """Return the size of the last axis. Raises MappingError if it is dynamic."""
     size = x.shape[-1] if x.shape is not None else None
     if not isinstance(size, int):
         raise MappingError(f"{op.kind} needs a static head size")

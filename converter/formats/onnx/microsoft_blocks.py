@@ -73,6 +73,7 @@ ROWS.enter(
 
 @ROWS.always("FusedMatMulActivation")
 def fused_matmul_activation(op: Op, b: Builder) -> Results:
+    """Rewrite FusedMatMulActivation as a FusedMatMul and its activation."""
     kind = op.take("activation", "")
     params = {k: op.take(f"activation_{k}") for k in ("alpha", "beta", "gamma", "axis")}
     return activated(b, fused_matmul(op, b), kind, params)
@@ -119,6 +120,7 @@ def complex_mul(op: Op, b: Builder) -> Results:
 
 @ROWS.always("IsAllFinite")
 def is_all_finite(op: Op, b: Builder) -> Results:
+    """Rewrite IsAllFinite as IsNaN and IsInf of each input, or one of them by its flags."""
     every: Value | None = None
     for value in op.inputs:
         if value is None:
@@ -136,6 +138,7 @@ def is_all_finite(op: Op, b: Builder) -> Results:
 
 @ROWS.always("MulInteger")
 def mul_integer(op: Op, b: Builder) -> Results:
+    """Rewrite MulInteger as a product of int32 after the zero points are subtracted."""
     sides = []
     for i in (0, 2):
         x = b.Cast(op.need(i), to=ir.DataType.INT32)
@@ -146,6 +149,7 @@ def mul_integer(op: Op, b: Builder) -> Results:
 
 @ROWS.always("MatMulInteger16")
 def matmul_integer_16(op: Op, b: Builder) -> Results:
+    """Rewrite MatMulInteger16 as MatMul of 32 bits."""
     signed = op.x.dtype == ir.DataType.INT16
     to = int(ir.DataType.INT32 if signed else ir.DataType.UINT32)
     return b.Cast(op.x, to=to) @ b.Cast(op.need(1), to=to)
@@ -153,6 +157,7 @@ def matmul_integer_16(op: Op, b: Builder) -> Results:
 
 @ROWS.always("ReduceSumInteger")
 def reduce_sum_integer(op: Op, b: Builder) -> Results:
+    """Rewrite ReduceSumInteger as ReduceSum of 32 bits."""
     signed = op.x.dtype == ir.DataType.INT8
     x = b.Cast(op.x, to=ir.DataType.INT32 if signed else ir.DataType.UINT32)
     return b.ReduceSum(x, op.attr("axes"), keepdims=op.attr("keepdims", 1))
@@ -192,6 +197,7 @@ def range_(op: Op, b: Builder) -> Results:
 
 @ROWS.always("ScaledSiLU")
 def scaled_silu(op: Op, b: Builder) -> Results:
+    """Rewrite ScaledSiLU as z * Sigmoid(z), where z is x times alpha or the slope."""
     slope = op.input(1)
     z = op.x * (op.number("alpha", 1.0) if slope is None else slope)
     return z * b.Sigmoid(z)

@@ -36,11 +36,15 @@ def _plain(op: Op) -> str:
 
 @ROWS.always("QLinearAdd", "QLinearMul")
 def binary(op: Op, b: Builder) -> Results:
+    """Rewrite a quantized Add or Mul as the operator on floats between DequantizeLinear and
+    QuantizeLinear.
+    """
     return _stored(op, b, b.op(_plain(op), _real(op, b, 0), _real(op, b, 3)), 6)
 
 
 @ROWS.always("QLinearSigmoid", "QLinearLeakyRelu")
 def unary(op: Op, b: Builder) -> Results:
+    """Rewrite a quantized Sigmoid or LeakyRelu as the operator on floats."""
     return _stored(op, b, b.op(_plain(op), _real(op, b, 0), **op.attrs), 3)
 
 
@@ -54,6 +58,7 @@ def softmax(op: Op, b: Builder) -> Results:
 
 @ROWS.always("QLinearAveragePool", "QLinearGlobalAveragePool")
 def pool(op: Op, b: Builder) -> Results:
+    """Rewrite a quantized average pooling as the operator on floats, in either layout."""
     x, rank, last = _real(op, b, 0), op.rank(0), op.take("channels_last", 0)
     y = explicit(b, _plain(op), [channels_first(b, x, rank) if last else x], op.attrs)
     return _stored(op, b, channels_last(b, y, rank) if last else y, 3)
@@ -68,12 +73,14 @@ def concat(op: Op, b: Builder) -> Results:
 
 @ROWS.always("QLinearReduceMean")
 def reduce_mean(op: Op, b: Builder) -> Results:
+    """Rewrite a quantized ReduceMean as the operator on floats."""
     axes, kept = op.attr("axes"), op.attr("keepdims", 1)
     return _stored(op, b, b.ReduceMean(_real(op, b, 0), axes, keepdims=kept), 3)
 
 
 @ROWS.always("QLinearWhere")
 def where(op: Op, b: Builder) -> Results:
+    """Rewrite a quantized Where as the operator on floats."""
     return _stored(op, b, b.Where(op.x, _real(op, b, 1), _real(op, b, 4)), 7)
 
 
@@ -183,4 +190,5 @@ def numbers(data: np.ndarray, bits: int, shape: list[int]) -> ir.TensorProtocol:
 
 
 def packed(data: np.ndarray, dtype: ir.DataType) -> ir.TensorProtocol:
+    """Return integers as a tensor of a type that may have less than 8 bits."""
     return LazyTensor(np.ascontiguousarray(data).astype(dtype.numpy()), dtype)

@@ -141,6 +141,7 @@ class Rows:
 
 
 def missing(op: Op) -> NoReturn:
+    """Raise MappingError for an operator that the opset or the domain does not have."""
     raise MappingError(
         f"operator {op.kind} is not known"
         + (f" of the domain {op.domain}" if op.domain else f" in opset {op.version}")
@@ -148,8 +149,10 @@ def missing(op: Op) -> NoReturn:
 
 
 def several(results: Results) -> Sequence[ir.Value | None]:
+    """Return results as a list: of one value, of several, or empty for None."""
     return [results] if isinstance(results, ir.Value) else list(results or ())
 
 
 def plain(value: Any) -> Any:
+    """Return a tensor as an array, other values unchanged."""
     return value.numpy() if isinstance(value, ir.TensorProtocol) else value

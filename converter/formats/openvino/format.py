@@ -62,6 +62,7 @@ def reason_for_floats(node: ir.Node) -> str:
 
 
 def read(path: Path, weights: Path | None) -> Network:
+    """Read an IR of any version, with its .bin, and keep its labels."""
     from converter.formats.openvino.codec import read_ir
     from converter.passes.labels import LABELS
 
@@ -78,6 +79,9 @@ def read(path: Path, weights: Path | None) -> Network:
 
 
 def write(model: Network, path: Path, flavor: Flavor) -> list[Diagnostic]:
+    """Write a model as XML and .bin, and return the notes. Raises UsageError for +padded with IR 10
+    and 11.
+    """
     from converter.formats.openvino.codec import write_ir
     from converter.formats.openvino.ir import Element
     from converter.io.files import Output
@@ -148,10 +152,12 @@ def written() -> Written:
 
 
 def side_names(path: Path) -> list[str]:
+    """Return the name of the .bin."""
     return [path.with_suffix(".bin").name]
 
 
 def passes(flavor: Flavor) -> Sequence[Pass[Any]]:
+    """Return the passes before lowering, in order, for the IR version."""
     from converter.formats.openvino.legacy.pipeline import PIPELINE as LEGACY
     from converter.formats.openvino.opset.pipeline import PIPELINE
 

@@ -74,6 +74,7 @@ def slicing(entry: PortMap, size: int, axes: int) -> Slicing:
 
 
 def scalar(b: Builder, v: ir.Value, dtype: ir.DataType) -> ir.Value:
+    """Return a value of one element as a scalar of a type."""
     v = b.Reshape(v, np.zeros(0, np.int64)) if rank_of(v) != 0 else v
     return b.Cast(v, to=dtype) if v.dtype != dtype else v
 
@@ -178,6 +179,7 @@ class Iteration:
 
 
 def inside(m: PortMap) -> Place:
+    """Return the layer and the port of the body that a port map names."""
     return m.internal_layer_id, m.internal_port_id
 
 

@@ -68,6 +68,7 @@ def elements(parent: XmlElement | None) -> Iterator[XmlElement]:
 
 
 def children(parent: XmlElement | None, tag: str) -> Iterator[XmlElement]:
+    """Yield the children with this tag; none without a parent."""
     return parent.iterchildren(tag) if parent is not None else iter(())
 
 
@@ -159,4 +160,5 @@ def split_names(text: str) -> tuple[str, ...]:
 
 
 def join_names(names: tuple[str, ...]) -> str:
+    """Return names as one text, in which commas of names are escaped."""
     return ",".join(name.replace(",", "\\,") for name in names)

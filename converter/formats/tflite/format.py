@@ -22,6 +22,7 @@ def sniff(head: bytes, path: str | os.PathLike[str] = "") -> bool:
 
 
 def read(path: Path, weights: Path | None) -> Network:
+    """Read a TensorFlow Lite file; the file's own boundary is kept for engines."""
     from converter.formats.tflite.lift import read_model
 
     model = read_model(path)
@@ -31,12 +32,14 @@ def read(path: Path, weights: Path | None) -> Network:
 
 
 def read_signature(path: Path, key: str, weights: Path | None) -> Network:
+    """Read the network of the signature `key`."""
     from converter.formats.tflite.lift import read_model
 
     return read_model(path, key)
 
 
 def write(model: Network, path: Path, flavor: Flavor) -> list[Diagnostic]:
+    """Write a model and return the notes."""
     from converter.formats.tflite.lower import write_model
 
     return write_model(model, path, flavor)
@@ -55,6 +58,9 @@ def kinds() -> Mapping[str, str]:
 
 
 def written() -> Written:
+    """Return the limits of the format: operators without a row, those written in part, and layers
+    with kernels of some types.
+    """
     from converter.formats.tflite.kernels import PARTLY, limits
     from converter.formats.tflite.legalize import REWRITES
     from converter.formats.tflite.rules import TABLE
@@ -70,6 +76,7 @@ def engine(path: Path) -> str:
 
 
 def passes(flavor: Flavor) -> Sequence[Pass[Any]]:
+    """Return the passes before lowering, in order."""
     from converter.formats.tflite.pipeline import PIPELINE
 
     return PIPELINE

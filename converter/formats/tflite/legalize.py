@@ -253,6 +253,7 @@ LAST = ("Softmax", "LogSoftmax")
 
 
 def norm_on_last_axis(node: ir.Node, b: Builder) -> Value | None:
+    """Rewrite an L2 normalization over one other axis as one over the last axis and Transposes."""
     x, rank = operand(node), rank_of(operand(node))
     axes = [int(a) for a in attrs_of(node)["axes"]]
     if rank is None or len(axes) != 1 or axes[0] % rank == rank - 1:
@@ -295,6 +296,7 @@ def by_bits(node: ir.Node, b: Builder) -> Value | None:
 
 
 def all_bits(node: ir.Node, b: Builder) -> Value:
+    """Rewrite BitwiseNot as BitwiseXor with ones in all bits."""
     x = operand(node)
     ones = -1 if x.dtype is not None and x.dtype.is_signed() else int((x.dtype or D.UINT8).max)
     return b.BitwiseXor(x, b.like(x, ones))

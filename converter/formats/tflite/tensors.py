@@ -72,6 +72,9 @@ def type_of(tensor: LiteTensor) -> ir.DataType:
 
 
 def shape_in_graph(tensor: LiteTensor) -> list[int | None]:
+    """Return the shape of a tensor, with None for dynamic sizes; complex numbers have their parts
+    on a last axis of 2.
+    """
     sizes: list[int | None] = [None if n < 0 else n for n in tensor.shape]
     return [*sizes, 2] if tensor.type in COMPLEX else sizes
 
@@ -209,6 +212,7 @@ def zero_points(tensor: LiteTensor) -> Array:
 
 
 def is_by_axis(tensor: LiteTensor) -> bool:
+    """Return whether a tensor has several scales, one for each index along an axis."""
     return len(tensor.scales) > 1
 
 

@@ -35,6 +35,9 @@ def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
 
 
 def read(path: Path, weights: Path | None, dequantize: bool = False) -> Network:
+    """Read an IR with its weights and its map of names. With `dequantize`, exact integer arithmetic
+    becomes float operators between DequantizeLinear and QuantizeLinear.
+    """
     from converter.formats.zhouyi.codec import read_ir
     from converter.formats.zhouyi.lift_document import lift
     from converter.formats.zhouyi.sidemap import restore_names
@@ -46,10 +49,12 @@ def read(path: Path, weights: Path | None, dequantize: bool = False) -> Network:
 
 
 def read_numbers(path: Path, weights: Path | None) -> Network:
+    """Read an IR as the floats that its integers stand for."""
     return read(path, weights, dequantize=True)
 
 
 def write(model: Network, path: Path, flavor: Flavor) -> list[Diagnostic]:
+    """Write a model as text and .bin with a map of renamed tensors, and return the notes."""
     from converter.formats.zhouyi.codec import write_ir
     from converter.formats.zhouyi.sidemap import write_map
     from converter.io.files import Output
@@ -70,6 +75,7 @@ def write(model: Network, path: Path, flavor: Flavor) -> list[Diagnostic]:
 
 
 def check(path: Path, weights: Path | None) -> list[Diagnostic]:
+    """Return the findings of the linter."""
     from converter.formats.zhouyi.codec import read_ir
     from converter.formats.zhouyi.linting import lint
 
@@ -77,6 +83,7 @@ def check(path: Path, weights: Path | None) -> list[Diagnostic]:
 
 
 def kinds() -> Mapping[str, str]:
+    """Return the operator of each layer type; "(special)" for those that functions read."""
     from converter.formats.zhouyi.lift_bodies import CONTROL
     from converter.formats.zhouyi.mapping import MAPPING
 
@@ -88,6 +95,7 @@ def kinds() -> Mapping[str, str]:
 
 
 def written() -> Written:
+    """Return the limits of the format: the operators that cannot be written."""
     from converter.formats.zhouyi.legalize import REWRITES
     from converter.formats.zhouyi.mapping import MAPPING
     from converter.passes.coverage import absent_operators
@@ -96,6 +104,7 @@ def written() -> Written:
 
 
 def side_names(path: Path) -> list[str]:
+    """Return the names of the .bin files and of the map of names."""
     from converter.formats.zhouyi.codec import bin_names
     from converter.formats.zhouyi.sidemap import SUFFIX
 
@@ -103,6 +112,7 @@ def side_names(path: Path) -> list[str]:
 
 
 def passes(flavor: Flavor) -> Sequence[Pass[Any]]:
+    """Return the passes before lowering, in order; integer IR has its own."""
     from converter.formats.zhouyi import pipeline
     from converter.formats.zhouyi.quantization import pipeline as integer
 

@@ -41,6 +41,7 @@ FUSED = frozenset({"RELU", "RELU6", "LEAKYRELU"})
 
 
 def carries(kind: str) -> bool:
+    """Return whether layers of this type may have `with_activation`."""
     operator = find_operator(kind)
     return operator is not None and "with_activation" in operator.attributes
 

@@ -254,4 +254,5 @@ def build_subgraph(name: str, layers: list[Layer], inputs: list[str], outputs: l
 
 
 def move(constant: Constant, offset: int) -> Constant:
+    """Return a constant at another offset in the .bin."""
     return replace(constant, offset=offset)

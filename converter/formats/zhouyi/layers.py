@@ -76,6 +76,7 @@ def to_shape(value: Value) -> Shape:
 
 
 def parse_dtypes(text: str) -> list[DType]:
+    """Return the types of a text: a list in brackets, a single one, or none."""
     return [
         parse_dtype(t)
         for t in (split_list(text) if text.startswith("[") else [text] if text else [])

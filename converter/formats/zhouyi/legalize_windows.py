@@ -26,6 +26,7 @@ from converter.passes.images import window_over_images
 
 
 def static(value: ir.Value) -> list[int]:
+    """Return the shape of a value. Raises MappingError if it is dynamic."""
     return list(context.static(value, str(value.name)))
 
 
@@ -110,6 +111,7 @@ def computed_weights(node: ir.Node, b: Builder) -> Value:
 
 
 def group_of(node: ir.Node) -> int:
+    """Return the number of groups, 1 by default."""
     return int(attributes(node).get("group", 1))
 
 

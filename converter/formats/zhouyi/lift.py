@@ -320,12 +320,16 @@ def _general(key: str) -> bool:
 
 
 def upper(value: Any) -> Any:
+    """Return an attribute's value with its words in upper case."""
     if isinstance(value, list):
         return [upper(v) for v in value]
     return value.upper() if isinstance(value, str) and not isinstance(value, DType) else value
 
 
 def declared(tensor: Tensor) -> ir.Value:
+    """Return a value with the type and the shape of a tensor; types that the graph lacks are left
+    out.
+    """
     value = ir.Value(name=tensor.name)
     try:
         set_type(value, None if tensor.dtype is None else ir_dtype(tensor.dtype), tensor.shape)

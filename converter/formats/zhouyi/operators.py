@@ -94,6 +94,7 @@ def common() -> Operator:
 
 
 def key_aliases() -> Mapping[str, str]:
+    """Return the keys by their older spellings."""
     return dict(_data()["key_aliases"])
 
 
@@ -103,6 +104,7 @@ def key_patterns() -> tuple[str, ...]:
 
 
 def find_operator(layer_type: str) -> Operator | None:
+    """Return the operator of a layer type or of an alias of one, or None."""
     return operators().get(type_aliases().get(layer_type, layer_type))
 
 

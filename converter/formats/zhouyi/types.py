@@ -40,6 +40,9 @@ _WIDE = {"int4": DType.INT8, "uint4": DType.UINT8, "int12": DType.INT16, "uint12
 
 
 def ir_dtype(dtype: DType) -> ir.DataType:
+    """Return the type of the graph for a type of the format. Raises MappingError X201 if there is
+    none.
+    """
     found = _IR.get(_WIDE.get(dtype.value.removeprefix("aligned_"), dtype))
     if found is None:
         raise MappingError(f"type {dtype} is not supported", "X201")
@@ -55,6 +58,7 @@ def dtype_name(dtype: ir.DataType) -> DType:
 
 
 def is_float(dtype: ir.DataType | None) -> bool:
+    """Return whether a type is known and a floating-point type."""
     return dtype is not None and dtype.is_floating_point()
 
 

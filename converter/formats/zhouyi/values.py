@@ -235,6 +235,7 @@ def parse_names(text: str) -> list[str]:
 
 
 def print_names(names: Sequence[str]) -> str:
+    """Return the names of tensors as a list in brackets."""
     return "[" + ",".join(print_name(n, "'") for n in names) + "]"
 
 

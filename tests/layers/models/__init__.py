@@ -1,4 +1,4 @@
-"""How the layers of each format are put into a file with nothing else, and which engine computes
+"""Files with nothing but the layers of a case, for each format, and the engine that computes
 their numbers.
 """
 
@@ -18,7 +18,7 @@ def model_of(format: str) -> Any:
 
 
 def network_of(format: str, case: Case) -> Any:
-    """The layers of a case: its own file, or one that is built of what it says."""
+    """The layers of a case: its own file, or one that is built from the case."""
     module = model_of(format)
     if case.model:
         return module.read(FOLDER / format / case.model)

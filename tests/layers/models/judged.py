@@ -31,7 +31,7 @@ class JudgeEngine:
         return ()
 
     def run(self, path: Path, case: Case) -> dict[str, Any] | str:
-        """The outputs in the types and shapes that the case declares, or what the engine says."""
+        """The outputs in the types and shapes that the case declares, or the engine's message."""
         status, found = self.worker.ask(path, case.feeds())
         if status != "ran":
             return f"{status}: {found}"

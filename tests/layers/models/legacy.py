@@ -89,7 +89,7 @@ class Engine(JudgeEngine):
         return (self.release,)
 
     def run(self, path: Path, case: Case) -> dict[str, Any] | str:
-        """The older release knows what the newer one no longer loads."""
+        """The older release loads layers that the newer one no longer knows."""
         found, self.name = super().run(path, case), type(self).name
         if isinstance(found, str) and self.release != Older.release:
             found = Older().run(path, case)

@@ -1,8 +1,8 @@
 """One operation of an ML Program in a bare file, and the kit's interpreter, which computes its
-numbers behind coremltools' own loader.
+numbers through coremltools' own loader.
 
 Inputs have the names of their parameters, several values of one parameter the same name. Attributes
-are parameters, too: text, truth values and small numbers, which are written beside the operation.
+are parameters, too: text, booleans and small numbers, which are written with the operation.
 `version` is the operation set.
 """
 
@@ -73,7 +73,7 @@ def write(model: Any, path: Path) -> None:
 
 
 def taken(path: Path, kind: str) -> str:
-    """Operations that are written have constants beside them, so files are made by hand."""
+    """Operations that are written come with constants, so files are made by hand."""
     return "its files are made by hand"
 
 

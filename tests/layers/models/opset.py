@@ -25,7 +25,7 @@ _ELEMENTS = {t.precision: name for name, t in ELEMENT_TYPES.items()}
 
 
 def build(case: Case) -> Net:
-    """A net of the layer, with its operands in front and results behind."""
+    """A net of the layer, with its operands before and results after it."""
     operands, edges, ports = [], [], []
     own = len(case.inputs)
     for i, t in enumerate(case.inputs):

@@ -29,10 +29,12 @@ def package(path: Path) -> bool:
 
 
 def read(path: Path, weights: Path | None) -> Network:
+    """Read the first function of a Core AI file."""
     return read_signature(path, "", weights)
 
 
 def read_signature(path: Path, key: str, weights: Path | None = None) -> Network:
+    """Read the function `key` of a Core AI file; the file's own boundary is kept for engines."""
     from converter.formats.coreml.coreai.lift import read_model
 
     model = read_model(path, key)
@@ -42,6 +44,7 @@ def read_signature(path: Path, key: str, weights: Path | None = None) -> Network
 
 
 def write(model: Network, path: Path, flavor: Flavor) -> list[Diagnostic]:
+    """Write a model as a Core AI file and return the notes."""
     from converter.formats.coreml.coreai.lower import write_model
 
     return write_model(model, path, flavor)
@@ -62,6 +65,7 @@ def kinds() -> Mapping[str, str]:
 
 
 def written() -> Written:
+    """Return the limits of the format: the operators that cannot be written."""
     from converter.formats.coreml.coreai.legalize import REWRITES
     from converter.formats.coreml.coreai.rules import TABLE
     from converter.passes.coverage import absent_operators
@@ -70,6 +74,7 @@ def written() -> Written:
 
 
 def passes(flavor: Flavor) -> Sequence[Pass[Any]]:
+    """Return the passes before lowering, in order."""
     from converter.formats.coreml.coreai.pipeline import PIPELINE
 
     return PIPELINE

@@ -57,6 +57,7 @@ def floor(node: ir.Node, b: Builder) -> Value:
 
 
 def sign(node: ir.Node, b: Builder) -> Value:
+    """Rewrite Sign as comparisons; NaN stays NaN."""
     x = x_of(node)
     zero, one = b.like(x, 0), b.like(x, 1)
     if x.dtype is not None and x.dtype.is_integer() and not x.dtype.is_signed():

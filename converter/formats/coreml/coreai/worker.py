@@ -115,6 +115,7 @@ def _unescaped(found: re.Match[bytes]) -> bytes:
 
 
 def read(source: str, target: str) -> None:
+    """Write a description of a Core AI file as JSON."""
     module = _loaded(source)
     with open(target, "w", encoding="utf-8") as f:
         body = Description().block(module.body)["body"]
@@ -130,6 +131,7 @@ def _loaded(source: str) -> Any:
 
 
 def write(source: str, target: str) -> None:
+    """Verify a module given as MLIR text and write it as a Core AI file."""
     from coreai._compiler import ir
     from coreai._compiler._mlir_libs._coreaiIR._bindings import compiler
     from coreai.authoring import Context
@@ -143,10 +145,14 @@ def write(source: str, target: str) -> None:
 
 
 def check(source: str) -> None:
+    """Verify a Core AI file; raises the error of the bindings."""
     _loaded(source).operation.verify()
 
 
 def main(command: str, *arguments: str) -> int:
+    """Run a command. Returns 0, or 3 for an error of the bindings and 4 if Core AI is not
+    installed, with a message on standard error.
+    """
     try:
         import coreai.authoring  # noqa: F401
     except ImportError as e:

@@ -31,10 +31,12 @@ def package(path: Path) -> bool:
 
 
 def read(path: Path, weights: Path | None) -> Network:
+    """Read the main function of an ML Program."""
     return read_signature(path, "", weights)
 
 
 def write(model: Network, path: Path, flavor: Flavor) -> list[Diagnostic]:
+    """Write a model as a package with its weights, and return the notes."""
     from converter.formats.coreml.mlprogram.lower import lower
     from converter.formats.coreml.package import write_package
     from converter.io.files import Output
@@ -75,6 +77,7 @@ def kinds() -> Mapping[str, str]:
 
 
 def written() -> Written:
+    """Return the limits of the format: the operators that cannot be written."""
     from converter.formats.coreml.mlprogram.legalize import REWRITES
     from converter.formats.coreml.mlprogram.rules import TABLE
     from converter.passes.coverage import absent_operators
@@ -83,6 +86,7 @@ def written() -> Written:
 
 
 def read_signature(path: Path, key: str, weights: Path | None = None) -> Network:
+    """Read the function `key` of an ML Program, which may be in a zip archive."""
     from converter.formats.coreml.mlprogram.lift import read_model
     from converter.formats.coreml.package_zip import unpacked
 
@@ -98,12 +102,14 @@ def undeclared_features(model: Network, title: str) -> list[Diagnostic]:
 
 
 def passes(flavor: Flavor) -> Sequence[Pass[Any]]:
+    """Return the passes before lowering, in order."""
     from converter.formats.coreml.mlprogram.pipeline import PIPELINE
 
     return PIPELINE
 
 
 def about(path: Path) -> dict[str, str]:
+    """Return the metadata of a model."""
     from converter.formats.coreml.about import about
 
     return about(path)

@@ -99,6 +99,7 @@ def power(node: ir.Node, b: Builder) -> Value | None:
 
 
 def relu(node: ir.Node, b: Builder) -> Value | None:
+    """Rewrite Relu of integers as Max(x, 0)."""
     x = x_of(node)
     whole = x.dtype is not None and not x.dtype.is_floating_point()
     return b.Max(x, b.like(x, 0)) if whole else None

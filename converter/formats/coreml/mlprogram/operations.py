@@ -10,6 +10,7 @@ D = ir.DataType
 
 
 def words(text: str) -> frozenset[str]:
+    """Return the words of a text as a set."""
     return frozenset(text.split())
 
 

@@ -31,6 +31,7 @@ _FIELDS = {D.BOOL: "bools", D.FLOAT: "floats", D.INT32: "ints", D.INT64: "longIn
 
 
 def set_tensor_type(message: Any, dtype: ir.DataType, shape: Sequence[Any]) -> None:
+    """Complete the message of a tensor type; sizes that are no integers are unknown."""
     message.dataType, message.rank = CODES[dtype], len(shape)
     for size in shape:
         dimension = message.dimensions.add()
@@ -187,6 +188,7 @@ def ends_of_ranges(array: Array) -> Array:
 
 
 def carried_constant(tensor: ir.TensorProtocol, low: MilLowering) -> ir.DataType:
+    """Return the type that a constant is written with. Raises MappingError for strings."""
     if tensor.dtype == D.STRING:
         raise MappingError("constant strings are not supported")
     value = ir.Value(type=ir.TensorType(tensor.dtype))
@@ -194,6 +196,7 @@ def carried_constant(tensor: ir.TensorProtocol, low: MilLowering) -> ir.DataType
 
 
 def set_word(message: Any, word: str) -> None:
+    """Complete the message of a value with a string."""
     message.type.tensorType.dataType = CODES[D.STRING]
     message.immediateValue.tensor.strings.values.append(word)
 

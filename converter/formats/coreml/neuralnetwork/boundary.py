@@ -106,6 +106,7 @@ def _rank5_input(
 
 
 def graph_input(b: Builder, name: str, dtype: ir.DataType, shape: list[Any]) -> ir.Value:
+    """Add an input to the graph whose public name is that of the file."""
     value = b.input(name, dtype, shape)
     set_public_name(value, name)
     return value

@@ -146,12 +146,14 @@ def scalar(value: Value | None) -> float | None:
 
 
 def rank_of_value(value: Value) -> int:
+    """Return the rank of a value. Raises MappingError if it is unknown."""
     if value.shape is None:
         raise MappingError(f"the rank of {value.name} is unknown")
     return value.shape.rank()
 
 
 def is_float(value: Value | None) -> bool:
+    """Return whether a value is absent, or has no known type or a floating-point type."""
     return (
         value is None
         or value.dtype is None

@@ -30,6 +30,7 @@ def package(path: Path) -> bool:
 
 
 def read(path: Path, weights: Path | None) -> Network:
+    """Read a neural network from a file, a package or a zip archive of one."""
     from converter.formats.coreml.neuralnetwork.codec import read_mlmodel
     from converter.formats.coreml.neuralnetwork.lift import lift
     from converter.formats.coreml.package import open_model
@@ -41,6 +42,7 @@ def read(path: Path, weights: Path | None) -> Network:
 
 
 def write(model: Network, path: Path, flavor: Flavor) -> list[Diagnostic]:
+    """Write a model and return the notes."""
     from converter.formats.coreml.neuralnetwork.codec import write_mlmodel
     from converter.formats.coreml.neuralnetwork.lower import lower
     from converter.io.files import Output
@@ -71,6 +73,7 @@ def kinds() -> Mapping[str, str]:
 
 
 def written() -> Written:
+    """Return the limits of the format: the operators that cannot be written."""
     from converter.formats.coreml.neuralnetwork.legalize import REWRITES
     from converter.formats.coreml.neuralnetwork.mapping import MAPPING
     from converter.passes.coverage import absent_operators
@@ -79,18 +82,21 @@ def written() -> Written:
 
 
 def undeclared_features(model: Network, title: str) -> list[Diagnostic]:
+    """Return notes on features of inputs and outputs that the format `title` cannot declare."""
     from converter.formats.coreml.features import undeclared_features
 
     return undeclared_features(model, title)
 
 
 def passes(flavor: Flavor) -> Sequence[Pass[Any]]:
+    """Return the passes before lowering, in order."""
     from converter.formats.coreml.neuralnetwork.pipeline import PIPELINE
 
     return PIPELINE
 
 
 def about(path: Path) -> dict[str, str]:
+    """Return the metadata of a model."""
     from converter.formats.coreml.about import about
 
     return about(path)

@@ -232,5 +232,6 @@ def _members(proto: Any) -> Any:
 
 
 def labels_of(network: Any) -> list[Any]:
+    """Return the labels of a classifier, texts or integers; none for other networks."""
     chosen = network.WhichOneof("ClassLabels")
     return list(getattr(network, chosen).vector) if chosen else []

@@ -40,6 +40,7 @@ FIRST_ND = 600  # field number of the first layer that supports N dimensions
 
 
 def kind_of(layer: Any) -> str:
+    """Return the kind of a layer message, "" for one without a kind."""
     return layer.WhichOneof("layer") or ""
 
 
@@ -52,6 +53,7 @@ def with_bodies(layers: Iterable[Any]) -> Iterator[Any]:
 
 
 def all_layers(network: Any) -> list[Any]:
+    """Return the layers of a network and of all bodies."""
     return list(with_bodies(network.layers))
 
 
@@ -61,6 +63,7 @@ def writes(layers: Iterable[Any]) -> set[str]:
 
 
 def bodies(layer: Any) -> list[Any]:
+    """Return the networks inside of a branch or a loop."""
     if kind_of(layer) == "branch":
         return [layer.branch.ifBranch, layer.branch.elseBranch]
     if kind_of(layer) == "loop":

@@ -56,10 +56,12 @@ def _origin(value: ir.Value, dtype: ir.DataType) -> ir.Value:
 
 
 def floats(b: Builder, value: ir.Value) -> Value:
+    """Return a value as float32."""
     return cast(b, value, T.FLOAT)
 
 
 def ints(b: Builder, value: ir.Value) -> Value:
+    """Return a value as int64."""
     return cast(b, value, T.INT64)
 
 
@@ -72,6 +74,7 @@ def vector(b: Builder, value: ir.Value) -> Value:
 
 
 def bools(b: Builder, value: ir.Value) -> Value:
+    """Return a value as booleans."""
     return cast(b, value, T.BOOL)
 
 

@@ -77,6 +77,7 @@ class Stored(Field):
 
 
 def is_scalar(argument: Argument, types: Mapping[str, OperandType]) -> bool:
+    """Return whether an argument is a scalar, given the operand types of type parameters."""
     kind = types.get(argument.type, OperandType.__members__.get(argument.type))
     return kind is not None and not kind.is_tensor
 

@@ -78,6 +78,7 @@ def read_begin_and_size(r: LiftContext) -> None:
 
 
 def write_begin_and_size(w: LowerContext) -> None:
+    """Write a Slice with steps of 1."""
     found = parts(w)
     if any(p.step != 1 for p in found):
         raise MappingError("only steps of 1 are supported")

@@ -13,6 +13,9 @@ from converter.mapping.rules import op
 
 
 def is_dense(w: LowerContext) -> bool:
+    """Return whether the weights are a matrix and the data have at least two axes; int32 and int64
+    have no kernel.
+    """
     whole = w.data.dtype in (ir.DataType.INT32, ir.DataType.INT64)
     return not whole and len(w.static(1)) == 2 <= len(w.static())
 

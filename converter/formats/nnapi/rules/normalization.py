@@ -25,6 +25,9 @@ def read_uniform(r: LiftContext) -> None:
 
 
 def write_uniform(w: LowerContext) -> None:
+    """Write scale and bias as attributes if they are equal for all channels, else as a MUL and an
+    ADD after the operation.
+    """
     gamma, beta = w.constant(1, "the factor"), w.constant(2, "the addend")
     if (gamma == gamma[0]).all() and (beta == beta[0]).all():
         w.set(gamma=float(gamma[0]), beta=float(beta[0]))

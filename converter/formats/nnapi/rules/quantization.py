@@ -65,6 +65,9 @@ def read_result_type(r: LiftContext) -> None:
 
 
 def write_result_type(w: LowerContext) -> None:
+    """Check that CAST supports both types, and that values fit a byte, which NNAPI saturates and
+    ONNX wraps around.
+    """
     have, want = types_of(w)
     if have not in CASTABLE or want not in CASTABLE:
         raise MappingError(
@@ -114,6 +117,7 @@ TRUTH_VALUE = Detail(
 
 
 def zero(dtype: DT) -> ir.Value:
+    """Return a constant 0 of a type."""
     tensor = LazyTensor(np.array(0, dtype.numpy()))
     made = ir.Value(name="zero", type=ir.TensorType(dtype), shape=ir.Shape([]))
     made.const_value = tensor
@@ -121,6 +125,7 @@ def zero(dtype: DT) -> ir.Value:
 
 
 def demanded_scale(w: LowerContext) -> tuple[float, int]:
+    """Return scale and zero point. Raises MappingError unless both are constant scalars."""
     found = one_scale(w.source)
     if found is None:
         raise MappingError("scale and zero point must be constant scalars")
@@ -194,6 +199,7 @@ def same_type(t: LowerContext) -> None:
 
 
 def is_whole(w: LowerContext) -> bool:
+    """Return whether the data are int32."""
     return w.data.dtype == DT.INT32
 
 

@@ -14,6 +14,7 @@ from converter.mapping.rules import op
 
 
 def seed_of(r: LiftContext) -> dict[str, Any]:
+    """Return the seed of 64 bits that two integers of 32 bits make up, the lower one first."""
     low, high = r.attr("seeds", list)
     return {"seed": (low & 0xFFFFFFFF) | high << 32}
 

@@ -63,10 +63,13 @@ def in_both(r: LiftContext, step: Callable[[str], Step], *names: str) -> Sequenc
 
 
 def bidirectional_rnn(r: LiftContext) -> Sequence[ir.Value]:
+    """Lift an RNN of two directions, each with weights and states of its own."""
     return in_both(r, lambda prefix: rnn_cell(r, prefix), RNN[-1], "aux_weights")
 
 
 def bidirectional_lstm(r: LiftContext) -> Sequence[ir.Value]:
+    """Lift an LSTM of two directions, each with weights and states of its own."""
+
     def step(prefix: str) -> Step:
         states = [prefix + name for name in BOTH_STATES]
         return lstm_step(r, lstm_cell(r, prefix), states)
@@ -201,6 +204,9 @@ def state(w: LowerContext, index: int, size: int, x: Ref) -> Ref:
 
 
 def check(w: LowerContext, activations: Sequence[str]) -> None:
+    """Raise MappingError for a recurrent operator that is not supported: other attributes,
+    activations or directions.
+    """
     if reason := reason_against(w.source, activations):
         raise MappingError(reason)
     if w.attr("direction", "forward") != "forward":
@@ -218,6 +224,7 @@ def deliver(w: LowerContext, y: Ref) -> None:
 
 
 def lower_lstm(w: LowerContext) -> None:
+    """Write a forward LSTM as UNIDIRECTIONAL_SEQUENCE_LSTM."""
     check(w, ["Sigmoid", "Tanh", "Tanh"])
     x, size = w.stored(w.data), w.static(2)[2]
     peepholes = w.constant(7, "the peepholes")[0] if w.has(7) else None
@@ -237,6 +244,7 @@ def lower_lstm(w: LowerContext) -> None:
 
 
 def lower_rnn(w: LowerContext) -> None:
+    """Write a forward RNN as UNIDIRECTIONAL_SEQUENCE_RNN."""
     names = list(w.attr("activations", None) or ["Tanh"])
     if names[0] not in ("Relu", "Tanh", "Sigmoid"):
         raise MappingError(f"activation {names[0]} is not supported")

@@ -17,6 +17,7 @@ def read_kept_axis(r: LiftContext) -> None:
 
 
 def write_kept_axis(w: LowerContext) -> None:
+    """Reshape the result to keep the reduced axis, where keepdims=1."""
     shape = w.static()
     if w.attr("keepdims") and len(shape) > 1:
         dims = [n for i, n in enumerate(shape) if i != w.axis()]
@@ -32,6 +33,7 @@ def read_largest(r: LiftContext) -> None:
 
 
 def write_largest(w: LowerContext) -> None:
+    """Write k of a TopK along the last axis."""
     if w.axis(-1) != len(w.static()) - 1:
         raise MappingError("only the last axis is supported")
     (w.layer.attrs["k"],) = w.ints(1, "k")

@@ -82,6 +82,7 @@ def read_squeezed_axes(r: LiftContext) -> None:
 
 
 def write_squeezed_axes(w: LowerContext) -> None:
+    """Write the axes of a Squeeze, if it names any."""
     if w.has(1):
         w.set(axes=w.ints(1, "the axes"))
 
@@ -105,6 +106,7 @@ def expands(w: LowerContext) -> bool:
 
 
 def same_dimensions(t: LowerContext) -> None:
+    """Write an operator that keeps the dimensions of its operand as no operation at all."""
     dims = t.about(t.real(t.data)).dimensions
     if t.quantized or dims != (list(t.result_shape()) or [1]):
         raise no_match("the dimensions must not change")
@@ -122,6 +124,7 @@ def read_equal_parts(r: LiftContext) -> None:
 
 
 def write_equal_parts(w: LowerContext) -> None:
+    """Write the number of parts, which must have one size."""
     count = len(w.node.outputs)
     sizes = {w.result_shape(i)[w.axis()] for i in range(count)}
     if len(sizes) > 1 or len(w.static()) > 4:
@@ -167,6 +170,7 @@ TIMES_ONES = Detail(write=write_times_ones, inputs=(1,), keys=("b", "activation"
 
 
 def old_and_real(w: LowerContext) -> bool:
+    """Return whether the feature level is below 3 and the data are not quantized."""
     return w.version < 3 and not w.quantized
 
 
@@ -248,6 +252,8 @@ class Symmetric(Field):
 
 
 def space_to_batch_pads() -> Group:
+    """Return the field for paddings of height and width, which NNAPI has as pairs."""
+
     def lift(r: LiftContext) -> dict[str, Any]:
         given = np.array(r.layer.attrs["paddings"])
         (top, bottom), (left, right) = shaped(given, 2, 2, what="paddings").tolist()
@@ -274,6 +280,7 @@ SHUFFLED = Detail(read=read_shuffled, names=("perm",), keys=("axis", "groups"))
 
 
 def of_channels(r: LiftContext) -> bool:
+    """Return whether the axis is the last of four, the channels of images."""
     return r.attr("axis", int) in (3, -1) and r.shape()[3:] != ()
 
 

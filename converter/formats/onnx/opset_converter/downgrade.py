@@ -108,6 +108,9 @@ def _ints(op: Op, index: int, what: str) -> list[int] | None:
 
 @below(18, *(kind for kind in REDUCTIONS if kind != "ReduceSum"))
 def axes_attribute(op: Op) -> None:
+    """Write the axes of a reduction as an attribute. Raises MappingError for a reduction over no
+    axis.
+    """
     axes = _ints(op, 1, "axes")
     if not axes and op.attr("noop_with_empty_axes", 0):
         raise MappingError(f"{op.kind} over no axis is not supported", "X206")
@@ -134,6 +137,7 @@ def split(op: Op) -> None:
 
 @below(18, "Pad")
 def pad(op: Op) -> None:
+    """Write a Pad of some axes as one of all axes."""
     axes = _ints(op, 3, "axes")
     if axes is None:
         return
@@ -147,6 +151,7 @@ def pad(op: Op) -> None:
 
 @below(18, "Resize")
 def resize(op: Op) -> None:
+    """Write a Resize of some axes as one of all axes."""
     axes = op.take("axes")
     if axes is None:
         return
@@ -167,11 +172,13 @@ def resize(op: Op) -> None:
 
 @below(21, "GroupNormalization")
 def group_normalization(op: Op) -> None:
+    """Refuse a GroupNormalization, whose scale was one for each group before."""
     raise MappingError("GroupNormalization with one scale per channel needs opset 21", "X206")
 
 
 @below(20, "GridSample")
 def grid_sample(op: Op) -> None:
+    """Rename the mode of GridSample; volumes are refused."""
     if rank_of(op.x) != 4:
         raise MappingError("GridSample of volumes needs opset 20", "X206")
     mode = op.attr("mode", "linear")
@@ -189,6 +196,7 @@ _SHORT = (ir.DataType.INT16, ir.DataType.UINT16)
 
 @below(21, "QuantizeLinear", "DequantizeLinear")
 def sixteen_bits(op: Op) -> None:
+    """Refuse quantized values of 16 bits."""
     stored = op.input(2 if op.kind == "QuantizeLinear" else 0)
     if stored is not None and stored.dtype in _SHORT:
         raise MappingError(f"{op.kind} of 16 bits needs opset 21", "X206")
@@ -197,6 +205,7 @@ def sixteen_bits(op: Op) -> None:
 @below(21, "QLinearMatMul")
 @below(19, "QuantizeLinear", "DequantizeLinear")
 def half_scales(op: Op) -> None:
+    """Refuse scales that are not float32."""
     if op.need(1).dtype != ir.DataType.FLOAT:
         raise MappingError(
             f"{op.kind} with scales other than float32 needs opset "
@@ -207,6 +216,7 @@ def half_scales(op: Op) -> None:
 
 @below(21, "QuantizeLinear", "DequantizeLinear")
 def block(op: Op) -> None:
+    """Remove attributes that have no effect, and refuse output_dtype without a zero point."""
     if op.kind == "QuantizeLinear" and op.take("output_dtype", 0) and op.input(2) is None:
         raise MappingError("QuantizeLinear with output_dtype needs opset 21", "X206")
 
@@ -214,12 +224,14 @@ def block(op: Op) -> None:
 @below(19, "AveragePool")
 @below(18, "LpPool")
 def dilations(op: Op) -> None:
+    """Remove dilations of 1, and refuse others."""
     if any(d != 1 for d in op.take("dilations", [])):
         raise MappingError(f"dilations of {op.kind} need a newer opset", "X206")
 
 
 @below(20, "DFT")
 def dft(op: Op) -> None:
+    """Write the axis of a DFT as an attribute."""
     axis = _ints(op, 2, "axis")
     op.inputs = op.inputs[:2]
     op.attrs["axis"] = axis[0] if axis else -2
@@ -227,12 +239,14 @@ def dft(op: Op) -> None:
 
 @below(14, "Reshape")
 def reshape(op: Op) -> None:
+    """Remove allowzero where the shape has no 0, and refuse it otherwise."""
     if op.take("allowzero", 0) and 0 in (_ints(op, 1, "shape") or []):
         raise MappingError("Reshape to a size of 0 needs opset 14", "X206")
 
 
 @below(14, "BatchNormalization")
 def batch_normalization(op: Op) -> None:
+    """Refuse training mode."""
     if len(op.outputs) > 1:
         raise MappingError(
             "BatchNormalization in training mode is not supported in this opset", "X206"
@@ -241,12 +255,14 @@ def batch_normalization(op: Op) -> None:
 
 @below(15, "Shape")
 def shape_range(op: Op) -> None:
+    """Refuse a Shape with an end."""
     if op.take("end") is not None:
         raise MappingError("end of Shape needs opset 15", "X206")
 
 
 @below(16, "RoiAlign")
 def roi_align(op: Op) -> None:
+    """Remove the older coordinate transformation, and refuse the newer one."""
     if op.take("coordinate_transformation_mode", "half_pixel") != "output_half_pixel":
         raise MappingError(
             "coordinate_transformation_mode=half_pixel of RoiAlign needs opset 16", "X206"

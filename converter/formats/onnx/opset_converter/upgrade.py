@@ -40,6 +40,7 @@ def batch_normalization(op: Op, b: Builder) -> Results:
 
 @ROWS.until(10, "Clip")
 def clip(op: Op, b: Builder) -> None:
+    """Make the limits of Clip inputs."""
     for index, key in ((1, "min"), (2, "max")):
         bound = op.take(key)
         if bound is not None:
@@ -48,11 +49,13 @@ def clip(op: Op, b: Builder) -> None:
 
 @ROWS.until(19, "DFT")
 def dft(op: Op, b: Builder) -> None:
+    """Make the axis of DFT, 1 by default, an input."""
     op.set_constant(b, 2, "axis", op.take("axis", 1))
 
 
 @ROWS.until(19, "GridSample")
 def grid_sample(op: Op, b: Builder) -> None:
+    """Rename the mode of GridSample."""
     mode = op.attr("mode", "bilinear")
     op.attrs["mode"] = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
 
@@ -88,6 +91,7 @@ def softmax(op: Op, b: Builder) -> Results:
 
 @ROWS.until(10, "Pad")
 def pad(op: Op, b: Builder) -> None:
+    """Make the amounts and the value of Pad inputs."""
     op.set_constant(b, 1, "pads", op.take("pads", []))
     value = op.take("value", 0.0)
     if value:
@@ -97,11 +101,13 @@ def pad(op: Op, b: Builder) -> None:
 @ROWS.until(12, "ReduceSum", "Squeeze", "Unsqueeze")
 @ROWS.until(17, *(kind for kind in REDUCTIONS if kind != "ReduceSum"))
 def axes_input(op: Op, b: Builder) -> None:
+    """Make the axes an input."""
     op.set_constant(b, 1, "axes", op.take("axes") or None)
 
 
 @ROWS.until(9, "Upsample")
 def upsample(op: Op, b: Builder) -> None:
+    """Make the scales of Upsample an input, and the operator a Resize."""
     op.set_constant(b, 1, "scales", op.take("scales"), np.float32)
     op.kind, op.version = "Resize", 10
 
@@ -161,16 +167,19 @@ def resize(op: Op, b: Builder) -> None:
 
 @ROWS.until(15, "RoiAlign")
 def roi_align(op: Op, b: Builder) -> None:
+    """Spell out the coordinate transformation that was the only one."""
     op.attrs.setdefault("coordinate_transformation_mode", "output_half_pixel")
 
 
 @ROWS.until(10, "Scatter")
 def scatter(op: Op, b: Builder) -> None:
+    """Rename Scatter to ScatterElements."""
     op.kind = "ScatterElements"
 
 
 @ROWS.until(9, "Slice")
 def slice_(op: Op, b: Builder) -> None:
+    """Make the limits of Slice inputs."""
     for index, key in ((1, "starts"), (2, "ends"), (3, "axes")):
         op.set_constant(b, index, key, op.take(key))
 
@@ -188,12 +197,14 @@ def split(op: Op, b: Builder) -> None:
 
 @ROWS.until(17, "Split")
 def split_equal(op: Op, b: Builder) -> None:
+    """Spell out the number of parts of a Split without sizes."""
     if op.input(1) is None:
         op.attrs["num_outputs"] = len(op.outputs)
 
 
 @ROWS.until(9, "TopK")
 def top_k(op: Op, b: Builder) -> None:
+    """Make k of TopK an input."""
     op.set_constant(b, 1, "k", [op.take("k", 1)])
 
 

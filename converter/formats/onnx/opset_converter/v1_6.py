@@ -36,11 +36,13 @@ def prelu(op: Op, b: Builder) -> None:
 
 @ROWS.until(6, "Gemm")
 def gemm(op: Op, b: Builder) -> None:
+    """Remove the flag of broadcasting, which is automatic since."""
     op.take("broadcast")
 
 
 @ROWS.until(5, "Cast")
 def cast(op: Op, b: Builder) -> None:
+    """Convert the name of a type to its number. Raises MappingError R110 for unknown names."""
     to = op.attr("to")
     if isinstance(to, str):
         if to.upper() not in onnx.TensorProto.DataType.keys():  # noqa: SIM118 (an enum wrapper, not a dict)
@@ -50,11 +52,13 @@ def cast(op: Op, b: Builder) -> None:
 
 @ROWS.until(3, "Concat")
 def concat(op: Op, b: Builder) -> None:
+    """Spell out the default axis, 1."""
     op.attrs.setdefault("axis", 1)
 
 
 @ROWS.until(1, "GlobalLpPool", "LpPool")
 def lp_pool(op: Op, b: Builder) -> None:
+    """Convert the exponent, which was a float, to an integer. Raises MappingError for fractions."""
     p = float(op.attr("p", 2.0))
     if p != int(p):
         raise MappingError(f"{op.kind} with p={p} is not supported (only integers)")
@@ -63,6 +67,7 @@ def lp_pool(op: Op, b: Builder) -> None:
 
 @ROWS.until(6, "GRU", "LSTM", "RNN")
 def recurrent(op: Op, b: Builder) -> None:
+    """Remove output_sequence, and correct the default direction of GRU-1, "foward"."""
     op.take("output_sequence")
     if op.attr("direction") == "foward":  # the default of GRU-1, spelled so
         op.attrs["direction"] = "forward"
@@ -70,22 +75,26 @@ def recurrent(op: Op, b: Builder) -> None:
 
 @ROWS.until(1, "Pad")
 def pad_1(op: Op, b: Builder) -> None:
+    """Rename the amounts of Pad."""
     op.attrs["pads"] = op.take("paddings", op.attr("pads"))
 
 
 @ROWS.until(4, "Reshape")
 def reshape(op: Op, b: Builder) -> None:
+    """Make the shape of Reshape an input."""
     op.set_constant(b, 1, "shape", op.take("shape", []))
 
 
 @ROWS.until(6, "Upsample")
 def upsample_1(op: Op, b: Builder) -> None:
+    """Replace the scales of height and width by one for each axis."""
     if "height_scale" in op.attrs:
         op.attrs["scales"] = [1.0, 1.0, op.take("height_scale"), op.take("width_scale", 1.0)]
 
 
 @ROWS.until(5, "Tile")
 def tile(op: Op, b: Builder) -> Results:
+    """Rewrite Tile of one axis as one of all axes."""
     repeats = np.ones(op.rank(0), np.int64)
     repeats[int(op.constant(2).reshape(()))] = int(op.constant(1).reshape(()))
     return b.Tile(op.x, repeats)
@@ -105,6 +114,7 @@ ROWS.enter(
 
 @ROWS.always("ImageScaler")
 def image_scaler(op: Op, b: Builder) -> Results:
+    """Rewrite ImageScaler as a product with the scale and a sum with a bias for each channel."""
     x = op.x
     bias = np.array(op.attr("bias", [0.0]), x.dtype.numpy() if x.dtype else np.float32).reshape(
         -1, 1, 1

@@ -60,6 +60,7 @@ def bit_shift(op: Op, b: Builder) -> Results:
 
 @ROWS.always("DequantizeLinear")
 def dequantize_linear(op: Op, b: Builder) -> Results:
+    """Cast the scale of a DequantizeLinear to its output type."""
     wanted = op.take("output_dtype", 0)
     if not wanted or op.need(1).dtype == wanted:
         return None
@@ -132,6 +133,7 @@ def cum_prod(op: Op, b: Builder) -> Results:
 
 @ROWS.always("BitCast")
 def bit_cast(op: Op, b: Builder) -> Results:
+    """Rewrite BitCast as the extension operator."""
     to = int(op.attrs["to"])
     return b.BitCast(op.x, to=to) if to in _KNOWN_TYPES else missing(op)
 

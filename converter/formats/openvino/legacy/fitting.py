@@ -32,6 +32,10 @@ NOTHING = Layer("")
 
 
 def fitted(layers: Iterable[Layer]) -> list[Layer]:
+    """Return the layers as the legacy plugins take them: an ArgMax that is converted to integers
+    and back is repeated, consecutive Power layers are fused, integers are moved as floats, and some
+    layers of more axes than the limit run on flat data.
+    """
     low = Lowering(FormatMapping(Table([]), spelling=SPELLING))
     w = LowerContext.beside(low)
     made: dict[ir.Value | None, Layer] = {}

@@ -26,6 +26,7 @@ BLOCK = 16  # channels that the engine computes together
 
 
 def fuse(model: ir.Model) -> None:
+    """Fuse Adds into biases, and BatchNormalizations into filters, in all graphs."""
     names = Names(model)
     for graph in all_graphs(model.graph):
         for op_type, step in (("Add", _bias), ("BatchNormalization", _into_filters)):

@@ -25,6 +25,9 @@ AFFINE = ("Add", "Sub", "Mul", "Reshape", "Unsqueeze", "Squeeze", "Cast", "Ident
 
 
 def slices_by_step(model: ir.Model) -> None:
+    """Rewrite Slices that move with the iteration as a Gather by its number, in loops of known
+    count.
+    """
     names = Names(model)
     changed = False
     for graph in all_graphs(model.graph):

@@ -133,6 +133,7 @@ def alive(layers: list[Layer], wanted: Iterable[ir.Value]) -> list[Layer]:
 
 
 def reads(layer: Layer) -> Iterable[ir.Value]:
+    """Yield the values that a layer reads, also from its body."""
     yield from (v for v in layer.inputs if v is not None)
     if isinstance(layer.extra, LoopPlan):
         yield from layer.extra.node.inputs  # type: ignore[misc]

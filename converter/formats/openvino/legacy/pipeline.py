@@ -89,6 +89,7 @@ def needless(node: ir.Node) -> bool:
 
 
 def without(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Return the input of a Cast or Reshape without effect, else None."""
     del b
     return node.inputs[0] if needless(node) else None
 

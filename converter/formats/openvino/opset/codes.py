@@ -201,6 +201,7 @@ def read_strings(raw: Array, shape: list[int]) -> ir.StringTensor:
 
 
 def write_strings(tensor: ir.TensorProtocol) -> LazyTensor:
+    """Return strings as the bytes of a Const: their number, their offsets, and their UTF-8 text."""
     texts = [v if isinstance(v, bytes) else str(v).encode() for v in tensor.numpy().reshape(-1)]
     ends = np.cumsum([0, *map(len, texts)])
     raw = np.array([len(texts), *ends], np.int32).tobytes() + b"".join(texts)

@@ -354,6 +354,7 @@ def aligned(
 
 
 def own_data(layer: IrLayer) -> dict[str, str]:
+    """Return the attributes of a layer, without those of automatic broadcasting."""
     return {k: v for k, v in layer.data.items() if not k.startswith("auto_broadcast.")}
 
 

@@ -12,6 +12,7 @@ from converter.io.resources import schema_path
 
 @cache
 def revisions() -> dict[str, list[int]]:
+    """Return the opsets of the revisions by operation."""
     found: dict[str, list[int]] = json.loads(
         schema_path("openvino", "opset-revisions.json").read_text()
     )

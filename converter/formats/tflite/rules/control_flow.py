@@ -35,6 +35,7 @@ MOST_BRANCHES = 100  # each is written inside of the one before it
 
 
 def stored(r: LiftContext, first: int = 0) -> list[ir.Value]:
+    """Return the operands from `first` on, as they are stored."""
     return [r.stored(i) for i in range(first, len(r.operator.inputs))]
 
 
@@ -96,6 +97,7 @@ class SubgraphBody:
 
 
 def lower_if(w: LowerContext) -> None:
+    """Write an If with two subgraphs, which take the values that they capture as inputs."""
     graphs = [w.attr(k) for k in ("then_branch", "else_branch")]
     outer = list(dict.fromkeys(v for g in graphs for v in captured(g)))
     bodies = [SubgraphBody(outer, list(g), [], list(g.outputs)) for g in graphs]
@@ -105,6 +107,7 @@ def lower_if(w: LowerContext) -> None:
 
 
 def fresh(t: LowerContext, like: ir.Value, shape: Any = None) -> ir.Value:
+    """Return a new value with the type of another one, and with its shape or the given one."""
     dims = None if like.shape is None else list(like.shape)
     return t.temporary(f"{like.name}_carried", like.dtype, dims if shape is None else shape)
 
@@ -292,6 +295,9 @@ def handle(r: LiftContext) -> Sequence[ir.Value]:
 
 
 def state_of(t: LiftContext) -> State:
+    """Return the variable of the first operand. Raises MappingError X201 for one that a subgraph
+    gets as an input, and inside of branches and loops.
+    """
     found = t.graph.handles.get(next(iter(t.operator.inputs), -1))
     if found is None:
         raise MappingError("passing a variable to a subgraph is not supported", "X201")
@@ -301,10 +307,12 @@ def state_of(t: LiftContext) -> State:
 
 
 def read(r: LiftContext) -> ir.Value:
+    """Return the current value of a variable."""
     return r.graph.variables.read(state_of(r))
 
 
 def assign(r: LiftContext) -> Sequence[ir.Value]:
+    """Set the value of a variable, or in the subgraph of initialization its initial value."""
     state, value = state_of(r), r.stored(1)
     if not r.graph.initializes:
         state.value = value

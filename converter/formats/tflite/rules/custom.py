@@ -10,6 +10,7 @@ from converter.mapping.rules import custom
 
 
 def lower_custom(w: LowerContext) -> None:
+    """Write a carried operator. Raises MappingError if its name is that of a builtin one."""
     name, attributes = carried_layer(w)
     if name in BUILTINS:
         raise MappingError(f"{name} is the name of an operator of the format itself")

@@ -33,6 +33,7 @@ def below(number: float) -> float:
 
 
 def above(number: float) -> float:
+    """Return the next larger float32."""
     return float(np.nextafter(np.float32(number), np.float32(np.inf)))
 
 
@@ -163,6 +164,9 @@ def lower_suppression(w: LowerContext) -> None:
 
 
 def read_thresholds(r: LiftContext) -> dict[str, Any]:
+    """Return the thresholds for ONNX, moved to the next float since one format includes the limit
+    and the other excludes it.
+    """
     score, overlap = (r.attr(k, float) for k in THRESHOLDS.keys)
     if not 0 < overlap <= 1:
         raise MappingError(
@@ -173,6 +177,7 @@ def read_thresholds(r: LiftContext) -> dict[str, Any]:
 
 
 def written_thresholds(w: LowerContext) -> dict[str, Any]:
+    """Return the thresholds of the operator from those of ONNX."""
     score, overlap = (float(w.attr(n)) for n in THRESHOLDS.names)
     return dict(zip(THRESHOLDS.keys, (above(score), below(overlap)), strict=True))
 
@@ -217,6 +222,9 @@ def add_background(r: LiftContext, scores: Value) -> Value:
 
 
 def write_classes(w: LowerContext) -> None:
+    """Write the numbers of classes and boxes of one image. Raises MappingError for quantized data
+    and for batches.
+    """
     each = bool(w.attr("per_class"))
     scores, deltas = w.static(0, "the scores"), w.static(1, "the boxes")
     if w.quantized or scores[0] != 1 or deltas[-1] != 4:

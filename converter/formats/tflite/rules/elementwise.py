@@ -218,6 +218,7 @@ def same_type(w: LowerContext) -> None:
 
 
 def of_root(w: LowerContext) -> bool:
+    """Return whether the data are a square root."""
     return producer_if(w.data, "Sqrt") is not None
 
 
@@ -229,6 +230,7 @@ def operand_of_root(w: LowerContext) -> None:
 
 
 def of_difference(w: LowerContext) -> bool:
+    """Return whether both operands are the same difference of floats."""
     a, b = w.data, w.input(1)
     return a is b and producer_if(a, "Sub") is not None and a.dtype in FLOATS
 

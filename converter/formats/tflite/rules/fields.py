@@ -173,4 +173,5 @@ def axis_of(w: LowerContext, name: str = "axis", index: int = 0, default: int = 
 
 
 def constant_of(r: LiftContext, numbers: Sequence[int], name: str) -> Any:
+    """Return a constant of type int64."""
     return r.b.const(np.asarray(numbers, np.int64), name)

@@ -140,6 +140,7 @@ def read_on_and_off(r: LiftContext) -> None:
 
 
 def write_on_and_off(w: LowerContext) -> None:
+    """Write both values of OneHot as scalars, the one for 1 first."""
     ends = known(w.input(2))
     for place, i in ((2, 1), (3, 0)):
         if ends is None:
@@ -158,6 +159,7 @@ def read_largest(r: LiftContext) -> None:
 
 
 def write_largest(w: LowerContext) -> None:
+    """Write k of a TopK along the last axis; the indices, int32, are cast to int64."""
     value = w.input(1)
     if axis_of(w, default=-1) != w.rank() - 1:
         raise MappingError("only the last axis is supported")
@@ -334,6 +336,7 @@ def matrix_of_diagonal(r: LiftContext) -> None:
 
 
 def with_diagonal(r: LiftContext) -> None:
+    """Set the inputs of a Where that selects the new diagonal, padded to the columns."""
     x, values = data(r), r.input(1)
     rows, columns = r.static(x, least=2)[-2:]
     mask = r.b.const(np.eye(rows, columns, dtype=bool), "diagonal")

@@ -32,6 +32,9 @@ def handle(r: LiftContext) -> Sequence[ir.Value]:
 
 
 def table_of(t: LiftContext) -> Hashtable:
+    """Return the table of the first operand. Raises MappingError X201 if a subgraph gets it as an
+    input.
+    """
     found = t.graph.tables.get(t.operator.inputs[0])
     if found is None:
         raise MappingError("passing a table to a subgraph is not supported", "X201")
@@ -51,6 +54,7 @@ def filled(r: LiftContext) -> Sequence[ir.Value]:
 
 
 def content(t: LiftContext) -> Hashtable:
+    """Return a table that has been filled. Raises MappingError R105 if it is read before."""
     table = table_of(t)
     if table.keys is None or table.values is None:
         raise MappingError("the table is read before it is filled", "R105")
@@ -72,6 +76,7 @@ def found(r: LiftContext) -> Value:
 
 
 def size(r: LiftContext) -> Value:
+    """Return the number of keys as a constant."""
     keys = content(r).keys
     return r.b.const([0 if keys is None else len(keys)])
 

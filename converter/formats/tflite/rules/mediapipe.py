@@ -31,6 +31,7 @@ SAME, VALID = 1, 2  # of the structure's own enumeration
 
 
 def scheme(r: LiftContext) -> int:
+    """Return the padding, SAME or VALID; raise MappingError R110 for other numbers."""
     found: int = r.attr("padding", int)
     if found not in (SAME, VALID):
         raise MappingError(f"padding must be SAME (1) or VALID (2), got {found}", "R110")
@@ -124,6 +125,7 @@ def affine(r: LiftContext, index: int) -> tuple[Value, Value]:
 
 
 def one_image(r: LiftContext) -> None:
+    """Raise MappingError unless the data are one image, of rank 3 or 4."""
     if r.rank(data(r)) not in (3, 4):
         raise MappingError(f"data of rank {r.rank(data(r))} are not supported", "R105")
     if dims_of(data(r))[0] not in (1, None):
@@ -219,6 +221,7 @@ def counts(r: LiftContext, key: str) -> list[int]:
 
 
 def point(r: LiftContext, points: Value, key: str) -> tuple[Value, Value]:
+    """Return x and y of the point at the index that an attribute names."""
     found = r.b.Gather(points, np.int64(r.attr(key, int)), axis=0)
     return r.b.Gather(found, 0, axis=0), r.b.Gather(found, 1, axis=0)
 
@@ -233,6 +236,7 @@ def matrix_of(r: LiftContext, factors: Value, shift: Value) -> Value:
 
 
 def pair_of(r: LiftContext, first: float, second: float) -> Value:
+    """Return two numbers as a constant [1, 2]."""
     return r.b.const(np.array([[first, second]], np.float32))
 
 

@@ -40,6 +40,7 @@ def is_wide(tensor: LiteTensor) -> bool:
 
 
 def zero_and_scale(r: LiftContext, tensor: LiteTensor) -> tuple[Array, Array]:
+    """Return zero point and scale of a tensor. Raises MappingError R110 for scales by channel."""
     if is_by_axis(tensor):
         raise MappingError("per-channel scales of int32 data are not supported", "R110")
     return np.asarray(zero_points(tensor)[0]), np.asarray(tensor.scales[0], np.float32)

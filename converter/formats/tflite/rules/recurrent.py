@@ -95,6 +95,9 @@ def basic(t: LiftContext) -> Sequence[ir.Value]:
 
 
 def read_sequence(r: LiftContext) -> Sequence[ir.Value]:
+    """Lift UNIDIRECTIONAL_SEQUENCE_LSTM; the form that is written for a stateless LSTM is
+    recognized.
+    """
     cell = cell_of(r)
     data = after_clearing(r, cell) if is_plain(r, cell) else None
     if data is not None:
@@ -106,6 +109,8 @@ def read_sequence(r: LiftContext) -> Sequence[ir.Value]:
 
 
 def lstm_both(r: LiftContext) -> Sequence[ir.Value]:
+    """Lift an LSTM of two directions."""
+
     def step(prefix: str) -> Step:
         return lstm_step(r, cell_of(r, prefix), [prefix + name for name in BOTH_STATES])
 
@@ -115,6 +120,7 @@ def lstm_both(r: LiftContext) -> Sequence[ir.Value]:
 def in_both(
     r: LiftContext, step: Callable[[str], Step], names: Sequence[str], weights: str
 ) -> Sequence[ir.Value]:
+    """Lift both directions, and set their states at the end."""
     found = both_directions(r, step, names, weights)
     states = [prefix + name for prefix in ("fw_", "bw_") for name in names]
     leave(r, found[-len(states) :], *states)
@@ -122,18 +128,21 @@ def in_both(
 
 
 def rnn(r: LiftContext) -> ir.Value:
+    """Lift one step of an RNN, and set its state."""
     (h,) = rnn_cell(r)(r.b, r.input(0), [r.input(4)], None)
     leave(r, [h], RNN_STATE)
     return h
 
 
 def rnn_sequence(r: LiftContext) -> ir.Value:
+    """Lift an RNN over a sequence, and set its state."""
     y, h = sequence(r, rnn_cell(r), [RNN_STATE])
     leave(r, [h], RNN_STATE)
     return y
 
 
 def rnn_both(r: LiftContext) -> Sequence[ir.Value]:
+    """Lift an RNN of two directions."""
     return in_both(r, lambda prefix: rnn_cell(r, prefix), [RNN_STATE], "aux_weights")
 
 
@@ -199,6 +208,7 @@ def after_clearing(t: LiftContext, cell: Cell) -> Value | None:
 
 
 def is_padding(node: ir.Node, pads: list[int], number: float) -> bool:
+    """Return whether a node is a constant Pad with these amounts and this number, over all axes."""
     if node.op_type != "Pad" or attrs_of(node).get("mode", "constant") != "constant":
         return False
     amounts, filling = known(node.inputs[1]), known(optional(node, 2))
@@ -276,6 +286,9 @@ def reason_against_lstm(node: ir.Node) -> str:
 
 
 def lower_lstm(w: LowerContext) -> None:
+    """Write a forward LSTM of floats; one without states gets a first step that clears the
+    variables.
+    """
     x, node = w.data, w.out.producer()
     assert node is not None
     if reason := reason_against_lstm(node):

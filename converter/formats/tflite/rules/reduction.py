@@ -28,6 +28,7 @@ def read_listed_axes(r: LiftContext) -> None:
 
 
 def write_listed_axes(w: LowerContext) -> None:
+    """Write the axes as a constant operand, not negative."""
     rank = w.rank()
     w.place(1, w.int32([int(i) % rank for i in w.attr("axes")], "axes"))
 
@@ -36,15 +37,18 @@ LISTED_AXES = Detail(read=read_listed_axes, write=write_listed_axes, names=("axe
 
 
 def demand_elements(r: LiftContext) -> None:
+    """Raise MappingError R105 if the reduced axis is empty."""
     if dims_of(data(r))[r.node.attrs["axis"]] == 0:
         raise MappingError(f"{r.node.op} over an empty axis is not supported", "R105")
 
 
 def read_dropped_axis(r: LiftContext) -> None:
+    """Set keepdims to 0."""
     r.set(keepdims=0)
 
 
 def write_dropped_axis(w: LowerContext) -> None:
+    """Expand the result by the reduced axis, where keepdims=1."""
     if not w.attr("keepdims"):
         return
     axis = axis_of(w)
@@ -64,6 +68,7 @@ def read_running_axis(r: LiftContext) -> None:
 
 
 def write_running_axis(w: LowerContext) -> None:
+    """Write the axis of CumSum, not negative."""
     (axis,) = w.ints(1, "the axis")
     w.place(1, w.int32(axis % w.rank(), "axis"))
 

@@ -28,6 +28,7 @@ FLAGS = ("align_corners", "half_pixel_centers")
 
 
 def flags(r: LiftContext) -> tuple[bool, bool]:
+    """Return the flags for aligned corners and for half pixels."""
     corners, half = (bool(r.attr(k, bool)) for k in FLAGS)
     return corners, half
 
@@ -110,6 +111,7 @@ class HalfwayCorners(Field):
 
 
 def is_fixed_point(r: LiftContext) -> bool:
+    """Return whether the data are a 16-bit image of static size with known target."""
     extents = dims_of(data(r))[1:3]
     sized = len(extents) == 2 and None not in extents and known(r.input(1)) is not None
     return sized and r.tensor(0).type == schema.TensorType.INT16

@@ -60,6 +60,7 @@ def read_shape(r: LiftContext) -> None:
 
 
 def write_shape(w: LowerContext) -> None:
+    """Write the target shape; operand and result share one scale."""
     w.place(1, wanted_shape(w))
     w.one_scale()
 
@@ -87,6 +88,7 @@ def wanted_shape(t: LowerContext) -> ir.Value:
 
 
 def small(t: LowerContext, value: ir.Value, largest: bool = False) -> ir.Value:
+    """Return indices or sizes as int32; with `largest` larger numbers are clamped."""
     return t.indices(value, largest)
 
 
@@ -106,6 +108,7 @@ def read_squeezed_axes(r: LiftContext) -> None:
 
 
 def write_squeezed_axes(w: LowerContext) -> None:
+    """Write the axes of a Squeeze, not negative; operand and result share one scale."""
     axes = w.ints(1, "the axes", [])
     w.layer.attrs["squeeze_dims"] = [a % max(1, w.rank()) for a in axes]
     w.one_scale()
@@ -117,10 +120,12 @@ SQUEEZED_AXES = Detail(
 
 
 def read_added_axis(r: LiftContext) -> None:
+    """Reshape the axis to a vector."""
     r.node.inputs[1] = r.b.Reshape(r.whole(1), [-1])
 
 
 def write_added_axis(w: LowerContext) -> None:
+    """Write the axis of an Unsqueeze. Raises MappingError unless it is one."""
     axes = w.ints(1, "the axes")
     if len(axes) != 1:
         raise MappingError("one axis must be added")
@@ -163,6 +168,7 @@ def read_equal_parts(r: LiftContext) -> None:
 
 
 def write_equal_parts(w: LowerContext) -> None:
+    """Write the axis and the number of parts, which must have one known size."""
     axis, count = axis_of(w), len(w.node.outputs)
     parts = {dims_of(v)[axis] for v in w.node.outputs}
     if len(parts) > 1 or None in parts:
@@ -198,6 +204,7 @@ def read_listed_parts(r: LiftContext) -> None:
 
 
 def write_listed_parts(w: LowerContext) -> None:
+    """Write the sizes of the parts. Raises MappingError X203 if they are not known."""
     axis = axis_of(w)
     parts = [dims_of(v)[axis] for v in w.node.outputs]
     if None in parts and not w.has(1):
@@ -392,6 +399,7 @@ def apply_masks(
 
 
 def write_ranges(w: LowerContext) -> None:
+    """Write a Slice as STRIDED_SLICE: begins, ends and strides of all axes, and the masks."""
     order, strides = axes_and_strides(w)
     rank, sizes = len(strides), dims_of(w.data)
     least = [-n if n is not None and s < 0 else -LARGE for n, s in zip(sizes, strides, strict=True)]
@@ -534,6 +542,7 @@ def read_sizes(r: LiftContext) -> None:
 
 
 def write_sizes(w: LowerContext) -> None:
+    """Write a Slice whose ends are computed from starts and sizes, as SLICE."""
     choice = w.input(2).producer()
     if w.has(3) or choice is None or choice.op_type != "Where":
         raise no_match("ends must be starts plus sizes, or the end of the axis")
@@ -566,11 +575,13 @@ def same(a: ir.Value | None, b: ir.Value) -> bool:
 
 
 def without_steps(w: LowerContext) -> bool:
+    """Return whether all steps are 1."""
     steps = known(w.optional(4))
     return not w.has(4) or (steps is not None and bool((steps == 1).all()))
 
 
 def reversed_axes(r: LiftContext) -> None:
+    """Set the inputs of a Slice that reverses the axes; without any, it is an Identity."""
     axes = axes_of(r, 1, r.rank(data(r)))
     n = len(axes)
     if axes:
@@ -645,6 +656,7 @@ def read_filled(r: LiftContext) -> None:
 
 
 def write_filled(w: LowerContext) -> None:
+    """Write the shape, and the value as a scalar."""
     value = w.attr("value", None)
     array = np.zeros(1, np.float32) if value is None else np.asarray(value)
     w.layer.inputs = [small(w, w.data), w.const(array.reshape(()))]
@@ -680,6 +692,7 @@ def amounts(r: LiftContext, what: str) -> Array:
 
 
 def blocks_of(r: LiftContext) -> Array:
+    """Return the sizes of the blocks, which are at least 1."""
     blocks = r.ints(1, "the blocks")
     at_least(1, blocks=blocks)
     return np.array(blocks, np.int64)

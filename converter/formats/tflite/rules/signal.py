@@ -30,6 +30,7 @@ LEAST = np.float32(1e-12)  # energy whose logarithm is taken
 
 
 def has_pairs(r: LiftContext) -> bool:
+    """Return whether an operand is complex."""
     return any(r.tensor(i).type in COMPLEX for i in range(len(r.layer.inputs)))
 
 

@@ -92,6 +92,7 @@ def _moved(
 
 
 def lift_bounding_box(r: IntegerLiftContext) -> Value:
+    """Lift BoundingBox, which moves boxes by deltas, and quantize the result."""
     return r.stored(stack(_moved(r, r.double(0), r.whole(1), (0, 1), range(4))))
 
 

@@ -287,10 +287,14 @@ def _of_turns(r: IntegerLiftContext) -> Value:
 
 
 def lower_table(w: IntegerLowerContext) -> Written:
+    """Write a function of one operand as a lookup table."""
     return w.written(lut=w.look_up_table())
 
 
 def lower_activation(w: IntegerLowerContext) -> Written:
+    """Write an activation: a clamp as a requantization, Relu and LeakyRelu by scales, PRelu by its
+    slopes, and others by a lookup table.
+    """
     if w.method in ("RELU", "RELU6", "CLIP", "LEAKYRELU"):
         found = w.activation("method")
         if found["method"] == "NONE":  # only the range limits
@@ -378,10 +382,12 @@ def lower_abs(w: IntegerLowerContext) -> Written:
 
 
 def lower_as_it_is(w: IntegerLowerContext) -> Written:
+    """Write a layer without scales: its integers are those of the operands."""
     return w.written()
 
 
 def same_params(layer: Layer, source: QuantParams, wanted: QuantParams) -> QuantParams:
+    """Return the quantization of the operand for the result."""
     return source
 
 
@@ -397,6 +403,7 @@ def params_of_negative(layer: Layer, source: QuantParams, wanted: QuantParams) -
 
 
 def params_of_sign(layer: Layer, source: QuantParams, wanted: QuantParams) -> QuantParams:
+    """Return the quantization of a sign: -1, 0 and 1 as int8 with scale 1."""
     return QuantParams.of(1.0, 0, ir.DataType.INT8)
 
 
@@ -431,6 +438,7 @@ def requantization(w: IntegerLowerContext) -> Written:
 
 
 def lift_concat(r: IntegerLiftContext) -> Value:
+    """Lift Concat; operands with other scales are rescaled first."""
     axis = r.attr("axis", int)
     if not r.is_scaled():
         return r.b.Concat(*r.layer.inputs, axis=axis)
@@ -440,6 +448,7 @@ def lift_concat(r: IntegerLiftContext) -> Value:
 
 
 def lower_concat(w: IntegerLowerContext) -> Written:
+    """Write Concat, with a scale for each operand unless all are quantized alike."""
     if len({(p.scale, p.zero, p.dtype) for p in (*w.sources, w.result)}) == 1:
         return w.written()
     return w.written(list_keys([p.scale / w.result.scale for p in w.sources], w.bits))

@@ -49,6 +49,7 @@ def lift_count(r: IntegerLiftContext) -> list[Value]:
 
 
 def lift_ctc(r: IntegerLiftContext) -> list[Value]:
+    """Lift the CTC decoders, which compare quantized values."""
     return r.all_stored(r.all_as_numbers(_numbers(r), r.input(1)))
 
 
@@ -93,6 +94,9 @@ def _flat(r: IntegerLiftContext, x: Value) -> Value:
 
 
 def lift_segment_sum(r: IntegerLiftContext) -> Value:
+    """Lift SegmentSum as a product with a matrix of members. Raises MappingError R105 unless each
+    row has a segment.
+    """
     x, ids = r.double(), r.input(1)
     count, named = r.static(x)[0], int(np.prod(r.static(ids)))
     if count != named:

@@ -102,6 +102,7 @@ class QuantizedLowering(Lowering):
 
 
 def name_of(node: ir.Node) -> str:
+    """Return the name of a node's layer."""
     return node.metadata_props.get("netconv.layer") or node.name or node.op_type
 
 

@@ -25,6 +25,9 @@ def _product(r: IntegerLiftContext) -> Value:
 
 
 def lift_matmul(r: IntegerLiftContext) -> Value:
+    """Lift MatMul. Raises MappingError for a multiplier and an activation, which the executor
+    ignores.
+    """
     if r.attr("fused_multiplier", float, 1.0) != 1.0:
         raise undocumented("whether fused_multiplier is part of the scale, as in the executor")
     if r.attr("with_activation", str, "NONE") != "NONE":
@@ -50,5 +53,6 @@ def lift_gemm(r: IntegerLiftContext) -> Value:
 
 
 def lower_matmul(w: IntegerLowerContext) -> Written:
+    """Write MatMul with one scale."""
     factor = w.sources[0].scale * w.sources[1].scale / w.result.scale
     return w.with_activation(scalar_keys(factor, w.bits))

@@ -182,6 +182,7 @@ def _power_of_two(exponent: Value, most: int) -> Value:
 
 
 def lower_softmax(w: IntegerLowerContext) -> Written:
+    """Write Softmax with a table of exponentials."""
     w.demand_npu()
     keys = {"quantize_method": "LUT", **scalar_keys(1 / w.result.scale, w.bits)}
     return w.written(keys, lut=exponentials(w.sources[0]))

@@ -151,18 +151,22 @@ def zeros_of(layer: Layer, name: str) -> Array:
 
 
 def stored(y: ir.Value, dtype: ir.DataType) -> Value:
+    """Return a value cast to a type, unless it has it."""
     return with_operators(y) if y.dtype == dtype else open_builder().Cast(y, to=dtype)
 
 
 def double(x: ir.Value) -> Value:
+    """Return a value as float64."""
     return stored(x, T.DOUBLE)
 
 
 def single(x: ir.Value) -> Value:
+    """Return a value as float32."""
     return stored(x, T.FLOAT)
 
 
 def int64(x: ir.Value) -> Value:
+    """Return a value as int64."""
     return stored(x, T.INT64)
 
 
@@ -196,10 +200,12 @@ def limits_of_bits(bits: int, signed: bool) -> Limits:
 
 
 def bounded(x: Value, low: float, high: float) -> Value:
+    """Clamp to the range from `low` to `high`."""
     return open_builder().Clip(x, low, high)
 
 
 def floor(x: Value) -> Value:
+    """Round down to integers."""
     return open_builder().Floor(x)
 
 

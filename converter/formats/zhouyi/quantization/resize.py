@@ -108,6 +108,7 @@ def _places(size: int, count: int, mode: str) -> Line:
 
 
 def lower_resize(w: IntegerLowerContext) -> Written:
+    """Write a linear resize of integers. Raises MappingError for other methods."""
     if w.method != "BILINEAR" or w.layer.attrs.get("antialias"):
         raise MappingError(f"{w.method} has no integer form")
     return w.written({"interp_shift_value": INTERPOLATION_BITS, "interp_shift_type": DType.INT8})

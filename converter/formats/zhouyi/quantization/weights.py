@@ -74,6 +74,7 @@ class Made:
 
 
 def made(layer: Layer) -> Made:
+    """Return the origin of a float layer."""
     assert isinstance(layer.extra, Made)
     return layer.extra
 

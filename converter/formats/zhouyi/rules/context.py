@@ -57,6 +57,7 @@ WANTED = {int: "an integer of 64 bits", float: "a number", Floats: "a list of nu
 
 
 def blob_of(layer: Layer, name: str) -> Array:
+    """Return a constant of a layer. Raises MappingError R110 if it is absent."""
     found = layer.blobs.get(name)
     if found is None:
         raise MappingError(f"the constant {name!r} is absent", "R110")

@@ -18,6 +18,9 @@ MANY = (1 << 31) - 1  # iterations of a Loop that only ends by its condition
 
 
 def lower_if(w: LowerContext) -> None:
+    """Write an If with two subgraphs, which take the values that they capture as inputs; all
+    results must have static shapes.
+    """
     for value in w.node.outputs:
         static(value, str(value.name))
     bodies = []

@@ -113,6 +113,7 @@ DEPTHWISE = Guard("only depthwise convolutions are supported by this layer", low
 
 
 def convolution(kind: str, rank: int, perm: tuple[int, ...]) -> Rule:
+    """Return the row of a convolution; `perm` is the axis order of stored weights."""
     given = "1,4,8,8 =6,4,3,3 =6" if rank == 2 else ""
     weights = Weight("weights", 1, perm)
     return op(
@@ -121,6 +122,7 @@ def convolution(kind: str, rank: int, perm: tuple[int, ...]) -> Rule:
 
 
 def transposed(kind: str, rank: int, perm: tuple[int, ...]) -> Rule:
+    """Return the row of a transposed convolution; `perm` is the axis order of stored weights."""
     return op(
         "ConvTranspose",
         kind,

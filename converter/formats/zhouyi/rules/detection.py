@@ -114,6 +114,7 @@ def read_kept(r: LiftContext) -> None:
 
 
 def write_kept(w: LowerContext) -> None:
+    """Write the number of boxes that each class keeps."""
     w.set(max_output_size=int(w.attr("per_class")))
 
 
@@ -231,6 +232,7 @@ def read_pooled_regions(r: LiftContext) -> None:
 
 
 def write_pooled_regions(w: LowerContext) -> None:
+    """Write the regions with x and y exchanged, and the scale of both axes."""
     w.layer.inputs = [w.input(0), exchanged(w, w.input(1), [0, 2, 1, 4, 3])]
     scale = float(w.attr("spatial_scale"))
     w.layer.attrs["spatial"] = [scale, scale]
@@ -538,6 +540,7 @@ def override(b: Builder, y: Value, masks: list[Value], pieces: list[Value]) -> V
 
 
 def is_half_pixel(r: LiftContext) -> bool:
+    """Return whether coordinates are shifted by half a pixel."""
     modes = enum({True: "HALF_PIXEL", False: "OUTPUT_HALF_PIXEL"})
     return bool(r.attr("coordinate_transformation_mode", modes))
 

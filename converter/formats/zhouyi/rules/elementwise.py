@@ -51,14 +51,17 @@ _UNSIGNED = {T.UINT8, T.UINT16, T.UINT32, T.UINT64}
 
 
 def truncated(r: LiftContext, sign: ir.Value) -> ir.Value:
+    """Multiply the sign by the magnitude rounded down."""
     return sign * r.b.Floor(r.b.Abs(r.input(0)))
 
 
 def root(r: LiftContext) -> Value:
+    """Return the square root of the data."""
     return r.b.Sqrt(r.data)
 
 
 def twice(r: LiftContext) -> None:
+    """Use the data as both operands."""
     r.node.inputs = [r.data, r.data]
 
 
@@ -96,6 +99,7 @@ def read_slope(r: LiftContext) -> None:
 
 
 def write_slope(w: LowerContext) -> None:
+    """Write the slopes in the rank of the data, or as a vector if there is one for each channel."""
     slope, shape = constant_of(w, 1, "the slope"), w.static()
     slope = slope.reshape((1,) * (len(shape) - slope.ndim) + slope.shape)
     if slope.size == slope.shape[-1] == shape[-1]:
@@ -107,10 +111,12 @@ SLOPE = Detail(read=read_slope, write=write_slope, blobs=("negative_slope",), in
 
 
 def times_operand(r: LiftContext, y: ir.Value) -> ir.Value:
+    """Multiply the result by the operand."""
     return r.b.Mul(r.input(0), y)
 
 
 def both_signs(r: LiftContext) -> None:
+    """Set the operands to the positive part and to the magnitude of the negative part."""
     b, x = r.b, r.input(0)
     r.node.inputs = [b.Relu(x), b.Relu(-x)]
 
@@ -215,6 +221,7 @@ def shifted(r: LiftContext) -> tuple[Value, Value]:
 
 
 def shift_left(r: LiftContext) -> None:
+    """Set the operands of a shift to the left."""
     r.node.inputs = list(shifted(r))
 
 
@@ -225,6 +232,7 @@ def shift_right(r: LiftContext) -> None:
 
 
 def lowest_bits(r: LiftContext, y: Value) -> ir.Value:
+    """Cast the result to the type of the operand, which keeps the lowest bits."""
     return r.b.Cast(y, to=r.input(0).dtype)
 
 

@@ -81,11 +81,13 @@ def is_number(context: LiftContext | LowerContext) -> bool:
 
 
 def is_signed(context: LiftContext | LowerContext) -> bool:
+    """Return whether the first operand has a signed integer type."""
     dtype = _first_type(context)
     return dtype is not None and dtype.is_integer() and dtype.is_signed()
 
 
 def same_shapes(w: LowerContext) -> bool:
+    """Return whether all operands have the same static shape."""
     shapes = {shape_of(v) for v in w.node.inputs if v is not None}
     return len(shapes) == 1 and None not in shapes
 

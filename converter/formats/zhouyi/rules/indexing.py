@@ -133,6 +133,7 @@ def read_selector(r: LiftContext) -> None:
 
 
 def write_selector(w: LowerContext) -> None:
+    """Move the selector after the data, and write their number."""
     selector, *data = w.layer.inputs
     w.layer.inputs = [*data, selector]
     w.set(num=len(data))
@@ -148,6 +149,7 @@ def read_no_norm(r: LiftContext) -> None:
 
 
 def write_no_norm(w: LowerContext) -> None:
+    """Write that no norm is limited."""
     w.set(max_norm="NONE")
 
 

@@ -96,6 +96,7 @@ def read_channel_axis(r: LiftContext) -> None:
 
 
 def write_channel_axis(w: LowerContext) -> None:
+    """Write the axis of the channels, the last one."""
     w.set(axis=w.rank() - 1)
 
 
@@ -112,6 +113,7 @@ def read_last_axes(r: LiftContext) -> None:
 
 
 def write_last_axes(w: LowerContext) -> None:
+    """Write the axes from `axis` to the last one."""
     rank = w.rank()
     w.set(axis=list(range(axis_of(int(w.attr("axis")), rank), rank)))
 
@@ -128,15 +130,18 @@ def moments(r: LiftContext) -> tuple[ir.Value, ir.Value, ir.Value]:
 
 
 def plus_epsilon(r: LiftContext, x: ir.Value) -> ir.Value:
+    """Add epsilon, 1e-5 by default."""
     return r.b.Add(x, r.attr("epsilon", float, 1e-5))
 
 
 def standardise(r: LiftContext) -> None:
+    """Set the operands of a Div to the centered data and the standard deviation."""
     _, d, variance = moments(r)
     r.node.inputs = [d, r.b.Sqrt(plus_epsilon(r, variance))]
 
 
 def by_root_mean_square(r: LiftContext) -> None:
+    """Set the operands of a Div to the data and the root of their mean square."""
     x, b = r.input(0), r.b
     axes = axes_of(r.layer) if "axis" in r.layer.attrs else [-1]
     square = b.ReduceMean(x * x, axes)
@@ -144,6 +149,7 @@ def by_root_mean_square(r: LiftContext) -> None:
 
 
 def weighted(r: LiftContext, y: ir.Value) -> ir.Value:
+    """Multiply by the weights, if the layer has any."""
     return (y * r.weights("weights")) if r.layer.blobs else y
 
 
@@ -153,11 +159,13 @@ def least(r: LiftContext, size: ir.Value) -> ir.Value:
 
 
 def by_sum(r: LiftContext) -> None:
+    """Set the operands of a Div to the data and the sum of their magnitudes."""
     x = r.input(0)
     r.node.inputs = [x, least(r, r.b.ReduceL1(x, axes_of(r.layer)))]
 
 
 def by_length(r: LiftContext) -> None:
+    """Set the operands of a Div to the data and their Euclidean length."""
     x, b = r.input(0), r.b
     squares = b.ReduceSum(x * x, axes_of(r.layer))
     r.node.inputs = [x, b.Sqrt(least(r, squares))]
@@ -181,6 +189,7 @@ def within_channel(r: LiftContext) -> None:
 
 
 def odd_neighbors(w: LowerContext) -> bool:
+    """Return whether the data have rank 4 and the size is odd."""
     return w.rank() == 4 and w.attr("size") % 2 == 1
 
 
@@ -194,10 +203,12 @@ def transposed(r: LiftContext, x: Value) -> Value:
 
 
 def turned_input(r: LiftContext) -> Value:
+    """Return the transposed data."""
     return transposed(r, r.data)
 
 
 def mean_and_variance(r: LiftContext) -> None:
+    """Append the variance to the result; without keepdims both lose the reduced axes."""
     _, _, variance = moments(r)
     axes, kept, r.outputs = axes_of(r.layer), r.attr("keepdims", bool, 1), 1
 
@@ -217,6 +228,7 @@ def lift_normalized_moments(r: LiftContext) -> list[ir.Value]:
 
 
 def lift_sufficient_statistics(r: LiftContext) -> list[ir.Value]:
+    """Lift SufficientStatistics: the sums of the shifted data and of their squares."""
     axes, d = axes_of(r.layer), r.input(0) - r.input(1)
     return [r.b.ReduceSum(v, axes) for v in (d, d * d)]
 

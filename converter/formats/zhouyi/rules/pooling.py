@@ -84,6 +84,7 @@ ONE_OUTPUT = Guard("the indices output needs another layer", lambda w: len(w.nod
 
 
 def pooling(kind: str, rank: int) -> list[Rule]:
+    """Return the rows of pooling with this many spatial axes, and of global pooling."""
     shape, both = ("1,4,8,8" if rank == 2 else "1,4,8,8,8"), (Window(rank), Rounding())
     average = op(
         "AveragePool", kind, method("AVG"), Window(rank), PADDING, Rounding(), example_inputs=shape

@@ -29,6 +29,7 @@ def read_kept(r: LiftContext) -> None:
 
 
 def write_kept(w: LowerContext) -> None:
+    """Check that a reduction keeps its axes, as the layer does."""
     if not w.attr("keepdims"):
         raise MappingError("keepdims must be 1")
 
@@ -55,6 +56,7 @@ def read_best(r: LiftContext) -> None:
 
 
 def write_best(w: LowerContext) -> None:
+    """Write k of a TopK, whose equal elements come in order."""
     w.set(k=int(constant_of(w, 1, "k").reshape(-1)[0]), select_index="first")
 
 
@@ -62,10 +64,12 @@ BEST = Detail(read=read_best, write=write_best, inputs=(1,), keys=("k", "select_
 
 
 def as_numbers(r: LiftContext) -> Value:
+    """Return booleans as int32."""
     return r.b.Cast(r.data, to=T.INT32)
 
 
 def as_truth(r: LiftContext, y: ir.Value) -> ir.Value:
+    """Cast the result to booleans."""
     return r.b.Cast(y, to=T.BOOL)
 
 
@@ -76,12 +80,14 @@ def squares(r: LiftContext) -> Value:
 
 
 def unbiased(r: LiftContext, total: Value) -> Value:
+    """Divide the sum by the number of reduced elements minus 1."""
     axes, shape = r.known(r.node.inputs[1], "the axes"), r.shape
     count = int(np.prod([shape[int(a)] for a in axes]))
     return total / (count - 1)
 
 
 def zeros(r: LiftContext) -> Value:
+    """Return 1 where the data are 0, else 0."""
     return r.b.Cast(r.b.Equal(r.data, 0), to=T.FLOAT)
 
 

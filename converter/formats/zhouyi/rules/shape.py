@@ -83,6 +83,7 @@ def read_bounds(r: LiftContext) -> None:
 
 
 def write_bounds(w: LowerContext) -> None:
+    """Write begin, end and strides of all axes, from constant bounds."""
     shape = w.static()
     starts, ends = (constant_of(w, i, "the bounds").tolist() for i in (1, 2))
     steps = [1] * len(starts)
@@ -147,6 +148,7 @@ def read_pieces(r: LiftContext) -> None:
 
 
 def write_pieces(w: LowerContext) -> None:
+    """Write the sizes of the parts, which must be static."""
     axis = axis_of(int(w.attr("axis")), w.rank())
     w.set(splits=[static(v)[axis] for v in w.node.outputs])
 
@@ -278,6 +280,7 @@ class SquareBlock(Field):
 
 
 def block_of(r: LiftContext) -> tuple[int, int]:
+    """Return the height and the width of a block."""
     y, x = (r.count(k) for k in BLOCK)
     return y, x
 
@@ -302,6 +305,7 @@ def space_of_depth(r: LiftContext) -> None:
 
 
 def depth_of_space(r: LiftContext) -> None:
+    """Set the operands of a Reshape that moves blocks of height and width to the channels."""
     x, (by, bx), b = r.input(0), block_of(r), r.b
     n, h, w, c = r.static(x, axes=4)
     split = b.Reshape(x, [n, h // by, by, w // bx, bx, c])
@@ -345,6 +349,7 @@ def read_shares(r: LiftContext) -> None:
 
 
 def write_shares(w: LowerContext) -> None:
+    """Write that the result is not split."""
     w.set(splits=1)
 
 
@@ -352,6 +357,7 @@ SHARES = Detail(read=read_shares, write=write_shares, keys=("splits",))
 
 
 def lift_batch_to_space_nd(r: LiftContext) -> ir.Value:
+    """Lift BatchToSpaceND as Reshape, Transpose, Reshape, and a Slice that crops."""
     b, x, block = r.b, r.input(0), r.attr("block_size", list)
     shape, m = list(r.static(x)), len(block)
     at_least(1, block_size=block)

@@ -21,10 +21,12 @@ def parts(r: LiftContext, index: int) -> Pair:
 
 
 def create(r: LiftContext) -> Value:
+    """Return a complex number as a tensor with both parts on its last axis."""
     return stack([r.input(0), r.input(1)])
 
 
 def part(r: LiftContext) -> Value:
+    """Return the real or the imaginary part."""
     real, imaginary = parts(r, 0)
     found: Value = imaginary if r.layer.kind == "imaginary_part" else real
     return found

@@ -20,6 +20,7 @@ D = ir.DataType
 
 
 def condition(r: LiftContext) -> Sequence[ir.Value]:
+    """Lift an if with its two branches."""
     bodies = [_block(r, i) for i in range(2)]
     return choice(r.b, r.input(0), [], bodies, len(r.layer.outputs))
 
@@ -60,6 +61,7 @@ def fitted(low: CoreAILowering, value: ir.Value, like: ir.Value) -> ir.Value:
 
 
 def write_if(w: LowerContext) -> None:
+    """Write an If; both branches cast their results to the declared types."""
     layer = w.low.layer("if", [flag(w, w.data)], w.node.outputs)
     layer.extra = []
     for key in ("then_branch", "else_branch"):

@@ -164,6 +164,7 @@ def read_root(r: LiftContext) -> None:
 
 
 def write_root(w: LowerContext) -> None:
+    """Fuse the Sqrt of 1 / Sqrt(x) into the layer."""
     root = producer_if(w.layer.inputs[0], "Sqrt")
     if root is None or root.inputs[0] is None:
         raise no_match("only 1 divided by a square root is supported")
@@ -179,14 +180,17 @@ def gate(r: LiftContext) -> None:
 
 
 def negated(r: LiftContext, y: Value) -> ir.Value:
+    """Return the negation of the result."""
     return r.b.Not(y)
 
 
 def floor(r: LiftContext, y: Value) -> ir.Value:
+    """Return the result rounded down."""
     return r.b.Floor(y)
 
 
 def beside_zero(r: LiftContext) -> None:
+    """Add 0 as the second operand."""
     r.set_input(1, r.b.like(r.data, 0))
 
 

@@ -70,6 +70,9 @@ def read_kept_axes(r: LiftContext) -> None:
 
 
 def write_kept_axes(w: LowerContext) -> None:
+    """Write a reduction, which keeps its axes, and remove them afterwards where keepdims is 0.
+    Raises MappingError for axes that are, or may be, empty.
+    """
     computed = w.has(1) and constant(w.input(1)) is None
     if 0 in (known_sizes(w.data) or [0] * computed):
         raise MappingError(

@@ -34,6 +34,7 @@ def read_opposite(r: LiftContext) -> None:
 
 
 def write_opposite(w: LowerContext) -> None:
+    """Write the reduction of updates."""
     w.layer.attrs["scatter_mode"] = MODE.lower(w.attr("reduction", "none"))
 
 
@@ -51,6 +52,7 @@ def read_positions(r: LiftContext) -> None:
 
 
 def write_positions(w: LowerContext) -> None:
+    """Write positions [count, rank] and transpose them to the [rank, count] of ONNX."""
     own = w.layer.outputs[0]
     if w.rank() == 0:
         raise MappingError("indices into a scalar are not supported")

@@ -88,6 +88,7 @@ class TransposedWindow(Window, transposed_window.TransposedWindow):
 
 
 def convolution(axes: int) -> list[Rule]:
+    """Return the rows of convolution and transposed convolution with this many spatial axes."""
     image = OfRank(axes + 2)
     group: Any = {"kind": int, "dtype": U32}
     given = "1,4," + ",".join(["5"] * axes) + " =4,2," + ",".join(["2"] * axes)
@@ -168,6 +169,7 @@ def read_mean(r: LiftContext) -> None:
 
 
 def write_mean(w: LowerContext) -> None:
+    """Divide the sum of each window by the number of its elements."""
     own, count = w.layer.outputs[0], math.prod(w.attr("kernel_shape"))
     total = w.result("total")
     w.after_emit(lambda: w.put("broadcasting_divide", total, w.like(own, count), outputs=[own]))
@@ -187,6 +189,7 @@ DEMAND_MATRICES = Detail(write=demand_matrices)
 
 
 def pools(axes: int) -> list[Rule]:
+    """Return the rows of pooling with this many spatial axes."""
     image, given = OfRank(axes + 2), "1,4," + ",".join(["6"] * axes)
     return [
         op(

@@ -115,6 +115,7 @@ def blockwise(r: LiftContext) -> Value:
 
 
 def evaluate(r: LiftContext, index: int) -> Array:
+    """Return an operand computed from constants. Raises MappingError X202 if it is not constant."""
     found = evaluate_constant(r.input(index))
     if found is None:
         raise MappingError("the scales of a compressed constant must be constant", "X202")
@@ -147,10 +148,12 @@ class SparseValue(ir.Value):
 
 
 def build_sparse(r: LiftContext) -> ir.Value:
+    """Return a mask and the values where it is true, as a sparse value for other layers."""
     return SparseValue(stored(r, 1).numpy() != 0, stored(r, 0).numpy())
 
 
 def sparse_of(r: LiftContext) -> SparseValue:
+    """Return the first operand, a sparse value. Raises MappingError R105 if it is another one."""
     found = r.layer.inputs[0]
     if not isinstance(found, SparseValue):
         raise MappingError("the operand must be sparse", "R105")
@@ -158,6 +161,7 @@ def sparse_of(r: LiftContext) -> SparseValue:
 
 
 def densified(r: LiftContext) -> Value:
+    """Return the constant of a sparse value."""
     found = sparse_of(r)
     return scattered(r, LazyTensor(found.mask), found.values)
 

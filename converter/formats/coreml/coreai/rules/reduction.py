@@ -62,6 +62,7 @@ def write_top(w: LowerContext) -> None:
 
 
 def TRUE(w: LowerContext) -> ir.Value:
+    """Return a constant true."""
     return w.const(np.array(True))
 
 
@@ -122,10 +123,12 @@ def statistics(r: LiftContext) -> Any:
 
 
 def truths(r: LiftContext) -> None:
+    """Cast booleans to int32, which reductions take."""
     r.data = r.cast(r.input(0), D.INT32)
 
 
 def truth_again(r: LiftContext, y: Value) -> ir.Value:
+    """Cast the result to booleans."""
     return r.cast(y, D.BOOL)
 
 

@@ -34,6 +34,9 @@ def read_sizes(r: LiftContext) -> None:
 
 
 def write_sizes(w: LowerContext) -> None:
+    """Append the target shape: constant with at most one -1 if its sizes are known, else the
+    operand. Raises MappingError for sizes of 0, which Core AI does not copy.
+    """
     out = known_sizes(w.out)
     if out is not None and w.data.shape is not None and not len(w.data.shape):
         out = [1] * len(out)  # of a scalar, -1 ends in an error
@@ -110,6 +113,9 @@ def read_parts(r: LiftContext) -> None:
 
 
 def write_parts(w: LowerContext) -> None:
+    """Append the sizes of the parts and the axis. Raises MappingError X203 if neither shapes nor an
+    operand determine the sizes.
+    """
     axis = int(w.attr("axis", 0)) % max(1, w.rank())
     lengths = [(v.shape or [None] * 99)[axis] for v in w.node.outputs]
     given = w.numbers(lengths, SIZE) if all(isinstance(n, int) for n in lengths) else None
@@ -129,6 +135,7 @@ def read_spread(r: LiftContext) -> None:
 
 
 def write_spread(w: LowerContext) -> None:
+    """Append the shape to broadcast to, which is computed if it is dynamic."""
     out = shape_of(w.out)
     if out is not None:
         w.layer.inputs.append(w.numbers(out, SIZE))
@@ -171,6 +178,7 @@ def read_repeats(r: LiftContext) -> None:
 
 
 def write_repeats(w: LowerContext) -> None:
+    """Append the repetitions of each axis. Raises MappingError for empty tensors and results."""
     counts = constant(w.input(1))
     if counts is not None and not counts.all():
         raise MappingError("repeating an axis 0 times is not supported: it does not compile")

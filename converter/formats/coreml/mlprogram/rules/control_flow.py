@@ -21,11 +21,13 @@ Dims = list[Any]
 
 
 def cond(r: LiftContext) -> Sequence[ir.Value]:
+    """Lift a cond with its two branches."""
     bodies = [_block(r, i) for i in range(2)]
     return choice(r.b, r.value("pred"), [], bodies, len(r.layer.outputs))
 
 
 def read_while(r: LiftContext) -> Sequence[ir.Value]:
+    """Lift a while_loop with the blocks of its condition and its body."""
     return while_loop(r.b, r.values("loop_vars"), _block(r, 0), _block(r, 1))
 
 
@@ -53,6 +55,7 @@ def block_of(w: LowerContext, graph: Any) -> tuple[list[Layer], list[ir.Value]]:
 
 
 def write_cond(w: LowerContext) -> None:
+    """Write an If; results of both branches must have the same sizes."""
     branches = [block_of(w, w.attr(k)) for k in ("then_branch", "else_branch")]
     for one, other in zip(branches[0][1], branches[1][1], strict=True):
         shapes = shape_of(one), shape_of(other)
@@ -161,6 +164,9 @@ def _again(
 
 
 def state_of(r: LiftContext) -> State:
+    """Return the state that a layer reads or writes. Raises MappingError R105 for other inputs,
+    X201 inside a branch or a loop.
+    """
     given = r.given_as("input")
     if not isinstance(given, State):
         raise MappingError("the input must be a state", "R105")
@@ -170,10 +176,12 @@ def state_of(r: LiftContext) -> State:
 
 
 def read_state(r: LiftContext) -> ir.Value:
+    """Return the current value of a state."""
     return r.block.variables.read(state_of(r))
 
 
 def write_state(r: LiftContext) -> Sequence[ir.Value]:
+    """Set the value of a state; the layer has no results."""
     state = state_of(r)
     r.block.variables.read(state)  # it is an input even where it is only written
     state.value = r.value("data")

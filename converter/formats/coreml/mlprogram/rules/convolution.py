@@ -159,6 +159,7 @@ def turned_weights(w: LowerContext, weights: ir.Value) -> ir.Value:
 
 
 def computed(value: ir.Value | None) -> bool:
+    """Return whether a value is there and not constant."""
     return value is not None and value.const_value is None
 
 

@@ -28,6 +28,7 @@ def exchange_box_axes(r: LiftContext) -> None:
 
 
 def exchanged(r: LiftContext, value: ir.Value) -> Value:
+    """Return a tensor of three axes with its last two exchanged."""
     return r.b.Transpose(value, perm=[0, 2, 1])
 
 

@@ -81,6 +81,9 @@ def read_channels(r: LiftContext) -> None:
 
 
 def write_channels(w: LowerContext) -> None:
+    """Write the slopes of PRelu, one for each channel, as the vector `alpha`. Raises MappingError
+    for other shapes of slopes.
+    """
     slopes, shape = w.constant(1, "the slopes"), tuple(w.data.shape or ())
     axis = shape[1:2] if len(shape) > 2 else ()
     rest = slopes.shape[1:] if len(slopes.shape) == len(shape) - 1 else slopes.shape[2:]
@@ -136,6 +139,9 @@ def read_root(r: LiftContext) -> None:
 
 
 def write_root(w: LowerContext) -> None:
+    """Fuse the Sqrt of 1 / Sqrt(x + epsilon), and the Add if its other operand is a scalar, into
+    the layer.
+    """
     x: ir.Value = w.layer.attrs["x"]
     root = producer_if(x, "Sqrt")
     if root is None or x.shape != w.out.shape or x.dtype not in FLOATS:
@@ -181,10 +187,12 @@ class Most(Parameter):
 
 
 def twice(r: LiftContext) -> None:
+    """Use the first operand as the second one, too."""
     r.set_input(1, r.data)
 
 
 def floor(r: LiftContext, y: ir.Value) -> ir.Value:
+    """Return the result rounded down."""
     return r.b.Floor(y)
 
 

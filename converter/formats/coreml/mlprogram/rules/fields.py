@@ -34,11 +34,15 @@ def mil(name: str, kind: str, operands: str, *fields: Field, **options: Any) -> 
 
 
 def mils(pairs: str, operands: str, *fields: Field, **options: Any) -> list[Rule]:
+    """Return one row for each pair "Operator=operation" of a text; all have the same operands and
+    fields.
+    """
     split = (p.partition("=") for p in pairs.split())
     return [mil(a, b, operands, *fields, **options) for a, _, b in split]
 
 
 def numbers(r: LiftContext, values: Sequence[int], name: str = "const") -> Value:
+    """Return a constant of type int64."""
     return r.b.const(np.asarray(values, np.int64), name)
 
 

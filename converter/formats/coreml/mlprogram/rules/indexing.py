@@ -60,6 +60,7 @@ def read_joined(r: LiftContext) -> None:
 
 
 def write_joined(w: LowerContext) -> None:
+    """Write the reduction of updates as `mode`."""
     w.set(mode=JOINING.lower(w.attr("reduction", "none")))
 
 
@@ -117,6 +118,7 @@ def _cut(shape: ir.Shape | None, indices: ir.Shape | None, axis: int | None) -> 
 
 
 def alike(w: LowerContext) -> bool:
+    """Return whether indices have the sizes of the data along the other axes."""
     return not _cut(w.data.shape, w.input(1).shape, first_axis(w, w.attr("axis", 0)))
 
 
@@ -164,11 +166,13 @@ def list_write(r: LiftContext) -> Value:
 
 
 def scattered(r: LiftContext) -> None:
+    """Set the inputs of a ScatterND that replaces elements of a list."""
     ls, indices, rows = r.operands()
     r.set_inputs(as_large(r.b, ls, rows), r.b.Unsqueeze(indices, [-1]), rows)
 
 
 def length(r: LiftContext) -> None:
+    """Set the inputs of a Gather that takes the first size of a list."""
     r.set_inputs(r.b.Shape(r.data), 0)
 
 

@@ -142,6 +142,9 @@ def _scales(w: LowerContext, stored: ir.DataType, real: Any) -> dict[str, Any]:
 
 
 def affine(r: LiftContext) -> Value:
+    """Lift compressed weights to DequantizeLinear, or to a difference and a product where zero
+    points are no values of the data's type.
+    """
     data, scale, zero = (r.array(k) for k in ("quantized_data", "scale", "zero_point"))
     along = r.attr("axis", int, 0) % max(1, data.ndim)
     axis = along if scale.size > 1 or zero.size > 1 else None
@@ -234,10 +237,12 @@ def mask_in(r: LiftContext, name: str) -> LazyTensor:
 
 
 def mask_of(r: LiftContext, name: str) -> Array:
+    """Return a mask of bits as booleans."""
     return mask_in(r, name).numpy()
 
 
 def sparse(r: LiftContext) -> Value:
+    """Lift sparse weights: the values where the mask is true, 0 elsewhere."""
     mask, values = mask_in(r, "mask"), r.array("nonzero_data")
     demand_as_many(mask.numpy(), values)
     return scattered(r, mask, values)

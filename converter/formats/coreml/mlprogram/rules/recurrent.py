@@ -125,6 +125,7 @@ RECURRENT = ("recurrent_activation", "sigmoid")
 
 
 def lstm(r: LiftContext) -> Sequence[ir.Value]:
+    """Lift an lstm: its sequence, last hidden state and last cell state."""
     p = CellParts(r, LSTM)
     weights, recurrent = p.stacked("weight_ih"), p.stacked("weight_hh")
     peephole = _peepholes(p) if p.r.has("peephole") else None
@@ -148,6 +149,7 @@ def _peepholes(p: CellParts) -> Array:
 
 
 def gru(r: LiftContext) -> Sequence[ir.Value]:
+    """Lift a gru: its sequence and last hidden state."""
     p = CellParts(r, GRU)
     bias = p.bias()
     if p.r.has("input_bias"):
@@ -170,6 +172,7 @@ def gru(r: LiftContext) -> Sequence[ir.Value]:
 
 
 def rnn(r: LiftContext) -> Sequence[ir.Value]:
+    """Lift an rnn: its sequence and last hidden state."""
     p = CellParts(r, RNN)
     operands = [p.x, p.stacked("weight_ih"), p.stacked("weight_hh"), p.bias(), None]
     more = p.activations(("activation", "tanh"))
@@ -311,6 +314,7 @@ def reshape_sizes(shape: Sequence[Any]) -> list[int]:
 
 
 def write_lstm(w: LowerContext) -> None:
+    """Write an LSTM; peepholes must be constant."""
     words = (RECURRENT, ("cell_activation", "tanh"), ("activation", "tanh"))
     cell = Cell(w, LSTM, words)
     peephole = {}
@@ -343,6 +347,7 @@ def write_gru(w: LowerContext) -> None:
 
 
 def write_rnn(w: LowerContext) -> None:
+    """Write an RNN of one direction."""
     cell = Cell(w, RNN, (("activation", "tanh"),))
     if cell.both:
         raise MappingError("direction=bidirectional is not supported")

@@ -37,6 +37,7 @@ def read_count(r: LiftContext) -> None:
 
 
 def write_count(w: LowerContext) -> None:
+    """Write the number of elements of a TopK as `k`."""
     w.set(k=w.ints(1, "k")[0])
 
 

@@ -87,11 +87,13 @@ def bilinear(r: LiftContext, x: Value, size: list[int | None], mode: str) -> Val
 
 
 def resize_bilinear(r: LiftContext) -> Value:
+    """Lift a linear resize to target sizes."""
     size: list[int | None] = [r.attr(k, int, 1) for k in TARGET]
     return bilinear(r, r.x, size, r.attr("sampling_mode", str, "DEFAULT"))
 
 
 def resize_nearest(r: LiftContext) -> Value:
+    """Lift a resize to the nearest element with target sizes."""
     size: list[int | None] = [r.attr(k, int) for k in TARGET]
     return sized(r, r.x, size, False, "half_pixel")
 
@@ -148,6 +150,7 @@ def upsampled(r: LiftContext, linear: bool, rule: str) -> Value:
 
 
 def upsample_bilinear(r: LiftContext) -> Value:
+    """Lift a linear upsampling by factors, at the coordinates that its flags select."""
     corners = r.attr("align_corners", bool, True)
     half = r.attr("half_pixel_centers", bool, not corners)
     rule = "align_corners" if corners else "half_pixel" if half else "asymmetric"
@@ -155,6 +158,7 @@ def upsample_bilinear(r: LiftContext) -> Value:
 
 
 def upsample_nearest(r: LiftContext) -> Value:
+    """Lift an upsampling by repeated elements."""
     return upsampled(r, False, "asymmetric")
 
 
@@ -163,6 +167,7 @@ HALF_PIXELS = Rule("nearest", "half_pixel", "round_prefer_ceil")
 
 
 def write_bilinear(w: LowerContext) -> None:
+    """Write a linear Resize to static sizes, with the sampling mode of its coordinates."""
     wanted = sampling_of(w)
     sampling = SAMPLINGS[choose_rule(wanted, tuple(SAMPLINGS))]
     size = dict(zip(TARGET, sizes_of(wanted), strict=True))
@@ -170,6 +175,7 @@ def write_bilinear(w: LowerContext) -> None:
 
 
 def write_nearest(w: LowerContext) -> None:
+    """Write a Resize to the nearest element with static sizes; it supports half pixels only."""
     wanted = sampling_of(w)
     choose_rule(wanted, (HALF_PIXELS,))
     size = dict(zip(TARGET, sizes_of(wanted), strict=True))
@@ -177,6 +183,9 @@ def write_nearest(w: LowerContext) -> None:
 
 
 def sizes_of(wanted: Sampling) -> list[int]:
+    """Return the target sizes of the two spatial axes. Raises MappingError X203 if they are
+    dynamic.
+    """
     if wanted.dynamic:
         raise MappingError("the sizes of the image must be static", "X203", FIX)
     return [m for _, m, _ in wanted.sides]
@@ -212,6 +221,7 @@ def write_upsampled(w: LowerContext) -> None:
 
 
 def coordinates_of(w: LowerContext) -> str:
+    """Return the coordinate rule; that for a single element only if a result may have it."""
     return half_pixel_rule(w.attr("coordinate_transformation_mode"), spatial_results(w))
 
 

@@ -64,6 +64,9 @@ def read_sizes(r: LiftContext) -> None:
 
 
 def write_sizes(w: LowerContext) -> None:
+    """Write a Reshape: with a constant shape of at most one -1, with a computed shape, or as
+    squeeze, identity or expand_dims where a scalar is involved.
+    """
     shape = w.out.shape
     sizes = None if shape is None else [n if isinstance(n, int) else -1 for n in shape]
     if sizes == []:
@@ -130,6 +133,7 @@ def interleaved(r: LiftContext) -> None:
 
 
 def stacked(r: LiftContext) -> None:
+    """Insert the axis of a stack into each operand."""
     axis = r.node.attrs["axis"]
     r.node.inputs = [r.b.Unsqueeze(v, [axis]) for v in r.node.inputs]
 
@@ -150,6 +154,9 @@ def read_parts(r: LiftContext) -> None:
 
 
 def write_parts(w: LowerContext) -> None:
+    """Write equal parts as their number, others as their sizes. Raises MappingError for a single
+    part and for unknown sizes.
+    """
     axis = first_axis(w, w.attr("axis", 0))
     sizes: list[Any] = [size_of(v, axis) for v in w.node.outputs if v.shape is not None]
     if len(sizes) < 2:
@@ -374,6 +381,7 @@ def read_time_and_batch(r: LiftContext) -> None:
 
 
 def write_time_and_batch(w: LowerContext) -> None:
+    """Write the axes of time and batch."""
     w.set(seq_axis=w.attr("time_axis"), batch_axis=w.attr("batch_axis"))
 
 
@@ -411,6 +419,7 @@ def zero(r: LiftContext) -> None:
 
 
 def like(r: LiftContext) -> None:
+    """Set the shape of an Expand to that of another tensor; without a value it fills with 0."""
     zero(r)
     r.set_input(1, r.b.Shape(r.node.input(1)))
 
@@ -441,6 +450,7 @@ def read_band(r: LiftContext) -> None:
 
 
 def write_band(w: LowerContext) -> None:
+    """Write a Trilu as a band below or above a diagonal, which must contain the main one."""
     k, upper = w.ints(1, "k", [0])[0], bool(w.attr("upper"))
     if (k > 0) if upper else (k < 0):
         raise MappingError("a band without its diagonal is not supported")
@@ -474,6 +484,7 @@ def read_margins(r: LiftContext) -> None:
 
 
 def write_margins(w: LowerContext) -> None:
+    """Write the padding before and after each axis as pairs."""
     w.set(paddings=np.reshape(w.attr("pads"), (2, 2)).T.tolist())
 
 

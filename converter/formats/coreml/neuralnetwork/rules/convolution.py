@@ -140,6 +140,7 @@ def insert_height_axis(sizes: Sequence[Any] | None) -> list[Any] | None:
 
 
 def flatten_input(w: LowerContext) -> None:
+    """Insert a height of 1 into the data of a layer with one spatial axis."""
     x = w.data
     sizes = insert_height_axis(w.dims(x))
     w.layer.inputs[0] = w.emit("expandDims", x, shape=sizes, axes=[2])

@@ -22,6 +22,9 @@ def read_settings(r: LiftContext) -> None:
 
 
 def write_settings(w: LowerContext) -> None:
+    """Write constant thresholds and counts as attributes, and append operands up to the last one
+    that is computed.
+    """
     settings = [w.scalar(i) for i in (2, 3, 4)]
     for key, value in zip(("iouThreshold", "scoreThreshold", "maxBoxes"), settings, strict=True):
         if value is not None:

@@ -181,6 +181,7 @@ class Square(Field):
 
 
 def floor(r: LiftContext, y: ir.Value) -> ir.Value:
+    """Return the result rounded down."""
     return r.b.Floor(y)
 
 
@@ -254,6 +255,7 @@ PASSES = Codec(
 
 
 def activation(name: str, kind: str, *fields: Field, **options: Any) -> Rule:
+    """Return the row of an operator that is a kind of activation layer."""
     return op(name, "activation", Nested(kind, *fields), **options)
 
 
@@ -263,6 +265,7 @@ def read_channel_slope(r: LiftContext) -> None:
 
 
 def write_channel_slope(w: LowerContext) -> None:
+    """Write the slopes of PRelu, one for each channel, as weights."""
     slope, rank = slope_of(w), w.rank()
     if rank < 3:
         raise no_match("only one slope per channel is supported by this layer")
@@ -283,6 +286,9 @@ def store_one_slope(w: LowerContext) -> None:
 
 
 def slope_of(w: LowerContext) -> Any:
+    """Return the slopes of PRelu. Raises MappingError unless there is one, or one for each channel
+    (axis -3).
+    """
     slope = w.numbers(1, "the slope")
     by_channel = slope.ndim >= 3 and slope.size == slope.shape[-3] and w.rank() >= 3
     if slope.size != 1 and not by_channel:
@@ -431,6 +437,7 @@ def like_channels(r: LiftContext, path: str, key: str) -> Value:
 
 
 def shifted(r: LiftContext, y: Value) -> Value:
+    """Add the bias of a scale layer, if it has one."""
     has_bias = r.attr("hasBias", bool)
     return (y + like_channels(r, "bias", "shapeBias")) if has_bias else y
 

@@ -173,6 +173,9 @@ def read_whole_rows(r: LiftContext) -> None:
 
 
 def write_whole_rows(w: LowerContext) -> None:
+    """Write a ScatterND of rows along axis 0, with the indices before their last axis of 1 was
+    added.
+    """
     rows = producer_operand(w.input(1), "Unsqueeze") or producer_operand(w.input(1), "Reshape")
     before, after = shape_of(rows), shape_of(w.input(1))
     if not before or after != (*before, 1):
@@ -190,6 +193,7 @@ def read_on_off(r: LiftContext) -> None:
 
 
 def write_on_off(w: LowerContext) -> None:
+    """Write the values of OneHot as attributes."""
     off, on = w.numbers(2, "the values of OneHot").reshape(-1)
     w.set(offValue=float(off), onValue=float(on))
 
@@ -267,6 +271,7 @@ def read_strided(r: LiftContext) -> None:
 
 
 def write_strided(w: LowerContext) -> None:
+    """Write a Slice whose limits are constant."""
     starts, ends, axes, steps = limits(w)
     if starts is None or ends is None or steps is None:
         raise no_match("the limits must be known at conversion time")
@@ -395,6 +400,9 @@ def _spread(w: LowerContext, index: int, axes: list[int], other: int) -> Value:
 
 
 def lift_by_size(r: LiftContext) -> Value:
+    """Lift a slice of constant size at an index that may be computed; negative ones count from the
+    end.
+    """
     x, b, size = r.input(0), r.b, r.attr("size", int)
     axis = r.axis("axis", blobs.rank(x))
     begin = b.Reshape(blobs.ints(b, r.input(1)), [1])
@@ -443,6 +451,7 @@ def part_like(r: LiftContext) -> None:
 
 
 def backwards(r: LiftContext) -> None:
+    """Set the inputs of a Slice that reverses the flagged axes; without any, it is an Identity."""
     axes = [i for i, flag in enumerate(r.attr("reverseDim", list)) if flag]
     n = len(axes)
     r.set_inputs(*r.node.inputs, [-1] * n, [FIRST] * n, axes, [-1] * n)
@@ -478,6 +487,7 @@ def read_batch_and_sequence(r: LiftContext) -> None:
 
 
 def write_batch_and_sequence(w: LowerContext) -> None:
+    """Write the axes of a ReverseSequence; the batch must come first."""
     batch, time = (int(w.attr(name)) for name in ("batch_axis", "time_axis"))
     if batch > time:
         raise MappingError("the batch axis must come before the time axis")

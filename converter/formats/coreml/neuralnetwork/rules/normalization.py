@@ -37,6 +37,7 @@ Value = ir.Value
 
 
 def of_channels(name: str, index: int) -> Weights:
+    """Return the field of weights with one number for each channel."""
     return Weights(name, index, lambda r: [r.attr("channels", int)])
 
 
@@ -77,22 +78,26 @@ def _axes(r: LiftContext) -> list[int]:
 
 
 def centered(r: LiftContext) -> None:
+    """Subtract the mean over the axes of the layer."""
     r.set_input(1, r.b.ReduceMean(r.data, _axes(r), keepdims=1))
 
 
 def by_channel(r: LiftContext) -> None:
+    """Add a scale of 1 and a bias of 0 for each channel."""
     channels = blobs.dims(r, 3)[-3]
     ones = np.ones(channels or 0, np.float32)
     r.set_inputs(*r.node.inputs, ones, np.zeros_like(ones))
 
 
 def by_image(r: LiftContext) -> None:
+    """Add a scale of 1 for each element of an image, normalized over axes -3 to -1."""
     size = [int(d or 0) for d in blobs.dims(r, 3)[-3:]]
     r.set_input(1, np.ones(size, np.float32))
     r.set(axis=-3)
 
 
 def by_parts(r: LiftContext) -> None:
+    """Lift a normalization as a difference from the mean, divided by the standard deviation."""
     standardised(r, r.input(0), _axes(r), r.attr("epsilon", unset(1e-6)))
 
 
@@ -125,6 +130,7 @@ def read_normalized_shape(r: LiftContext) -> None:
 
 
 def write_normalized_shape(w: LowerContext) -> None:
+    """Write the static sizes of the normalized axes, with scale and bias broadcast to them."""
     axis, x = int(w.attr("axis")), w.data
     shape = (w.dims(x) or [])[axis:] if axis < 0 or x.shape is not None else []
     if not shape or None in shape:

@@ -35,6 +35,7 @@ _INDEXED = {
 
 
 def lift_constant_nd(r: LiftContext) -> Value:
+    """Return the weights of the layer, which may be quantized, in its shape."""
     return r.weights("data", r.attr("shape", list) or [1])
 
 

@@ -92,6 +92,9 @@ def lift_custom(r: LiftContext) -> tuple[Value, ...]:
 
 
 def lower_custom(w: LowerContext) -> None:
+    """Write a custom layer with its weights. Raises MappingError R110 for parameters that are not
+    strings, numbers and booleans.
+    """
     split = len(w.node.inputs) - int(w.attr("weights", 0))
     blobs = {f"weights[{i}]": w.stored(v) for i, v in enumerate(w.node.inputs[split:])}
     text = w.attr("parameters", "{}")

@@ -90,6 +90,7 @@ def matrices(r: LiftContext, gates: Sequence[str], part: str, width: int) -> Val
 
 
 def vectors(r: LiftContext, gates: Sequence[str], part: str) -> Array:
+    """Return the vectors of the gates, one after the other."""
     size = [r.attr("outputVectorSize", int)]
     return np.concatenate([r.numbers(path(g, part), size) for g in gates])
 
@@ -159,6 +160,7 @@ def lift_one_state(
 
 
 def lift_rnn(r: LiftContext) -> list[Value]:
+    """Lift simpleRecurrent: its sequence and last state."""
     given = r.layer.attrs
     chosen = activations([given["activation"]] if "activation" in given else [], ["tanh"])
     return lift_one_state(r, RNN, given["hasBiasVector"], op="RNN", **chosen)
@@ -208,6 +210,7 @@ def lstm(r: LiftContext, prefixes: Sequence[str], **options: Any) -> tuple[Value
 
 
 def lift_lstm(r: LiftContext) -> list[Value]:
+    """Lift uniDirectionalLSTM: its sequence, last hidden state and last cell state."""
     chosen = activations(r.layer.attrs["activations"], ["sigmoid", "tanh", "tanh"])
     y, *last = lstm(r, ["weightParams."], **common(r), **chosen)
     whole = r.layer.attrs.get("params", {}).get("sequenceOutput", False)
@@ -424,6 +427,7 @@ def _parts(value: Value) -> list[Value] | None:
 
 
 def lower_rnn(w: LowerContext) -> None:
+    """Write an RNN as simpleRecurrent."""
     r = Recurrent(w, 1)
     attrs = {"activation": chosen(w, ["Tanh"], 1)[0], "hasBiasVector": w.has(3)}
     inputs = r.inputs([w.optional(5)], needed=True)
@@ -431,6 +435,7 @@ def lower_rnn(w: LowerContext) -> None:
 
 
 def lower_gru(w: LowerContext) -> None:
+    """Write a GRU with linear_before_reset=0."""
     if w.attr("linear_before_reset"):
         message = "linear_before_reset=1 is not supported"
         raise MappingError(message)
@@ -441,6 +446,7 @@ def lower_gru(w: LowerContext) -> None:
 
 
 def lower_lstm(w: LowerContext) -> None:
+    """Write an LSTM as uniDirectionalLSTM or biDirectionalLSTM."""
     r = Recurrent(w, 4, both=True)
     functions = chosen(w, ["Sigmoid", "Tanh", "Tanh"], r.directions)
     params = {

@@ -37,6 +37,7 @@ def read_flat_maximum(r: LiftContext) -> None:
 
 
 def write_flat_maximum(w: LowerContext) -> None:
+    """Write the axis of an ArgMax as the name of its image axis."""
     w.set(axis=NAMES.lower((w.attr("axis") - w.rank(),)))
 
 
@@ -52,6 +53,7 @@ def read_removed_axis(r: LiftContext) -> None:
 
 
 def write_removed_axis(w: LowerContext) -> None:
+    """Write keepdims=0 as removeDim."""
     w.set(removeDim=not w.attr("keepdims"))
 
 
@@ -78,6 +80,7 @@ def read_places_in_rows(r: LiftContext) -> None:
 
 
 def write_places_in_rows(w: LowerContext) -> None:
+    """Write positions as rows, [count, rank], and transpose them afterwards."""
     rows = w.result("rows")
     rows.shape = ir.Shape([None, max(1, w.rank())])
     w.after_emit(lambda: w.put("transpose", rows, axes=[1, 0]))

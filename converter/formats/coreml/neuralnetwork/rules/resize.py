@@ -71,6 +71,7 @@ LINEAR = enum(
 
 
 def factors_of(r: LiftContext) -> list[float]:
+    """Return the factors of height and width; fractional ones take precedence over integers."""
     whole = r.attr("scalingFactor", list) or [1, 1]
     factors = r.attr("fractionalScalingFactor", Floats) or whole
     of_length(2, scalingFactor=factors)
@@ -242,12 +243,14 @@ def _is_resize(r: LiftContext) -> bool:
 
 
 def to_target(r: LiftContext) -> None:
+    """Set sizes and coordinates of a Resize to the target of the layer."""
     mode, _, target = target_of(r)
     r.set_inputs(*r.node.inputs, None, None, [*blobs.dims(r)[:2], *target])
     r.set(mode="linear", coordinate_transformation_mode=ALIGNED[mode])
 
 
 def by_positions(r: LiftContext) -> Value:
+    """Resample along both axes at the positions of the layer's sampling grid."""
     mode, size, target = target_of(r)
     grids = [sampling_grid(mode, n, t) for n, t in zip(size, target, strict=True)]
     return resample(r, grids)

@@ -87,6 +87,7 @@ class SizeOne(Field):
 
 
 def constant_axes(w: LowerContext) -> list[int]:
+    """Return the axes of the second operand. Raises MappingError if they are computed."""
     axes = w.known(1)
     if axes is None:
         raise MappingError("the axes must be constant")
@@ -192,6 +193,7 @@ def of_planes(r: LiftContext) -> tuple[list[int | None], list[int]]:
 
 
 def planes(r: LiftContext) -> None:
+    """Set the target of a Reshape to [C,H,W], after the leading axes."""
     lead, sizes = of_planes(r)
     r.set_input(1, blobs.shape_as(r.b, [*lead, *sizes], r.data))
     r.data = blobs.unreshaped(r.data)
@@ -254,6 +256,7 @@ def read_sequence_or_channels(r: LiftContext) -> None:
 
 
 def write_sequence_or_channels(w: LowerContext) -> None:
+    """Write a Concat along the channels (axis -3) or the sequence (axis -5)."""
     back = w.rank() - w.attr("axis") % w.rank()
     if back not in (3, 5):
         raise MappingError(f"axis must be -3 or -5, got {w.attr('axis')}")
@@ -299,6 +302,7 @@ def _joined(b: Builder, y: ir.Value, axis: int) -> ir.Value:
 
 
 def stacked(r: LiftContext) -> None:
+    """Insert the axis of a stack into each operand."""
     axis = r.axis("axis", blobs.rank(r) + 1)
     r.node.inputs = [blobs.unsqueeze(r.b, v, [axis]) for v in r.node.inputs if v is not None]
     r.set(axis=axis)
@@ -310,6 +314,7 @@ def read_equal_parts(r: LiftContext) -> None:
 
 
 def write_equal_parts(w: LowerContext) -> None:
+    """Write the number of parts."""
     w.set(nOutputs=len(w.node.outputs))
 
 
@@ -378,6 +383,7 @@ def read_repeats(r: LiftContext) -> None:
 
 
 def write_repeats(w: LowerContext) -> None:
+    """Write constant repetitions as an attribute, computed ones as an operand."""
     repeats = w.known(1)
     if repeats is None:
         w.layer.inputs.append(w.input(1))
@@ -395,6 +401,7 @@ def read_sequence_repeats(r: LiftContext) -> None:
 
 
 def write_sequence_repeats(w: LowerContext) -> None:
+    """Write the repetitions of the sequence axis, the first of five."""
     first, *rest = w.ints(1, "the repeats")
     if w.rank() < 5 or any(n != 1 for n in rest):
         raise MappingError("only repeats of the sequence axis are supported")
@@ -458,6 +465,7 @@ def read_limits(r: LiftContext) -> None:
 
 
 def write_limits(w: LowerContext) -> None:
+    """Write a Range: the end is an operand, start and step are attributes if they are constant."""
     start, step = scalar(w.data), scalar(w.input(2))
     w.layer.inputs = [w.input(1)]
     if start is None or step is None:
@@ -485,6 +493,9 @@ def _scalar(r: LiftContext, value: Value) -> Value:
 
 
 def lift_range(r: LiftContext) -> Value:
+    """Return the constant of a static range. Raises MappingError R110 for a step of 0 and for more
+    than 2^28 elements.
+    """
     limits = [r.attr(key, float) for key in ("startValue", "endValue", "stepSizeValue")]
     start, end, step = limits
     if step == 0:
@@ -526,6 +537,7 @@ class Borders(Pads):
 
 
 def pad_value(w: LowerContext) -> float:
+    """Return the value of a Pad, 0 by default. Raises MappingError if it is computed."""
     value = w.scalar(2) if w.has(2) else 0.0
     if value is None:
         raise MappingError("the value of a Pad must be constant")

@@ -199,6 +199,7 @@ class LowerContext(context.LowerContext):
 
 
 def is_float(value: ir.Value) -> bool:
+    """Return whether a value has a floating-point type, or no known type."""
     return value.dtype is None or value.dtype in FLOATS
 
 

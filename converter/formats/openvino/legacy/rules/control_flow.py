@@ -43,6 +43,7 @@ class LayerWriter(Protocol):
 
 
 def lift(r: LiftContext) -> list[ir.Value]:
+    """Lift a TensorIterator to a Loop of known count."""
     source, outer = r.layer.extra
     it = Iteration(r, source)
     count = r.b.const(_steps(r, it))

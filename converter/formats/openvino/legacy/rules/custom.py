@@ -8,6 +8,7 @@ from converter.mapping.rules import custom
 
 
 def lower_custom(w: LowerContext) -> None:
+    """Write a carried operator as a layer with its own name and attributes."""
     name, attributes = carried_layer(w)
     spelled = {k: w.spell(v, type(v)) for k, v in attributes.items()}
     w.low.add(name, w.node.inputs, w.node.outputs, spelled)

@@ -185,6 +185,9 @@ def read_limits(r: LiftContext) -> None:
 
 
 def write_limits(w: LowerContext) -> None:
+    """Write the limits as vectors of one element, or their defaults: all boxes, an overlap of 1, a
+    score of 0.
+    """
     count = np.array([w.shape(1)[2]], np.int32)
     defaults = (count, np.array([1.0], np.float32), np.array([0.0], np.float32))
     limits = []
@@ -232,10 +235,12 @@ class Assumed(Attr):
 
 
 def in_port_shape(r: LiftContext, y: ir.Value) -> ir.Value:
+    """Reshape the result to the sizes of the layer's port."""
     return y if r.static(y) == r.dims() else r.b.Reshape(y, list(r.dims()))
 
 
 def faster_rcnn(r: LiftContext) -> None:
+    """Set the attributes of a Proposal that SimplerNMS has no fields for."""
     r.node.attrs |= {"base_size": 16, "ratio": [0.5, 1.0, 2.0], "clip_before_nms": 1}
 
 

@@ -135,6 +135,7 @@ def merged(shapes: list[list[int]], out: list[int]) -> tuple[list[list[int]], li
 
 
 def eltwise(name: str, operation: str, *fields: Field, **options: object) -> Rule:
+    """Return the row of an operator that is an operation of Eltwise; "sum" is the default."""
     word = RequireKey("operation", operation, operation == "sum", str)
     return op(name, "Eltwise", word, *fields, Operands(), **options)  # type: ignore[arg-type]
 
@@ -168,6 +169,7 @@ ELTWISE = [
 
 
 def mean(r: LiftContext, total: ir.Value) -> ir.Value:
+    """Divide the sum of all operands by their number."""
     return r.b.Div(total, r.b.like(total, len(r.layer.inputs)))
 
 
@@ -175,6 +177,7 @@ def mean(r: LiftContext, total: ir.Value) -> ir.Value:
 
 
 def fixed(key: str, value: float, absent: bool = True) -> RequireKey:
+    """Return the condition that an attribute of the layer has this value, or is absent."""
     return RequireKey(key, value, absent, float)
 
 
@@ -324,11 +327,13 @@ class Channels(Field):
 
 
 def factor(r: LiftContext, blob: str, place: int) -> ir.Value | None:
+    """Return an operand, or the blob with one number for each channel where it is absent."""
     given = r.optional(place)
     return channels(r, blob) if given is None and blob in r.layer.blobs else given
 
 
 def shifted(r: LiftContext) -> bool:
+    """Return whether the layer has a bias, as an operand or a blob."""
     return r.optional(2) is not None or "biases" in r.layer.blobs
 
 
@@ -362,6 +367,7 @@ def read_bounds(r: LiftContext) -> None:
 
 
 def write_bounds(w: LowerContext) -> None:
+    """Write constant bounds, or the largest floats where there are none."""
     for index, key, unbounded in ((1, "min", -LARGEST), (2, "max", LARGEST)):
         value = w.number(index) if w.has(index) else unbounded
         if value is None:
@@ -373,6 +379,7 @@ BOUNDS = Detail(read=read_bounds, write=write_bounds, keys=("min", "max"), input
 
 
 def from_zero(r: LiftContext) -> None:
+    """Set the second operand to 0."""
     r.set_input(1, r.b.like(r.input(0), 0))
 
 
@@ -400,6 +407,7 @@ class Slopes(Field):
 
 
 def as_truth(r: LiftContext) -> None:
+    """Cast the operand to booleans."""
     r.set_inputs(r.cast(r.input(0), D.BOOL))
 
 
@@ -409,6 +417,7 @@ OTHERS = ignore("alpha", "negative_slope", "n", "min", "max")  # of other types 
 
 
 def activation(name: str, type: str, *fields: Field, **options: object) -> Rule:
+    """Return the row of an operator that is a type of Activation."""
     return op(name, "Activation", RequireKey("type", type, kind=str), *fields, OTHERS, **options)  # type: ignore[arg-type]
 
 
@@ -486,6 +495,9 @@ def read_chosen(r: LiftContext) -> None:
 
 
 def write_chosen(w: LowerContext) -> None:
+    """Write a Where: operands in the shape of the result, the condition as int32, and all of them
+    flat above four axes.
+    """
     shape = w.shape(w.out) or [1]
     operands = [w.spread(w.input(i), shape) for i in range(3)]
     if operands[0].dtype != D.INT32:
@@ -506,6 +518,7 @@ def read_precision(r: LiftContext) -> None:
 
 
 def write_precision(w: LowerContext) -> None:
+    """Write the precision of a Cast, I32 or FP32; strings are not supported."""
     to = D(w.attr("to"))
     if D.STRING in (to, w.data.dtype):
         raise MappingError("strings are not supported")

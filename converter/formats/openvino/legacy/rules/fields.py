@@ -29,6 +29,7 @@ def whole(value: Any) -> int:
 
 
 def truth(value: Any) -> bool:
+    """Return the boolean that a text spells; "-1" is false. Raises ValueError for other texts."""
     word = str(value).strip().lower()
     if word not in ("true", "1", "false", "0", "-1"):
         raise ValueError(f"{value!r} is neither true nor false")
@@ -36,10 +37,12 @@ def truth(value: Any) -> bool:
 
 
 def items(value: Any) -> list[str]:
+    """Return the items of a list separated by commas."""
     return [v for v in str(value).replace(" ", "").split(",") if v]
 
 
 def listed(values: Sequence[Any]) -> str:
+    """Return a list as text, separated by commas."""
     return ",".join(number_text(v) if isinstance(v, float) else str(v) for v in values)
 
 
@@ -139,6 +142,7 @@ def channels(r: LiftContext, name: str) -> Any:
 
 
 def data_type(what: str, wanted: bool) -> Guard:
+    """Return the condition that the data are floating-point numbers, or that they are not."""
     return Guard(f"only {what} are supported", lower_if=lambda w: is_float(w.data) == wanted)
 
 

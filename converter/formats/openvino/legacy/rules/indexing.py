@@ -85,6 +85,7 @@ def read_one_hot(r: LiftContext) -> None:
 
 
 def write_one_hot(w: LowerContext) -> None:
+    """Write OneHot with constant depth and values; the layer gives floats."""
     values = known(w.optional(2))
     if values is None:
         raise MappingError("the values must be constant")
@@ -122,6 +123,7 @@ def read_scalars(r: LiftContext) -> None:
 
 
 def write_scalars(w: LowerContext) -> None:
+    """Write the limits of a Range as vectors of one element."""
     w.shape(w.out)
     w.set_inputs(*(w.reshaped(w.input(i), [1]) for i in range(3)))
 
@@ -207,6 +209,7 @@ def read_best(r: LiftContext) -> None:
 
 
 def write_best(w: LowerContext) -> None:
+    """Write a TopK whose values and indices both have a consumer."""
     if not (w.used(0) and w.used(1)):
         raise no_match(
             "every output must have a consumer, because an unused port would be an "
@@ -247,6 +250,7 @@ def read_best_alone(r: LiftContext) -> None:
 
 
 def write_best_alone(w: LowerContext) -> None:
+    """Write an ArgMax, or a TopK of which one result is used, as ArgMax; indices are floats."""
     values = w.node.op == "TopK" and w.used(0)
     axis = w.attr("axis") % len(w.shape())
     k = w.ints(1, "k")[0] if w.node.op == "TopK" else 1
@@ -283,6 +287,7 @@ def read_unique_parts(r: LiftContext) -> None:
 
 
 def write_unique_parts(w: LowerContext) -> None:
+    """Write the results of Unique that have a consumer, and the flags that ask for them."""
     used = [True, *(w.used(i) for i in (1, 2))]
     w.layer.outputs = [v for v, u in zip(w.node.outputs, used, strict=False) if u]
     w.layer.attrs |= {
@@ -316,6 +321,7 @@ def read_filled_rows(r: LiftContext) -> None:
 
 
 def write_filled_rows(w: LowerContext) -> None:
+    """Write the shape of the rows to fill, and the default as a vector of one element."""
     rows, index = w.attr("rows"), w.data
     size = [rows, max(1, w.attr("length") // rows)]
     shape = w.const(np.array(size, index.dtype.numpy() if index.dtype else np.int64))
@@ -334,6 +340,9 @@ def read_weighted_sum(r: LiftContext) -> None:
 
 
 def write_weighted_sum(w: LowerContext) -> None:
+    """Write the shape of the rows to sum, the default as a scalar, and the weights if there are
+    any.
+    """
     shape = [w.attr("rows"), w.shape(1)[0]]
     rest = [w.input(4)] if w.has(4) else []
     default = w.reshaped(w.input(3), [])

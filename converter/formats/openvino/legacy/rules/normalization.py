@@ -29,6 +29,7 @@ def read_statistics(r: LiftContext) -> None:
 
 
 def write_statistics(w: LowerContext) -> None:
+    """Write mean and variance as blobs; scale and bias must be 1 and 0."""
     scale, bias, mean, variance = (w.constant(i, "the statistics") for i in range(1, 5))
     if not np.all(scale == 1) or bias.any():
         raise MappingError("ScaleShift needs both a scale and a shift")
@@ -157,6 +158,7 @@ def read_scale(r: LiftContext) -> None:
 
 
 def write_scale(w: LowerContext) -> None:
+    """Write a scale of 1 for each channel."""
     w.set(channel_shared=0)
     w.layer.blobs["weights"] = np.ones(w.shape()[1], np.float32)
 
@@ -191,6 +193,9 @@ def read_levels(r: LiftContext) -> None:
 
 
 def write_levels(w: LowerContext) -> None:
+    """Write a FakeQuantize with constant bounds; with bounds for each channel an identity layer
+    precedes it, unless it was read from a legacy layer.
+    """
     x = w.data
     if any(known(w.input(i)) is None for i in range(1, 5)):
         raise MappingError("the bounds must be constant")

@@ -112,6 +112,7 @@ class AverageWindow(PoolWindow):
 
 
 def padded(w: LowerContext, x: ir.Value, begin: list[int], end: list[int]) -> ir.Value:
+    """Emit a Pad with zeros."""
     size = w.shape(x)
     shape = [n + b + e for n, b, e in zip(size, begin, end, strict=True)]
     pads: dict[str, Any] = {"pads_begin": begin, "pads_end": end}
@@ -122,6 +123,7 @@ UNUSED = ignore("global-pool", "global_pool", "method", "pool_method", "exclude_
 
 
 def pool(name: str, method: str, *fields: Field, **options: object) -> Rule:
+    """Return the row of an operator that is a method of Pooling; "max" is the default."""
     word = RequireKey("pool-method", method, method == "max", str)
     return op(name, "Pooling", FLOATS, word, *fields, UNUSED, example_inputs="1,4,8,8", **options)  # type: ignore[arg-type]
 

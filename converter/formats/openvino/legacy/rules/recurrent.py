@@ -34,10 +34,12 @@ FUNCTIONS = {
 
 
 def state_count(op: str) -> int:
+    """Return the number of states of a recurrent operator."""
     return 2 if op == "LSTM" else 1
 
 
 def hidden_size(r: LiftContext) -> int:
+    """Return the size of the hidden state, by default that of the initial state."""
     size: int = r.attr("hidden_size", int, r.static(1, "the state", least=1)[-1])
     return size
 
@@ -198,6 +200,9 @@ def along_steps(r: LiftContext) -> None:
 
 
 def ports_of(r: LiftContext, found: Results, axis: int) -> Results:
+    """Return sequence and last states as the layer's ports have them: without the axis of
+    directions, and with the batch first if time is axis 1.
+    """
     every = r.b.Squeeze(found[0], [1])
     return [r.b.Transpose(every, perm=[1, 0, 2]) if axis == 1 else every, *found[1:]]
 

@@ -37,6 +37,7 @@ def through_minimum(w: LowerContext) -> None:
 
 
 def alone(r: LiftContext) -> None:
+    """Keep only the first operand."""
     del r.node.inputs[1:]
 
 

@@ -19,6 +19,7 @@ from converter.mapping.rules import Rule, op
 
 
 def last_word(value: object) -> str:
+    """Return the type of interpolation without its prefix; "bilinear" is "linear"."""
     return str(value).strip().lower().rsplit(".", 1)[-1].replace("bilinear", "linear")
 
 
@@ -86,10 +87,12 @@ class Corners(ToSize):
 
 
 def stays(w: LowerContext) -> bool:
+    """Return whether the result has the size of the data."""
     return w.shape() == w.shape(w.out)
 
 
 def kept(r: LiftContext) -> bool:
+    """Return whether the layer has no padding and its port has the size of the data."""
     padded = any(r.attr(k, int, 0) for k in ("pad_beg", "pad_end"))
     return r.static() == r.dims() and not padded
 

@@ -158,6 +158,7 @@ class Pieces(Field):
 
 
 def equal_pieces(w: LowerContext) -> bool:
+    """Return whether all parts have one size, or the operator was read from a legacy Split."""
     axis = w.attr("axis", 0)
     sizes = {w.shape(v)[axis] for v in w.node.outputs}
     return len(sizes) == 1 or w.before() == "Split"
@@ -188,6 +189,7 @@ def cut(w: LowerContext, x: ir.Value, out: ir.Value, starts: Mapping[int, int]) 
 
 
 def crop(lengths: list[int], starts: Mapping[int, int]) -> dict[str, list[int]]:
+    """Return the attributes of a Crop: offsets and lengths along the axes of `starts`."""
     axes = list(starts)
     return {"axis": axes, "offset": list(starts.values()), "dim": [lengths[a] for a in axes]}
 
@@ -477,6 +479,7 @@ ONE_PORT = Guard("only one output port is supported by this rule", lift_if=lambd
 
 
 def same_count(w: LowerContext) -> bool:
+    """Return whether data and result have as many elements."""
     return math.prod(w.shape()) == math.prod(w.shape(w.out))
 
 

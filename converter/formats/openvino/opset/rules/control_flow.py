@@ -43,6 +43,7 @@ def _sub(source: IrLayer, tag: str) -> SubNet:
 
 
 def lift_if(r: LiftContext) -> list[ir.Value]:
+    """Lift an If with its two bodies."""
     source, outer = r.context
     ports = {p.id: i for i, p in enumerate(source.inputs)}
     branches = []
@@ -60,6 +61,7 @@ def lift_if(r: LiftContext) -> list[ir.Value]:
 
 
 def lift_loop(r: LiftContext) -> list[ir.Value]:
+    """Lift a Loop or a TensorIterator."""
     source, outer = r.context
     sub = _sub(source, "body")
     it = Iteration(r, source)
@@ -117,6 +119,7 @@ def lift_read(r: LiftContext) -> ir.Value:
 
 
 def lift_assign(r: LiftContext) -> ir.Value:
+    """Assign a variable; the result is the assigned value."""
     source, outer = r.context
     outer.assign(source.data.get("variable_id", ""), r.input(0))
     return r.input(0)
@@ -126,6 +129,7 @@ def lift_assign(r: LiftContext) -> ir.Value:
 
 
 def lower_if(w: LowerContext) -> None:
+    """Write an If. Raises MappingError X203 if the branches give results of different ranks."""
     branches = [w.node.attrs[k] for k in ("then_branch", "else_branch")]
     for value, *results in zip(w.node.outputs, *(g.outputs for g in branches), strict=True):
         ranks = [rank_of(v) for v in results]

@@ -8,6 +8,7 @@ from converter.mapping.rules import custom
 
 
 def lower_custom(w: LowerContext) -> None:
+    """Write a carried operator in its own opset, or in "extension"."""
     name, attributes = carried_layer(w)
     spelled = {k: w.spell(v, type(v)) for k, v in attributes.items()}
     domain = w.attr("domain_name", "")

@@ -104,6 +104,7 @@ def read_regions_again(r: LiftContext) -> None:
 
 
 def write_regions_again(w: LowerContext) -> None:
+    """Append an output for the regions, which has no consumer."""
     w.layer.outputs.append(w.temporary("rois", T.FLOAT))
 
 
@@ -257,6 +258,9 @@ def read_decay(r: LiftContext) -> None:
 
 
 def write_decay(w: LowerContext) -> None:
+    """Write the revision: 5 for hard suppression and before opset 9, where soft suppression gets a
+    limit that removes no box, and needs a constant positive sigma.
+    """
     hard, early = w.attr("hard"), w.version < 9
     if hard or early:
         w.layer.revision = 5

@@ -50,6 +50,7 @@ def of(what: str, holds: Callable[[ir.Value | None], bool]) -> Guard:
 
 
 def of_type(what: str, *dtypes: ir.DataType) -> Guard:
+    """Return the condition that the data have one of these types."""
     return of(what, lambda v: v is not None and v.dtype in dtypes)
 
 
@@ -111,6 +112,7 @@ def read_bounds(r: LiftContext) -> None:
 
 
 def write_bounds(w: LowerContext) -> None:
+    """Write constant bounds; the lower one is finite, as the runtime needs it."""
     bounds = []
     for index, unbounded in ((1, -math.inf), (2, math.inf)):
         array = known(w.optional(index))
@@ -280,6 +282,7 @@ UNARY = [
 
 
 def finite(r: LiftContext, infinite: Value) -> Value:
+    """Return whether elements are neither infinite nor NaN."""
     return ~(infinite | r.b.IsNaN(r.input(0)))
 
 
@@ -478,6 +481,7 @@ class SameType(Destination):
 
 
 def to_type_of_second(r: LiftContext) -> None:
+    """Cast to the type of the second operand, or to float16 if the file declares that for it."""
     like = r.input(1)
     if like.dtype is None:
         raise MappingError("the type of input 1 is unknown")

@@ -189,6 +189,7 @@ class NumberInput(Field):
 
 
 def convert(w: LowerContext, value: ir.Value, dtype: ir.DataType) -> ir.Value:
+    """Return a value converted to a type."""
     return w.cast(value, dtype)
 
 
@@ -236,4 +237,5 @@ def parse_shape(text: str) -> list[Any] | None:
 
 
 def is_float(value: ir.Value | None) -> bool:
+    """Return whether a value is absent, or has no known type or a floating-point type."""
     return value is None or value.dtype is None or value.dtype.is_floating_point()

@@ -175,6 +175,7 @@ class InitialCounts(RequireKey):
 
 
 def negated(r: LiftContext) -> None:
+    """Negate the updates: a scatter that subtracts becomes one that adds."""
     updates = r.input(2)
     r.node.inputs[2] = r.b.like(updates, 0) - updates
 
@@ -190,6 +191,7 @@ def read_bounds(r: LiftContext) -> None:
 
 
 def write_bounds(w: LowerContext) -> None:
+    """Write starts, ends and steps, 1 by default, and the axes if they are given."""
     starts, ends, axes, steps = (w.optional(i) for i in (1, 2, 3, 4))
     count = dim(w.input(1), 0)
     if steps is None and count is None:
@@ -281,6 +283,7 @@ def reversed_axes(r: LiftContext, axes: list[int]) -> None:
 
 
 def masked_axes(r: LiftContext) -> None:
+    """Reverse the axes that the mask selects."""
     reversed_axes(r, [i for i, is_reversed in enumerate(r.ints(1, "the axes")) if is_reversed])
 
 
@@ -294,6 +297,7 @@ def read_on_off(r: LiftContext) -> None:
 
 
 def write_on_off(w: LowerContext) -> None:
+    """Append both values of OneHot, the one for 1 first."""
     array, axis = known(w.input(2)), w.const(0)
     for i in (1, 0):
         if array is not None:
@@ -319,6 +323,7 @@ def read_negative_indices(r: LiftContext) -> None:
 
 
 def write_negative_indices(w: LowerContext) -> None:
+    """Write that negative indices count from the end; needs opset 16."""
     w.needs(16)
     w.set(negative_indices_mode="normalize")
 
@@ -369,6 +374,7 @@ def read_range_type(r: LiftContext) -> None:
 
 
 def write_range_type(w: LowerContext) -> None:
+    """Write the type of a Range."""
     w.layer.attrs["output_type"] = element_type.lower(int(w.data.dtype or T.FLOAT))
 
 

@@ -17,6 +17,7 @@ T = ir.DataType
 
 
 def swapped(r: LiftContext, x: Value) -> Value:
+    """Exchange the last two axes, if there are two."""
     n = r.rank(x)
     return x if n < 2 else r.transpose(x, [*range(n - 2), n - 1, n - 2])
 

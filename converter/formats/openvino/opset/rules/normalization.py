@@ -100,6 +100,7 @@ def read_first_axes(r: LiftContext) -> None:
 
 
 def write_first_axes(w: LowerContext) -> None:
+    """Write the axes of the reduction."""
     w.set(reduction_axes=w.attr("axes"))
 
 

@@ -59,6 +59,7 @@ class Chain:
 
 
 def chain(r: LiftContext) -> Chain | None:
+    """Return the quantized weights among the two operands of a product, or None."""
     x, y = r.input(0), r.input(1)
     return _chain(x, y) or _chain(y, x)
 
@@ -114,6 +115,7 @@ def read_compressed(r: LiftContext) -> None:
 
 
 def write_compressed(w: LowerContext) -> None:
+    """Write compressed weights as the operations in which runtimes look for them."""
     zero = w.optional(2)
     point = None if zero is None else along(w, zero)
     x = w.data

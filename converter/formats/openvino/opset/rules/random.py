@@ -23,6 +23,9 @@ def read_drawn_type(r: LiftContext) -> None:
 
 
 def write_drawn_type(w: LowerContext) -> None:
+    """Write the type of random numbers, with the limits in that type; half precision is converted
+    to float32.
+    """
     to = T(w.attr("dtype"))
     w.set(output_type=element_type.lower(int(to)))
     for i in (1, 2):

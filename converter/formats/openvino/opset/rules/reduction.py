@@ -224,10 +224,12 @@ class IndexOfBest(SortOrder):
 
 
 def bucketize(r: LiftContext) -> None:
+    """Count the bounds below each element; the right bound belongs to the bucket by default."""
     bounds_below(r, r.input(0), r.input(1), not r.attr("with_right_bound", bool, True))
 
 
 def search_sorted(r: LiftContext) -> None:
+    """Count the elements of a sorted row before each value; equal ones with right_mode."""
     bounds_below(r, r.input(1), r.input(0), r.attr("right_mode", bool, False))
 
 

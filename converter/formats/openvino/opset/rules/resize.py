@@ -34,6 +34,7 @@ AT_ONCE = {4: 2, 5: 3}  # rank -> the most axes that the runtime takes
 
 
 def lift_interpolate(r: LiftContext) -> ir.Value:
+    """Lift Interpolate of any version."""
     if r.version < 4:
         return _first(r)
     a = r.attributes(
@@ -282,6 +283,9 @@ def _mode_to_write(w: LowerContext) -> str:
 
 
 def lower_resize(w: LowerContext) -> None:
+    """Write a Resize by sizes or scales. Raises MappingError if more axes change than the runtime
+    resizes at once.
+    """
     x, rank, scales, sizes = w.data, w.rank(), w.optional(2), w.optional(3)
     policy = w.attr("keep_aspect_ratio_policy")
     rule = w.attr("coordinate_transformation_mode")

@@ -60,6 +60,7 @@ def gather_sizes(w: LowerContext) -> None:
 
 
 def shape_in_front(w: LowerContext) -> ir.Value:
+    """Emit the shape of the data as int64."""
     return w.emit("ShapeOf", w.data, dtype=T.INT64, output_type="i64")
 
 
@@ -88,6 +89,7 @@ def read_special_zero(r: LiftContext) -> None:
 
 
 def write_special_zero(w: LowerContext) -> None:
+    """Write whether a size of 0 copies that of the data."""
     w.set(special_zero=not w.attr("allowzero"))
 
 
@@ -185,6 +187,9 @@ def _sizes_behind(axes: ir.Value | None, after: list[Any], before: int | None) -
 
 
 def in_equal_parts(r: LiftContext) -> None:
+    """Set the sizes of equal parts, if the axis has a known size. Raises MappingError R105 if it
+    cannot be split so.
+    """
     x, count, given = r.input(0), r.node.attrs["num_outputs"], len(r.layer.outputs)
     size = dim(x, axis_of(r.node.attrs["axis"], r.rank(x)))
     if count != given:
@@ -250,6 +255,7 @@ def read_broadcast_mode(r: LiftContext) -> None:
 
 
 def write_broadcast_mode(w: LowerContext) -> None:
+    """Write the mode of Broadcast that is ONNX's Expand."""
     w.set(mode="bidirectional")
 
 
@@ -460,6 +466,7 @@ def read_of_channels(r: LiftContext) -> None:
 
 
 def write_of_channels(w: LowerContext) -> None:
+    """Write the axis of the channels, 1."""
     w.set(axis=1)
 
 
