@@ -1,26 +1,44 @@
 """Makes single changes to rows and fields and counts how many the everyday tests find.
 
-    python tests/mutate_rows.py [--count 100] [--seed 1] [--format tflite] [--list]
+    python tests/mutate_rows.py [--count 100] [--seed 1] [--format tflite] [--list] [--again]
 
 The changes are spread evenly over the formats and over three kinds: a condition is reversed, a
 default or another constant of a row is changed, two operands change places. Each is made in a copy
 of the checkout, where the everyday tests of that format run (those of `make check FORMAT=...`),
 until one fails. A change that no test finds is printed: a test is missing, or it changes nothing.
+
+The tests of a format run once without a change, and what each of them calls is recorded in
+out/mutations; `--again` takes the record of an earlier run. A change within a function is judged
+by the tests that call it, any other by all tests of the format, those of its row first.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import json
 import os
 import random
+import resource
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+import threading
+import time
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+# What the tests import besides the project, once for all changes: each is judged in a fork.
+import hypothesis  # noqa: F401
+import numpy as np  # noqa: F401
+import onnx  # noqa: F401
+import onnx_ir  # noqa: F401
+import onnxruntime  # noqa: F401
+import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 # format -> its rows, and the words by which pytest finds its tests
@@ -37,6 +55,11 @@ FORMATS = {
     "concepts": ("mapping/concepts", "concepts or windows or Conv or Pool or Resize or Pad"),
 }
 TESTS = ("tests/mapping", "tests/test_mapping_laws.py", "tests/layers", "tests/formats")
+# these try every row, most of them quickly
+LAWS = ("tests/mapping/", "tests/test_mapping_laws.py", "tests/layers/")
+RECORDS = ROOT / "out" / "mutations"
+OUTPUT = RECORDS / "pytest.txt"
+MEMORY, SECONDS = 12 << 30, 120  # of what a changed row may ask for
 KINDS = ("condition", "default", "order")
 OPPOSITE = {
     ast.Eq: "!=",
@@ -69,7 +92,11 @@ OPERANDS = {
 
 @dataclass(frozen=True)
 class Change:
-    """`start` and `end` are positions in the text of the file, between which `text` is put."""
+    """`start` and `end` are positions in the text of the file, between which `text` is put.
+
+    `function` is the one in which it is, "" outside of any; `words` are the texts of the
+    declaration around it, such as the operator and the kind of a row.
+    """
 
     kind: str
     file: Path
@@ -78,6 +105,8 @@ class Change:
     end: int
     text: str
     old: str
+    function: str
+    words: frozenset[str]
 
     def __str__(self) -> str:
         where = f"{self.file.relative_to(ROOT)}:{self.line}"
@@ -100,6 +129,8 @@ class Changes(ast.NodeVisitor):
     def __init__(self, file: Path) -> None:
         self.file, self.source = file, file.read_text("utf-8")
         self.found: list[Change] = []
+        self.scopes: list[str] = []
+        self.words: frozenset[str] = frozenset()
         lines = self.source.splitlines(keepends=True)
         self.starts = [0]
         for line in lines:
@@ -124,8 +155,36 @@ class Changes(ast.NodeVisitor):
 
     def change(self, kind: str, node: ast.expr, text: str) -> None:
         start, end = self.at(node)
+        self.enter(kind, node.lineno, start, end, text)
+
+    def enter(self, kind: str, line: int, start: int, end: int, text: str) -> None:
+        function = f"{self.file.relative_to(ROOT)}:{'.'.join(self.scopes)}"
+        function = function if "<locals>" in self.scopes else ""
         old = self.source[start:end]
-        self.found.append(Change(kind, self.file, node.lineno, start, end, text, old))
+        self.found.append(
+            Change(kind, self.file, line, start, end, text, old, function, self.words)
+        )
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self.scopes.append(node.name)
+        self.generic_visit(node)
+        self.scopes.pop()
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        for outside in (*node.decorator_list, node.args):
+            self.visit(outside)
+        self.within(node.name, node.body)
+
+    def visit_Lambda(self, node: ast.Lambda) -> None:
+        self.visit(node.args)
+        self.within("<lambda>", [node.body])
+
+    def within(self, name: str, body: Sequence[ast.AST]) -> None:
+        """`<locals>` stands behind the name as it does in `__qualname__`."""
+        self.scopes += [name, "<locals>"]
+        for part in body:
+            self.visit(part)
+        del self.scopes[-2:]
 
     def condition(self, test: ast.expr) -> None:
         if isinstance(test, ast.Compare) and len(test.ops) == 1:
@@ -150,6 +209,17 @@ class Changes(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
+        outermost = not self.words
+        if outermost:
+            constants = [n.value for n in ast.walk(node) if isinstance(n, ast.Constant)]
+            texts = [c for c in constants if isinstance(c, str)]
+            self.words = frozenset(t.split("::")[-1] for t in texts)
+        self.changes_of_call(node)
+        self.generic_visit(node)
+        if outermost:
+            self.words = frozenset()
+
+    def changes_of_call(self, node: ast.Call) -> None:
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))
         for position in CONSTANTS.get(name, ()):
             if position < len(node.args):
@@ -162,11 +232,9 @@ class Changes(ast.NodeVisitor):
             first, second = node.args[:2]
             start, end = self.at(first)[0], self.at(second)[1]
             text = f"{self.text(second)}, {self.text(first)}"
-            old = self.source[start:end]
-            self.found.append(Change("order", self.file, node.lineno, start, end, text, old))
+            self.enter("order", node.lineno, start, end, text)
         if name in ("mil", "mils") and len(node.args) > 2:
             self.parameters(node.args[2])
-        self.generic_visit(node)
 
     def constant(self, node: ast.expr) -> None:
         if not isinstance(node, ast.Constant) or node.value is None:
@@ -179,7 +247,7 @@ class Changes(ast.NodeVisitor):
 
     def parameters(self, node: ast.expr) -> None:
         """Names of parameters in the order of the operator's inputs."""
-        words = node.value.split() if isinstance(node, ast.Constant) else []
+        words = str(node.value).split() if isinstance(node, ast.Constant) else []
         if len(words) > 1:
             self.change("order", node, repr(" ".join([words[1], words[0], *words[2:]])))
 
@@ -212,16 +280,163 @@ def copied(folder: Path) -> Path:
     return folder
 
 
-def is_found(copy: Path, format: str, options: list[str]) -> bool:
+@dataclass
+class Record:
+    """What each test of a format calls, as `file:function` and `row:operator=kind`."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    calls: dict[str, set[str]] = field(default_factory=dict)
+
+    def tests_for(self, change: Change) -> list[str]:
+        """The tests that can find a change, those first that most probably do."""
+        calling = [t for t, called in self.calls.items() if change.function in called]
+        if calling:  # nobody calls what runs at import
+            return sorted(calling, key=self.seconds.__getitem__)
+        rows = {c for called in self.calls.values() for c in called if c.startswith("row:")}
+        own = {r for r in rows if {*r[4:].split("=")} <= change.words}
+        return sorted(self.calls, key=lambda t: (not own & self.calls[t], self.seconds[t]))
+
+    def save(self, path: Path) -> None:
+        names = sorted({c for called in self.calls.values() for c in called})
+        number = {name: n for n, name in enumerate(names)}
+        calls = {t: sorted(map(number.__getitem__, c)) for t, c in self.calls.items()}
+        path.write_text(json.dumps({"seconds": self.seconds, "names": names, "calls": calls}))
+
+    @classmethod
+    def load(cls, path: Path) -> Record:
+        found = json.loads(path.read_text())
+        names = found["names"]
+        calls = {t: {names[n] for n in numbers} for t, numbers in found["calls"].items()}
+        return cls(found["seconds"], calls)
+
+
+class Recorder:
+    """A plugin of pytest that fills a `Record` and saves it when all tests have passed.
+
+    What a shared fixture calls is called by the tests of its module, whoever is the first.
+    """
+
+    ROWS = ("Rule.lift", "Rule.lower")
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.record = path, Record()
+        self.codes: dict[int, CodeType] = {}
+        self.rows: set[str] = set()
+        self.shared: dict[str, set[str]] = {}
+
+    def called(self, frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            code = frame.f_code
+            self.codes[id(code)] = code
+            if code.co_qualname in self.ROWS:
+                row = frame.f_locals["self"]
+                self.rows.add(f"row:{row.op}={row.kind}")
+
+    def recorded(self) -> Iterator[None]:
+        self.codes.clear()
+        self.rows.clear()
+        threading.setprofile(self.called)
+        sys.setprofile(self.called)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+            threading.setprofile(None)
+
+    def names(self) -> set[str]:
+        folder = f"{os.getcwd()}/"
+        codes = [c for c in self.codes.values() if c.co_filename.startswith(f"{folder}converter/")]
+        found = {f"{c.co_filename.removeprefix(folder)}:{c.co_qualname}.<locals>" for c in codes}
+        return found | self.rows
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_fixture_setup(self, fixturedef: Any, request: Any) -> Iterator[None]:
+        if fixturedef.scope == "function":
+            yield
+            return
+        yield from self.recorded()
+        self.shared.setdefault(request.node.nodeid, set()).update(self.names())
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        start = time.process_time()
+        yield from self.recorded()
+        shared = (self.shared.get(parent.nodeid, set()) for parent in item.iter_parents())
+        self.record.calls[item.nodeid] = self.names().union(*shared)
+        self.record.seconds[item.nodeid] = time.process_time() - start
+
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        if exitstatus == 0:
+            self.record.save(self.path)
+
+
+class Chosen:
+    """A plugin of pytest that leaves only some tests, in this order; what is not in the record is
+    newer and comes first. The name of the test that fails is printed.
+    """
+
+    def __init__(self, tests: Sequence[str], known: Collection[str]) -> None:
+        self.order = {test: n for n, test in enumerate(tests)}
+        self.known = known
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        if not str(sys.modules["converter"].__file__).startswith(os.getcwd()):
+            pytest.exit("these are not the changed files", returncode=3)
+        new = dict.fromkeys((i.nodeid for i in items if i.nodeid not in self.known), -1)
+        order = {**self.order, **new}
+        items[:] = [i for i in items if i.nodeid in order]
+        items.sort(key=lambda i: order[i.nodeid])
+
+
+def run(folder: Path, format: str, tests: Sequence[str], plugin: object) -> int:
+    """Runs pytest in a fork, which alone imports the project; returns its exit code."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    code = 3
+    try:
+        os.chdir(folder)
+        # the alias, by which pytest finds the plugin of the project, takes the package beside it
+        here = [str(folder), str(folder / "converter" / "alias")]
+        sys.path[:] = [*here, *(p for p in sys.path if Path(p) != ROOT / "tests")]
+        sys.dont_write_bytecode = True
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        RECORDS.mkdir(parents=True, exist_ok=True)
+        output = os.open(OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        marks = ["-m", "not slow and not judges and not corpus", "-k", FORMATS[format][1]]
+        options = ["-q", "-x", "--tb=short", "-p", "no:xdist", "-p", "no:cacheprovider"]
+        limit = f"--timeout={SECONDS}"
+        code = int(pytest.main([*options, limit, *marks, *tests], plugins=[plugin]))
+    finally:
+        sys.stdout.flush()
+        os._exit(code)
+
+
+def recorded(copy: Path, format: str, again: bool) -> Record:
+    """What the tests of a format call, in formats with the same tests by one run."""
+    path = RECORDS / f"{FORMATS[format][1].replace(' ', '-')}.json"
+    if not (again and path.exists()):
+        code = run(copy, format, TESTS, Recorder(path))
+        if code:
+            sys.exit(f"the tests of {format} fail without any change, see {OUTPUT}")
+    return Record.load(path)
+
+
+def is_found(copy: Path, format: str, change: Change, record: Record) -> bool:
     """Whether a test fails. What cannot even be collected is found, too."""
-    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-    word = FORMATS[format][1]
-    marks = ["-m", "not slow and not judges and not corpus"]
-    argv = [sys.executable, "-m", "pytest", "-q", "-x", *options, *marks, *TESTS, "-k", word]
-    done = subprocess.run(argv, cwd=copy, env=environment, capture_output=True, text=True)
-    if done.returncode not in (0, 1, 2):
-        sys.exit(done.stdout[-2000:] + done.stderr[-2000:])
-    return done.returncode != 0
+    tests = record.tests_for(change)
+    laws = [t for t in tests if t.startswith(LAWS)]
+    for part in (laws[:100], [t for t in tests if t not in laws[:100]]):
+        files = sorted({t.partition("::")[0] for t in part})
+        code = run(copy, format, files, Chosen(part, record.calls)) if part else 5
+        if code not in (0, 1, 2, 5):
+            sys.exit(f"pytest itself failed, see {OUTPUT}")
+        if code in (1, 2):
+            return True
+    return False
 
 
 def main() -> None:
@@ -231,8 +446,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--format", action="append", choices=FORMATS)
     parser.add_argument("--list", action="store_true", help="print the changes, make none")
-    parser.add_argument("--ready", action="store_true", help="the tests are known to pass")
-    parser.add_argument("options", nargs="*", help="of pytest, after --: -n 2")
+    parser.add_argument("--again", action="store_true", help="take the record of an earlier run")
     given = parser.parse_args()
     formats = given.format or list(FORMATS)
     picked = chosen(formats, given.count, given.seed)
@@ -241,16 +455,15 @@ def main() -> None:
         return
     found = 0
     with tempfile.TemporaryDirectory() as folder:
-        copy = copied(Path(folder))
-        for format in dict.fromkeys(f for f, _ in picked if not given.ready):
-            if is_found(copy, format, given.options):
-                sys.exit(f"the tests of {format} fail without any change")
-        for format, change in picked:
-            change.apply(copy)
-            result = is_found(copy, format, given.options)
-            change.undo(copy)
-            found += result
-            print("found   " if result else "SURVIVED", change, flush=True)
+        copy = copied(Path(folder).resolve())
+        for format in formats:
+            record = recorded(copy, format, given.again)
+            for change in [change for f, change in picked if f == format]:
+                change.apply(copy)
+                result = is_found(copy, format, change, record)
+                change.undo(copy)
+                found += result
+                print("found   " if result else "SURVIVED", change, flush=True)
     print(f"{found} of {len(picked)} changes are found")
 
 
