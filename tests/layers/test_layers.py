@@ -7,6 +7,7 @@ hand.
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 
 from converter.api import Model
 from converter.errors import UnsupportedError
+from converter.mapping.context import REQUIRED, LiftContext
 from converter.mapping.rules import Custom, Rule
 from layers import cases
 from layers.exceptions import EXCEPT, UNREAD
@@ -103,14 +105,43 @@ def test_converters_drop_no_attribute(format: str) -> None:
     assert dropped == set()
 
 
+ABSENT = tomllib.loads((cases.FOLDER / "absent.toml").read_text("utf-8"))
+
+
+@pytest.fixture
+def assumed(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], Any]:
+    """What is taken for the attributes that a layer may leave out, by its kind and their names."""
+    found, attr = {}, LiftContext.attr
+
+    def recorded(self: Any, key: str, kind: Any, default: Any = REQUIRED) -> Any:
+        if default is not REQUIRED and default is not None:
+            found[self.layer.kind, key] = default
+        return attr(self, key, kind, default)
+
+    monkeypatch.setattr(LiftContext, "attr", recorded)
+    return found
+
+
 @pytest.mark.parametrize(("format", "path"), FILES)
-def test_the_reader_computes_what_the_engine_does(format: str, path: Path) -> None:
+def test_the_reader_computes_what_the_engine_does(
+    format: str, path: Path, assumed: dict[tuple[str, str], Any]
+) -> None:
     case = cases.read(path)
     assert path.stem.partition("-")[0] == case.kind
     assert case.engine and case.expected(), "record.py fills in the numbers"
     got = computed(format, case)
     for name, wanted in case.expected().items():
         compare(got[name], wanted, case.rtol, case.atol)
+    for (kind, key), value in assumed.items():
+        if f"{format}.{kind}.{key}" not in ABSENT["computed"]:
+            assert alike(value) == ABSENT[format][kind][key], f"{kind} without {key}"
+
+
+def alike(value: Any) -> Any:
+    """A list of equal elements as one with a single element, for any rank."""
+    if not isinstance(value, list | tuple):
+        return value
+    return list(value[:1] if all(v == value[0] for v in value) else value)
 
 
 def understood(format: str, case: cases.Case) -> bytes:
