@@ -111,7 +111,7 @@ ABSENT = tomllib.loads((cases.FOLDER / "absent.toml").read_text("utf-8"))
 
 @pytest.fixture
 def assumed(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], Any]:
-    """What is taken for the attributes that a layer may leave out, by its kind and their names."""
+    """The values of attributes that a layer may leave out, by its kind and their names."""
     found, attr = {}, LiftContext.attr
 
     def recorded(self: Any, key: str, kind: Any, default: Any = REQUIRED) -> Any:
