@@ -73,8 +73,18 @@ OPPOSITE = {
     ast.Is: "is not",
     ast.IsNot: "is",
 }
-# calls whose constants say what a layer means, by the positions of these
-CONSTANTS = {"attr": (2,), "Only": (1,), "Fixed": (1,), "Attr": (3,), "FixedInput": (1,)}
+# positions of constants in calls that declare the meaning of a layer
+CONSTANTS = {
+    "attr": (2,),
+    "count": (1,),
+    "Attr": (3,),
+    "RequireAttr": (1,),
+    "RequireKey": (1,),
+    "RequireInput": (1,),
+    "WriteKey": (1,),
+}
+# of an empty sequence, such as `min(steps, default=1) < 1`: most of them change nothing
+NO_DEFAULTS = {"min", "max"}
 # calls whose first two arguments are operands
 OPERANDS = {
     "set_inputs",
@@ -225,7 +235,7 @@ class Changes(ast.NodeVisitor):
             if position < len(node.args):
                 self.constant(node.args[position])
         for keyword in node.keywords:
-            if keyword.arg in ("default", "node_default"):
+            if keyword.arg in ("default", "node_default") and name not in NO_DEFAULTS:
                 self.constant(keyword.value)
         starred = any(isinstance(a, ast.Starred) for a in node.args[:2])
         if name in OPERANDS and len(node.args) > 1 and not starred:
@@ -294,7 +304,9 @@ class Record:
             return sorted(calling, key=self.seconds.__getitem__)
         rows = {c for called in self.calls.values() for c in called if c.startswith("row:")}
         own = {r for r in rows if {*r[4:].split("=")} <= change.words}
-        return sorted(self.calls, key=lambda t: (not own & self.calls[t], self.seconds[t]))
+        # tests that apply no row at all look at the declarations
+        found = [t for t, c in self.calls.items() if not own or own & c or not rows & c]
+        return sorted(found, key=lambda t: (not own & self.calls[t], self.seconds[t]))
 
     def save(self, path: Path) -> None:
         names = sorted({c for called in self.calls.values() for c in called})
