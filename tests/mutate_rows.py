@@ -3,13 +3,13 @@
     python tests/mutate_rows.py [--count 100] [--seed 1] [--format tflite] [--list] [--again]
 
 The changes are spread evenly over the formats and over three kinds: a condition is reversed, a
-default or another constant of a row is changed, two operands change places. Each is made in a copy
+default or another constant of a row is changed, two operands are exchanged. Each is made in a copy
 of the checkout, where the everyday tests of that format run (those of `make check FORMAT=...`),
 until one fails. A change that no test finds is printed: a test is missing, or it changes nothing.
 
-The tests of a format run once without a change, and what each of them calls is recorded in
-out/mutations; `--again` takes the record of an earlier run. A change within a function is judged
-by the tests that call it, any other by all tests of the format, those of its row first.
+The tests of a format run once without a change, and the functions that each of them calls are
+recorded in out/mutations; `--again` takes the record of an earlier run. A change within a function
+is judged by the tests that call it, any other by all tests of the format, those of its row first.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-# What the tests import besides the project, once for all changes: each is judged in a fork.
+# packages that the tests import, once for all changes: each is judged in a fork
 import hypothesis  # noqa: F401
 import numpy as np  # noqa: F401
 import onnx  # noqa: F401
@@ -59,7 +59,7 @@ TESTS = ("tests/mapping", "tests/test_mapping_laws.py", "tests/layers", "tests/f
 LAWS = ("tests/mapping/", "tests/test_mapping_laws.py", "tests/layers/")
 RECORDS = ROOT / "out" / "mutations"
 OUTPUT = RECORDS / "pytest.txt"
-MEMORY, SECONDS = 12 << 30, 120  # of what a changed row may ask for
+MEMORY, SECONDS = 12 << 30, 120  # of a test of a change
 KINDS = ("condition", "default", "order")
 OPPOSITE = {
     ast.Eq: "!=",
@@ -73,8 +73,18 @@ OPPOSITE = {
     ast.Is: "is not",
     ast.IsNot: "is",
 }
-# calls whose constants say what a layer means, by the positions of these
-CONSTANTS = {"attr": (2,), "Only": (1,), "Fixed": (1,), "Attr": (3,), "FixedInput": (1,)}
+# positions of constants in calls that declare the meaning of a layer
+CONSTANTS = {
+    "attr": (2,),
+    "count": (1,),
+    "Attr": (3,),
+    "RequireAttr": (1,),
+    "RequireKey": (1,),
+    "RequireInput": (1,),
+    "WriteKey": (1,),
+}
+# of an empty sequence, such as `min(steps, default=1) < 1`: most of them change nothing
+NO_DEFAULTS = {"min", "max"}
 # calls whose first two arguments are operands
 OPERANDS = {
     "set_inputs",
@@ -180,7 +190,7 @@ class Changes(ast.NodeVisitor):
         self.within("<lambda>", [node.body])
 
     def within(self, name: str, body: Sequence[ast.AST]) -> None:
-        """`<locals>` stands behind the name as it does in `__qualname__`."""
+        """`<locals>` follows the name as in `__qualname__`."""
         self.scopes += [name, "<locals>"]
         for part in body:
             self.visit(part)
@@ -225,7 +235,7 @@ class Changes(ast.NodeVisitor):
             if position < len(node.args):
                 self.constant(node.args[position])
         for keyword in node.keywords:
-            if keyword.arg in ("default", "node_default"):
+            if keyword.arg in ("default", "node_default") and name not in NO_DEFAULTS:
                 self.constant(keyword.value)
         starred = any(isinstance(a, ast.Starred) for a in node.args[:2])
         if name in OPERANDS and len(node.args) > 1 and not starred:
@@ -282,7 +292,7 @@ def copied(folder: Path) -> Path:
 
 @dataclass
 class Record:
-    """What each test of a format calls, as `file:function` and `row:operator=kind`."""
+    """The calls of each test of a format, as `file:function` and `row:operator=kind`."""
 
     seconds: dict[str, float] = field(default_factory=dict)
     calls: dict[str, set[str]] = field(default_factory=dict)
@@ -290,11 +300,13 @@ class Record:
     def tests_for(self, change: Change) -> list[str]:
         """The tests that can find a change, those first that most probably do."""
         calling = [t for t, called in self.calls.items() if change.function in called]
-        if calling:  # nobody calls what runs at import
+        if calling:  # there is none for functions that run at import
             return sorted(calling, key=self.seconds.__getitem__)
         rows = {c for called in self.calls.values() for c in called if c.startswith("row:")}
         own = {r for r in rows if {*r[4:].split("=")} <= change.words}
-        return sorted(self.calls, key=lambda t: (not own & self.calls[t], self.seconds[t]))
+        # tests that apply no row at all look at the declarations
+        found = [t for t, c in self.calls.items() if not own or own & c or not rows & c]
+        return sorted(found, key=lambda t: (not own & self.calls[t], self.seconds[t]))
 
     def save(self, path: Path) -> None:
         names = sorted({c for called in self.calls.values() for c in called})
@@ -313,7 +325,7 @@ class Record:
 class Recorder:
     """A plugin of pytest that fills a `Record` and saves it when all tests have passed.
 
-    What a shared fixture calls is called by the tests of its module, whoever is the first.
+    The calls of a shared fixture are calls of all tests of its module, whichever is the first.
     """
 
     ROWS = ("Rule.lift", "Rule.lower")
@@ -371,8 +383,8 @@ class Recorder:
 
 
 class Chosen:
-    """A plugin of pytest that leaves only some tests, in this order; what is not in the record is
-    newer and comes first. The name of the test that fails is printed.
+    """A plugin of pytest that keeps only some tests, in this order. Tests that are not in the
+    record are newer and come first.
     """
 
     def __init__(self, tests: Sequence[str], known: Collection[str]) -> None:
@@ -397,7 +409,7 @@ def run(folder: Path, format: str, tests: Sequence[str], plugin: object) -> int:
     code = 3
     try:
         os.chdir(folder)
-        # the alias, by which pytest finds the plugin of the project, takes the package beside it
+        # the alias, by which pytest finds the plugin of the project, takes the package next to it
         here = [str(folder), str(folder / "converter" / "alias")]
         sys.path[:] = [*here, *(p for p in sys.path if Path(p) != ROOT / "tests")]
         sys.dont_write_bytecode = True
@@ -416,7 +428,7 @@ def run(folder: Path, format: str, tests: Sequence[str], plugin: object) -> int:
 
 
 def recorded(copy: Path, format: str, again: bool) -> Record:
-    """What the tests of a format call, in formats with the same tests by one run."""
+    """Return the record of a format; formats with the same tests share one."""
     path = RECORDS / f"{FORMATS[format][1].replace(' ', '-')}.json"
     if not (again and path.exists()):
         code = run(copy, format, TESTS, Recorder(path))
@@ -426,7 +438,7 @@ def recorded(copy: Path, format: str, again: bool) -> Record:
 
 
 def is_found(copy: Path, format: str, change: Change, record: Record) -> bool:
-    """Whether a test fails. What cannot even be collected is found, too."""
+    """Whether a test fails, or cannot even be collected."""
     tests = record.tests_for(change)
     laws = [t for t in tests if t.startswith(LAWS)]
     for part in (laws[:100], [t for t in tests if t not in laws[:100]]):

@@ -18,8 +18,8 @@ from types import ModuleType
 # Modules that packages import when they are imported, and that a conversion does not use.
 LATER = frozenset(
     {
-        # symbolic dimensions of onnx_ir
-        *("sympy", "onnx_ir._symbolic_shapes"),
+        # symbolic dimensions and signatures of onnx_ir
+        *("sympy", "onnx_ir._symbolic_shapes", "onnx_ir.schemas"),
         "packaging.version",  # versions of packages
         # text, composition and versions of onnx's models
         *("onnx.compose", "onnx.gen_proto", "onnx.parser", "onnx.printer", "onnx.utils"),

@@ -17,7 +17,6 @@ import onnx_ir as ir
 
 from converter.graph import BROADCAST, UNARY
 from converter.graph.record import record
-from converter.graph.size_expressions import Size, evaluated, parse
 
 
 @record
@@ -76,6 +75,8 @@ def _sizes(
 def _computed(
     value: ir.Value, numbers: Mapping[str, int], seen: dict[ir.Value, list[int | None]]
 ) -> list[int | None]:
+    from converter.graph.size_expressions import Size, evaluated, parse
+
     found: list[int | None] = []
     for d in value.shape or ():
         size = d if isinstance(d, int) else parse(d.value) if d.value else None

@@ -540,6 +540,22 @@ def test_limits_of_a_range_are_single_numbers() -> None:
         coreml.lift(coreml.build(case))
 
 
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        ((0, 1e30, 1), "too large"),
+        ((0, 1, 1e-30), "too large"),
+        ((0, "Infinity", 1), "must be finite"),
+        ((0, 1, 0), "step not 0"),
+    ],
+)
+def test_a_range_that_is_refused(limits: tuple[Any, ...], reason: str) -> None:
+    case = cases.read(cases.FOLDER / "coreml" / "rangeStatic.toml")
+    case.attributes = dict(zip(("startValue", "endValue", "stepSizeValue"), limits, strict=True))
+    with pytest.raises(UnsupportedError, match=reason):
+        coreml.lift(coreml.build(case))
+
+
 @pytest.mark.parametrize("kind", ["loadConstantND", "fillStatic"])
 def test_more_axes_than_arrays_have(kind: str) -> None:
     """Also of an engine's array, which no other format could hold."""

@@ -179,7 +179,7 @@ class Weights(Field):
     shape: Callable[[LiftContext], Sequence[int]]
     flag: str = ""
     compact: bool = False
-    optional: bool = field(init=False, default=False)
+    optional: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.blobs = (self.blob,)

@@ -498,12 +498,9 @@ def lift_range(r: LiftContext) -> Value:
     """
     limits = [r.attr(key, float) for key in ("startValue", "endValue", "stepSizeValue")]
     start, end, step = limits
-    if step == 0:
-        raise MappingError("stepSizeValue is 0", "R110")
-    if not abs((end - start) / step) < 1 << 28:
-        raise MappingError(
-            f"the range has {abs((end - start) / step):.3g} elements, limit {1 << 28}", "R110"
-        )
+    if step == 0 or not np.isfinite(limits).all():
+        message = f"the limits of a range must be finite and its step not 0, got {limits}"
+        raise MappingError(message, "R110")
     return r.b.const(arange(start, end, step, dtype=np.float32), r.layer.name)
 
 
