@@ -394,6 +394,35 @@ def test_biases_keep_the_means_of_channels(made: tuple[Path, Path], tmp_path: Pa
     assert np.abs(real - expected).max() < 1e-5
 
 
+@pytest.mark.parametrize("activation", ["Relu (c)", "Clip (c, low)", "PRelu (c, slope)"])
+def test_channels_of_depthwise_convolutions_get_equal_ranges(
+    activation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    text = f"""<ir_version: 9, opset_import: ["" : 21]>
+        net (float[1, 3, 6, 6] x) => (float[1, 8, 6, 6] y) <float low = {{0}}> {{
+        c = Conv (x, w, b) a = {activation}
+        d = Conv <group = 8, pads = [1, 1, 1, 1]> (a, v) y = Relu (d) }}"""
+    model = onnx.parser.parse_model(text)
+    sizes = 0.5 ** np.arange(8).reshape(-1, 1, 1, 1)
+    weights = {
+        "w": rng.standard_normal((8, 3, 1, 1)) * sizes,
+        "b": rng.standard_normal(8) * sizes.ravel(),
+        "v": rng.standard_normal((8, 1, 3, 3)) / sizes,
+        "slope": rng.random((8, 1, 1)),
+    }
+    for name, array in weights.items():
+        model.graph.initializer.append(numpy_helper.from_array(array.astype(np.float32), name))
+    onnx.save(model, tmp_path / "n.onnx")
+    data = [{"x": rng.standard_normal((1, 3, 6, 6)).astype(np.float32)} for _ in range(8)]
+    found = quantize(tmp_path / "n.onnx", tmp_path / "q.onnx", data=data)
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "equalize", lambda model, ranges: ranges)
+        plain = quantize(tmp_path / "n.onnx", tmp_path / "p.onnx", data=data)
+    assert found.quality.least > plain.quality.least + 5
+    assert min(found.layers.values()) > 25  # compared with floats of the same factors
+
+
 # doubts and refusals -----------------------------------------------------------------------------
 
 
