@@ -640,6 +640,32 @@ def test_int4_blocks_also_of_unequal_size(tmp_path: Path, suffix: str) -> None:
     assert found.quality.least > 17
 
 
+@pytest.mark.parametrize(
+    ("form", "suffix", "least", "share"),
+    [
+        # 31 dB for 3 bits of the mantissa and 6 less for each bit less, 5 less for three layers
+        *[("f8e4m3", s, 26.0, 0.35) for s in (".onnx", ".xml")],
+        ("f8e5m2", ".xml", 20.0, 0.35),
+        ("f4e2m1", ".xml", 15.0, 0.3),
+    ],
+)
+def test_weights_of_small_floats(
+    form: str, suffix: str, least: float, share: float, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    text = """<ir_version: 9, opset_import: ["" : 21]> net (float[4, 64] x) => (float[4, 64] y) {
+        a = MatMul (x, w0) b = MatMul (a, w1) y = MatMul (b, w2) }"""
+    model = onnx.parser.parse_model(text)
+    for i, shape in enumerate([(64, 64), (64, 512), (512, 64)]):
+        weight = (rng.standard_normal(shape) / 8).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(weight, f"w{i}"))
+    onnx.save(model, tmp_path / "n.onnx")
+    data = [{"x": rng.standard_normal((4, 64)).astype(np.float32)} for _ in range(3)]
+    found = quantize(tmp_path / "n.onnx", tmp_path / f"q{suffix}", data=data, weights=form)
+    assert found.quality.least > least and found.size < share * found.before
+    assert form in found.forms.values()
+
+
 def test_weights_that_are_not_finite_are_refused(tmp_path: Path) -> None:
     weight = np.full((64, 64), np.inf, np.float32)
     text = '<ir_version: 9, opset_import: ["" : 21]> net (float[1, 64] x) => (float[1, 64] y) {'
@@ -657,6 +683,7 @@ def test_a_recurrent_layer_in_floats_has_weights_of_8_bits(tmp_path: Path, suffi
     source, data = samples / "digits_lstm.mlmodel", samples / "digits_lstm.npz"
     found = quantize(source, tmp_path / f"q{suffix}", data=data, labels="labels")
     assert found.forms and found.size < 0.85 * found.before
+    assert any("weights have 8 bits" in why for why in found.floats.values())
     assert found.quality.after >= 0.99 * found.quality.before
 
 

@@ -3,8 +3,8 @@
 before:  y = DepthwiseConv(Relu(Conv(x, w, b)), v)
 after:   y = DepthwiseConv(Relu(Conv(x, w * f, b * f)), v / f)      with a factor f for each channel
 
-Weights have a scale for each channel, and lose nothing. An upper bound of the activation clips what
-is larger than the range that was measured, as the scale of that channel alone would do.
+Weights have a scale for each channel, and lose nothing. An upper bound of the activation clips
+numbers above the measured range of a channel, as a scale of this channel alone would do.
 
 Source: Nagel et al., Data-Free Quantization (https://arxiv.org/abs/1906.04721), section 4.1.
 """

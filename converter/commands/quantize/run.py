@@ -24,11 +24,11 @@ from converter.commands.quantize.bias import correct_biases
 from converter.commands.quantize.equalize import chains, equalize
 from converter.commands.quantize.insert import insert
 from converter.commands.quantize.measure import Quality, Reference, by_layer
-from converter.commands.quantize.place import Placement, chosen, is_depthwise, key, place
+from converter.commands.quantize.place import RECURRENT, Placement, chosen, is_depthwise, key, place
 from converter.commands.quantize.result import Quantized
 from converter.commands.quantize.scales import Observer
 from converter.commands.quantize.search import Limit, Search
-from converter.commands.quantize.weights import RECURRENT, compress
+from converter.commands.quantize.weights import compress
 from converter.commands.verify.feeds import Feed, feeds_for
 from converter.commands.verify.program import Program
 from converter.commands.verify.sizes import shapes_for
