@@ -19,7 +19,7 @@ from converter.commands.options.shared import (
 METHODS = ("minmax", "entropy", "percentile", "mse")
 TYPES = ("int8", "uint8", "int16")
 WEIGHTS = (
-    *("int8", "int4", "f16", "bf16"),
+    *("int8", "int4", "f16", "bf16", "f8e4m3", "f8e5m2", "f4e2m1"),
     *("palette8", "palette6", "palette4", "palette2", "palette1"),
 )
 
@@ -52,8 +52,8 @@ class Calibration(Options):
         kind=Kind.CHOICE,
         metavar="FORM",
         choices=WEIGHTS,
-        help="Compress weights alone, without data: int8, int4, f16, bf16, or a palette of 2^N "
-        "numbers, paletteN with N of 1, 2, 4, 6, 8.",
+        help="Compress weights alone, without data: int8, int4, f8e4m3, f8e5m2, f4e2m1, f16, bf16, "
+        "or a palette of 2^N numbers, paletteN with N of 1, 2, 4, 6, 8.",
         group=Group.CHANGES,
         job=str,
     )
@@ -62,7 +62,7 @@ class Calibration(Options):
         kind=Kind.INTEGER,
         least=1,
         metavar="N",
-        help="Set how many weights share a scale of int4. Default: 32.",
+        help="Set how many weights share a scale of int4 or f4e2m1. Default: 32.",
         group=Group.CHANGES,
         job=int,
     )

@@ -5,6 +5,7 @@ run.py      one model for one or several targets
 place.py    which values are quantized for a target
 normalizations.py  normalizations in several operators, which stay in floats
 scales.py   ranges, measured on data, and their scales
+equalize.py  equal ranges for the channels of depthwise convolutions
 insert.py   scales in a graph
 bias.py     biases corrected for rounded weights
 weights.py  weights alone in fewer bits

@@ -76,6 +76,7 @@ class _Insertion:
         self.scales: dict[str, Scale] = {}
         self.scale_in: dict[str, Callable[[str], Scale]] = {}  # of a value, in another type
         self.rounded: list[tuple[ir.Node, ir.Value]] = []
+        self.bounds: dict[tuple[tuple[int, ...], bytes], ir.Value] = {}  # of FakeQuantize
 
     def choose_scales(self, wide: Collection[str]) -> None:
         """Choose one scale for each group of values; `wide` values have 16 bits."""
@@ -113,14 +114,20 @@ class _Insertion:
         b, step, zero, dtype = self.b, scale.step, scale.zero, scale.dtype
         name = f"{value.name}.quantized"
         if self.rules.fake:
-            ends = [
-                b.const(np.asarray((n - zero) * np.float64(step), np.float32)) for n in BITS[dtype]
-            ]
+            ends = [self.bound(np.asarray((n - zero) * np.float64(step))) for n in BITS[dtype]]
             levels = BITS[dtype][1] - BITS[dtype][0] + 1
             return b.FakeQuantize(value, *ends, *ends, levels=levels, name=name)
         given = np.asarray(step), np.asarray(zero, dtype)
         integers = b.QuantizeLinear(value, *given, name=f"{value.name}.integers")
         return b.DequantizeLinear(integers, *given, name=name)
+
+    def bound(self, numbers: Array) -> ir.Value:
+        """Return a constant, the same for the same numbers: most results of Relu begin at 0."""
+        array = numbers.astype(np.float32)
+        key = array.shape, array.tobytes()
+        if key not in self.bounds:
+            self.bounds[key] = self.b.const(array)
+        return self.bounds[key]
 
     def activation(self, value: ir.Value) -> None:
         producer = value.producer()

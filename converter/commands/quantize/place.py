@@ -17,6 +17,7 @@ from converter.graph.infer import constant, rank_of, shape_of
 from converter.graph.value import optional
 from converter.mapping.fusing import activation_of, only_user
 
+RECURRENT = ("GRU", "LSTM", "RNN")
 WEIGHTED = ("Conv", "ConvTranspose", "Gemm")
 _ALL = named("Add Concat Div MatMul Max Min Mul PRelu Sub")
 _FUSED = (*WEIGHTED, "MatMul", "Add")
@@ -128,6 +129,8 @@ def tail(node: ir.Node, rules: Integers) -> list[ir.Node]:
 
 def reason_for_float(node: ir.Node, rules: Integers, title: str) -> str:
     """Return why a node cannot compute on integers; "" if it can."""
+    if rules.recurrent and node.op_type in RECURRENT:
+        return "the states and gates of recurrent layers are not measured; weights have 8 bits"
     if node.domain or node.op_type not in rules.operators:
         return f"{title} has no integer kernel for {node.op_type}"
     if any(v.dtype != F for v in node.outputs):

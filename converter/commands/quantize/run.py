@@ -21,13 +21,14 @@ from converter.commands.dataset import Preparation, Sample, samples_of
 from converter.commands.options.convert import Convert
 from converter.commands.options.quantize import Quantize
 from converter.commands.quantize.bias import correct_biases
+from converter.commands.quantize.equalize import chains, equalize
 from converter.commands.quantize.insert import insert
 from converter.commands.quantize.measure import Quality, Reference, by_layer
-from converter.commands.quantize.place import Placement, chosen, is_depthwise, key, place
+from converter.commands.quantize.place import RECURRENT, Placement, chosen, is_depthwise, key, place
 from converter.commands.quantize.result import Quantized
 from converter.commands.quantize.scales import Observer
 from converter.commands.quantize.search import Limit, Search
-from converter.commands.quantize.weights import RECURRENT, compress
+from converter.commands.quantize.weights import compress
 from converter.commands.verify.feeds import Feed, feeds_for
 from converter.commands.verify.program import Program
 from converter.commands.verify.sizes import shapes_for
@@ -132,6 +133,7 @@ class _Job:
         most = len(rest) if options.labels is not None else MEASURED
         self.shown = rest[:: max(1, -(-len(rest) // max(1, most)))]
         self.observed: Observer | None = None
+        self.floating: Network  # in the form that the last target computes
         self.reference: Reference | None = None
         self.digest, self.feeds = hashlib.sha256(), list[Arrays]()
 
@@ -144,6 +146,7 @@ class _Job:
         if self.observed is not None:
             return self.observed
         split = {str(n.inputs[0].name) for n in self.graph.ir.graph if is_depthwise(n)}  # type: ignore[union-attr]
+        split |= {str(v.name) for _, values, _ in chains(self.graph.ir.graph) for v in values}
         self.observed = Observer(self.options.method, split)
         program = Program(self.graph)
         names = [n for n, v in program.values.items() if v.dtype == ir.DataType.FLOAT]
@@ -224,13 +227,16 @@ class _Job:
         dtype = self.options.activations or rules.activations[0]
         ranges = self.calibrate().ranges(dtype)
         narrow = {key(n) for n in self.graph.ir.graph if n.op_type in rules.narrow}
+        self.floating = floating = replace(self.graph, ir=self.graph.ir.clone())
+        if not rules.fake:  # FakeQuantize has a scale for each channel
+            ranges = equalize(floating.ir, ranges)
 
         def attempt(
             floats: Collection[str] = (), wide: Collection[str] = (), corrected: bool = True
         ) -> tuple[Network, Placement, dict[str, str]]:
             kept = self._kept(floats)
-            placed = place(self.graph.ir.graph, rules, target.title, kept)
-            made = replace(self.graph, ir=self.graph.ir.clone())
+            placed = place(floating.ir.graph, rules, target.title, kept)
+            made = replace(floating, ir=floating.ir.clone())
             rounded = insert(made.ir, placed, ranges, rules, dtype, {*wide} - narrow)
             if corrected:
                 correct_biases(made, rounded, self.feeds)
@@ -269,7 +275,7 @@ class _Job:
         )
 
     def _by_layer(self, graph: Network, layers: Iterable[str]) -> dict[str, float]:
-        return by_layer(self.graph, graph, layers, (s.load() for s in self.shown[:SHOWN]))
+        return by_layer(self.floating, graph, layers, (s.load() for s in self.shown[:SHOWN]))
 
     def _about(self) -> dict[str, Any]:
         about = {"netconv": sys.modules["converter"].__version__}  # its API imports this

@@ -1,4 +1,4 @@
-"""Weights alone in fewer bits: integers with scales, palettes, and halves of floats."""
+"""Weights alone in fewer bits: integers and small floats with scales, palettes, halves."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import itertools
 from collections.abc import Callable, Iterator
 from functools import partial
 
+import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
-from converter.commands.quantize.place import layer
+from converter.commands.quantize.place import RECURRENT, layer
 from converter.errors import Diagnostic, UnsupportedError, Where
 from converter.graph.build import Builder, attributes, builder_before
 from converter.graph.infer import Array
@@ -24,7 +25,8 @@ from converter.passes.stored_halves import HALVES, is_weight, note_halves
 D = ir.DataType
 _FLOATS = (D.FLOAT, D.FLOAT16)
 LEAST = 1024  # elements of a tensor that is worth compressing
-RECURRENT = ("GRU", "LSTM", "RNN")
+# the largest number of each form that has a scale for each channel
+LARGEST = {"int8": (D.INT8, 127), "f8e4m3": (D.FLOAT8E4M3FN, 448), "f8e5m2": (D.FLOAT8E5M2, 57344)}
 _PLACES = {
     "Gather": (0,),
     **dict.fromkeys(("Conv", "ConvTranspose", "Gemm", "MatMul"), (1,)),
@@ -47,14 +49,14 @@ def compress(
     if form in HALVES:
         return _halves(model, form)
     found = [u for u in _uses(model) if not kept(u[0])]
-    few = form not in ("int8", "palette8", "palette6")
+    few = form not in (*LARGEST, "palette8", "palette6")
     ends = {n for n, _ in (*found[:1], *found[-1:])} if few and len(found) > 2 else set()
     names, made, forms = Names(model), dict[tuple[ir.Value, str], ir.Value](), dict[str, str]()
     for node, index in found:
         value = node.inputs[index]
         assert value is not None
         own = "int8" if few and (node.op_type == "Gather" or node in ends) else form
-        if own == "int4" and node.op_type in ("Conv", "ConvTranspose"):
+        if own in ("int4", "f4e2m1") and node.op_type in ("Conv", "ConvTranspose"):
             own = "int8"
         if (value, own) not in made:
             b = builder_before(next(iter(node.graph)), names)  # type: ignore[arg-type]
@@ -109,20 +111,25 @@ def _compressed(b: Builder, node: ir.Node, value: ir.Value, form: str, block: in
         indices = tensor.derived(partial(_nearest, table, dtype), dtype)
         return b.Gather(b.const(table), b.Cast(b.const(indices, name), to=D.INT32), axis=0)
     array, rank, axis = tensor.numpy(), len(tensor.shape), _channels(node)
-    if form == "int8":
+    if form in LARGEST:
+        dtype, most = LARGEST[form]
         rest = tuple(i for i in range(rank) if i != axis)
         largest = np.maximum(array.max(axis=rest), -array.min(axis=rest))
-        steps = _finite(node, largest / np.float32(127)).astype(array.dtype)
+        steps = _finite(node, largest / np.float32(most)).astype(array.dtype)
         spread = steps.reshape([-1 if i == axis else 1 for i in range(rank)])
-        stored = tensor.derived(partial(_integers, spread, 127), D.INT8)
-        zeros = np.zeros(steps.shape, np.int8)
-        return b.DequantizeLinear(b.const(stored, name), steps, zeros, axis=axis)
+        stored = b.const(tensor.derived(partial(_scaled, spread, dtype), dtype), name)
+        return b.DequantizeLinear(stored, steps, np.zeros(steps.shape, dtype.numpy()), axis=axis)
     along = rank - 2 if axis == rank - 1 else rank - 1  # the axis that a product sums over
     if node.op_type == "Gemm":
         along = 1 if attributes(node)["transB"] else 0
     steps = _finite(node, block_steps(array, along, block))
-    stored = tensor.derived(partial(_packed, steps, along, block), D.INT4)
-    return b.DequantizeLinear(b.const(stored, name), steps, axis=along, block_size=block)
+    if form == "f4e2m1":
+        steps = np.exp2(np.floor(np.log2(np.abs(steps * 8))) - 2).astype(array.dtype)
+        tensor = tensor.derived(partial(_microscaled, steps, along, block), D.FLOAT8E4M3FN)
+    else:
+        tensor = tensor.derived(partial(_packed, steps, along, block), D.INT4)
+    stored = b.const(tensor, name)
+    return b.DequantizeLinear(stored, steps, axis=along, block_size=block)
 
 
 def _channels(node: ir.Node) -> int:
@@ -200,6 +207,21 @@ def _packed(steps: Array, axis: int, block: int, array: Array) -> Array:
         part = pairs[i : i + _PIECE]
         made[i : i + _PIECE] = part & 15 | part >> 4 & 240
     return made
+
+
+def _scaled(steps: Array, dtype: ir.DataType, array: Array) -> Array:
+    """Return integers or floats of 8 bits; scales broadcast."""
+    if dtype == D.INT8:
+        return _integers(steps, 127, array)
+    return np.asarray((array / steps).astype(dtype.numpy()))
+
+
+def _microscaled(steps: Array, axis: int, block: int, array: Array) -> Array:
+    """Return floats of 4 bits, in 8 bits, with a power of two for each block (OCP Microscaling)."""
+    wide = np.repeat(steps, block, axis=axis)[tuple(map(slice, array.shape))]
+    return np.asarray(
+        (array / wide).astype(ml_dtypes.float4_e2m1fn).astype(ml_dtypes.float8_e4m3fn)
+    )
 
 
 def palette(array: Array, bits: int) -> Array:
