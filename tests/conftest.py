@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 # Read when numpy is imported: its threads wait for each other in loops, at the cost of the other
@@ -31,6 +32,7 @@ from hypothesis import HealthCheck, settings
 
 import networks
 import orphans
+import warm_children
 from support import NO_CORPUS, corpus_folder
 
 # Tests start hundreds of processes: they share compiled modules in any environment.
@@ -101,6 +103,18 @@ def same_numbers(request: pytest.FixtureRequest) -> None:
         for thing in vars(module).values():
             if isinstance(thing, np.random.Generator):
                 thing.bit_generator.state = np.random.PCG64(7).state
+
+
+@pytest.fixture(autouse=True, scope="session")
+def warm_engines() -> Iterator[None]:
+    """Engines that run files in processes of their own begin with their packages imported."""
+    from converter.engines import file
+    from converter.formats.coreml.coreai import bindings
+
+    with warm_children.warm(file.run_captured) as run, pytest.MonkeyPatch.context() as patch:
+        for module in (file, bindings):
+            patch.setattr(module, "run_captured", run)
+        yield
 
 
 @pytest.fixture

@@ -155,8 +155,9 @@ ENGINES: dict[str, tuple[str, Callable[[Path], Callable[[Feeds], list[np.ndarray
 }
 
 
-def judge(source: Path, kind: str, target: str) -> str:
-    """Return "right", "refused: ..." or "wrong: ..." for a network with dynamic dimensions.
+def judge(source: Path, kind: str) -> dict[str, str]:
+    """Return for each target "right", "refused: ..." or "wrong: ...", of a network with dynamic
+    dimensions.
 
     Raise NoVariant if the network has no such variant.
     """
@@ -168,18 +169,22 @@ def judge(source: Path, kind: str, target: str) -> str:
         variant = Path(folder) / "variant.onnx"
         sizes = write_variant(model, names, variant)
         cases = list(expected(variant, sizes))
-        suffix, engine = ENGINES[target]
-        path = Path(folder) / f"m{suffix}"
-        try:
-            converter.convert(variant, path, target=target)
-        except ConverterError as e:
-            return f"refused: {e}"
-        try:
-            run, steps = engine(path), steps_of(variant)
-            found = (difference(run(f), right, steps) for f, right in cases)
-            return next(filter(None, found), "right")
-        except Exception as e:  # of the engine
-            return f"wrong: {type(e).__name__}: {e}"
+        return {target: _verdict(variant, target, cases) for target in ENGINES}
+
+
+def _verdict(variant: Path, target: str, cases: Sequence[tuple[Feeds, list[np.ndarray]]]) -> str:
+    suffix, engine = ENGINES[target]
+    path = variant.with_name(f"m{suffix}")
+    try:
+        converter.convert(variant, path, target=target)
+    except ConverterError as e:
+        return f"refused: {e}"
+    try:
+        run, steps = engine(path), steps_of(variant)
+        found = (difference(run(f), right, steps) for f, right in cases)
+        return next(filter(None, found), "right")
+    except Exception as e:  # of the engine
+        return f"wrong: {type(e).__name__}: {e}"
 
 
 def difference(
