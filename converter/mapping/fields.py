@@ -699,6 +699,7 @@ class Guard(Field):
 
 # layers of two operands, of operators that have any number
 TWO = Guard("exactly two operands are supported", lambda w: len(w.node.inputs) == 2)
+ONE_TYPE = Guard("both operands must have one type", lambda w: w.data.dtype == w.input(1).dtype)
 
 
 class FirstResult(Guard):

@@ -206,23 +206,35 @@ def sqrt(node: ir.Node, b: Builder) -> Value:
 
 
 def power(node: ir.Node, b: Builder) -> Value | None:
-    """Replace small integer exponents by multiplications."""
+    """Replace small integer exponents by multiplications, and compute with operands of one type."""
     x, exponent = x_of(node), constant(node.inputs[1])
     if (
         exponent is None
         or exponent.size != 1
         or exponent.ndim > (x.shape.rank() if x.shape is not None else 0)
     ):
-        return None
+        return power_of_one_type(node, b)
     count = float(exponent.reshape(()))
     if count == 1:
         return b.Identity(x)
     if count == -1 and is_float(x):
         return b.Reciprocal(x)
     if count not in (2, 3, 4):
-        return None
+        return power_of_one_type(node, b)
     square = x * x
     return square if count == 2 else square * (x if count == 3 else square)
+
+
+def power_of_one_type(node: ir.Node, b: Builder) -> Value | None:
+    """Convert the exponent to the type of the base; the base of integers is converted instead if
+    the exponent has fractions.
+    """
+    x, y = x_of(node), x_of(node, 1)
+    if x.dtype is None or y.dtype in (None, x.dtype):
+        return None
+    if is_float(x) or not is_float(y):
+        return b.Pow(x, b.Cast(y, to=x.dtype))
+    return b.Cast(b.Pow(b.Cast(x, to=y.dtype), y), to=x.dtype)
 
 
 def minimum(node: ir.Node, b: Builder) -> Value | None:

@@ -22,7 +22,7 @@ from converter.graph.value import LOWEST, known_sizes, optional
 from converter.graph.windows import halves, of_all_axes, overhang
 from converter.passes.computed_sizes import flatten, gathered_slice, shape, size
 from converter.passes.decompositions import DECOMPOSITIONS
-from converter.passes.decompositions.activations import x_of
+from converter.passes.decompositions.activations import power_of_one_type, x_of
 from converter.passes.decompositions.indexing import own_places, strides_of
 from converter.passes.decompositions.linear import bias_after
 from converter.passes.decompositions.recurrent import looped, recurrent
@@ -77,12 +77,6 @@ def modulo(node: ir.Node, b: Builder) -> Value | None:
         return rest
     differ = b.Xor(b.Greater(zero, rest), b.Greater(zero, y))
     return b.Where(b.And(differ, ~b.Equal(rest, zero)), rest + y, rest)
-
-
-def power(node: ir.Node, b: Builder) -> Value | None:
-    """An exponent in the type of the base."""
-    x, y = x_of(node), x_of(node, 1)
-    return None if x.dtype in (None, y.dtype) else b.Pow(x, b.Cast(y, to=x.dtype))
 
 
 def computed_in(wide: ir.DataType, own: Callable[[ir.DataType], bool]) -> Rewrite:
@@ -496,7 +490,7 @@ REWRITES: Rewrites = {
     ("", "Mod"): modulo,
     ("", "Neg"): lambda node, b: x_of(node) * -1,
     ("", "CumSum"): wide_total,
-    ("", "Pow"): either(in_floats, power),
+    ("", "Pow"): either(power_of_one_type, in_floats),
     **{("", n): in_floats for n in ("Sqrt", "Exp", "Log", "Softmax")},
     **{("", n): in_integers for n in ("Add", "Mul", "Sub", "Abs", "ArgMax", "TopK")},
     **{("", n): _after(in_integers, n) for n in ("Max", "Min")},

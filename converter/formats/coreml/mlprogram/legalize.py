@@ -20,7 +20,7 @@ from converter.mapping.rules import Rule
 from converter.passes.computed_sizes import flatten, gathered_slice, shape, size
 from converter.passes.constants import evaluate_constant
 from converter.passes.decompositions import DECOMPOSITIONS
-from converter.passes.decompositions.activations import x_of
+from converter.passes.decompositions.activations import power_of_one_type, x_of
 from converter.passes.indices import cut_elements
 from converter.passes.legalize import Rewrite, Rewrites
 from converter.passes.promote_types import Signature, parameter, parameters, wider
@@ -88,14 +88,6 @@ def div(node: ir.Node, b: Builder) -> Value | None:
         wide = (b.Cast(v, to=D.INT64) for v in (x, y))
         return b.Cast(b.Div(*wide), to=x.dtype)
     return b.FloorDiv(b.Abs(x), b.Abs(y)) * (b.Sign(x) * b.Sign(y))
-
-
-def power(node: ir.Node, b: Builder) -> Value | None:
-    """An exponent in the type of the base."""
-    x, y = x_of(node), x_of(node, 1)
-    if x.dtype is None or y.dtype == x.dtype:
-        return None
-    return b.Pow(x, b.Cast(y, to=x.dtype))
 
 
 def relu(node: ir.Node, b: Builder) -> Value | None:
@@ -289,7 +281,7 @@ OWN: Rewrites = {
     ("", "Slice"): slice_of_all,
     ("", "NonMaxSuppression"): non_max_suppression,
     ("", "Div"): div,
-    ("", "Pow"): power,
+    ("", "Pow"): power_of_one_type,
     ("", "Relu"): relu,
     ("", "Clip"): clip,
     ("", "Equal"): equal,

@@ -34,18 +34,10 @@ from converter.graph.build import Builder
 from converter.graph.infer import rank_of, shape_of
 from converter.graph.value import Value, producer_if, producer_operand, type_name
 from converter.mapping.codecs import enum
-from converter.mapping.fields import TWO, Attr, Field, Guard, ImpliedAttrs, RequireAttr
+from converter.mapping.fields import ONE_TYPE, TWO, Attr, Field, Guard, ImpliedAttrs, RequireAttr
 from converter.mapping.rules import Custom, Rule, custom, op, ops
 
 D = ir.DataType
-
-
-def exponent_of_one_type(w: LowerContext) -> None:
-    """Cast the exponent to the type of the base."""
-    base, exponent = w.data, w.input(1)
-    if base.dtype != exponent.dtype:
-        shape = None if exponent.shape is None else list(exponent.shape)
-        w.layer.inputs[1] = w.emit("CAST", exponent, dtype=base.dtype, shape=shape)
 
 
 PART = 256  # of 1, to which kernels round the real numbers of 8 bits that they compare
@@ -309,7 +301,7 @@ RULES: list[Rule | Custom] = [
     *ops("Ceil=CEIL Cos=COS Relu=RELU Round=ROUND Sign=SIGN"),
     op("Elu", "ELU", RequireAttr("alpha", 1.0)),
     *ops("And=LOGICAL_AND Or=LOGICAL_OR"),
-    op("Pow", "POW", before_lower=exponent_of_one_type),
+    op("Pow", "POW", ONE_TYPE),
     op("Equal", "EQUAL", Compared()),
     *ops(
         "Greater=GREATER GreaterOrEqual=GREATER_EQUAL Less=LESS LessOrEqual=LESS_EQUAL",

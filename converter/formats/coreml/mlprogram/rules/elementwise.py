@@ -16,6 +16,7 @@ from converter.graph.record import record
 from converter.graph.value import producer_if
 from converter.mapping.codecs import enum
 from converter.mapping.fields import (
+    ONE_TYPE,
     Attr,
     Const,
     Detail,
@@ -238,11 +239,12 @@ RULES = [
         "x",
     ),
     *mils(
-        "Add=add Sub=sub Mul=mul Max=maximum Min=minimum Pow=pow Equal=equal "
+        "Add=add Sub=sub Mul=mul Max=maximum Min=minimum Equal=equal "
         "Greater=greater GreaterOrEqual=greater_equal Less=less LessOrEqual=less_equal "
         "And=logical_and Or=logical_or Xor=logical_xor",
         "x y",
     ),
+    mil("Pow", "pow", "x y", ONE_TYPE),
     mil("Div", "real_div", "x y", REAL_RESULT),
     mil("Equal", "not_equal", "x y", after_lift=lambda r, y: r.b.Not(y), lift_only=True),
     mil("Div", "floor_div", "x y", REALS, after_lift=floor, lift_only=True),

@@ -148,7 +148,14 @@ ELTWISE = [
     eltwise("Div", "div"),
     eltwise("Max", "max"),
     eltwise("Min", "min"),
-    eltwise("Pow", "pow"),
+    eltwise(
+        "Pow",
+        "pow",
+        Guard(
+            "an exponent with fractions needs a base with fractions",
+            lambda w: is_float(w.data) or not is_float(w.input(1)),
+        ),
+    ),
     eltwise("Less", "less"),
     eltwise("LessOrEqual", "less_equal"),
     eltwise("Greater", "greater"),
