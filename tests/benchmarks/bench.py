@@ -12,7 +12,8 @@
 * batch: 500 small models with warm workers against fresh processes;
 * verify: two files of a ResNet-50 against running both;
 * peers: the times of other tools (the extra `bench`) for the step that they share with netconv;
-* quantize: int8 by netconv and by ai-edge-quantizer and NNCF, which `--lite-python` has;
+* quantize: int8 by netconv and by those of ai-edge-quantizer, onnx2tf and NNCF that `--lite-python`
+  has;
 * large: GPT-2, a decoder of 1.1 billion parameters in three types, ViT-L, whisper-base and the
   denoiser of Stable Diffusion to every format, and to OpenVINO IR beside ovc (30 GB);
 * lite: onnx2tf and tf2onnx on ten small networks, and whose results are right. They demand other
@@ -402,17 +403,20 @@ class Bench:
             there = run([self.lite_python, "-c", f"import {q.module}"]).status == 0
             floats = self.folder / q.target / f"model{q.suffix}"
             assert self.convert(source, q.target, floats)().status == 0
-            mine, theirs = (self.folder / f"{n}-{q.target}{q.suffix}" for n in ("mine", "theirs"))
-            own = [*NETCONV, "quantize", str(floats), str(mine), "--data", str(data), "--force"]
-            peer = [self.lite_python, "-c", q.script, str(floats), str(data), str(theirs)]
+            mine, theirs = (self.folder / f"{n}-{q.module}{q.suffix}" for n in ("mine", "theirs"))
+            given = str(source if q.source else floats)
+            own = [*NETCONV, "quantize", given, str(mine), "--data", str(data), "--force"]
+            peer = [self.lite_python, "-c", q.script, given, str(data), str(theirs)]
             actions = {"own": lambda own=own: run(own, self.env)}
             actions |= {"peer": lambda peer=peer: run(peer)} if there else {}
             found = rounds(actions, self.repeat)
             if (bad := failure(found)) is not None:
-                self.fail("quantize", q.target, bad)
+                self.fail("quantize", q.name, bad)
                 continue
             figures = {
-                m: ratio(found, "own", "peer", measure=m) for m in ("seconds", "resident") if there
+                m: ratio(found, "own", "peer", measure=m)
+                for m in ("seconds", "cpu", "resident")
+                if there
             }
             more = ", ".join(f"{m} {v:.2f}" for m, v in figures.items())
             sides = {"mine": mine, "theirs": theirs} if there else {"mine": mine}
@@ -424,7 +428,7 @@ class Bench:
                 figures[f"{side} dB"] = float(noise) if noise.strip() else float("nan")
             kept = ", ".join(f"{n} {figures[n]:.2f}" for n in figures if " " in n)
             text = f"{best(found['own']):.2f} s   {more or q.name + ' is not installed'}   {kept}"
-            self.say("quantize", q.target, text, **figures)
+            self.say("quantize", q.name, text, **figures)
 
     def peers(self) -> None:
         self.make("resnet50", "bert_base")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# arguments: the float network, a folder of .npz files, the result
+# arguments: the float network (in ONNX for onnx2tf), a folder of .npz files, the result
 AI_EDGE = """
 import glob, sys
 import numpy as np
@@ -26,6 +26,24 @@ model = ov.Core().read_model(source)
 samples = nncf.Dataset(sorted(glob.glob(data + "/*.npz")), lambda f: dict(np.load(f)))
 ov.save_model(nncf.quantize(model, samples), result, compress_to_fp16=False)
 """
+ONNX2TF = """
+import glob, os, shutil, sys, tempfile
+import numpy as np, onnx2tf
+from unittest.mock import patch
+source, data, result = sys.argv[1:]
+samples = [dict(np.load(f)) for f in sorted(glob.glob(data + "/*.npz"))]
+folder = tempfile.mkdtemp()
+given = []
+for name in samples[0]:
+    array = np.concatenate([s[name] for s in samples])
+    np.save(f"{folder}/{name}.npy", np.moveaxis(array, 1, -1))
+    given += ["-cind", name, f"{folder}/{name}.npy", "0", "1"]
+with patch.object(sys, "argv", ["onnx2tf", "-i", source, "-o", folder, "-oiqt", "-n", *given]):
+    onnx2tf.main()
+(made,) = glob.glob(folder + "/*[!l]_integer_quant.tflite")
+shutil.move(made, result)
+shutil.rmtree(folder)
+"""
 # arguments: the float network, the folder of samples, a quantized network in the same format; print
 # signal to noise at the worst output, in decibels, in the engine of the format
 LITERT_NOISE = """
@@ -39,7 +57,9 @@ def outputs(path):
         arrays = dict(np.load(f))
         for d in run.get_input_details():
             (step, zero), kind = d["quantization"], np.dtype(d["dtype"])
-            x = arrays.get(d["name"], next(iter(arrays.values()))).reshape(d["shape"])
+            x = arrays.get(d["name"], next(iter(arrays.values())))
+            last = x.shape != tuple(d["shape"])  # where onnx2tf puts channels
+            x = (np.moveaxis(x, 1, -1) if last else x).reshape(d["shape"])
             if kind.kind in "iu":
                 x = np.clip(np.rint(x / step) + zero, np.iinfo(kind).min, np.iinfo(kind).max)
             run.set_tensor(d["index"], x.astype(kind))
@@ -77,7 +97,9 @@ for seed in range(16):
 
 @dataclass(frozen=True)
 class Quantizer:
-    """`script` and `netconv quantize -t target` do the same step; `noise` measures the results."""
+    """`script` and `netconv quantize -t target` do the same step; `noise` measures the results.
+    `source`: the format of the float network.
+    """
 
     name: str
     module: str
@@ -85,11 +107,13 @@ class Quantizer:
     suffix: str
     script: str
     noise: str
+    source: str = ""
 
 
 LITERT_NOISE += NOISE
 OPENVINO_NOISE += NOISE
 QUANTIZERS = (
     Quantizer("ai-edge-quantizer", "ai_edge_quantizer", "tflite", ".tflite", AI_EDGE, LITERT_NOISE),
+    Quantizer("onnx2tf", "onnx2tf", "tflite", ".tflite", ONNX2TF, LITERT_NOISE, "onnx"),
     Quantizer("NNCF", "nncf", "openvino", ".xml", NNCF, OPENVINO_NOISE),
 )
