@@ -178,12 +178,13 @@ def test_a_suffix_of_the_other_kind_is_no_warning(tmp_path: Path) -> None:
         assert converter.load(tmp_path / path).notes == []
 
 
-@pytest.mark.parametrize("file", ["m.mlmodelc", "m.mlmodelc/model.mil", "renamed"])
+@pytest.mark.parametrize("file", ["m.mlmodelc", "model.mil", "renamed"])
 def test_compiled_models_are_refused_by_name(file: str, tmp_path: Path) -> None:
     for folder in ("m.mlmodelc", "renamed"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "coremldata.bin").write_bytes(bytes(64))
-        (tmp_path / folder / "model.mil").write_text("program(1.0)\n[buildInfo = dict()]\n{\n}\n")
+        (tmp_path / folder / "model.espresso.net").write_text("{}")
+    (tmp_path / "model.mil").write_text("program(1.0)\n[buildInfo = dict()]\n{\n}\n")
     formats = [None, "mlprogram"] if (tmp_path / file).is_dir() else [None]
     for form in formats:
         with pytest.raises(ReadError, match=r"R106.*compiled by Core ML \(\.mlmodelc\)") as e:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 from pathlib import Path
 
-from converter.formats.coreml.package import is_package, open_model
+from converter.formats.coreml.package import is_compiled_program, is_package, open_model
 from converter.formats.coreml.package_zip import MAGIC, begin_of_model, is_zip
 from converter.io.protobuf import WireError, fields
 
@@ -22,6 +22,8 @@ def kind_of(path: Path) -> int:
     """The kind of a file, of a package, or of a package in a .zip. ReadError for a package or .zip
     that is damaged.
     """
+    if is_compiled_program(path):
+        return ML_PROGRAM
     if path.is_dir():
         return kind_in(open_model(path).bytes.data) if is_package(path) else 0
     if is_zip(path):

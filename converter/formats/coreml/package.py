@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import hashlib
 
 SUFFIX, COMPILED = ".mlpackage", ".mlmodelc"
+TEXT, COMPILED_DATA = "model.mil", "coremldata.bin"  # of a compiled program
 MANIFEST = "Manifest.json"
 CORE_AI, PROGRAM = ".aimodel", "main.mlirb"  # a folder of Core AI, and the program in it
 FOLDERS = (SUFFIX, CORE_AI)  # suffixes of folders that are one model
@@ -45,6 +46,12 @@ def is_package(path: Path) -> bool:
     return path.is_dir() and (path.name.endswith(SUFFIX) or names_model(path))
 
 
+def is_compiled_program(path: Path) -> bool:
+    """Whether a folder is a program compiled by Core ML, whose text can be read."""
+    files = (path / TEXT, path / COMPILED_DATA)
+    return path.is_dir() and all(file.is_file() for file in files)
+
+
 def is_core_ai(path: Path) -> bool:
     """Whether a folder is a Core AI model: it is called like one, or has the program of one."""
     return path.is_dir() and (path.name.endswith(CORE_AI) or (path / PROGRAM).is_file())
@@ -52,11 +59,13 @@ def is_core_ai(path: Path) -> bool:
 
 def is_model_folder(path: Path) -> bool:
     """Whether a folder is a model, of Core ML or of Core AI."""
-    return is_package(path) or is_core_ai(path)
+    return is_package(path) or is_core_ai(path) or is_compiled_program(path)
 
 
 def marker(path: Path) -> str:
     """The name of the file without which a folder is no model: it is written last."""
+    if is_compiled_program(path):
+        return TEXT
     return PROGRAM if is_core_ai(path) else MANIFEST
 
 
@@ -88,6 +97,8 @@ def model_in(path: Path) -> Path:
     if not is_package(path):
         demand_not_compiled(path)
     files_of(path)
+    if is_compiled_program(path):
+        return inside(path, TEXT, Where(str(path)))
     where = Where(str(path / MANIFEST))
     name = manifest_of(path)
     if not name:
@@ -185,7 +196,8 @@ def compiled(path: Path) -> ReadError | None:
     """
     try:
         if path.is_dir():
-            made = path.name.endswith(COMPILED) or (path / "coremldata.bin").is_file()
+            made = path.name.endswith(COMPILED) or (path / COMPILED_DATA).is_file()
+            made = made and not is_compiled_program(path)
         else:
             with open(path, "rb") as f:
                 made = f.read(8) == b"program("
@@ -195,7 +207,8 @@ def compiled(path: Path) -> ReadError | None:
         return None
     return unreadable(
         "R106",
-        "this is a model compiled by Core ML (.mlmodelc), which only Apple's systems read",
+        "this is a model compiled by Core ML (.mlmodelc), of which only folders with the text of a "
+        "program (model.mil) can be read",
         path,
         "convert the .mlpackage or .mlmodel that it was compiled from",
     )

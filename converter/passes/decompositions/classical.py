@@ -15,8 +15,9 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, Value, attributes
 from converter.graph.infer import rank_of
+from converter.graph.loops import while_loop
 from converter.graph.record import record
-from converter.graph.value import FLOAT, INT32, INT64, array_type, known_sizes
+from converter.graph.value import BOOL, FLOAT, INT32, INT64, array_type, known_sizes, with_operators
 from converter.passes.decompositions.activations import x_of
 from converter.passes.decompositions.table import Table
 
@@ -190,9 +191,8 @@ def svm_regressor(node: ir.Node, b: Builder) -> Value | None:
 
 def svm_classifier(node: ir.Node, b: Builder) -> list[Value] | None:
     """Compare each pair of classes by the kernels of their support vectors; the class that wins
-    most comparisons is the label, and the scores are those of the pairs.
-
-    Probabilities (`prob_a`) are refused: onnxruntime's iteration stops before it converges.
+    most comparisons is the label. The scores are those of the pairs, or with `prob_a` the
+    probabilities of the classes.
     """
     x, attrs = _rows(node, b), attributes(node)
     labels, kind = (
@@ -202,14 +202,15 @@ def svm_classifier(node: ir.Node, b: Builder) -> list[Value] | None:
     counts = [int(n) for n in attrs.get("vectors_per_class") or ()]
     weights, rho = _numbers(attrs, "coefficients"), _numbers(attrs, "rho")
     classes, size = len(labels), sum(counts)
+    probable = [_numbers(attrs, key) for key in ("prob_a", "prob_b")]
     pairs = [(i, j) for i in range(classes) for j in range(i + 1, classes)]
     if (
         x is None
-        or attrs.get("prob_a")
         or kind not in _AFTER[:4]
         or not 2 <= classes == len(counts)
         or weights.size != size * (classes - 1)
-        or rho.size != len(pairs)
+        or {rho.size, probable[0].size or rho.size, probable[1].size or rho.size} != {len(pairs)}
+        or probable[0].size != probable[1].size
     ):
         return None
     near = _kernel(b, x, _numbers(attrs, "support_vectors").reshape(size, -1), attrs)
@@ -222,9 +223,56 @@ def svm_classifier(node: ir.Node, b: Builder) -> list[Value] | None:
         signs[row, i], signs[row, j] = 1, -1
     votes = wins @ signs + np.array([(signs[:, c] < 0).sum() for c in range(classes)], np.float32)
     label = _named(b, b.ArgMax(votes, axis=1, keepdims=0), labels)
+    if probable[0].size:
+        chances = b.Sigmoid(scores * probable[0] + probable[1])
+        limit = np.float32(1 - 1e-7)
+        return [label, _after(b, _coupled(b, b.Clip(1 - chances, 1e-7, limit), pairs), kind)]
     if classes == 2:
         return [label, _pair(b, scores, kind, complement=kind != "NONE")]
     return [label, _after(b, scores, kind)]
+
+
+def _coupled(b: Builder, chances: Value, pairs: Sequence[tuple[int, int]]) -> Value:
+    """Return the probabilities of classes, [rows, classes], from the chances of the first class of
+    each pair. Like onnxruntime, each row is improved until its error is small, at most 100 times.
+
+    Source: https://www.csie.ntu.edu.tw/~cjlin/papers/svmprob/svmprob.pdf, algorithm 2.
+    """
+    k = max(j for _, j in pairs) + 1
+    place, shift = np.zeros((len(pairs), k * k), np.float32), np.zeros(k * k, np.float32)
+    for row, (i, j) in enumerate(pairs):
+        place[row, i * k + j], place[row, j * k + i], shift[j * k + i] = 1, -1, 1
+    r = b.Reshape(chances @ place + shift, [-1, k, k])  # the chances of class i against j
+    t = b.Transpose(r, perm=[0, 2, 1])
+    own = b.ReduceSum(t * t, [2], keepdims=1)
+    q = own * np.eye(k, dtype=np.float32) - t * r
+    columns = [b.Reshape(q[:, i : i + 1], [-1, k]) for i in range(k)]
+    equal = chances[:, :1] * 0 + np.full((1, k), 1 / k, np.float32)
+
+    def step(inner: Builder, states: Sequence[ir.Value]) -> Sequence[ir.Value]:
+        with inner:
+            p, turn = with_operators(states[0]), with_operators(states[1])
+            products = inner.Reshape(inner.MatMul(q, p[:, :, None]), [-1, k])
+            total = inner.ReduceSum(p * products, [1], keepdims=1)
+            error = inner.ReduceMax(inner.Abs(products - total), [1], keepdims=1)
+            open_ = error >= np.float32(0.005) / np.float32(k)
+            better = p
+            for i, column in enumerate(columns):
+                weight, product = column[:, i : i + 1], products[:, i : i + 1]
+                change = (total - product) / weight
+                scale = change + 1
+                total = (total + change * (change * weight + product * 2)) / scale / scale
+                products = (products + change * column) / scale
+                better = (better + change * np.eye(k, dtype=np.float32)[i]) / scale
+            left = inner.Cast(inner.ReduceMax(inner.Cast(open_, to=FLOAT), keepdims=0), to=BOOL)
+            return [inner.Where(open_, better, p), turn + 1, left]
+
+    def goes_on(inner: Builder, states: Sequence[ir.Value]) -> Sequence[ir.Value]:
+        with inner:
+            return [inner.And(with_operators(states[1]) < 100, states[2])]
+
+    first = [equal, b.const(np.array(0, np.int64)), b.const(np.array(True))]
+    return while_loop(b, first, goes_on, step)[0]
 
 
 def _pair_weights(

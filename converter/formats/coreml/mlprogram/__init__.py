@@ -1,6 +1,7 @@
 """Core ML ML Programs, in an .mlpackage or a bare .mlmodel: read, and written as packages.
 
 format.py      ML Programs as a format
+compiled.py    the text of a program that Core ML compiled
 blobs.py       the storage of weights outside of a model
 values.py      constants of a program that is read, immediate or in the storage
 names.py       names that a program may have, and their original names in the source

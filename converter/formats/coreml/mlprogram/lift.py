@@ -21,6 +21,7 @@ from converter.errors import (
 from converter.formats.coreml.features import remember
 from converter.formats.coreml.mlprogram.blobs import Blobs
 from converter.formats.coreml.mlprogram.boundary import NetworkInputs, suppressed
+from converter.formats.coreml.mlprogram.compiled import BEGIN, read_compiled
 from converter.formats.coreml.mlprogram.mapping import MAPPING
 from converter.formats.coreml.mlprogram.names import NAMES, SCALARS, STATES
 from converter.formats.coreml.mlprogram.rules.context import SMALL, LiftContext
@@ -77,7 +78,9 @@ def read_model(path: Path, weights: Path | None = None, function: str = "") -> N
 
 
 def parse(file: MappedFile) -> Any:
-    """The Model message of a file."""
+    """The Model message of a file, or of the text of a compiled program."""
+    if file.bytes[: len(BEGIN)].tobytes() == BEGIN:
+        return read_compiled(file.bytes.tobytes(), file.path.parent)
     model = Model_pb2.Model()
     try:
         model.ParseFromString(file.bytes.tobytes())

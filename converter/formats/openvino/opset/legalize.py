@@ -197,7 +197,7 @@ _FAR = 1 << 30  # to the end
 
 
 def by_integers(node: ir.Node, b: Builder) -> Value | None:
-    """The largest or smallest of truth values along axes that are computed, as integers."""
+    """The maximum or minimum of booleans along axes that are computed, as integers."""
     x = x_of(node)
     if x.dtype != ir.DataType.BOOL:
         return None
