@@ -6,6 +6,8 @@ The changes are spread evenly over the formats and over three kinds: a condition
 default or another constant of a row is changed, two operands are exchanged. Each is made in a copy
 of the checkout, where the everyday tests of that format run (those of `make check FORMAT=...`),
 until one fails. A change that no test finds is printed: a test is missing, or it changes nothing.
+Two changes that never have an effect are not made: of the bound that `min` and `max` give for an
+empty sequence, and of the order of a difference in `abs`.
 
 The tests of a format run once without a change, and the functions that each of them calls are
 recorded in out/mutations; `--again` takes the record of an earlier run. A change within a function
@@ -83,7 +85,7 @@ CONSTANTS = {
     "RequireInput": (1,),
     "WriteKey": (1,),
 }
-# of an empty sequence, such as `min(steps, default=1) < 1`: most of them change nothing
+# functions whose `default`, for an empty sequence, is a neutral bound: `min(steps, default=1) < 1`
 NO_DEFAULTS = {"min", "max"}
 # calls whose first two arguments are operands
 OPERANDS = {
@@ -141,6 +143,7 @@ class Changes(ast.NodeVisitor):
         self.found: list[Change] = []
         self.scopes: list[str] = []
         self.words: frozenset[str] = frozenset()
+        self.alike: set[ast.expr] = set()  # differences in an `abs`, whose order has no effect
         lines = self.source.splitlines(keepends=True)
         self.starts = [0]
         for line in lines:
@@ -212,7 +215,7 @@ class Changes(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_BinOp(self, node: ast.BinOp) -> None:
-        if isinstance(node.op, ast.Sub | ast.Div | ast.FloorDiv):
+        if isinstance(node.op, ast.Sub | ast.Div | ast.FloorDiv) and node not in self.alike:
             sign = {ast.Sub: "-", ast.Div: "/", ast.FloorDiv: "//"}[type(node.op)]
             swapped = f"(({self.text(node.right)}) {sign} ({self.text(node.left)}))"
             self.change("order", node, swapped)
@@ -231,6 +234,8 @@ class Changes(ast.NodeVisitor):
 
     def changes_of_call(self, node: ast.Call) -> None:
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        if name == "abs":
+            self.alike |= {a for a in node.args if isinstance(getattr(a, "op", None), ast.Sub)}
         for position in CONSTANTS.get(name, ()):
             if position < len(node.args):
                 self.constant(node.args[position])

@@ -40,6 +40,8 @@ SUFFIX = {
     "onnx": "onnx",
     "openvino": "xml",
     "coreml": "mlmodel",
+    "mlprogram": "mlpackage",
+    "tflite": "tflite",
     "zhouyi": "txt",
     "nnapi": "nnapi.json",
 }

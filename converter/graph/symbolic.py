@@ -96,7 +96,21 @@ def keep_elements(node: ir.Node) -> None:
             out.meta[SIZES] = items.shape, list(items.reshape(-1))
         numbers = [v.number if isinstance(v, Size) else None for v in items.reshape(-1)]
         if None not in numbers and out.dtype is not None:
-            set_known(out, np.array(numbers, float).reshape(shape).astype(out.dtype.numpy()))
+            array = _typed([n for n in numbers if n is not None], out.dtype.numpy())
+            if array is not None:
+                set_known(out, array.reshape(shape))
+
+
+def _typed(numbers: list[Fraction], dtype: np.dtype[Any]) -> Array | None:
+    """Return numbers as an array; None for integers that the type does not have.
+
+    Integers do not become floats in between, which would round the 2**63 - 1 that ends a slice.
+    """
+    if dtype.kind not in "iu":
+        return np.array(numbers, float).astype(dtype)
+    integers, limits = [int(n) for n in numbers], np.iinfo(dtype)
+    inside = all(limits.min <= n <= limits.max for n in integers)
+    return np.array(integers, dtype) if inside else None
 
 
 def _each(function: Callable[..., Item]) -> Callable[..., Array]:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import onnx.defs
 import pytest
 
+from converter.mapping.rules import Custom
+from onnx_node_cases import quick_node_cases
 from onnx_targets import (
     first_of_operators,
     freezable,
@@ -20,6 +22,7 @@ from onnx_targets import (
     quick_names,
     unexpected,
 )
+from test_mapping_laws import ADAPTERS
 
 OPSETS = ["onnx+opset=13", "onnx+opset=17", f"onnx+opset={onnx.defs.onnx_opset_version()}"]
 FORMATS = ["onnx", "openvino", "openvino+ir=7", "coreml", "zhouyi", "nnapi"]
@@ -38,6 +41,43 @@ def test_sample(target: str) -> None:
     start = TARGETS.index(target) * 19
     judge(quick_names()[start::STEP], [target], freeze=False)
     judge([n for n in quick_names()[start + 3 :: STEP] if freezable(n)], [target], freeze=True)
+
+
+# the targets of the tables of the laws; Core AI's files are read by another process, for seconds
+TABLES = {
+    "coreml": "coreml",
+    "mlprogram": "mlprogram",
+    "nnapi": "nnapi",
+    "openvino.legacy": "openvino+ir=7",
+    "openvino.opset": "openvino",
+    "tflite": "tflite",
+    "zhouyi": "zhouyi",
+}
+# operators that custom converters write: rows have samples in the laws
+CUSTOM = [
+    pytest.param(target, op, id=f"{table}-{op}")
+    for table, target in TABLES.items()
+    for op in sorted(
+        {
+            op
+            for e in ADAPTERS[table].table.entries
+            if isinstance(e, Custom) and e.lower_
+            for domain, op in e.ops
+            if not domain and not op.startswith("Random")
+        }
+    )
+]
+FEW = 4  # cases of an operator
+
+
+@pytest.mark.parametrize(("target", "op"), CUSTOM)
+def test_an_operator_that_a_custom_converter_writes(target: str, op: str) -> None:
+    chosen = [n for n, case in quick_node_cases().items() if case.model.graph.node[0].op_type == op]
+    chosen = [n for n in chosen if "_expanded" not in n]
+    chosen = chosen[:: -(-len(chosen) // FEW)]
+    assert chosen
+    judge(chosen, [target], freeze=False)
+    judge([n for n in chosen if freezable(n)], [target], freeze=True)
 
 
 def turns(number: int, name: str) -> list[tuple[str, bool]]:

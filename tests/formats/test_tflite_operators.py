@@ -379,9 +379,10 @@ def test_other_operators_of_complex_numbers_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("squared", [True, False])
 @pytest.mark.parametrize(("width", "step"), [(64, 20), (50, 50)])
 def test_spectra_of_sounds(tmp_path: Path, width: int, step: int, squared: bool) -> None:
-    content = flexbuffers.Dumps(
-        {"window_size": width, "stride": step, "magnitude_squared": squared}
-    )
+    options = {"window_size": width, "stride": step, "magnitude_squared": squared}
+    if width == step and not squared:
+        del options["magnitude_squared"]
+    content = flexbuffers.Dumps(options)
     op = Op("CUSTOM", [], [], custom="AudioSpectrogram", content=bytes(content))
     path = single_op(tmp_path, op, [Tensor(F, [200, 2])], [Tensor(F, [-1, -1, -1])])
     alike(path, [floats(200, 2)], 1e-3)
@@ -402,6 +403,23 @@ def test_cepstra_of_sounds(tmp_path: Path, limits: Any, bands: int, count: int) 
     inputs = [Tensor(F, [1, 5, 257]), const([16000], I32)]
     path = single_op(tmp_path, op, inputs, [Tensor(F, [1, 5, count])])
     alike(path, [np.abs(floats(1, 5, 257))], 1e-3)
+
+
+def test_cepstra_have_the_defaults_of_tensorflow(tmp_path: Path) -> None:
+    """As tf.raw_ops.Mfcc has them: https://www.tensorflow.org/api_docs/python/tf/raw_ops/Mfcc"""
+    options = {
+        "lower_frequency_limit": 20.0,
+        "upper_frequency_limit": 4000.0,
+        "filterbank_channel_count": 40,
+        "dct_coefficient_count": 13,
+    }
+    found = []
+    for given in (options, {}):
+        op = Op("CUSTOM", [], [], custom="Mfcc", content=bytes(flexbuffers.Dumps(given)))
+        inputs = [Tensor(F, [1, 5, 257]), const([16000], I32)]
+        path = single_op(tmp_path, op, inputs, [Tensor(F, [1, 5, 13])])
+        found += ours(path, [np.ones((1, 5, 257), F)])
+    np.testing.assert_array_equal(*found)
 
 
 # random numbers ----------------------------------------------------------------------------------

@@ -190,6 +190,8 @@ def test_sizes_that_do_not_depend_on_the_dimensions_are_known() -> None:
         assert known(b.Equal(size, b.const([-1]))) == [False]
         assert known(b.Equal(size, b.const([0]))) is None
         assert known((size - 1) / 2) is None, "which is truncated, not rounded down, for 0"
+        largest = np.array([np.iinfo(np.int64).max])
+        assert known(b.Where(np.array([True]), largest, size)) == largest
 
 
 def test_a_state_that_grows_is_no_named_size() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -77,6 +78,14 @@ def cuts(r: LiftContext, window: Geometry) -> bool:
     return any(n is None or (n - k) % s for n, k, s in windows)
 
 
+def pads_of(attrs: Mapping[str, Any]) -> list[int]:
+    """Return the pads of a pool, zeros for SAME padding of an unknown size: it stays an `auto_pad`,
+    is never as wide as the kernel, and nothing is rounded up.
+    """
+    pads: list[int] = attrs.get("pads") or [0] * (2 * len(attrs["kernel_shape"]))
+    return pads
+
+
 class WidePadding(Field):
     """Pads not smaller than the kernel, which ONNX's pools do not support, become a Pad before the
     pool.
@@ -87,7 +96,7 @@ class WidePadding(Field):
 
     def lift(self, r: LiftContext) -> None:
         a = r.node.attrs
-        pads, n = a["pads"], len(a["kernel_shape"])
+        pads, n = pads_of(a), len(a["kernel_shape"])
         if any(p >= k for p, k in zip(pads, a["kernel_shape"] * 2, strict=True)):
             amounts = [0, 0, *pads[:n], 0, 0, *pads[n:]]
             r.data = r.b.Pad(r.data, amounts, self.value)
@@ -106,7 +115,7 @@ class CountedPadding(Field):
 
     def lift(self, r: LiftContext) -> None:
         b, a, x = r.b, r.node.attrs, r.data
-        kernel, stride, pads = a["kernel_shape"], a["strides"], a["pads"]
+        kernel, stride, pads = a["kernel_shape"], a["strides"], pads_of(a)
         exclude, ceil, n = r.attr(self.keys[0], bool), a.get("ceil_mode"), len(kernel)
         wide = any(p >= k for p, k in zip(pads, kernel * 2, strict=True))
         a["count_include_pad"] = int(not exclude)
