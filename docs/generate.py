@@ -109,8 +109,12 @@ def codes() -> Iterator[str]:
             if code.startswith(letter):
                 yield f"({code.lower()})=\n### {code}: {page.title}\n\n{page.text}\n\n{page.help}\n"
                 if page.example:
-                    commands = f"$ {page.example}   # {code}\n$ {page.repaired}"
-                    yield f"```sh\n{commands}\n```\n"
+                    commands, repaired = (
+                        "".join(f"$ {line}\n" for line in text.split(" && "))
+                        for text in (page.example, page.repaired)
+                    )
+                    yield f"```console\n{commands}{page.output}\n```\n"
+                    yield f"Repaired:\n\n```console\n{repaired}```\n"
 
 
 def options() -> Iterator[str]:

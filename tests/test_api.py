@@ -134,7 +134,7 @@ def test_neither_the_model_nor_its_weights_are_overwritten(net: Path, tmp_path: 
         ({"target": "onnx+opset=21+fp16"}, "no flavor 'fp16'"),
     ],
 )
-def test_what_the_model_does_not_have_is_refused(
+def test_unknown_names_are_refused(
     net: Path, tmp_path: Path, said: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(UsageError, match=reason):

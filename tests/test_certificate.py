@@ -182,7 +182,7 @@ def test_equal_comparisons_give_equal_certificates(tmp_path: Path) -> None:
         lambda d: d["predicate"]["inputs"].update(files=[{"name": 5}]),
     ],
 )
-def test_what_is_no_certificate_is_refused(change: Any, tmp_path: Path) -> None:
+def test_files_that_are_no_certificate_are_refused(change: Any, tmp_path: Path) -> None:
     path = certified(tmp_path)
     data = json.loads(path.read_text())
     change(data)
@@ -209,7 +209,7 @@ def test_the_command_line_makes_one_and_checks_it(
     assert "net.onnx has changed since it was certified" in done.err
 
 
-def test_what_cannot_be_repeated_is_not_certified(
+def test_unrepeatable_conversions_are_not_certified(
     call: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = str(SAMPLES / "digits_cnn.mlmodel")

@@ -153,9 +153,7 @@ def test_diff_is_empty_for_equal_models(
     ]
 
 
-def test_run_writes_what_it_computes(
-    call: Call, nets: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_run_writes_its_results(call: Call, nets: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.savez(nets / "in.npz", x=np.ones((1, 3, 8, 8), np.float32))
     assert call("run", "good.onnx", "--data", "in.npz", "--out", "out.npz") == 0
     with np.load(nets / "out.npz") as found:
@@ -510,7 +508,7 @@ def test_nothing_is_left_when_the_map_cannot_be_made(
     assert sorted(nets.iterdir()) == before
 
 
-def test_run_tells_and_writes_sequences(
+def test_run_prints_and_writes_sequences(
     call: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2])

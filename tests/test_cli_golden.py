@@ -102,7 +102,7 @@ def test_every_difference_is_seen_and_recorded(tmp_path: Path, change: tuple[str
         ("16.4 kB, 1.25.3\n", "16.4 kB, 1.25.4\n", False),
     ],
 )
-def test_what_matches(expected: str, actual: str, same: bool) -> None:
+def test_matching_lines(expected: str, actual: str, same: bool) -> None:
     assert golden.matches(expected, actual) == same
 
 
@@ -111,7 +111,7 @@ def test_an_ellipsis_that_still_matches_survives_recording(tmp_path: Path) -> No
     assert golden.play(loose, tmp_path, answer) == loose
 
 
-def test_what_depends_on_the_machine_is_taken_out(tmp_path: Path) -> None:
+def test_text_that_depends_on_the_machine_is_removed(tmp_path: Path) -> None:
     assert (
         golden.normalize(f"{tmp_path}/a.xml from netconv 0.1.0, version 2.0.0", tmp_path)
         == "HERE/a.xml from netconv VERSION version 2.0.0"

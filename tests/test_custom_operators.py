@@ -83,7 +83,7 @@ def test_a_definition_is_the_body(
     np.testing.assert_allclose(found, expected(), rtol=1e-5, atol=1e-6)
 
 
-def test_a_definition_is_used_where_the_target_has_no_place(
+def test_a_definition_is_used_where_the_target_has_no_custom_operators(
     source: Path, definition: Path, tmp_path: Path
 ) -> None:
     both = {"allow_custom": True, "define": [definition]}
@@ -94,7 +94,7 @@ def test_a_definition_is_used_where_the_target_has_no_place(
     np.testing.assert_allclose(found, expected(), rtol=1e-5, atol=1e-6)
 
 
-def test_carried_through_every_format_that_has_a_place(source: Path, tmp_path: Path) -> None:
+def test_carried_through_every_format_with_custom_operators(source: Path, tmp_path: Path) -> None:
     """Name and attributes are the same at the end; Core ML has no lists, so they become text."""
     path = source
     for name in ("a.xml", "b.tflite", "c.onnx", "d.xml", "e.mlmodel", "f.onnx"):

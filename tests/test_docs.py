@@ -118,7 +118,7 @@ PLAYED = [p for p in PAGES if "```console" in p.read_text("utf-8")]
     [pytest.param(p, marks=[] if p.stem == "start" else [pytest.mark.slow]) for p in PLAYED],
     ids=lambda p: p.stem,
 )
-def test_what_a_page_shows_is_what_is_printed(page: Path, tmp_path: Path, record: bool) -> None:
+def test_console_blocks_are_the_printed_output(page: Path, tmp_path: Path, record: bool) -> None:
     text = page.read_text("utf-8")
     played = golden.play(text, tmp_path)
     if record and played != text:
@@ -137,7 +137,7 @@ def test_every_command_is_shown() -> None:
     assert COMMANDS.keys() - shown == {"completion"}  # a script of a hundred lines
 
 
-def test_pages_are_made_of_every_format_code_command_and_exit_code() -> None:
+def test_there_are_pages_of_every_format_code_command_and_exit_code() -> None:
     made = {name: "\n".join(lines) for name, lines in generate.pages()}
     assert {n for n in made if n.startswith("formats/")} == {
         "formats/index.md",

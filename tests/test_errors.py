@@ -82,7 +82,7 @@ def test_stored_results_have_the_codes_and_words_of_the_enum() -> None:
         ("", ["onnx"], ""),
     ],
 )
-def test_what_was_probably_meant(given: str, known: list[str], meant: str) -> None:
+def test_suggestions_for_misspelled_words(given: str, known: list[str], meant: str) -> None:
     assert did_you_mean(given, known) == (f"perhaps you meant {meant!r}" if meant else "")
 
 
@@ -103,7 +103,7 @@ def test_refusals_survive_the_way_between_processes(kind: type[ConverterError]) 
     assert copy.exit_code == kind.exit_code
 
 
-def test_a_refusal_says_code_what_where_and_help() -> None:
+def test_a_refusal_has_code_message_location_and_help() -> None:
     text = str(
         ReadError(
             Diagnostic(
@@ -132,7 +132,7 @@ def test_a_refusal_says_code_what_where_and_help() -> None:
         (Where("m", path="x[1]"), "m  x[1]"),
     ],
 )
-def test_a_place_prints_what_is_known_of_it(where: Where, text: str) -> None:
+def test_a_location_prints_its_known_parts(where: Where, text: str) -> None:
     assert str(where) == text
 
 

@@ -353,7 +353,7 @@ def test_shapes_that_decide_a_choice(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("shape", "wanted"), [((3, 1, 4), (3, 4)), ((3, 2, 4), (3, 2, 4))])
-def test_squeezing_beside_a_dimension_of_unknown_size(
+def test_squeezing_with_a_dimension_of_unknown_size(
     shape: tuple[int, ...], wanted: tuple[int, ...], tmp_path: Path
 ) -> None:
     """The file says how many axes are left: the runtime does not work on a number of axes that it

@@ -75,7 +75,9 @@ def test_slices_reach_both_ends(ten: MappedFile, offset: int, size: int) -> None
 @pytest.mark.parametrize(
     ("offset", "size"), [(0, 11), (10, 1), (11, 0), (-1, 1), (1, -1), (2**63, 2**63)]
 )
-def test_slices_beyond_are_refused_with_the_place(ten: MappedFile, offset: int, size: int) -> None:
+def test_slices_beyond_the_end_are_refused_with_the_location(
+    ten: MappedFile, offset: int, size: int
+) -> None:
     with pytest.raises(ReadError) as info:
         ten.slice(offset, size, Where("net.xml", 7, layer="conv1"))
     assert info.value.diagnostics[0].where == Where("net.xml", 7, layer="conv1")
@@ -98,7 +100,7 @@ def test_an_empty_file_is_empty(tmp_path: Path) -> None:
     assert code_of(lambda: MappedFile(tmp_path / "empty").slice(0, 1)) == "R102"
 
 
-def test_what_is_not_a_readable_file_is_refused(tmp_path: Path) -> None:
+def test_unreadable_files_are_refused(tmp_path: Path) -> None:
     assert code_of(lambda: MappedFile(tmp_path / "missing")) == "R100"
     assert code_of(lambda: MappedFile(tmp_path)) == "R100"
     assert code_of(lambda: MappedFile("a\0b")) == "R100"
@@ -200,7 +202,7 @@ def test_other_links_out_of_a_snapshot_are_not(tmp_path: Path, target: str) -> N
     assert code_of(lambda: open_side_file(model, "../../blobs/2222")) == "R107"
 
 
-def test_blobs_beside_other_folders_are_no_cache(tmp_path: Path) -> None:
+def test_blobs_next_to_other_folders_are_no_cache(tmp_path: Path) -> None:
     model = hub(tmp_path / "cache")
     os.rename(tmp_path / "cache" / "snapshots", tmp_path / "cache" / "shots")
     assert (
@@ -213,7 +215,7 @@ def test_blobs_beside_other_folders_are_no_cache(tmp_path: Path) -> None:
     )
 
 
-def test_a_side_file_lies_beside_the_model_or_beside_the_link_to_it(tmp_path: Path) -> None:
+def test_a_side_file_is_next_to_the_model_or_next_to_the_link_to_it(tmp_path: Path) -> None:
     for folder in ("here", "there"):
         (tmp_path / folder).mkdir()
     (tmp_path / "there" / "net.xml").touch()
@@ -279,7 +281,7 @@ def test_the_stem_of_a_double_suffix(tmp_path: Path) -> None:
     assert set(listing(tmp_path)) == {"net.v2.nnapi.json", "net.v2.bin"}
 
 
-def test_an_error_in_between_leaves_what_was_there(tmp_path: Path) -> None:
+def test_an_error_in_between_keeps_the_old_files(tmp_path: Path) -> None:
     write_pair(tmp_path / "net.xml", b"old", b"old weights")
     with pytest.raises(ZeroDivisionError), Output(tmp_path / "net.xml") as out:
         with out.open(".bin") as f:
@@ -319,7 +321,7 @@ def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("taken", ["net.xml", "net.bin"])
-def test_a_folder_in_the_place_of_a_file_is_refused_and_nothing_appears(
+def test_a_folder_instead_of_a_file_is_refused_and_nothing_appears(
     tmp_path: Path, taken: str
 ) -> None:
     (tmp_path / taken).mkdir()
@@ -519,7 +521,7 @@ print(next(line.split()[1] for line in open("/proc/self/status") if line.startsw
     not Path("/proc/self/status").exists(), reason="the system does not tell the peak of a process"
 )
 @pytest.mark.slow
-def test_what_was_written_does_not_stay_in_memory(tmp_path: Path) -> None:
+def test_written_data_do_not_stay_in_memory(tmp_path: Path) -> None:
     """384 MiB through a process whose own share is some 30 MiB: pages of the mapped input that went
     by are given back.
     """

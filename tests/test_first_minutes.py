@@ -71,7 +71,7 @@ def test_a_failed_conversion_leaves_no_folder(call: Call, tmp_path: Path) -> Non
     assert not (tmp_path / "made").exists()
 
 
-def test_a_missing_input_is_told_before_an_existing_output(
+def test_a_missing_input_is_reported_before_an_existing_output(
     call: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "out.onnx").touch()
@@ -185,7 +185,7 @@ def _job(name: str) -> Done:
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_progress_keeps_its_bar_beside_a_long_name(
+def test_progress_keeps_its_bar_with_a_long_name(
     width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))

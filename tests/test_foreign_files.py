@@ -194,7 +194,7 @@ def test_a_part_of_a_package_names_the_package(part: str, tmp_path: Path) -> Non
     assert str(tmp_path / "net.mlpackage") in help
 
 
-def test_broken_models_beside_a_file_do_not_matter(tmp_path: Path) -> None:
+def test_broken_models_next_to_a_file_do_not_matter(tmp_path: Path) -> None:
     for name in ("a.xml", "b.onnx", "c.nnapi.json"):
         (tmp_path / name).write_bytes(b"\7broken")
     (tmp_path / "weights.bin").write_bytes(b"\7" * 100)

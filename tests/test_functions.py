@@ -202,7 +202,7 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_netconv_is_imported_beside_a_file_converter_py(program: str, tmp_path: Path) -> None:
+def test_netconv_is_imported_next_to_a_file_converter_py(program: str, tmp_path: Path) -> None:
     (tmp_path / "converter.py").write_text(THEIRS)
     (tmp_path / "program.py").write_text(
         f"import sys\nsys.path.append({str(ALIAS)!r})\n{PROGRAMS[program]}"
@@ -222,7 +222,7 @@ def test_netconv_is_imported_beside_a_file_converter_py(program: str, tmp_path: 
     assert done.returncode == 0, done.stderr
 
 
-def test_the_command_works_beside_a_file_converter_py(tmp_path: Path) -> None:
+def test_the_command_works_next_to_a_file_converter_py(tmp_path: Path) -> None:
     (tmp_path / "converter.py").write_text(THEIRS)
     script = f"import sys; sys.path.append({str(ALIAS)!r}); from netconv.cli import main; main()"
     done = subprocess.run(
@@ -258,7 +258,7 @@ def test_a_fixture_for_tests_of_other_projects(net: Path, tmp_path: Path) -> Non
     assert "converter/testing.py" not in done.stdout  # the traceback ends in the test
 
 
-def test_the_package_says_in_one_sentence_what_it_is() -> None:
+def test_the_package_docstring_begins_with_the_summary() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert project["description"] == version.SUMMARY and project["version"] == version.__version__
     assert "".join((converter.__doc__ or "").split()).startswith("".join(version.SUMMARY.split()))

@@ -138,7 +138,7 @@ def test_sizes(text: str, expected: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["x", "0", "0x", "-1", "2y", "1e3", "∞"])
-def test_what_is_no_size(text: str) -> None:
+def test_texts_that_are_no_size(text: str) -> None:
     with pytest.raises(ConverterError) as refused:
         growth.parse(text)
     assert isinstance(refused.value, UsageError)

@@ -337,7 +337,7 @@ def test_a_model_in_a_cache_of_the_hub(models: dict[str, Path], tmp_path: Path, 
 
 
 @pytest.mark.parametrize("form", ["openvino", "openvino+ir=7", "zhouyi"])
-def test_weights_beside_a_model_that_are_no_file(
+def test_weights_of_a_model_that_are_no_file(
     models: dict[str, Path], tmp_path: Path, form: str
 ) -> None:
     shutil.copy(models[form], tmp_path)
@@ -355,7 +355,9 @@ def test_a_model_that_is_no_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", formats.FORMATS)
-def test_what_is_no_file_is_refused_in_a_named_format_too(tmp_path: Path, form: str) -> None:
+def test_paths_that_are_no_file_are_refused_in_a_named_format_too(
+    tmp_path: Path, form: str
+) -> None:
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
@@ -416,7 +418,7 @@ def test_shapes_of_more_axes_than_arrays_have(tmp_path: Path) -> None:
     assert judged(path, "-> onnx", "check") == ["refused", "exit 4"]
 
 
-def test_ports_that_say_what_cannot_be(tmp_path: Path) -> None:
+def test_ports_with_impossible_sizes(tmp_path: Path) -> None:
     """Nothing is known of axes that are data but that they add no elements."""
     ports = (
         '<input><port id="0"/><port id="1"/></input><output><port id="2" '

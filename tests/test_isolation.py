@@ -143,7 +143,7 @@ def imported(source: Source) -> set[str]:
     return found | {n.module for n in members if n.module}
 
 
-def test_one_place_makes_command_lines_of_python() -> None:
+def test_one_function_makes_command_lines_of_python() -> None:
     """And nothing else starts processes: each that does takes its command from there."""
     for name, source in sources().items():
         modules, calls = imported(source), source.calls
@@ -156,7 +156,7 @@ def test_one_place_makes_command_lines_of_python() -> None:
             assert {"python_command", "python_environment"} <= calls, name
 
 
-def test_one_place_imports_engines_that_phone() -> None:
+def test_one_module_imports_engines_that_phone_home() -> None:
     for name, source in sources().items():
         named = [a.name for n in source.imports if isinstance(n, ast.Import) for a in n.names]
         first = {n.split(".")[0] for n in named}

@@ -498,7 +498,7 @@ def made(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", ADAPTERS)
-def test_rows_for_one_layer_are_told_apart(name: str) -> None:
+def test_rows_for_one_layer_are_distinguished(name: str) -> None:
     readers = [r for r in ADAPTERS[name].table.rules if not r.lower_only]
     for a, b in itertools.combinations(readers, 2):
         if a.kind == b.kind and max(a.since, b.since) <= min(a.until, b.until):
@@ -561,7 +561,7 @@ JUDGED = [p for p in SYMMETRIC if type(p.values[1]).judge is not Adapter.judge]
 @pytest.mark.sampled(3)
 @parts(1)
 @pytest.mark.parametrize(("rule", "adapter"), [p for p in JUDGED if not p.values[0].lift_only])
-def test_an_engine_computes_what_a_row_writes(
+def test_an_engine_agrees_with_written_layers(
     rule: Rule, adapter: Adapter, which: slice, tmp_path: Path
 ) -> None:
     for s in itertools.islice(lowered(rule, adapter), which.start, which.stop):

@@ -41,12 +41,12 @@ LESS_DEEP = "[" * 500 + "]" * 500
         "{1: 2}",
     ],
 )
-def test_what_is_no_note(text: str | bytes) -> None:
+def test_texts_that_are_no_note(text: str | bytes) -> None:
     with pytest.raises(ValueError):
         parse(text)
 
 
-def test_what_a_note_says() -> None:
+def test_values_of_a_note() -> None:
     assert parse(b'\xef\xbb\xbf{"a": ["\\ud83d\\ude00", 1e2]}') == {"a": ["\U0001f600", 100.0]}
     assert math.isnan(parse("NaN"))
     with pytest.raises(ValueError, match="NaN is not a number"):
@@ -189,7 +189,7 @@ def test_parameters_of_a_custom_layer_that_are_none(
     ],
     ids=lambda t: t[:20],
 )
-def test_a_map_beside_a_model_that_is_none(tmp_path: Path, text: str) -> None:
+def test_a_file_next_to_a_model_that_is_no_map(tmp_path: Path, text: str) -> None:
     api.save(api.load(network(tmp_path / "n.onnx")), tmp_path / "z.txt")
     (tmp_path / "z.map.json").write_text(text, errors="surrogateescape")
     assert [v.name for v in api.load(tmp_path / "z.txt").inputs] == ["x"]

@@ -73,7 +73,7 @@ def test_every_field_is_a_parameter_in_python(name: str) -> None:
         assert f"{d.field.name}: {d.option.python or d.option.help}" in inspect.getdoc(call)
 
 
-def test_what_python_takes_by_position() -> None:
+def test_positional_arguments_in_python() -> None:
     def positional(call: Callable[..., Any]) -> list[str]:
         found = inspect.signature(call).parameters.values()
         return [p.name for p in found if p.kind is p.POSITIONAL_OR_KEYWORD]

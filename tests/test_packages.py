@@ -83,7 +83,7 @@ def _format(name: str) -> str:
     ]
 
 
-def test_another_system_is_told_which_it_needs() -> None:
+def test_another_system_gets_the_list_of_supported_ones() -> None:
     code = (
         "import os\nos.name = 'nt'\ntry:\n    import converter\nexcept ImportError as "
         "e:\n    print(e)"
@@ -93,7 +93,7 @@ def test_another_system_is_told_which_it_needs() -> None:
     assert systems == ["Operating System :: MacOS", "Operating System :: POSIX :: Linux"]
 
 
-def test_the_lower_bounds_are_all_there_and_not_above_what_is_installed() -> None:
+def test_the_lower_bounds_are_complete_and_not_above_the_installed_versions() -> None:
     lines = run_python((ROOT / ".ci" / "lowest.py").read_text().replace("__file__", "'.ci/x'"))
     bounds = dict(line.split("==") for line in lines.split())
     named = [re.split(r"[<>=\[;]", d)[0].strip() for d in PROJECT["dependencies"]]
@@ -171,7 +171,7 @@ def test_a_source_distribution_keeps_its_addresses(tmp_path: Path) -> None:
 yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
 
 
-def test_the_workflows_test_every_promised_python_and_release_what_was_tested() -> None:
+def test_the_workflows_test_every_promised_python_and_release_the_tested_wheel() -> None:
     workflows = {
         p.stem: yaml.safe_load(p.read_text()) for p in (ROOT / ".github/workflows").glob("*.yml")
     }

@@ -133,7 +133,7 @@ def test_a_model_of_a_hub_is_read(tmp_path: Path) -> None:
     ],
     ids=lambda v: v[0] if isinstance(v, list) else "",
 )
-def test_what_is_read_may_be_at_a_url(
+def test_inputs_may_be_urls(
     call: Call, store: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     arguments: list[str], said: str,
 ) -> None:  # fmt: skip
@@ -364,7 +364,7 @@ def test_a_step_that_takes_long_is_shown_and_taken_away(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-def test_no_line_where_nobody_looks(monkeypatch: pytest.MonkeyPatch, wanted: bool) -> None:
+def test_no_progress_where_it_is_not_seen(monkeypatch: pytest.MonkeyPatch, wanted: bool) -> None:
     screen = io.StringIO() if wanted else Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setattr(waiting, "PATIENCE", 0.0)
@@ -412,7 +412,7 @@ def test_arrays_that_are_no_inputs_are_left_out_with_a_note(
     assert "input 'x' is missing" in capsys.readouterr().err
 
 
-def test_paths_of_temporary_files_are_told_as_what_they_stand_for(tmp_path: Path) -> None:
+def test_temporary_files_are_reported_as_their_originals(tmp_path: Path) -> None:
     with streams.uploaded(str(tmp_path / "a")) as path:
         assert path == tmp_path / "a"
     assert streams.with_original_names("nothing to replace") == "nothing to replace"

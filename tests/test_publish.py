@@ -337,7 +337,7 @@ def test_a_file_of_a_folder_that_fails_leaves_the_old_folder(tmp_path: Path) -> 
     assert seen(tmp_path) == {"net/a/b/c": b"old", "net/d": b"old"}
 
 
-def test_reading_completes_what_a_killed_writer_left(tmp_path: Path) -> None:
+def test_reading_completes_the_work_of_a_killed_writer(tmp_path: Path) -> None:
     target = abandoned(tmp_path)
     with pytest.raises(ConverterError):  # it is no model, but it is there again
         converter.load(target)
@@ -345,14 +345,14 @@ def test_reading_completes_what_a_killed_writer_left(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 3
 
 
-def test_writing_sweeps_what_a_killed_writer_left(tmp_path: Path) -> None:
+def test_writing_removes_leftovers_of_a_killed_writer(tmp_path: Path) -> None:
     write(abandoned(tmp_path), b"newer")
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == dict.fromkeys(
         ("net.xml", "net.bin", "net.map"), b"newer"
     )
 
 
-def test_what_was_put_there_meanwhile_is_kept(tmp_path: Path) -> None:
+def test_files_that_appear_meanwhile_are_kept(tmp_path: Path) -> None:
     target = abandoned(tmp_path)
     target.write_bytes(b"by hand")
     atomic.recover(target)
@@ -505,7 +505,9 @@ def test_a_full_disk_leaves_the_old_files(tmp_path: Path, form: str) -> None:
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["pipe", "folder"])
-def test_what_is_no_file_is_not_replaced(tmp_path: Path, make: Callable[[Path], None]) -> None:
+def test_paths_that_are_no_file_are_not_replaced(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
     make(tmp_path / "net.bin")
     with pytest.raises(ConverterError, match="W301"):
         write(tmp_path / "net.xml", b"new")
@@ -621,7 +623,9 @@ def test_a_side_file_that_the_writer_did_not_find_is_not_replaced(tmp_path: Path
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda p: os.symlink("victim", p)])
-def test_what_is_no_file_is_not_moved_out(tmp_path: Path, make: Callable[[Path], None]) -> None:
+def test_paths_that_are_no_file_are_not_moved_out(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
     for name in ("net.xml", "net.bin"):
         work = planted(tmp_path, "net.xml", files=("net.bin",))
         (work / name).unlink()
@@ -664,20 +668,18 @@ def test_the_name_binds_a_workspace_to_its_target(tmp_path: Path) -> None:
 # --- leftovers of a killed writer, in every command
 
 
-def test_a_check_completes_what_a_killed_writer_left(tmp_path: Path) -> None:
+def test_a_check_completes_the_work_of_a_killed_writer(tmp_path: Path) -> None:
     target = interrupted(tmp_path)
     assert model_files.check(target) == []
     assert left(tmp_path) == []
 
 
-def test_the_format_is_detected_of_what_a_killed_writer_left(tmp_path: Path) -> None:
+def test_the_format_is_detected_after_a_killed_writer(tmp_path: Path) -> None:
     assert formats.detect(interrupted(tmp_path)).name == "openvino"
 
 
 @pytest.mark.parametrize("action", ["load", "check"])
-def test_a_read_removes_what_is_left_beside_a_target_that_is_there(
-    tmp_path: Path, action: str
-) -> None:
+def test_a_read_removes_leftovers_next_to_a_complete_target(tmp_path: Path, action: str) -> None:
     target = tmp_path / "net.xml"
     converter.save(network(), target)
     work = tmp_path / f"{atomic._prefix('net.xml')}0"
@@ -687,7 +689,7 @@ def test_a_read_removes_what_is_left_beside_a_target_that_is_there(
     assert left(tmp_path) == []
 
 
-def test_a_folder_is_listed_with_what_a_killed_writer_left(tmp_path: Path) -> None:
+def test_a_folder_is_listed_after_a_killed_writer(tmp_path: Path) -> None:
     from converter.commands.batch import plan
 
     interrupted(tmp_path)

@@ -230,7 +230,7 @@ def test_every_target_keeps_the_numbers(
 
 
 @needs_core_ai
-def test_core_ai_computes_what_the_scales_say(made: tuple[Path, Path], tmp_path: Path) -> None:
+def test_core_ai_computes_with_the_scales(made: tuple[Path, Path], tmp_path: Path) -> None:
     """Apple's runtime and onnxruntime, which computes the same pairs of QuantizeLinear and
     DequantizeLinear, differ by less than a step of the last scale.
     """
@@ -563,7 +563,9 @@ def test_max_drop_prefers_16_bits_to_floats(
     assert found.size < 1.2 * plain.size
 
 
-def test_the_search_knows_what_onnxruntime_rounds(made: tuple[Path, Path], tmp_path: Path) -> None:
+def test_the_search_models_the_rounding_of_onnxruntime(
+    made: tuple[Path, Path], tmp_path: Path
+) -> None:
     """Data of products have 8 bits there by default."""
     found = quantize(made[0], tmp_path / "q.onnx", data=made[1], max_drop="55dB")
     assert "dense" in found.floats and "d" not in found.wide
@@ -711,7 +713,7 @@ def test_a_palette_holds_the_centers_of_clusters() -> None:
 
 @pytest.mark.parametrize("text", ["", "[1]", '{"a": [1]}', '{"a": "b\\nlayer_type=Add"}', "{"])
 @pytest.mark.parametrize("file", ["m.nnapi.json", "m.txt"])
-def test_other_texts_in_place_of_the_note_are_dropped(text: str, file: str, tmp_path: Path) -> None:
+def test_other_texts_instead_of_the_note_are_dropped(text: str, file: str, tmp_path: Path) -> None:
     model = converter.load(ROOT / "samples" / "digits_cnn.mlmodel")
     model.ir.metadata_props["netconv.quantization"] = text
     converter.save(model, tmp_path / file)

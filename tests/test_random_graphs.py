@@ -206,7 +206,7 @@ def test_a_wrong_network_is_noticed() -> None:
         compare(wrong, feeds_of(right), reference)
 
 
-def test_what_overflows_in_half_alone_is_the_same() -> None:
+def test_results_that_overflow_in_half_alone_are_the_same() -> None:
     """Targets that compute in single go further than 65504."""
     model = written(lambda b, x: b.op("Mul", x, np.float32(30000)), 2)()
     feeds = {"x": np.array([1, 3], np.float32)}

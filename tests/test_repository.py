@@ -63,7 +63,7 @@ def test_nothing_is_left_to_do() -> None:
     assert found(r"\b(?:TODO|FIXME|XXX|NotImplementedError)\b", python_files()) == []
 
 
-def test_every_module_says_what_it_is() -> None:
+def test_every_module_has_a_docstring() -> None:
     texts = {file: file.read_text(encoding="utf-8") for file in python_files()}
     silent = [
         str(file.relative_to(ROOT))

@@ -121,7 +121,7 @@ def test_weights_of_another_model_are_not_overwritten(
 
 
 @pytest.mark.parametrize("name", ["net.bin", "./net.bin"])
-def test_what_an_onnx_file_names_is_its_own(tmp_path: Path, name: str) -> None:
+def test_files_named_by_an_onnx_file_are_its_own(tmp_path: Path, name: str) -> None:
     given = net(tmp_path / "in", "net.onnx")
     onnx.save(
         onnx.load(given),
@@ -169,7 +169,7 @@ def test_a_new_zhouyi_file_does_not_take_its_predecessors_names(tmp_path: Path) 
         assert [i.name for i in converter.load(tmp_path / "net.txt").inputs] == [name]
 
 
-def test_a_batch_leaves_what_is_not_its_own(tmp_path: Path) -> None:
+def test_a_batch_keeps_foreign_files(tmp_path: Path) -> None:
     given = net(tmp_path / "in", "net.onnx")
     out = tmp_path / "out"
     net(out, "net.txt")

@@ -79,7 +79,7 @@ def test_every_command_is_right_or_says_5(tmp_path: Path, streams: str) -> None:
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("streams", BAD.values(), ids=BAD)
-def test_work_is_done_whatever_becomes_of_its_text(tmp_path: Path, streams: str) -> None:
+def test_work_is_done_although_its_output_is_lost(tmp_path: Path, streams: str) -> None:
     """Output that cannot be written does not stop a conversion."""
     usable(streams)
     work = tmp_path / "work"
@@ -117,7 +117,7 @@ def test_errors_keep_their_exit_code(tmp_path: Path, streams: str) -> None:
         assert "Traceback" not in said and "bug in netconv" not in said
 
 
-def test_a_model_that_nobody_reads_is_not_written(tmp_path: Path) -> None:
+def test_a_model_without_a_reader_is_not_written(tmp_path: Path) -> None:
     work = tmp_path / "work"
     models(work)
     arguments = ["convert", "first.onnx", "-o", "-", "-t", "onnx"]

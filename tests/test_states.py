@@ -99,7 +99,7 @@ def kept_by_openvino(path: Path, batch: int) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("kind", ["computed", "constant", "nothing"])
-def test_a_stateful_decoder_stays_what_it_is(kind: str, tmp_path: Path) -> None:
+def test_a_stateful_decoder_stays_stateful(kind: str, tmp_path: Path) -> None:
     path, batch = tmp_path / "in.xml", 1 if kind == "constant" else 2
     path = no_start(path) if kind == "nothing" else decoder(kind, path)
     assert converter.convert(path, tmp_path / "out.xml") == []

@@ -55,7 +55,7 @@ def test_jobs_may_only_read_but_for_those_that_run_nothing(path: Path) -> None:
             assert checkout["with"]["persist-credentials"] is False, name
 
 
-def test_what_is_published_was_built_with_known_tools() -> None:
+def test_published_files_are_built_with_pinned_tools() -> None:
     release = dict(jobs(ROOT / ".github" / "workflows" / "release.yml"))
     build = steps(release["release/build"])
     installs = re.findall(r"pip install.*", build)
@@ -116,7 +116,7 @@ def test_an_audit_without_an_answer_says_so(
     assert done.returncode == code and said in done.stdout, done.stdout + done.stderr
 
 
-def test_the_action_keeps_what_is_slow_and_needs_no_secrets() -> None:
+def test_the_action_caches_and_needs_no_secrets() -> None:
     """So that it runs in the pull request of a fork, which gets none."""
     text = (ROOT / "action.yml").read_text()
     assert "secrets." not in text and "github.token" not in text and "permissions" not in text

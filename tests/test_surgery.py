@@ -47,9 +47,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
 
 
 @pytest.mark.parametrize("target", ["part.onnx", "part.xml"])
-def test_a_part_computes_what_the_whole_computes_there(
-    call: Call, tmp_path: Path, target: str
-) -> None:
+def test_a_part_computes_the_same_as_the_whole(call: Call, tmp_path: Path, target: str) -> None:
     image = np.random.default_rng(0).random((1, 8, 8)).astype(np.float32)
     converter.convert(CNN, tmp_path / "all.onnx", outputs=["relu1", "pool2", "probabilities"])
     whole = converter.load(tmp_path / "all.onnx").run({"image": image})
@@ -135,7 +133,7 @@ def test_costs_of_groups_products_and_transposed_convolutions() -> None:
     assert found["gemm"] == 2 * 5 * 5 * 3 * 4
 
 
-def test_costs_that_depend_on_an_open_size_are_told_apart(
+def test_costs_that_depend_on_a_dynamic_size_are_marked(
     call: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model, b = new_model()

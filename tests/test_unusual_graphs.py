@@ -27,7 +27,7 @@ JUDGE = """if True:
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("count", [40, pytest.param(300, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("target", TARGETS)
-def test_what_is_written_is_right_in_its_engine(target: str, count: int) -> None:
+def test_written_files_are_right_in_their_engine(target: str, count: int) -> None:
     engine = ENGINES[target.partition("+")[0]]
     if not file.available(engine):
         pytest.skip(f"{engine} is not installed")

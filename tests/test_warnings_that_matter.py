@@ -83,7 +83,7 @@ def test_a_dynamic_model_gets_the_whole_option(tmp_path: Path) -> None:
     assert helps == {f"fix the inputs with {option}"}
 
 
-def test_engines_speak_without_places_in_their_source() -> None:
+def test_messages_of_engines_have_no_locations_in_their_source() -> None:
     text = (
         "[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Non-zero status code returned while running "
         "Reshape node. Name:'r' Status Message: /onnxruntime_src/onnxruntime/core/providers/cpu/"

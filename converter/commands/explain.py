@@ -12,15 +12,29 @@ from converter.graph.record import record
 @record
 class Explanation:
     """The page for a code: its meaning and cause (`text`), the way out (`help`), and a
-    command that gives the code (`example`) with one that does not (`repaired`). The commands run
-    in a folder with the samples.
+    command that gives the code (`example`), a line of its output (`output`), and a command that
+    does not give the code (`repaired`). The commands run in a folder with the samples.
     """
 
     title: str
     text: str
     help: str
     example: str = ""
+    output: str = ""
     repaired: str = ""
+
+
+_CNN = "samples/digits_cnn.mlmodel"
+_DATA = "--data samples/digits_cnn.npz"
+
+
+def _then(file: str, *commands: str) -> str:
+    """Return the commands after a conversion of a sample to `file`; "s/old/new/" edits the file."""
+    steps = [f"netconv convert {_CNN} {file}"]
+    for command in commands:
+        edits = command.startswith(("s/", "s,", "/"))
+        steps.append(f"sed -i.bak '{command}' {file}" if edits else command)
+    return " && ".join(steps)
 
 
 CODES: dict[str, Explanation] = {
@@ -29,6 +43,7 @@ CODES: dict[str, Explanation] = {
         "The path does not exist, is a folder, or the operating system refused to open it.",
         "Check the path and its permissions.",
         "netconv inspect digits.mlmodel",
+        "error[R100] cannot read: No such file or directory",
         "netconv inspect samples/digits_cnn.mlmodel",
     ),
     "R101": Explanation(
@@ -38,12 +53,16 @@ CODES: dict[str, Explanation] = {
         "it.",
         "Use the file that the message asks for, or name the format with -f FORMAT.",
         "netconv inspect samples/digits_cnn.npz",
+        "error[R101] netconv cannot read a NumPy archive of arrays",
         "netconv inspect samples/digits_cnn.mlmodel",
     ),
     "R102": Explanation(
         "the weights file is missing or too small",
         "The model refers to bytes in a second file that is absent or shorter than the reference.",
         "Copy the weights file next to the model, or name it with --weights.",
+        _then("digits.xml", "rm digits.bin", "netconv inspect digits.xml"),
+        "error[R102] weights file digits.bin was not found",
+        _then("digits.xml", "netconv inspect digits.xml"),
     ),
     "R103": Explanation(
         "the file is damaged",
@@ -51,6 +70,7 @@ CODES: dict[str, Explanation] = {
         "encoding or an invalid value.",
         "Download or export the file again.",
         "netconv inspect samples/digits_cnn.mlmodel -f onnx",
+        "error[R103] this is not a readable ONNX model: the text is not UTF-8",
         "netconv inspect samples/digits_cnn.mlmodel",
     ),
     "R104": Explanation(
@@ -58,40 +78,65 @@ CODES: dict[str, Explanation] = {
         "The file declares a version of its format that netconv does not read. `netconv formats "
         "FORMAT` lists the versions.",
         "Export the model for one of these versions.",
+        _then("digits.xml", 's/version="11"/version="99"/', "netconv inspect digits.xml"),
+        "error[R104] version '99' of OpenVINO IR is not supported",
+        _then("digits.xml", "netconv inspect digits.xml"),
     ),
     "R105": Explanation(
         "the model is not a valid graph",
         "A name is used before it is written, is written twice, or a layer has the wrong number "
         "of inputs.",
         "Export the model again; if its own engine runs it, please report it.",
+        _then("digits.xml", 's/from-layer="0"/from-layer="99"/', "netconv inspect digits.xml"),
+        "error[R105] the edge refers to layer 99, which does not exist",
+        _then("digits.xml", "netconv inspect digits.xml"),
     ),
     "R106": Explanation(
         "the kind of model is not supported",
         "The container is readable, but contains another kind of model, such as a Core ML tree "
         "ensemble.",
         "Convert a neural network.",
+        "mkdir digits.mlmodelc && netconv inspect digits.mlmodelc",
+        "error[R106] this is a model compiled by Core ML (.mlmodelc)",
+        f"netconv inspect {_CNN}",
     ),
     "R107": Explanation(
         "a side file lies outside the model's folder",
         "Side files must be below the folder of the model. Absolute paths, `..` and links that "
         "lead out of the folder are refused, except inside one Hugging Face cache.",
         "Copy the side file into the folder of the model.",
+        _then("digits.txt", "s,./digits.bin,../digits.bin,", "netconv inspect digits.txt"),
+        "error[R107] side file '../digits.bin' lies outside the model's folder",
+        _then("digits.txt", "netconv inspect digits.txt"),
     ),
     "R108": Explanation(
         "content and suffix disagree",
         "The content of the file belongs to another format than its suffix. netconv uses the "
         "content.",
         "Rename the file, or confirm the format with -f FORMAT.",
+        f"cp {_CNN} digits.onnx && netconv inspect digits.onnx",
+        "warning[R108] the content is Core ML neural network, the suffix that of ONNX",
+        f"cp {_CNN} digits.onnx && netconv inspect digits.onnx -f coreml",
     ),
     "R110": Explanation(
         "a value is invalid",
         "An attribute has a type or a value that the specification of the format does not allow.",
         "Correct the attribute, or export the model again.",
+        _then(
+            "digits.xml",
+            's/rounding_type="floor"/rounding_type="up"/',
+            "netconv inspect digits.xml",
+        ),
+        "error[R110] rounding_type='up' is not known",
+        _then("digits.xml", "netconv inspect digits.xml"),
     ),
     "R111": Explanation(
         "an attribute is not known",
         "netconv does not know the attribute; ignoring it could change the result.",
         "Check the spelling; the message suggests the nearest known name.",
+        _then("digits.xml", "s/pads_begin/pad_begin/", "netconv inspect digits.xml"),
+        "error[R111] attribute 'pad_begin' is not known",
+        _then("digits.xml", "netconv inspect digits.xml"),
     ),
     "R112": Explanation(
         "the engine ignores a part of the file",
@@ -104,17 +149,26 @@ CODES: dict[str, Explanation] = {
         "Neither the specification of the format nor the tools that write it define this layer "
         "type.",
         "Check the spelling; for a custom layer, see --allow-custom and --define.",
+        _then("digits.txt", "s/=Convolution/=Convolutoin/", "netconv check digits.txt"),
+        "error[R130] layer type Convolutoin is not known",
+        _then("digits.txt", "netconv check digits.txt"),
     ),
     "R131": Explanation(
         "a required key is missing",
         "A layer of this type needs the key, or has fewer inputs than it needs.",
         "Add the key, or export the model again.",
+        _then("digits.txt", "/^method=/d", "netconv check digits.txt"),
+        "error[R131] Activation needs the key method",
+        _then("digits.txt", "netconv check digits.txt"),
     ),
     "X201": Explanation(
         "the layer is not supported",
         "netconv has no mapping for this layer type in this format.",
         "Remove the layer with --outputs, or convert to another format; `netconv ops FORMAT` "
         "lists the layer types.",
+        _then("digits.xml", "s/SoftMax/SparseMax/", "netconv inspect digits.xml"),
+        "error[X201] SparseMax has no counterpart",
+        _then("digits.xml", "netconv inspect digits.xml"),
     ),
     "X202": Explanation(
         "the target does not support an operator",
@@ -122,12 +176,20 @@ CODES: dict[str, Explanation] = {
         "Read the reason: it names the attribute or type that is not supported. Change the model, "
         "choose a newer version of the target, or another format.",
         "netconv check samples/digits_cnn.mlmodel -t zhouyi+int8",
+        "error[X202] the network is not quantized",
         "netconv check samples/digits_cnn.mlmodel -t zhouyi",
     ),
     "X203": Explanation(
         "the target needs static shapes",
         "The model has dynamic dimensions, which the target does not support.",
         "Fix them with --inputs NAME:1,3,224,224.",
+        _then("digits.xml", 's/shape="1,8,8"/shape="?,8,8"/', "netconv check digits.xml -t zhouyi"),
+        "error[X203] image has the shape [None,8,8], but the target needs static shapes",
+        _then(
+            "digits.xml",
+            's/shape="1,8,8"/shape="?,8,8"/',
+            "netconv check digits.xml -t zhouyi --inputs image:1,8,8",
+        ),
     ),
     "X204": Explanation(
         "a value is outside the range of the target's type",
@@ -141,6 +203,7 @@ CODES: dict[str, Explanation] = {
         "this is a warning.",
         "Compare the numbers with --verify or netconv verify.",
         "netconv convert samples/digits_cnn.mlmodel digits.txt",
+        "note[X205] inputs and outputs that Core ML neural network declares as float64 are float32",
         "netconv convert samples/digits_cnn.mlmodel digits.onnx",
     ),
     "X206": Explanation(
@@ -148,6 +211,7 @@ CODES: dict[str, Explanation] = {
         "The model needs a newer version of the target than the flavor allows.",
         "Choose a newer version, for example -t nnapi+level=3.",
         "netconv check samples/digits_cnn.mlmodel -t nnapi+level=1 --io-layout keep",
+        "error[X206] ReduceMax: REDUCE_MAX with these operands needs feature level 3",
         "netconv check samples/digits_cnn.mlmodel -t nnapi+level=3 --io-layout keep",
     ),
     "X207": Explanation(
@@ -162,6 +226,13 @@ CODES: dict[str, Explanation] = {
         "Random numbers and custom layers have no definition that netconv could run; they are "
         "preserved but not executed.",
         "Define a custom operator with --define, or keep it out of comparisons with --outputs.",
+        _then(
+            "digits.xml",
+            "s/SoftMax/SparseMax/",
+            "netconv convert digits.xml digits.onnx --allow-custom",
+        ),
+        "warning[X208] SparseMax is carried as a custom operator",
+        _then("digits.xml", "netconv convert digits.xml digits.onnx --allow-custom"),
     ),
     "X209": Explanation(
         "layers stay in floating point",
@@ -202,6 +273,10 @@ CODES: dict[str, Explanation] = {
         "The network already has quantized activations, no layer has an integer kernel in the "
         "target, or no weights are large enough to be compressed.",
         "Convert the network with netconv convert, or choose another target.",
+        f"netconv quantize {_CNN} digits.onnx {_DATA} && "
+        f"netconv quantize digits.onnx digits.xml {_DATA}",
+        "error[X215] the network already has quantized activations",
+        f"netconv quantize {_CNN} digits.onnx {_DATA} && netconv convert digits.onnx digits.xml",
     ),
     "X216": Explanation(
         "an output has as many rows as there may be",
@@ -216,6 +291,7 @@ CODES: dict[str, Explanation] = {
         "The folder does not exist, is read-only, or the disk is full. No partial file remains.",
         "Create the folder, or choose another one.",
         "netconv convert samples/digits_cnn.mlmodel missing/digits.onnx",
+        "error[W301] cannot write: No such file or directory",
         "netconv convert samples/digits_cnn.mlmodel digits.onnx",
     ),
     "W302": Explanation(
@@ -224,6 +300,7 @@ CODES: dict[str, Explanation] = {
         "side file (`n.bin`) only for a new result of the model that uses it (`n.xml`).",
         "Use --force, or choose another name.",
         "netconv convert samples/digits_cnn.mlmodel samples/digits_lstm.mlmodel",
+        "error[W302] the output exists",
         "netconv convert samples/digits_cnn.mlmodel digits.mlmodel",
     ),
     "W303": Explanation(
@@ -241,6 +318,7 @@ CODES: dict[str, Explanation] = {
         "and 64 MB by default.",
         "Raise --max-output if the size is intended.",
         "netconv convert samples/digits_cnn.mlmodel digits.onnx --max-output 10kB",
+        "error[W304] the output would have at least 62.5 kB, but --max-output is 10kB",
         "netconv convert samples/digits_cnn.mlmodel digits.onnx --max-output 1MB",
     ),
     "W330": Explanation(
@@ -257,6 +335,9 @@ CODES: dict[str, Explanation] = {
         "Read which layer is wrong first; cut the case down with netconv reduce, and please "
         "report it. Choose a larger tolerance with --rtol and --atol if the difference is "
         "acceptable.",
+        _then("digits.xml", "s/ReLU/Sigmoid/", f"netconv verify {_CNN} digits.xml --native off"),
+        "DIFFERENT",
+        _then("digits.xml", f"netconv verify {_CNN} digits.xml --native off"),
     ),
     "N402": Explanation(
         "nothing was compared",
@@ -264,12 +345,16 @@ CODES: dict[str, Explanation] = {
         "output is NaN or infinite in both models.",
         "Use other inputs (--data), other tensors (--tensors), or name corresponding tensors "
         "(--map).",
+        _then("digits.onnx", f"netconv verify {_CNN} digits.onnx --tensors conv9"),
+        "error[N402] --tensors conv9 selects none of 19 matched tensors",
+        _then("digits.onnx", f"netconv verify {_CNN} digits.onnx --tensors conv1"),
     ),
     "N403": Explanation(
         "the model could not be run",
         "The engine cannot run the model, or the inputs do not match those of the model.",
         "Correct the inputs, or choose another engine with --engine.",
         "netconv run samples/digits_cnn.mlmodel --data samples/digits_lstm.npz",
+        "error[N403] input 'labels' is not known; input 'rows' is not known",
         "netconv run samples/digits_cnn.mlmodel",
     ),
     "N404": Explanation(
@@ -302,6 +387,9 @@ CODES: dict[str, Explanation] = {
         "A file with inputs contains arrays whose names are not inputs of the model. A file that "
         "contains none of the inputs is refused (N403).",
         "Remove the arrays, or rename them.",
+        f"netconv run {_CNN} {_DATA}",
+        "note[N407] no input has the name labels",
+        f"netconv run {_CNN} --data random",
     ),
     "N408": Explanation(
         "the models have a hidden difference",
@@ -322,6 +410,18 @@ CODES: dict[str, Explanation] = {
         "A certificate is valid for the exact bytes of both models and of the inputs that it "
         "names, relative to its folder.",
         "Compare the models again: netconv verify REF CAND --certificate FILE.",
+        _then(
+            "digits.onnx",
+            f"netconv verify {_CNN} digits.onnx --engine onnxruntime --certificate digits.json",
+            "rm digits.onnx",
+            "netconv certify-check digits.json",
+        ),
+        "error[N410] digits.onnx, which the certificate names, was not found",
+        _then(
+            "digits.onnx",
+            f"netconv verify {_CNN} digits.onnx --engine onnxruntime --certificate digits.json",
+            "netconv certify-check digits.json",
+        ),
     ),
     "N411": Explanation(
         "the data for quantization are doubtful",
@@ -329,12 +429,18 @@ CODES: dict[str, Explanation] = {
         "numbers that are not finite, or numbers far from the training data (whose mean and "
         "variance a normalization stores) give ranges that are wrong for later inputs.",
         "Use more representative data; for images, check --mean, --std and --layout.",
+        f"netconv quantize {_CNN} digits.onnx --data edge",
+        "warning[N411] the data differ from the training data: at 'conv1' the mean is",
+        f"netconv quantize {_CNN} digits.onnx {_DATA}",
     ),
     "N412": Explanation(
         "a quantized network loses more than --max-drop",
         "The search keeps the layers in floating point that lose the most, measured on one half "
         "of the data; the written file is then measured on the other half.",
         "Use more samples, another --method, or --activations int16.",
+        f"netconv quantize {_CNN} digits.onnx {_DATA} --max-drop 100dB",
+        "error[N412] every quantization exceeds --max-drop",
+        f"netconv quantize {_CNN} digits.onnx {_DATA} --max-drop 20dB",
     ),
     "N413": Explanation(
         "the result of a quantization",
@@ -387,6 +493,10 @@ CODES: dict[str, Explanation] = {
         "The file journal.jsonl in the folder of the results has no line that netconv batch "
         "wrote. It was left unchanged.",
         "Remove it, or choose another folder with --state.",
+        "mkdir out && cp samples/README.md out/journal.jsonl && "
+        "netconv batch samples -t onnx -o out --state out",
+        "error[B607] this file is not a journal of netconv batch; it was left unchanged",
+        "netconv batch samples -t onnx -o out --state out",
     ),
     "U501": Explanation(
         "an option or its value is not known",
@@ -394,6 +504,7 @@ CODES: dict[str, Explanation] = {
         "not know.",
         "Run netconv COMMAND --help.",
         "netconv check samples/digits_cnn.mlmodel -t onxx",
+        "error[U501] format 'onxx' is not known",
         "netconv check samples/digits_cnn.mlmodel -t onnx",
     ),
     "U502": Explanation(
@@ -420,6 +531,9 @@ CODES: dict[str, Explanation] = {
         "the time limit was exceeded",
         "The command took longer than --timeout allows and was stopped; nothing was written.",
         "Raise --timeout.",
+        _then("digits.onnx", f"netconv verify {_CNN} digits.onnx --timeout 0.001"),
+        "error[U505] the run exceeded its time limit of 0.001 s",
+        _then("digits.onnx", f"netconv verify {_CNN} digits.onnx --timeout 600"),
     ),
     "U506": Explanation(
         "constants that fix sizes were computed for the new shapes",

@@ -92,7 +92,7 @@ def test_many_models_are_converted_once_and_kept_after(many: Path) -> None:
     assert not (many / "converted" / ".netconv" / "stage").exists()
 
 
-def test_what_changed_is_done_again(many: Path) -> None:
+def test_changed_jobs_run_again(many: Path) -> None:
     batch(many, "jobs.toml")
     small(many / "nets" / "net03.onnx", 0.9)
     (many / "converted" / "onnx+opset=17" / "nets" / "net04.onnx").unlink()
@@ -201,7 +201,7 @@ def test_outcomes_and_exit_codes(tmp_path: Path) -> None:
     assert batch(tmp_path, "jobs.toml", "--exit-zero")[0] == 0
 
 
-def test_what_no_engine_runs_is_written_and_not_compared(tmp_path: Path) -> None:
+def test_models_that_no_engine_runs_are_written_and_not_compared(tmp_path: Path) -> None:
     opaque(tmp_path / "a.onnx")
     (tmp_path / "jobs.toml").write_text('[[job]]\nmodels="a.onnx"\nto="onnx"\nverify=true\n')
     code, data, _ = batch(tmp_path, "jobs.toml")
@@ -327,7 +327,7 @@ def sets(many: Path) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 @pytest.mark.sampled(3)
-def test_whatever_ends_a_run_results_are_complete_or_absent(sets: Path, number: int) -> None:
+def test_results_are_complete_or_absent_after_any_end_of_a_run(sets: Path, number: int) -> None:
     batch(sets, "jobs.toml", "--jobs", "2")
     whole = pairs(sets)
     assert len(whole) == 40

@@ -236,7 +236,7 @@ def test_a_side_file_of_another_model_is_not_replaced(
     publish(Store(), made("openvino")[1], tmp_path, "net.xml")
 
 
-def test_a_reader_does_not_mix_what_is_replaced_meanwhile(
+def test_a_reader_does_not_mix_old_and_new_files(
     tmp_path: Path, memory: Any, made: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for form in ("openvino", "mlprogram"):

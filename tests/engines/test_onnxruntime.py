@@ -32,7 +32,7 @@ def test_the_table_is_that_of_the_release_it_names() -> None:
     assert measured() == table
 
 
-def test_later_releases_take_what_the_table_says() -> None:
+def test_later_releases_support_the_types_of_the_table() -> None:
     installed = {
         op: [{p: set(types.split()) for p, types in k.items()} for k in found]
         for op, found in measured()["kernels"].items()
@@ -174,7 +174,7 @@ def test_a_scalar_stays_a_scalar() -> None:
     assert run("Neg", np.array(2.0, np.float32)).shape == ()
 
 
-def test_truth_values_and_texts() -> None:
+def test_booleans_and_strings() -> None:
     model, b = new_model()
     x = b.input("x", T.BOOL, [3])
     b.output(b.op("Where", x, np.array([True, False, True]), np.array([False, False, True])))
@@ -228,7 +228,7 @@ def test_refusals_name_the_reason() -> None:
         Model(model, "test").run({})
 
 
-def test_what_the_optimizer_cannot_take_is_computed_as_it_is() -> None:
+def test_doubles_that_the_optimizer_does_not_support_are_computed() -> None:
     """Its fusion of Relu and Clip knows no doubles."""
     model, b = new_model()
     x = b.input("x", T.DOUBLE, [3])
@@ -243,7 +243,7 @@ def test_a_dilated_window_may_reach_over_its_own_size() -> None:
     np.testing.assert_array_equal(found, [[[1, 2, 3, 1, 2, 3]]])
 
 
-def test_what_does_not_vary_is_normalized_to_zero() -> None:
+def test_constant_data_are_normalized_to_zero() -> None:
     """ONNX's definition of MeanVarianceNormalization adds 1e-9 to the deviation."""
     found = run("MeanVarianceNormalization", np.full((1, 2, 1, 1), 0.3, np.float32))
     np.testing.assert_array_equal(found, np.zeros((1, 2, 1, 1)))

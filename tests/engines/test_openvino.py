@@ -61,7 +61,7 @@ def test_feeds_that_do_not_fit() -> None:
         small().run({"x": np.zeros((1, 3, 9, 9), np.float32)}, engine="openvino")
 
 
-def test_what_the_writer_cannot_say_is_refused() -> None:
+def test_models_that_cannot_be_written_are_refused() -> None:
     model, b = new_model()
     b.output(b.op("ImageDecoder", b.input("x", ir.DataType.UINT8, [None])))
     with pytest.raises(ConverterError) as refusal:

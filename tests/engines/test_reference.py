@@ -124,7 +124,7 @@ WRONG: list[tuple[str, list[Any], dict[str, Any], int]] = [
 
 
 @pytest.mark.parametrize(("kind", "arrays", "attributes", "outputs"), WRONG)
-def test_what_it_gets_wrong_is_refused(
+def test_operators_that_it_computes_incorrectly_are_refused(
     kind: str, arrays: list[Any], attributes: dict[str, Any], outputs: int
 ) -> None:
     model, feeds = both(kind, *arrays, outputs=outputs, **attributes)

@@ -118,7 +118,7 @@ def test_without_the_package_its_extra_is_named(
     assert "netconv[coreai]" in str(info.value) and not (tmp_path / "m.aimodel").exists()
 
 
-def test_what_apples_compiler_made_is_refused(tmp_path: Path) -> None:
+def test_compiled_files_are_refused(tmp_path: Path) -> None:
     for folder, name in (("a.aimodel", "main-h18p.mlirb"), ("b.aimodelx", "main.mlirb")):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / name).write_bytes(b"ML\xefR")
@@ -264,7 +264,7 @@ CASES: dict[str, Case] = {
 @needs_runtime
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", CASES)
-def test_the_runtime_computes_what_is_written(name: str, tmp_path: Path) -> None:
+def test_the_runtime_agrees_with_written_files(name: str, tmp_path: Path) -> None:
     write, feeds, expected = CASES[name]
     path = written(model_of(write, feeds), tmp_path / "m.aimodel")
     results = native(path, feeds)
@@ -619,7 +619,7 @@ def test_a_graph_that_invokes_itself_is_refused(tmp_path: Path) -> None:
 
 
 @needs_runtime
-def test_what_ends_the_runtime_is_an_error_not_a_crash(tmp_path: Path) -> None:
+def test_a_crash_of_the_runtime_is_an_error(tmp_path: Path) -> None:
     text = FUNCTIONS.replace('sym_name = "twice"', 'sym_name = "other"').replace(
         '"quotient"', '"main"'
     )
@@ -633,7 +633,7 @@ def test_what_ends_the_runtime_is_an_error_not_a_crash(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @needs_runtime
-def test_damaged_programs_are_refused_and_a_wrong_hash_is_told(tmp_path: Path) -> None:
+def test_damaged_programs_are_refused_and_a_wrong_hash_is_reported(tmp_path: Path) -> None:
     path = written(model_of(compact, {"x": np.ones((1, 64), F)}), tmp_path / "m.aimodel")
     good = (path / "main.mlirb").read_bytes()
     rng = np.random.default_rng(3)

@@ -191,7 +191,7 @@ def descend(message: Any, name: str) -> Any:
     return value.add() if hasattr(value, "add") else value
 
 
-def test_the_schema_has_weights_in_many_places() -> None:
+def test_the_schema_has_weights_in_many_messages() -> None:
     assert len(NETWORK_WAYS) > 70
     assert {"loadConstant", "loadConstantND", "custom", "biDirectionalLSTM", "batchnorm"} <= {
         way[1].name for way in NETWORK_WAYS
@@ -369,7 +369,7 @@ def test_weights_are_made_one_by_one_while_writing(tmp_path: Path) -> None:
     assert plain.neuralNetwork.layers[3].innerProduct.weights.float16Value == bytes(4000)
 
 
-def test_replaced_weights_leave_nothing_behind(tmp_path: Path) -> None:
+def test_replaced_weights_leave_no_bytes(tmp_path: Path) -> None:
     read = read_mlmodel(saved(tmp_path, convolution(field(1, FLOATS.tobytes()))))
     read.set_weights(
         read.proto.neuralNetwork.layers[0].convolution.weights, WeightData.of(np.float16([1.5]))

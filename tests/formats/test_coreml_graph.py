@@ -268,7 +268,7 @@ def test_random_and_custom_layers_are_carried(tmp_path: Path) -> None:
         converter.load(path).run({"x": np.zeros((2, 3))})
 
 
-def test_layers_behind_a_custom_layer(tmp_path: Path) -> None:
+def test_layers_after_a_custom_layer(tmp_path: Path) -> None:
     """All blobs of an old network have five axes or four: a neighbor finds its rank."""
     mine = layer("custom", "c", "s", className="Swish", description="")
     made = network(
@@ -634,7 +634,7 @@ def test_matmul_and_bias_are_one_layer(tmp_path: Path) -> None:
         ("Det", {"x": [5, 5]}, [], {}, "X201"),
     ],
 )
-def test_what_core_ml_cannot_say_is_refused(
+def test_models_that_core_ml_cannot_express_are_refused(
     op: str,
     shapes: dict[str, Any],
     out: list[Any],
@@ -692,14 +692,14 @@ def test_an_output_under_the_name_of_an_input(tmp_path: Path) -> None:
         assert converter.load(path).run({"x": [1, 2]})["x"].tolist() == [2, 3]
 
 
-def test_a_name_that_nobody_writes(tmp_path: Path) -> None:
+def test_a_name_without_a_producer(tmp_path: Path) -> None:
     made = network([layer("add", "x", "t", alpha=1.0)], {"x": (2,)}, ["y"])
     with pytest.raises(ReadError, match="R105"):
         converter.load(saved(made, tmp_path / "m.mlmodel"))
 
 
 @pytest.mark.slow
-def test_coremltools_reads_what_is_written(tmp_path: Path) -> None:
+def test_coremltools_reads_written_files(tmp_path: Path) -> None:
     """In a process of its own: coremltools takes seconds and changes logging."""
     weights = rng.normal(size=(2, 3, 3, 3)).astype(np.float32)
     made = network(
@@ -755,7 +755,7 @@ def test_corpus(case: Path, through: bool, tmp_path: Path) -> None:
             )
 
 
-def test_whole_numbers_stay_whole_or_are_refused(tmp_path: Path) -> None:
+def test_integers_stay_exact_or_are_refused(tmp_path: Path) -> None:
     """A power with a negative exponent is cut off as integers are; a base that may be negative has
     no unsigned counterpart among floats.
     """

@@ -353,7 +353,7 @@ def test_a_network_without_inputs_is_refused(tmp_path: Path) -> None:
         built(tmp_path, lambda b: b.op("Identity", b.const(np.ones(3, np.float32))))
 
 
-def test_truth_values_of_too_many_axes_are_not_the_numbers_themselves(tmp_path: Path) -> None:
+def test_booleans_of_too_many_axes_are_not_the_numbers_themselves(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="rank 6"):
         built(
             tmp_path,
@@ -516,7 +516,7 @@ def spread(b: Builder, x: ir.Value, shape: ir.Value) -> ir.Value:
 
 
 @pytest.mark.parametrize("asked", [[1, 4], [3, 4], [1, 1], [4]])
-def test_an_expand_to_less_is_an_expand_to_what_is_there(asked: list[int], tmp_path: Path) -> None:
+def test_an_expand_to_less_keeps_the_sizes(asked: list[int], tmp_path: Path) -> None:
     """ONNX leaves an axis as it is where the shape says 1 or nothing; the layer's shape must hold
     the operand's.
     """
@@ -907,7 +907,7 @@ def test_bits_that_floats_lose_are_warned_of(kind: str, dtype: Any, tmp_path: Pa
 # sizes -------------------------------------------------------------------------------------------
 
 
-def test_what_is_too_long_is_refused_before_weights_are_computed(
+def test_networks_that_are_too_long_are_refused_before_weights_are_computed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, b = new_model()

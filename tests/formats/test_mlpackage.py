@@ -87,7 +87,7 @@ def test_only_a_package_is_replaced(tmp_path: Path) -> None:
     assert "W301" in said and (tmp_path / "file.mlpackage").read_text() == "mine"
 
 
-def test_a_package_is_not_replaced_by_what_is_made_of_its_parts(tmp_path: Path) -> None:
+def test_a_package_is_not_replaced_by_a_conversion_of_its_parts(tmp_path: Path) -> None:
     target = linear(tmp_path / "m.mlpackage")
     for source in (target, target / INNER):
         assert "overwrite the input" in refusal(source, target, target="coreml", force=True)
@@ -109,7 +109,7 @@ def test_links_in_a_package_are_refused(name: str, tmp_path: Path) -> None:
     assert content.fingerprint(path) == {}
 
 
-def test_a_package_behind_links_is_read(tmp_path: Path) -> None:
+def test_a_package_is_read_through_links(tmp_path: Path) -> None:
     """A folder on the way to it is no part of it."""
     (tmp_path / "real").mkdir()
     linear(tmp_path / "real" / "m.mlpackage")
@@ -132,7 +132,7 @@ def test_a_package_in_a_cache_of_the_hub_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("file", [INNER, STORED])
-def test_a_package_is_read_from_its_own_folder_whatever_is_put_in_its_way(
+def test_a_link_that_appears_while_a_package_is_read_is_not_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
 ) -> None:
     """A link that appears between the look and the opening is not followed."""
@@ -248,7 +248,7 @@ def test_globs_find_packages_and_not_their_parts(
     assert [j.id for j in found.jobs] == [f"{n} -> onnx" for n in wanted]
 
 
-def test_a_batch_says_what_a_compiled_model_is(tmp_path: Path) -> None:
+def test_a_batch_explains_a_compiled_model(tmp_path: Path) -> None:
     (tmp_path / "in" / "m.mlmodelc").mkdir(parents=True)
     (tmp_path / "jobs.toml").write_text('[[job]]\nmodels = "in/*"\nto = "onnx"\n')
     (done,) = run.run(plan.of_file(tmp_path / "jobs.toml"), Batch(workers=1))
@@ -260,7 +260,7 @@ def test_a_package_does_not_fit_into_standard_output() -> None:
         out.mkdir()
 
 
-def test_a_batch_does_what_changed_in_a_package_again(tmp_path: Path) -> None:
+def test_a_batch_converts_a_changed_package_again(tmp_path: Path) -> None:
     linear(tmp_path / "in" / "a.mlpackage")
     shutil.copy(SAMPLE, tmp_path / "in" / "d.mlmodel")
     (tmp_path / "jobs.toml").write_text(

@@ -132,7 +132,7 @@ def test_operations(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("opset", "wanted"), [("CoreML6", (2, 3, 4)), ("CoreML7", (2, 3, 4))])
-def test_a_zero_in_a_shape_is_the_size_at_its_place(
+def test_a_zero_in_a_shape_copies_the_size_of_its_axis(
     opset: str, wanted: Any, tmp_path: Path
 ) -> None:
     path = one(
@@ -141,7 +141,7 @@ def test_a_zero_in_a_shape_is_the_size_at_its_place(
     assert run(path, x=X).shape == wanted
 
 
-def test_a_zero_counts_from_behind_since_ios17(tmp_path: Path) -> None:
+def test_a_zero_counts_from_the_end_since_ios17(tmp_path: Path) -> None:
     shape = np.array([6, 0])
     early = one(tmp_path / "a.mlpackage", "reshape", [2, 3, 4], [6, 3], "CoreML6", shape=shape)
     late = one(tmp_path / "b.mlpackage", "reshape", [2, 3, 4], [6, 4], "CoreML7", shape=shape)

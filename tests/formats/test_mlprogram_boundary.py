@@ -69,7 +69,7 @@ def enumerated(path: Path) -> Path:
     return rewrite(path, model)
 
 
-def test_open_sizes_have_names_and_fixed_ones_numbers(tmp_path: Path) -> None:
+def test_dynamic_sizes_have_names_and_fixed_ones_numbers(tmp_path: Path) -> None:
     x, z = converter.load(flexible(tmp_path / "a.mlpackage")).inputs
     assert (x.shape, z.shape) == (("x_0", 4), (1, 4))
     x, _ = converter.load(enumerated(tmp_path / "b.mlpackage")).inputs
@@ -144,7 +144,7 @@ def pictures(path: Path, color: int = 30) -> Path:
 
 @pytest.mark.parametrize("form", ["mlmodel", "mlpackage"])
 @pytest.mark.parametrize("color", [30, 40])
-def test_pictures_and_what_the_author_says(color: int, form: str, tmp_path: Path) -> None:
+def test_images_and_metadata(color: int, form: str, tmp_path: Path) -> None:
     """Inputs and outputs that are images are so again, also by way of ONNX, which keeps notes.
     Neural networks of the version that is written have no pixels of half precision.
     """
@@ -188,7 +188,7 @@ def test_sizes_of_pictures_may_be_chosen(tmp_path: Path) -> None:
     assert check(tmp_path / "n.mlpackage") == []
 
 
-def test_what_several_inputs_are_that_are_left_out(tmp_path: Path) -> None:
+def test_default_values_of_several_optional_inputs(tmp_path: Path) -> None:
     """All inputs may be; but one of several default values cannot be described."""
     path = added(tmp_path / "m.mlpackage", [2, 4], [1, 4])
     model = message_of(path)

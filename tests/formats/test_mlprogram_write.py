@@ -188,7 +188,7 @@ def test_operands_stored_in_half_precision_become_constants(
     np.testing.assert_allclose(run(package, x=x), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_a_quotient_of_whole_numbers_is_cut_off(tmp_path: Path) -> None:
+def test_a_quotient_of_integers_is_truncated(tmp_path: Path) -> None:
     x = np.array([[-7, 7, 5], [6, -6, 2]], np.int32)
     y = np.array([[2, -2, 3], [-4, -4, 2]], np.int32)
     nodes = [h.make_node("Div", ["x", "y"], ["z"])]
@@ -199,7 +199,7 @@ def test_a_quotient_of_whole_numbers_is_cut_off(tmp_path: Path) -> None:
     np.testing.assert_array_equal(run(tmp_path / "m.mlpackage", x=x, y=y), wanted)
 
 
-def test_a_whole_number_of_more_than_32_bits_is_refused(tmp_path: Path) -> None:
+def test_an_integer_of_more_than_32_bits_is_refused(tmp_path: Path) -> None:
     nodes = [h.make_node("Add", ["x", "c"], ["y"])]
     large = np.array([1 << 40], np.int64)
     source = network(tmp_path / "m.onnx", nodes, {"x": [1]}, {"y": [1]}, T.INT64, c=large)
@@ -242,7 +242,7 @@ def test_a_choice_of_one_number_is_spread(tmp_path: Path) -> None:
     np.testing.assert_array_equal(run(package, x=x), np.where(x > 0, x, F(-5)))
 
 
-def test_a_choice_of_numbers_by_a_condition_of_open_size(tmp_path: Path) -> None:
+def test_a_choice_of_numbers_by_a_condition_of_dynamic_size(tmp_path: Path) -> None:
     nodes = [
         h.make_node("Greater", ["x", "zero"], ["c"]),
         h.make_node("Where", ["c", "high", "low"], ["y"]),
@@ -799,7 +799,7 @@ def test_coordinates_of_half_precision(ios: str, kind: str, tmp_path: Path) -> N
     np.testing.assert_allclose(found, run(source, **feeds), rtol=5e-2, atol=5e-2)
 
 
-def test_parts_without_elements_are_left_out_behind_quantized_weights(tmp_path: Path) -> None:
+def test_empty_parts_are_left_out_after_quantized_weights(tmp_path: Path) -> None:
     codes = RNG.integers(-128, 128, (3, 4)).astype(np.int8)
     nodes = [
         h.make_node("DequantizeLinear", ["q", "s"], ["w"]),
@@ -815,7 +815,7 @@ def test_parts_without_elements_are_left_out_behind_quantized_weights(tmp_path: 
     np.testing.assert_allclose(found, x @ (codes * F(0.5)), rtol=1e-4, atol=1e-4)
 
 
-def test_a_choice_of_operands_of_other_open_sizes(tmp_path: Path) -> None:
+def test_a_choice_of_operands_of_other_dynamic_sizes(tmp_path: Path) -> None:
     """None of them has the size of the result, which is not completely known."""
     nodes = [
         h.make_node("Greater", ["c", "zero"], ["p"]),
@@ -830,7 +830,7 @@ def test_a_choice_of_operands_of_other_open_sizes(tmp_path: Path) -> None:
         np.testing.assert_array_equal(run(package, c=c, x=x), np.where(c > 0, x, F(0)))
 
 
-def test_short_whole_numbers_are_added_in_32_bits(tmp_path: Path) -> None:
+def test_short_integers_are_added_in_32_bits(tmp_path: Path) -> None:
     source = network(
         *(tmp_path / "m.onnx", [h.make_node("Add", ["x", "x"], ["y"])]),
         *({"x": [2]}, {"y": [2]}, T.INT16),

@@ -101,7 +101,7 @@ def numbers(shape: list[int]) -> Any:
 @needs_litert
 @pytest.mark.parametrize("case", BORDERS)
 @pytest.mark.parametrize("plain", [False, True])
-def test_a_file_takes_and_gives_what_the_source_does(
+def test_a_file_has_the_inputs_and_outputs_of_the_source(
     case: str, plain: bool, tmp_path: Path
 ) -> None:
     build, shapes = BORDERS[case]
@@ -378,7 +378,7 @@ def test_look_ups_of_a_table_are_not_wrapped() -> None:
 @needs_litert
 @pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize("shapes", [([2, 3], [3, 4]), ([2, 2, 3], [2, 3, 2]), ([2, 3], [2, 3, 2])])
-def test_whole_numbers_are_multiplied(
+def test_integers_are_multiplied(
     shapes: tuple[list[int], list[int]], plain: bool, tmp_path: Path
 ) -> None:
     model = network(lambda b, x, y: b.op("MatMul", x, y), *shapes, dtype=ir.DataType.INT32)
@@ -401,7 +401,7 @@ def test_nothing_is_written_twice() -> None:
 
 
 @needs_litert
-def test_no_kernel_overwrites_what_is_still_read(tmp_path: Path) -> None:
+def test_no_kernel_overwrites_a_value_in_use(tmp_path: Path) -> None:
     """LiteRT's plain kernels would write the product over the difference, of which the quotient is
     about to be taken.
     """

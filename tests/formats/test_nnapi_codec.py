@@ -292,7 +292,7 @@ DAMAGE = [
     DAMAGE,
     ids=[f"{d[2]}-{i}" for i, d in enumerate(DAMAGE)],
 )
-def test_damaged_tables_name_the_place(
+def test_damaged_tables_name_the_location(
     change: Any, code: str, place: str, message: str, tmp_path: Path
 ) -> None:
     path = written(network(), tmp_path)
@@ -320,7 +320,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize(("text", "message"), TEXTS, ids=[t[1] for t in TEXTS])
-def test_what_is_no_table(text: bytes, message: str, tmp_path: Path) -> None:
+def test_files_that_are_no_table(text: bytes, message: str, tmp_path: Path) -> None:
     path = tmp_path / "x.nnapi.json"
     path.write_bytes(text)
     with pytest.raises(ReadError, match=message):

@@ -113,7 +113,7 @@ def test_several_buffers_as_torch_has_them(tmp_path: Path) -> None:
         read_blob(path)
 
 
-def test_what_the_blob_cannot_hold(tmp_path: Path) -> None:
+def test_tables_that_a_blob_cannot_contain(tmp_path: Path) -> None:
     t = network()
     t.add(Operand(F32, [1], "nothing"))
     with pytest.raises(

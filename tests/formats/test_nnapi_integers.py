@@ -169,7 +169,7 @@ SCALARS = {bool: OperandType.BOOL, int: OperandType.INT32, float: OperandType.FL
 
 
 @pytest.mark.parametrize("kind", READ)
-def test_what_is_only_read_is_right(kind: str) -> None:
+def test_operations_that_are_only_read_are_right(kind: str) -> None:
     arguments, wanted = READ[kind]
     table, feeds = Table(), {}
     indexes = []

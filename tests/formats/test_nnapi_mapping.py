@@ -313,7 +313,7 @@ def test_operands_are_channels_last_and_say_so() -> None:
     )
 
 
-def test_a_constant_behind_a_convolution_is_its_bias() -> None:
+def test_a_constant_added_to_a_convolution_is_its_bias() -> None:
     m = model(
         lambda b, x: b.op(
             "Relu", b.op("Add", b.op("Conv", x, random(4, 3, 3, 3)), random(1, 4, 1, 1))
@@ -362,7 +362,7 @@ def test_a_limit_that_is_too_low_is_named() -> None:
         ),
     ],
 )
-def test_what_has_no_counterpart_is_refused_and_nothing_is_written(
+def test_operators_without_counterpart_are_refused_and_nothing_is_written(
     build: Callable[..., ir.Value], shapes: list[list[int]], code: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UnsupportedError) as e:

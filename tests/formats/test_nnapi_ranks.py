@@ -229,7 +229,7 @@ def test_the_table_says_which_shape_there_was(tmp_path: Path) -> None:
         converter.load(tmp_path / "a.nnapi.json")
 
 
-def test_a_form_without_a_place_for_shapes_takes_four_dimensions(tmp_path: Path) -> None:
+def test_a_form_without_shapes_takes_four_dimensions(tmp_path: Path) -> None:
     model, _ = made("element by element")
     with pytest.raises(UnsupportedError):
         converter.save(model, tmp_path / "a.nnapi")

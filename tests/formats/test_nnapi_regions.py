@@ -211,7 +211,7 @@ def proposals(
     return np.array([s for s, _ in kept]), np.array([b for _, b in kept])
 
 
-def test_proposals_come_from_anchors_at_each_place(tmp_path: Path) -> None:
+def test_proposals_come_from_anchors_at_each_pixel(tmp_path: Path) -> None:
     scores, deltas = (
         RNG.permutation(24).reshape(1, 3, 4, 2).astype(np.float32) / 24,
         RNG.normal(0, 0.3, (1, 3, 4, 8)).astype(np.float32),

@@ -483,7 +483,7 @@ def _hashtable() -> Table:
         (_hashtable, _value(1, [5, 1, 7]), "the keys must be in ascending order"),
     ],
 )
-def test_what_the_graph_does_not_say_of_sizes(
+def test_sizes_that_the_graph_does_not_declare(
     build: Callable[[], Table], change: Callable[[Table], None], message: str
 ) -> None:
     table = build()
@@ -562,7 +562,7 @@ def test_every_signature_binds(name: str) -> None:
             )
 
 
-def test_signatures_are_told_apart() -> None:
+def test_signatures_are_distinguished() -> None:
     t = Table()
     x, w, b, y = (
         tensor(t, [1, 4, 4, 1]),
@@ -617,7 +617,7 @@ def test_levels_of_lifted_restrictions() -> None:
     assert feature_level(t) == (1, "")
 
 
-def test_reading_refuses_what_android_refuses() -> None:
+def test_reading_refuses_the_same_tables_as_android() -> None:
     """Android's own validator checks neither the dimensions of outputs nor the scales of most
     operations, and a table may have no inputs.
     """

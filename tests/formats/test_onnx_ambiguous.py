@@ -56,7 +56,7 @@ def test_backwards_to_the_largest_integer_is_to_the_first_element(end: int, tmp_
         ('LpPool <kernel_shape = [1, 1], strides = [3, 3], auto_pad = "S"> (x)', 3),
     ],
 )
-def test_what_onnxruntime_computes_otherwise_is_said(node: str, size: int, tmp_path: Path) -> None:
+def test_different_results_of_onnxruntime_are_noted(node: str, size: int, tmp_path: Path) -> None:
     node = node.replace('"S"', '"SAME_UPPER"')
     weights = "<float[1,1,2,2] w = {1, 1, 1, 1}>" if "w)" in node else ""
     again = written_again(

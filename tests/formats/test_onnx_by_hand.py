@@ -47,7 +47,7 @@ def test_saved_and_computed(name: str, tmp_path: Path) -> None:
     assert model.ir.graph.opset_imports[""] == 12  # the model itself stays as it was built
 
 
-def test_what_is_wrong_is_said() -> None:
+def test_errors_of_graphs_are_reported() -> None:
     proto = by_hand()
     proto.graph.node[2].attribute.append(onnx.helper.make_attribute("colour", 3))
     with pytest.raises(ConverterError, match="colour") as caught:

@@ -419,7 +419,7 @@ def test_to_onnx_and_back(key: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", EVERYWHERE)
 @pytest.mark.sampled(4)
-def test_the_others_take_what_it_is_made_of(key: str, tmp_path: Path) -> None:
+def test_other_targets_get_its_decomposition(key: str, tmp_path: Path) -> None:
     path, feeds = saved(key, tmp_path)
     expected = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(
         None, feeds
@@ -477,7 +477,7 @@ def test_a_label_encoder_of_the_first_version(given: list[Any], tmp_path: Path) 
     assert converter.load(path).run({"x": data})["y"].tolist() == expected.tolist()
 
 
-def test_what_is_not_is_refused_by_name(tmp_path: Path) -> None:
+def test_unsupported_operators_are_refused_by_name(tmp_path: Path) -> None:
     x = helper.make_tensor_value_info("x", TensorProto.STRING, [3])
     y = helper.make_tensor_value_info("y", TensorProto.INT64, [3])
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 1)]

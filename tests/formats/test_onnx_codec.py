@@ -97,7 +97,7 @@ def test_weights_are_views_of_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("external", [False, True])
-def test_what_is_written_is_read_again(external: bool, tmp_path: Path) -> None:
+def test_written_files_are_read_again(external: bool, tmp_path: Path) -> None:
     model = READ(saved(dense(), tmp_path), None)
     options = {"external": ""} if external else {}
     for name in ("a.onnx", "b.onnx"):
@@ -205,7 +205,7 @@ def test_opsets(opset: int, tmp_path: Path) -> None:
     )
 
 
-def test_what_an_opset_cannot_say_is_refused_by_name(tmp_path: Path) -> None:
+def test_operators_that_an_opset_lacks_are_refused_by_name(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Relu", ["x"], ["y"]),
         helper.make_node("StringConcat", ["i", "i"], ["j"]),

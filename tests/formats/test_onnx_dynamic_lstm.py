@@ -218,7 +218,7 @@ def test_the_witness_is_the_kernel(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", CASES)
-def test_it_is_read_as_what_it_is(key: str) -> None:
+def test_the_read_network_agrees_with_the_kernel(key: str) -> None:
     proto, x = proto_of(key)
     for found, wanted in zip(
         engines.run(lift(proto, TensorFiles(Path("model.onnx"))), {"i0": x}).values(),

@@ -81,7 +81,7 @@ def test_dequantized_bytes_are_moved(kind: str, behind: str, target: str, tmp_pa
     )
 
 
-def test_a_definition_that_moves_what_was_moved(tmp_path: Path) -> None:
+def test_a_definition_that_moves_moved_data(tmp_path: Path) -> None:
     """onnxruntime inlines definitions first: its own pair would stand in there."""
 
     @extension
@@ -160,7 +160,7 @@ def test_signed_weights_have_a_zero_point(channels: bool, tmp_path: Path) -> Non
     assert len(node.input) == 3
 
 
-def test_a_type_beside_a_zero_point(tmp_path: Path) -> None:
+def test_a_type_with_a_zero_point(tmp_path: Path) -> None:
     """`output_dtype` is forgotten when the optimizer makes the bytes unsigned."""
     constants = [numpy_helper.from_array(STEP, "s"), numpy_helper.from_array(POINT, "z")]
     nodes = [
@@ -229,7 +229,9 @@ LACKING = {
 
 @pytest.mark.parametrize("target", ["onnx", "onnx+opset=17"])
 @pytest.mark.parametrize("name", LACKING)
-def test_what_has_no_kernel_is_spelled_otherwise(name: str, target: str, tmp_path: Path) -> None:
+def test_operators_without_kernel_are_written_otherwise(
+    name: str, target: str, tmp_path: Path
+) -> None:
     model, data = LACKING[name]()
     wanted = Model(model, "test").run({"x": data}).values()
     path = written(model, tmp_path / "m.onnx", target)
@@ -350,7 +352,7 @@ DEVIATING: dict[str, tuple[Any, np.ndarray, list[str]]] = {
 
 
 @pytest.mark.parametrize("name", DEVIATING)
-def test_what_old_releases_compute_otherwise(name: str, tmp_path: Path) -> None:
+def test_operators_that_old_releases_compute_otherwise(name: str, tmp_path: Path) -> None:
     make, wanted, spelling = DEVIATING[name]
     model, b = new_model()
     b.output(make(b, b.input("x", T.FLOAT, ROWS.shape)))

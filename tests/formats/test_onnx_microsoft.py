@@ -855,7 +855,7 @@ def test_sparse_attention(new: int, past: int) -> None:
         np.testing.assert_allclose(found[name][rows], value[rows], rtol=1e-4, atol=1e-4)
 
 
-def test_paged_attention_says_what_to_export() -> None:
+def test_paged_attention_is_refused_with_a_way_out() -> None:
     proto, _ = proto_of("PagedAttention", {"PagedAttention": ([f(2, 2)], {}, 1)})
     with pytest.raises(UnsupportedError) as refused:
         lift(proto, TensorFiles(Path("model.onnx")))

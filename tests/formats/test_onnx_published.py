@@ -65,7 +65,7 @@ def feeds_of(path: Path) -> tuple[Arrays, Arrays]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", published(PACKAGES, ".onnx"))
-def test_what_packages_ship(path: Path, tmp_path: Path) -> None:
+def test_networks_of_packages(path: Path, tmp_path: Path) -> None:
     feeds, settings = feeds_of(path)
     wanted = in_onnxruntime(path, feeds | settings)
     shapes = {n: list(x.shape) for n, x in feeds.items()}

@@ -135,7 +135,7 @@ def test_prior_boxes_in_the_manner_of_mxnet_have_no_largest_size(tmp_path: Path)
 @pytest.mark.parametrize("kind", ["average", "average with padding", "largest"])
 @pytest.mark.parametrize("rounding", ["ceil", "floor"])
 @pytest.mark.sampled(4)
-def test_pooled_windows_that_reach_behind_the_padding(
+def test_pooled_windows_that_extend_beyond_the_padding(
     kind: str, rounding: str, tmp_path: Path
 ) -> None:
     """Rounding up, a last window may begin after data and padding; where it holds nothing an
@@ -210,7 +210,7 @@ def test_averages_that_count_padding_when_rounding_up(tmp_path: Path) -> None:
     close(list(converter.load(tmp_path / "one.xml").run(feeds).values()), wanted, 1e-4)
 
 
-def test_operations_of_somebody_else(tmp_path: Path) -> None:
+def test_operations_of_extensions(tmp_path: Path) -> None:
     """The runtime refuses them as well."""
     parameter = opset1.parameter([2, 3], F)
     path = tmp_path / "one.xml"

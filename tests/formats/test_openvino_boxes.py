@@ -231,7 +231,7 @@ def test_soft_suppression(sigma: float, least: float, encoding: str, tmp_path: P
         )
 
 
-def test_opset5_drops_what_overlaps_too_much_whatever_sigma_is(tmp_path: Path) -> None:
+def test_opset5_drops_overlapping_boxes_for_any_sigma(tmp_path: Path) -> None:
     """As its specification says; written again it stays an operation of opset5, and becomes one in
     IR v10 from opset9.
     """

@@ -403,7 +403,7 @@ def test_large_permuted_array(tmp_path: Path) -> None:
         )
 
 
-def test_equal_constants_share_their_place(tmp_path: Path) -> None:
+def test_equal_constants_share_their_bytes(tmp_path: Path) -> None:
     array = np.zeros(4096, np.float32)
     other = array.copy()
     other[7] = 1
@@ -927,7 +927,7 @@ def test_grammar_names_line_and_cause(old: str, new: str, line: int, message: st
     assert (line, message) in findings(changed)
 
 
-def test_grammar_on_what_only_libxml2_can_say() -> None:
+def test_grammar_of_documents_that_only_libxml2_judges() -> None:
     found = findings(LEGACY.replace('version="5"', 'version="12"'))
     assert len(found) == 1
     assert findings(OPSET) != [] and findings("<foo/>") == [

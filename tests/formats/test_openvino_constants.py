@@ -159,7 +159,7 @@ def test_inputs_of_such_types_are_presented_in_another_with_a_warning(
         (np.int64, 2**31),
     ],
 )
-def test_whole_numbers_that_i32_does_not_hold_are_refused(
+def test_integers_beyond_i32_are_refused(
     dtype: Any, number: int, target: str, tmp_path: Path
 ) -> None:
     """Readers of v10 present such outputs as i32 (the runtime shows 2^32 - 1 as -1), older formats

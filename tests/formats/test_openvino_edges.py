@@ -122,7 +122,7 @@ def test_a_scalar_is_padded_by_nothing(tmp_path: Path) -> None:
         ("BitCast", [np.array([2**40, -3])], ()),
     ],
 )
-def test_what_the_runtime_cannot_take_is_refused(
+def test_models_that_the_runtime_cannot_run_are_refused(
     kind: str, operands: list[Any], constant: tuple[int, ...], tmp_path: Path
 ) -> None:
     to = {"to": 7 if operands[0].dtype == np.float64 else 11} if kind == "BitCast" else {}

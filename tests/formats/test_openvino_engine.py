@@ -397,7 +397,7 @@ def same(found: dict[str, np.ndarray], wanted: Any) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_written_keeps_the_rules_of_the_engine(name: str, tmp_path: Path) -> None:
+def test_written_files_keep_the_rules_of_the_engine(name: str, tmp_path: Path) -> None:
     _, feeds, formula = CASES[name]
     converter.save(model_of(CASES[name]), tmp_path / "m.xml", "openvino+ir=7")
     assert troubles(tmp_path / "m.xml") == []

@@ -114,7 +114,7 @@ def test_weights_of_legacy_files_stay_half_too(tmp_path: Path) -> None:
     np.testing.assert_array_equal(*found)
 
 
-def test_what_half_precision_cannot_hold_stays_whole(tmp_path: Path) -> None:
+def test_weights_beyond_half_precision_stay_float32(tmp_path: Path) -> None:
     x = opset16.parameter([2, 4], np.float32)
     whole = WEIGHTS.astype(np.float32) + np.float32(1e-5)
     y = opset16.matmul(
@@ -229,7 +229,7 @@ def test_weights_below_half_precision_stay_whole_elsewhere(target: str, tmp_path
 
 @pytest.mark.judges
 @pytest.mark.parametrize("target", ["openvino+ir=7", "openvino+ir=5", "coreml"])
-def test_engines_take_halves_beside_floats(target: str, tmp_path: Path) -> None:
+def test_engines_take_halves_with_floats(target: str, tmp_path: Path) -> None:
     path, feed, wanted = small(tmp_path, f"{target}+fp16")
     if target == "coreml":
         assert_valid_core_ml(path)

@@ -380,7 +380,7 @@ def test_equal_elements_of_a_long_axis_in_v10(tmp_path: Path) -> None:
     np.testing.assert_array_equal(best, feed.argmax(1))
 
 
-def test_more_elements_than_can_be_told_apart_in_v10(tmp_path: Path) -> None:
+def test_more_elements_than_indices_of_v10_distinguish(tmp_path: Path) -> None:
     model, b = new_model()
     b.output(b.ops("TopK", b.input("x", T.FLOAT, [2_000_000]), [9], outputs=2, axis=0)[1])
     with pytest.raises(ConverterError, match="stable sorting needs opset 11"):
@@ -712,7 +712,7 @@ def test_reductions_over_no_axes(version: int, kind: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("keep", [0, 1])
 @pytest.mark.parametrize("batch", [2, "n"])
 @pytest.mark.parametrize("kind", ["Add", "Mul", "PRelu"])
-def test_a_vector_behind_a_reduction_of_the_last_of_three_axes(
+def test_a_vector_after_a_reduction_of_the_last_of_three_axes(
     version: int, kind: str, batch: int | str, keep: int, tmp_path: Path
 ) -> None:
     """The runtime computes both at once, and there takes the first axis for the second."""
@@ -749,7 +749,7 @@ def test_half_precision_scales_of_channels(version: int, tmp_path: Path) -> None
 @VERSIONS
 @pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER"])
 @pytest.mark.parametrize("kind", ["Conv", "MaxPool", "AveragePool"])
-def test_padding_of_an_image_of_open_size(
+def test_padding_of_an_image_of_dynamic_size(
     version: int, kind: str, auto_pad: str, tmp_path: Path
 ) -> None:
     """As a graph has it that was read from a format where the padding follows the size."""
@@ -766,7 +766,7 @@ def test_padding_of_an_image_of_open_size(
 
 @VERSIONS
 @pytest.mark.parametrize("kernel", [1, 3])
-def test_compressed_weights_behind_a_reshape_to_one_element(
+def test_compressed_weights_after_a_reshape_to_one_element(
     version: int, kernel: int, tmp_path: Path
 ) -> None:
     """Squeeze and excitation as exporters write it, with weights of 8 bits."""

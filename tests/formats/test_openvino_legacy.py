@@ -509,7 +509,7 @@ def test_slopes_of_a_scalar(tmp_path: Path) -> None:
     np.testing.assert_allclose(found.reshape(()), -1.5)
 
 
-def test_every_refusal_is_told(tmp_path: Path) -> None:
+def test_every_refusal_is_reported(tmp_path: Path) -> None:
     model, b = new_model("m")
     x = b.input("x", ir.DataType.FLOAT, [2, 3])
     b.output(

@@ -499,7 +499,9 @@ def test_every_attribute(
     "kind", ["GenerateProposals", "NMSRotated", "ROIAlignRotated", "MulticlassNms"]
 )
 @pytest.mark.sampled(3)
-def test_what_ir_v10_does_not_have_is_written_as_its_definition(kind: str, tmp_path: Path) -> None:
+def test_operations_that_ir_v10_lacks_are_written_as_their_definition(
+    kind: str, tmp_path: Path
+) -> None:
     rng = np.random.default_rng(37)
     turned = np.concatenate([rng.random((1, 6, 4)) * 8 + 1, rng.random((1, 6, 1))], -1).astype(
         np.float32

@@ -94,7 +94,7 @@ def test_every_case_is_listed() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_listed_is_refused(name: str, tmp_path: Path) -> None:
+def test_listed_operators_are_refused(name: str, tmp_path: Path) -> None:
     model, b = new_model()
     found = CASES[name](b)
     b.output(*([found] if isinstance(found, ir.Value) else found))

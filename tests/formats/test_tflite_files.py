@@ -56,7 +56,7 @@ def kinds(model: LiteModel) -> list[str]:
 @needs_litert
 @pytest.mark.parametrize("behind", [False, True], ids=["inside", "behind"])
 @pytest.mark.parametrize("name", NAMES)
-def test_litert_runs_what_is_written(
+def test_litert_runs_written_files(
     name: str, behind: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weights of more bytes than a flatbuffer can contain lie after it."""
@@ -106,7 +106,7 @@ def test_weights_are_aligned_and_views(tmp_path: Path) -> None:
         (b"x" * 99, "R103", "this is not a TensorFlow Lite model: byte 4 does not begin TFL3"),
     ],
 )
-def test_what_is_no_model(content: bytes, code: str, message: str, tmp_path: Path) -> None:
+def test_files_that_are_no_model(content: bytes, code: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "x.tflite").write_bytes(content)
     with pytest.raises(ReadError, match=f"{code}.*{message}"):
         converter.load(tmp_path / "x.tflite", "tflite")
@@ -278,7 +278,7 @@ def test_names_are_those_of_the_signature(tmp_path: Path) -> None:
 
 
 @needs_litert
-def test_a_chosen_signature_is_what_the_file_runs(tmp_path: Path) -> None:
+def test_a_chosen_signature_agrees_with_the_file(tmp_path: Path) -> None:
     """Another than the file's first, with inputs in an order of its own."""
     graphs, signatures = [], []
     for key, op in (("first", "Add"), ("second", "Sub")):
@@ -332,7 +332,7 @@ def test_labels_stay_with_the_model(tmp_path: Path) -> None:
 
 
 @needs_litert
-def test_of_several_updates_of_one_place_the_last_stays(tmp_path: Path) -> None:
+def test_of_several_updates_of_one_element_the_last_wins(tmp_path: Path) -> None:
     _, b = new_model()
     x, updates = b.input("x", FLOAT, [4]), b.input("u", FLOAT, [3])
     places = b.input("i", ir.DataType.INT64, [3, 1])

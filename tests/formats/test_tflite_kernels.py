@@ -22,7 +22,7 @@ def test_kernels_are_those_of_builtins() -> None:
     assert kernels().keys() <= BUILTINS.keys()
 
 
-def test_what_is_written_has_a_kernel_declared() -> None:
+def test_written_operators_have_a_declared_kernel() -> None:
     written = {r.kind for r in TABLE.rules if not r.lift_only}
     written |= {k for e in TABLE.entries if isinstance(e, Custom) and e.lower_ for k in e.kinds}
     assert sorted(written - kernels().keys()) == UNDECLARED

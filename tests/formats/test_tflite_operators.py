@@ -109,7 +109,7 @@ def test_sums_of_segments(tmp_path: Path, kind: Any, ids: Any) -> None:
     alike(path, [x] if ids else [x, places], 1e-4)
 
 
-def test_whole_numbers_of_segments_stay_whole(tmp_path: Path) -> None:
+def test_integers_of_segments_stay_exact(tmp_path: Path) -> None:
     ids = const([0, 0, 1], I32)
     path = single(tmp_path, "SEGMENT_SUM", [Tensor(I32, [3]), ids], [Tensor(I32)])
     found = ours(path, [np.array([2**24, 1, 3], I32)])
@@ -587,7 +587,7 @@ def test_transposed_convolution_with_bias(
 @pytest.mark.parametrize(
     ("padding", "before", "out"), [(VALID, (0, 0), (2, 3)), (SAME, (0, 1), (3, 4))]
 )
-def test_largest_of_windows_with_places(
+def test_largest_of_windows_with_positions(
     tmp_path: Path, padding: int, before: Any, out: Any
 ) -> None:
     x = floats(2, 5, 7, 3)
@@ -605,7 +605,7 @@ def test_largest_of_windows_with_places(
     equal(ours(path, [x]), [np.maximum(largest, 0), places])
 
 
-def test_numbers_at_their_places_in_windows(tmp_path: Path) -> None:
+def test_numbers_at_their_positions_in_windows(tmp_path: Path) -> None:
     x, places = floats(2, 2, 3, 4), RNG.integers(0, 6, (2, 2, 3, 4))
     wanted = np.zeros((2, 4, 9, 4), F)
     for (n, i, j, c), place in np.ndenumerate(places):
@@ -682,7 +682,7 @@ def test_matrix_of_a_crop(tmp_path: Path) -> None:
     equal(ours(path, [points[None]]), [wanted[None]])
 
 
-def test_matrix_of_a_crop_by_relative_places(tmp_path: Path) -> None:
+def test_matrix_of_a_crop_by_relative_positions(tmp_path: Path) -> None:
     points, subset, span = 64 + 20 * floats(6, 3), [0, 2, 3, 5], 192
     across, up = points[4, :2] - points[1, :2]
     angle = -np.arctan(up / across)
@@ -739,7 +739,7 @@ def test_a_subgraph_in_place(tmp_path: Path, kind: str) -> None:
         (Op("SKIP_GRAM", [0], [1]), "SKIP_GRAM"),
     ],
 )
-def test_what_is_not_read_is_named(tmp_path: Path, op: Op, name: str) -> None:
+def test_unsupported_operators_are_named(tmp_path: Path, op: Op, name: str) -> None:
     graph = Graph([Tensor(F, [3]), Tensor(F, [3])], [op], [0], [1])
     with pytest.raises(UnsupportedError, match=f"{name} .*"):
         converter.load(write(tmp_path / "m.tflite", graph))

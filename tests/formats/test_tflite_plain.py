@@ -139,7 +139,7 @@ def ints(*numbers: int) -> Any:
     ],
 )
 @pytest.mark.sampled(3)
-def test_truths_and_several_axes(
+def test_booleans_and_several_axes(
     kind: str,
     constants: list[Any] | None,
     shape: list[int],

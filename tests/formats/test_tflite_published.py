@@ -65,7 +65,7 @@ def in_litert(path: Path, folder: Path) -> tuple[Arrays, Arrays] | None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", published(PACKAGES, ".tflite"))
-def test_what_packages_ship(path: Path, tmp_path: Path) -> None:
+def test_networks_of_packages(path: Path, tmp_path: Path) -> None:
     answer = in_litert(path, tmp_path)
     if answer is None:
         pytest.skip("LiteRT does not run it")

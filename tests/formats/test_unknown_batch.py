@@ -132,7 +132,7 @@ def test_openvino_computes_every_batch(case: str) -> None:
             np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
-def test_sizes_beside_the_unknown_one() -> None:
+def test_sizes_next_to_the_unknown_one() -> None:
     b = new_model()[1]
     x = b.input("x", FLOAT, ["batch", 12])
     grown = b.op("Reshape", x, batch_and(b, x, 3, 4))

@@ -150,7 +150,7 @@ def test_same_of_a_dynamic_size_is_written_by_name(
     np.testing.assert_allclose(actual, expected, atol=1e-4)
 
 
-def test_same_of_a_dynamic_size_is_what_openvino_pads(tmp_path: Path) -> None:
+def test_same_padding_of_a_dynamic_size_agrees_with_openvino(tmp_path: Path) -> None:
     openvino = pytest.importorskip("openvino")
     source = same_window(tmp_path / "source.tflite", [-1, -1])
     converter.convert(source, tmp_path / "m.xml")

@@ -250,7 +250,7 @@ def test_a_new_constant_packs_all(tmp_path: Path) -> None:
     )
 
 
-def test_equal_constants_share_their_place(tmp_path: Path) -> None:
+def test_equal_constants_share_their_bytes(tmp_path: Path) -> None:
     ones = np.ones((2, 3), np.float32)
     layers = [
         Layer(
@@ -579,7 +579,7 @@ def test_values_without_text(value: object) -> None:
         print_value(value)
 
 
-def test_what_no_line_can_carry_is_refused(tmp_path: Path) -> None:
+def test_values_that_no_line_can_contain_are_refused(tmp_path: Path) -> None:
     document = read_ir(save(tmp_path))
     document.layers[1].attrs["num_output"] = float("nan")
     with (

@@ -146,7 +146,7 @@ def sums_of_turns(shape: tuple[int, ...]) -> ir.Model:
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3), (1, 2, 3)])
-def test_what_turns_give_is_joined_along_the_first_axis(
+def test_results_of_iterations_are_joined_along_the_first_axis(
     shape: tuple[int, ...], tmp_path: Path
 ) -> None:
     """As the vendor's executor does: stacked values are vectors."""
@@ -273,7 +273,7 @@ def test_activations_that_the_executor_lacks_are_written_out(
         *(f"{op}-{a}" for op, a in RECURRENT),
     ],
 )
-def test_the_vendors_executor_runs_what_is_written(name: str, tmp_path: Path) -> None:
+def test_the_vendors_executor_runs_written_files(name: str, tmp_path: Path) -> None:
     made = {
         "choice": choice,
         "loop": lambda: halving(False),

@@ -544,7 +544,7 @@ WANTED: dict[str, list[int]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_layers_are_what_the_executor_makes_of_them(name: str, tmp_path: Path) -> None:
+def test_layers_agree_with_the_executor(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     found = compute(
         tmp_path, case.kind, case.feeds, case.shape, case.attrs, case.constants, **case.top

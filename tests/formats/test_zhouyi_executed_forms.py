@@ -395,7 +395,7 @@ WANTED = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_forms_are_what_the_executor_makes_of_them(name: str, tmp_path: Path) -> None:
+def test_forms_agree_with_the_executor(name: str, tmp_path: Path) -> None:
     c = CASES[name]
     found = compute_all(tmp_path, c.kind, c.feeds, c.results, c.attrs, c.constants, **c.top)
     assert [" ".join(map(str, v.reshape(-1).tolist())) for v in found] == WANTED[name]
@@ -415,7 +415,7 @@ def test_forms_are_what_the_executor_makes_of_them(name: str, tmp_path: Path) ->
         ),
     ],
 )
-def test_what_the_executor_contradicts_is_refused_with_the_question(
+def test_forms_that_the_executor_contradicts_are_refused(
     kind: str, attrs: dict[str, Any], question: str, tmp_path: Path
 ) -> None:
     feeds = [pattern(1, 4, 4, 1)] if kind == "Resize" else [pattern(4, 4), pattern(4, 4)]

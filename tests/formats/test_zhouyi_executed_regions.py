@@ -842,7 +842,7 @@ WANTED: dict[str, list[list[int]]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_layers_are_what_the_executor_makes_of_them(name: str, tmp_path: Path) -> None:
+def test_layers_agree_with_the_executor(name: str, tmp_path: Path) -> None:
     c = CASES[name]
     found = compute_all(tmp_path, c.kind, c.feeds, c.results, c.attrs, c.constants, **c.top)
     assert [v.reshape(-1).tolist() for v in found] == WANTED[name]

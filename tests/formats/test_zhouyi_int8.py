@@ -423,7 +423,7 @@ def test_quantized_layers_without_integer_form_stay_floats_with_a_warning(tmp_pa
     assert apart(found, wanted, 0.05) <= 1.01
 
 
-def test_a_bias_behind_a_gemm_is_stored_in_its_layer(tmp_path: Path) -> None:
+def test_a_bias_after_a_gemm_is_stored_in_its_layer(tmp_path: Path) -> None:
     """As QGemm is read, whose bias is 32-bit integers."""
     net = Net(4, 6)
     stored = net.b.const(RNG.integers(-9000, 9000, 5).astype(np.int32))
@@ -487,9 +487,7 @@ def test_networks_that_are_not_quantized_are_refused(quantized: bool, tmp_path: 
 
 
 @pytest.mark.parametrize("per_channel", [False, True])
-def test_fake_quantization_and_biases_beside_their_layers(
-    per_channel: bool, tmp_path: Path
-) -> None:
+def test_fake_quantization_and_biases_as_separate_layers(per_channel: bool, tmp_path: Path) -> None:
     model, b = new_model()
     x = b.input("x", ir.DataType.FLOAT, (1, 3, 6, 6))
 
@@ -538,7 +536,7 @@ def test_the_vendors_networks_come_back_as_integers(case: Path | None, tmp_path:
     "factors",
     [[0.5, 1.0, 1.005], [1.0, 1.0], [0.001, 0.0009, 0.2], [3e-9, 4e-9], [700.0, 1.5], [1e-6, 0.9]],
 )
-def test_factors_keep_their_size_whatever_stands_beside_them(factors: list[float]) -> None:
+def test_factors_keep_their_precision_next_to_any_others(factors: list[float]) -> None:
     multipliers, shifts = per_channel(factors, 15)
     assert multipliers.max() < 1 << 15 and shifts.max() <= 31
     np.testing.assert_allclose(multipliers * 2.0**-shifts, factors, rtol=0.002, atol=2.0**-31)

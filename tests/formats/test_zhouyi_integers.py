@@ -325,7 +325,7 @@ def test_nearest_resampling_moves_stored_integers(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found, x.repeat(2, 1).repeat(2, 2))
 
 
-def test_blocks_are_padded_with_what_stands_for_nothing(tmp_path: Path) -> None:
+def test_blocks_are_padded_with_values_of_zero(tmp_path: Path) -> None:
     x = whole(1, 3, 3, 2)
     attrs = {
         "block_size_x": 2,
@@ -408,7 +408,7 @@ def test_norms_of_windows(method: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(found, wanted)
 
 
-def test_a_gated_layer_that_resets_behind_its_product(tmp_path: Path) -> None:
+def test_a_gated_layer_that_resets_after_its_product(tmp_path: Path) -> None:
     batch, time, size, n = 2, 3, 4, 5
     x, h = whole(batch, time, size), whole(batch, n, low=-60, high=60)
     w, biases = (
@@ -536,7 +536,7 @@ def test_a_factor_that_a_product_has_in_its_scale_counts_as_numbers_too(tmp_path
     assert np.abs(exact - numbers).max() <= 1 and np.ptp(exact) > 20
 
 
-def test_which_shift_counts_behind_an_activation_is_a_question(tmp_path: Path) -> None:
+def test_the_shift_after_an_activation_is_undocumented(tmp_path: Path) -> None:
     """The executor reads another key there than the one that it has changed."""
     attrs = {"scale_value": 3, "shift_value": 27, "remain_shift": 17, "with_activation": "RELU"}
     constants = {"weights": whole(7, 12), "biases": np.zeros(7, np.int32)}
@@ -546,7 +546,7 @@ def test_which_shift_counts_behind_an_activation_is_a_question(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("dtype", "width"), [("int16", 8), ("int16", 16), ("int8", 8)])
-def test_sums_beyond_what_a_float_holds(dtype: str, width: int, tmp_path: Path) -> None:
+def test_sums_beyond_the_precision_of_floats(dtype: str, width: int, tmp_path: Path) -> None:
     """Sums of products pass 2 ** 24: of wide integers soon, of bytes in long rows."""
     rng, rows, size = np.random.default_rng(5), 300, 40 if dtype == "int16" else 8000
     x = rng.integers(0, np.iinfo(dtype).max, (rows, size), endpoint=True).astype(dtype)

@@ -243,7 +243,7 @@ def test_compact_weights_become_those_of_the_layer(tmp_path: Path) -> None:
     assert found == {"Input": 1, "Transpose": 2, "Convolution": 2}
 
 
-def test_constants_behind_an_operator_move_into_it(tmp_path: Path) -> None:
+def test_constants_after_an_operator_move_into_it(tmp_path: Path) -> None:
     def network(b: Builder, x: ir.Value) -> ir.Value:
         y = b.op(
             "Add",
@@ -396,7 +396,7 @@ def test_shuffled_channels_are_one_layer(flat: bool, tmp_path: Path) -> None:
     }
 
 
-def test_steps_are_turned_once(tmp_path: Path) -> None:
+def test_steps_are_transposed_once(tmp_path: Path) -> None:
     """Both directions read the same steps; one step or one sequence is transposed by a Reshape."""
     w, r = floats(2, 4, 3), floats(2, 4, 4)
 
@@ -419,7 +419,7 @@ def one_place(b: Builder, x: ir.Value) -> ir.Value:
     return b.op("Where", b.op("Greater", chosen, np.zeros(6, np.float32)), chosen, b.like(x, -1))
 
 
-def test_one_place_of_the_last_axis(tmp_path: Path) -> None:
+def test_one_index_of_the_last_axis(tmp_path: Path) -> None:
     found = layers({"x": floats(6, 4) - 0.5}, one_place, tmp_path)
     assert (found["Gather"], found["Reshape"]) == (1, 1)
     gather = next(x for x in read_ir(tmp_path / "m.txt").layers if x.type == "Gather")
@@ -427,7 +427,7 @@ def test_one_place_of_the_last_axis(tmp_path: Path) -> None:
 
 
 @pytest.mark.judges
-def test_one_place_of_the_last_axis_in_the_executor(tmp_path: Path) -> None:
+def test_one_index_of_the_last_axis_in_the_executor(tmp_path: Path) -> None:
     x = floats(6, 4) - 0.5
     layers({"x": x}, one_place, tmp_path)
     (found,) = run_in("zhouyi-vendor", tmp_path / "m.txt", {"x": x}).values()

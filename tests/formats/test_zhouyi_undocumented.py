@@ -412,7 +412,7 @@ def test_boxes_are_filtered(most: int, tmp_path: Path) -> None:
     equal(found, [kept, values, per, names, [[there]]])
 
 
-def test_boxes_behind_a_suppression(tmp_path: Path) -> None:
+def test_boxes_after_a_suppression(tmp_path: Path) -> None:
     boxes = (corners(1, 6) * 100).astype(np.float32)
     keep, counts = np.array([[4, 1, 0, 0, 0]], np.float32), np.array([[3]], np.float32)
     wanted = np.zeros((1, 8, 4))

@@ -73,7 +73,7 @@ def test_numbers_that_are_stored_as_others() -> None:
     assert places(LazyTensor(raw), bits(8), bits(5), bits(8)) == [0, 1, 2, 1]
 
 
-def test_what_a_function_computes_is_not_computed_twice() -> None:
+def test_a_computed_weight_is_not_computed_twice() -> None:
     calls = []
 
     def compute() -> np.ndarray:

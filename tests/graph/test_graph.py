@@ -124,7 +124,7 @@ class TestBuilder:
             assert {v.dtype for v in y.producer().inputs} <= {T.DOUBLE, T.BOOL}
         assert b.Gather(x, 1).producer().inputs[1].dtype == T.INT64
 
-    def test_a_fraction_is_no_whole_number(self, b: Builder) -> None:
+    def test_a_fraction_is_no_integer(self, b: Builder) -> None:
         with pytest.raises(InferenceError):
             b.Max(x_of(b, 2, dtype=T.INT32), 0.5)
 
@@ -386,7 +386,7 @@ class TestExtensions:
     def test_runs(self) -> None:
         assert self.run(self.model()[0]) == [[80, 160], [[32, 64]]]
 
-    def test_bound_functions_are_told_apart(self) -> None:
+    def test_bound_functions_are_distinguished(self) -> None:
         """Other attributes, other ranks, other inputs: other functions, named by a letter and a
         hash; the same in bodies.
         """
@@ -536,7 +536,7 @@ class TestFixInputs:
             fix_inputs(model, shapes)
         assert refused.value.diagnostics[0].code == "U501"
 
-    def test_what_inference_does_not_know_stays_declared(self) -> None:
+    def test_types_unknown_to_inference_stay_declared(self) -> None:
         model, b = new_model()
         y = b.op("Custom", x_of(b, "N", 3), domain="foreign")
         y.type, y.shape = ir.TensorType(T.FLOAT), ir.Shape(["N", 7])
@@ -564,7 +564,7 @@ class TestLoops:
         infer_all(model)
         return model
 
-    def test_what_keeps_its_shape_has_it_inside(self) -> None:
+    def test_carried_values_of_fixed_shape_have_it_in_the_body(self) -> None:
         model = self.loop(lambda b, v: b.op("Relu", b.op("Neg", v)), 2, 3)
         assert [
             shape_of(v)
@@ -573,7 +573,7 @@ class TestLoops:
         inner = list(all_graphs(model.graph))[1]
         assert shape_of(inner.inputs[2]) == (2, 3)
 
-    def test_what_grows_does_not(self) -> None:
+    def test_carried_values_that_grow_have_no_shape_in_the_body(self) -> None:
         model = self.loop(lambda b, v: b.op("Concat", v, v, axis=0), 2, 3)
         assert [d if isinstance(d, int) else None for d in model.graph.outputs[0].shape] == [
             None,
@@ -596,7 +596,7 @@ class TestLoops:
         ].shape == (8, 3)
 
 
-def test_inference_keeps_what_it_cannot_find_out(b: Builder) -> None:
+def test_inference_keeps_declarations_that_it_cannot_infer(b: Builder) -> None:
     y = b.op("Custom", x_of(b, 2), domain="foreign")
     infer(y.producer())
     assert y.type is None and y.shape is None

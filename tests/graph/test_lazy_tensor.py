@@ -59,7 +59,7 @@ def test_four_bits_are_packedas_onnx_packs_them() -> None:
         assert tensor.length == 3
 
 
-def test_numbers_are_decoded_from_what_is_stored() -> None:
+def test_numbers_are_decoded_from_stored_bytes() -> None:
     raw = np.array([0b10110000], np.uint8)
     bits = LazyTensor(
         raw, ir.DataType.UINT8, [5], element="u1", decode=lambda stored: np.unpackbits(stored)

@@ -134,7 +134,7 @@ def test_sizes_of_states_are_fixed_on_the_way(tmp_path: Path) -> None:
     assert "ReadValue" in (tmp_path / "m.xml").read_text()
 
 
-def test_what_is_no_pair(
+def test_values_that_are_no_pair(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = accumulator(tmp_path / "m.onnx")

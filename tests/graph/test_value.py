@@ -111,7 +111,7 @@ def test_numbers_take_the_type_of_the_other_operand(b: Builder, dtype: ir.DataTy
         assert (2 / x).dtype == (x < 3).producer().inputs[1].dtype == dtype  # type: ignore[union-attr]
 
 
-def test_arrays_keep_their_type_and_place(b: Builder) -> None:
+def test_arrays_keep_their_type_and_position(b: Builder) -> None:
     x = b.input("x", T.FLOAT, [2])
     with b:
         assert written(np.array([1, 2], np.float32) / x) == ("Div", [1, 2], x)
@@ -119,13 +119,13 @@ def test_arrays_keep_their_type_and_place(b: Builder) -> None:
             x + np.array([1, 2])
 
 
-def test_a_fraction_beside_integers_is_refused(b: Builder) -> None:
+def test_a_fraction_with_integers_is_refused(b: Builder) -> None:
     x = b.input("x", T.INT64, [2])
     with b, pytest.raises(InferenceError):
         x * 0.5
 
 
-def test_logic_of_truths_and_of_bits(b: Builder) -> None:
+def test_logic_of_booleans_and_of_bits(b: Builder) -> None:
     p, i = b.input("p", T.BOOL, [2]), b.input("i", T.INT32, [2])
     with b:
         assert [written(v)[0] for v in (p & p, p | p, p ^ p, ~p)] == ["And", "Or", "Xor", "Not"]
@@ -173,7 +173,7 @@ def test_operators_by_name(b: Builder) -> None:
 
 
 @pytest.mark.parametrize("name", ["Unheard", "graphs", "__wrapped__"])
-def test_what_is_no_operator_is_no_attribute(b: Builder, name: str) -> None:
+def test_unknown_operators_are_no_attributes(b: Builder, name: str) -> None:
     assert not hasattr(b, name)
 
 

@@ -281,7 +281,7 @@ def runs(path: Path, shape: list[int], dtype: Any = F) -> bool:
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_what_cannot_be_executed_is_refused(tmp_path: Path, name: str) -> None:
+def test_nodes_that_cannot_be_executed_are_refused(tmp_path: Path, name: str) -> None:
     path = written(tmp_path, *BROKEN[name])
     assert not runs(path, BROKEN[name][1], np.uint8 if BROKEN[name][0] in BYTES else F)
     with pytest.raises(ConverterError) as e:
@@ -290,7 +290,7 @@ def test_what_cannot_be_executed_is_refused(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TAKEN)
-def test_what_makes_no_sense_is_refused(tmp_path: Path, name: str) -> None:
+def test_meaningless_nodes_are_refused(tmp_path: Path, name: str) -> None:
     path = written(tmp_path, *TAKEN[name])
     assert runs(path, TAKEN[name][1])
     with pytest.raises(ConverterError):

@@ -125,7 +125,7 @@ def assumed(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], Any]:
 
 
 @pytest.mark.parametrize(("format", "path"), FILES)
-def test_the_reader_computes_what_the_engine_does(
+def test_the_reader_agrees_with_the_engine(
     format: str, path: Path, assumed: dict[tuple[str, str], Any]
 ) -> None:
     case = cases.read(path)

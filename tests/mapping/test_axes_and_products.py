@@ -77,7 +77,7 @@ def test_a_reduction_over_no_axes_is_written_or_refused_alike(rule: Rule, adapte
 
 
 @pytest.mark.parametrize(("rule", "adapter"), REDUCTIONS)
-def test_named_axes_are_reduced_whatever_no_axes_would_mean(rule: Rule, adapter: Adapter) -> None:
+def test_named_axes_are_reduced_for_any_meaning_of_no_axes(rule: Rule, adapter: Adapter) -> None:
     attrs = {"keepdims": 1, "noop_with_empty_axes": 1}
     node, b = adapter.node(rule, f"{of_type(rule)}2,3,4 =[1]", attrs)
     (version,) = adapter.versions(rule)[:1]
@@ -117,7 +117,7 @@ def test_an_axis_beyond_the_rank_is_refused(axis: int) -> None:
         assert refused.value.code == "R110"
 
 
-def test_an_empty_list_of_axes_means_what_the_format_says() -> None:
+def test_an_empty_list_of_axes_has_the_meaning_of_the_format() -> None:
     every = reading(Axes(empty=ALL), axes=[])
     assert constant(every.node.inputs[1]).tolist() == [0, 1, 2]  # type: ignore[union-attr]
     none = reading(Axes(empty=NONE), axes=[])

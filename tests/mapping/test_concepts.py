@@ -92,7 +92,7 @@ class Pool(AnyWindow):
 # windows -----------------------------------------------------------------------------------------
 
 
-def test_what_an_operator_leaves_out_has_the_defaults_of_onnx() -> None:
+def test_omitted_attributes_have_the_defaults_of_onnx() -> None:
     found = lower(AnyWindow(), "Conv", [1, 2, 8, 8], weights(4, 2, 3, 2))
     assert found.steps == ([3, 2], [1, 1], [1, 1])
     assert (found.pads, found.scheme, found.ceil) == ([0, 0, 0, 0], "", False)
@@ -135,7 +135,7 @@ def test_a_window_over_other_axes_than_the_data_is_refused() -> None:
         lift(AnyWindow(Geometry([3, 3])), [1, 2, 8])
 
 
-def test_limits_of_a_format_are_refused_with_what_it_has() -> None:
+def test_refusals_of_limits_name_the_supported_values() -> None:
     operator: Any = ("Conv", [1, 2, 8, 8], weights(4, 2, 3, 3))
     cases: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         ({"axes": (1,)}, {}, "LAYER supports 1 spatial axes, got 2"),

@@ -105,7 +105,7 @@ class TestAttr:
         assert lower(Attr("alpha", "a", default=2.0)).attrs == {}
         assert lift(Attr("alpha", "a", default=None), b).attrs == {}
 
-    def test_omit_what_is_default(self) -> None:
+    def test_defaults_are_omitted(self) -> None:
         field = Attr("alpha", "a", default=2.0, omit=True)
         assert lower(field, {"alpha": 2.0}).attrs == {} and lower(field, {"alpha": 3.0}).attrs == {
             "a": 3.0
@@ -450,7 +450,7 @@ class TestTable:
         refused = reason(self.lift, Layer("Activation", attrs={"method": "X"}), b)
         assert str(refused).startswith("method='X' is not supported (only CLIP, ")
 
-    def test_what_it_knows(self) -> None:
+    def test_kinds_and_operators_of_a_table(self) -> None:
         assert self.table.kinds() == {"Activation", "ReLU", "Abs", "OldReLU"}
         assert ("", "Elu") in self.table.ops()
 
@@ -493,12 +493,12 @@ class TestHooks:
         self.table.lower(low.writing(node))
         return low.layers
 
-    def test_nodes_behind_and_in_front(self, b: Builder) -> None:
+    def test_nodes_before_and_after(self, b: Builder) -> None:
         node = self.results("Swish", b)
         assert node.op_type == "Mul" and node.inputs[1].producer().op_type == "Sigmoid"
         assert self.results("ReluOfHalf", b).op_type == "Neg"
 
-    def test_layers_behind_and_in_front(self, b: Builder) -> None:
+    def test_layers_before_and_after(self, b: Builder) -> None:
         x, y = activation(b, 2), activation(b, 2)
         layers = self.layers(Node("Relu", inputs=[x], outputs=[y]))
         assert [layer.kind for layer in layers] == ["ReluOfHalf", "Behind"]
@@ -528,7 +528,7 @@ class TestHooks:
         assert self.layers(Node("Abs", inputs=[x], outputs=[x]))[0].kind == "Abs"
         assert self.table.kinds() == {"Swish", "ReluOfHalf", "Elu", "Abs", "Absolute"}
 
-    def test_what_a_failed_row_wrote_is_taken_back(self) -> None:
+    def test_layers_of_a_failed_row_are_removed(self) -> None:
         def fails(w: LowerContext) -> None:
             w.emit("InFront")
             raise MappingError("no")
@@ -554,7 +554,7 @@ class TestNested:
     def test_without_the_message_another_row_is_meant(self, b: Builder) -> None:
         assert reason(lift, self.FIELD, b, {"slope": 0.5}).no_match
 
-    def test_what_is_left_over_inside(self, b: Builder) -> None:
+    def test_leftover_attributes_inside(self, b: Builder) -> None:
         error = reason(lift, self.FIELD, b, {"leaky": {"slope": 0.5, "shift": 1.0}})
         assert (error.code, str(error)) == ("R111", "attribute leaky.shift is not known")
 

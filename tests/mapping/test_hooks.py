@@ -87,7 +87,7 @@ class Recorded(dict[str, Any]):
 
 
 @pytest.mark.parametrize(("rule", "adapter"), HOOKED)
-def test_a_row_with_a_hook_reads_what_fields_own(
+def test_a_row_with_a_hook_reads_only_owned_attributes(
     rule: Rule, adapter: Adapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys: set[str] = set()

@@ -56,7 +56,7 @@ def test_both_are_computed(tmp_path: Path) -> None:
             np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
-def test_what_a_condition_guards_is_not_computed(tmp_path: Path) -> None:
+def test_guarded_operators_are_not_computed(tmp_path: Path) -> None:
     """Beyond its range an engine may read anything."""
     with pytest.raises(UnsupportedError, match="If"):
         converter.save(choosing(guarded=True), tmp_path / "m.xml", "openvino+ir=7")

@@ -160,7 +160,7 @@ def test_weights_are_views() -> None:
     assert any(isinstance(t, ir.LazyTensor) and t.shape == (256, 3) for t in permuted)
 
 
-def test_small_quantized_weights_behind_a_flatten_are_what_is_remembered_of_them() -> None:
+def test_small_quantized_weights_after_a_flatten_stay_exact() -> None:
     """Results of small constants are remembered where nodes are made; the weights move."""
 
     def write(b: Builder, x: ir.Value) -> ir.Value:

@@ -53,7 +53,7 @@ def chained() -> ir.Model:
     ["openvino", "openvino+ir=7", "coreml", "mlprogram", "zhouyi", "nnapi", "tflite"],
 )
 @pytest.mark.parametrize("given", [(3, 5, 4), None])
-def test_choices_on_sizes_behind_choices_are_gone(
+def test_nested_choices_on_sizes_are_folded(
     target: str, given: tuple[int, ...] | None, tmp_path: Path
 ) -> None:
     """Sizes that `inputs` gives, and sizes that the file itself has."""

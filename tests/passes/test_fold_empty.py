@@ -98,7 +98,7 @@ CASES: dict[str, tuple[Any, ...]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_no_operator_computes_what_is_known(case: str, tmp_path: Path) -> None:
+def test_known_results_are_not_computed(case: str, tmp_path: Path) -> None:
     kind, operands, *more = CASES[case]
     constant, outputs, attributes = (*more, *((), 1, {})[len(more) :])
     model, feeds = model_of(kind, operands, constant, outputs, **attributes)
@@ -114,7 +114,7 @@ def test_no_operator_computes_what_is_known(case: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("ReduceMax", False), ("ReduceMin", True)])
-def test_no_truth_is_all_true_and_none_true(kind: str, expected: bool, tmp_path: Path) -> None:
+def test_no_booleans_are_all_true_and_none_true(kind: str, expected: bool, tmp_path: Path) -> None:
     changed, kinds = folded(*model_of(kind, [np.zeros((2, 0), bool), AXIS], (1,))[:1], tmp_path)
     (out,) = computed(changed, {"x0": np.zeros((2, 0), bool)})
     assert kind not in kinds and out.tolist() == [[expected]] * 2
@@ -148,13 +148,13 @@ def test_windows_on_nothing_give_the_bias(
         ("RandomNormalLike", [floats(2, 0)]),
     ],
 )
-def test_what_is_not_certain_stays(kind: str, operands: Any, tmp_path: Path) -> None:
+def test_uncertain_results_stay(kind: str, operands: Any, tmp_path: Path) -> None:
     constant = [i for i, o in enumerate(operands) if i and o is not None]
     model, _ = model_of(kind, operands, constant)
     assert kind in folded(model, tmp_path)[1]
 
 
-def test_only_what_has_elements_is_folded_for_targets_without_empty_constants(
+def test_only_results_with_elements_are_folded_for_targets_without_empty_constants(
     tmp_path: Path,
 ) -> None:
     model, _ = model_of("Add", [floats(2, 0), floats(1)])

@@ -28,7 +28,7 @@ CASES: dict[str, tuple[dict[str, Any], list[Any], list[int]]] = {
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize(("target", "name"), [("coreml", "m.mlmodel"), ("tflite", "m.tflite")])
-def test_open_sizes(case: str, target: str, name: str, tmp_path: Path) -> None:
+def test_dynamic_sizes(case: str, target: str, name: str, tmp_path: Path) -> None:
     attributes, declared, fed = CASES[case]
     kind, extra = case.split()[0], []
     if kind == "STFT":

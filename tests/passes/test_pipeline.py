@@ -64,7 +64,7 @@ def test_every_pass_has_a_name_and_an_effect(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", FLAVORS)
-def test_what_runs_is_what_the_list_says(target: str, tmp_path: Path) -> None:
+def test_the_listed_passes_run(target: str, tmp_path: Path) -> None:
     flavor = formats.parse_flavor(target)
     listed = [*formats.get(flavor.format).passes(flavor)]
     seen: list[Pass[Any]] = []
@@ -129,7 +129,7 @@ def test_a_pipeline_of_passes_changes_the_graph_in_order() -> None:
     assert [n.op_type for n in all_nodes(model.ir.graph)] == ["Mul", "Conv", "Mish", "MaxPool"]
 
 
-def test_what_passes_change_is_told(tmp_path: Path) -> None:
+def test_changes_of_passes_are_reported(tmp_path: Path) -> None:
     changes, found = pipeline.trace(small(), "tflite", source(tmp_path))
     assert not found.reasons
     fold, *_ = (c for c in changes if c.name == "fold-constants")
@@ -146,7 +146,7 @@ def test_what_passes_change_is_told(tmp_path: Path) -> None:
     assert len([*pipeline.changed_lines(changes, all_=True)]) == len(changes)
 
 
-def test_the_pass_that_refuses_is_told(tmp_path: Path) -> None:
+def test_the_pass_that_refuses_is_named(tmp_path: Path) -> None:
     model, b = new_model()
     x = b.input("x", ir.DataType.FLOAT, ["n", 4])
     b.output(b.Relu(x))
@@ -156,7 +156,7 @@ def test_the_pass_that_refuses_is_told(tmp_path: Path) -> None:
     assert changes[-1].refused and changes[-1].text().endswith("refused")
 
 
-def test_attempts_of_several_versions_are_told(tmp_path: Path) -> None:
+def test_attempts_of_several_versions_are_reported(tmp_path: Path) -> None:
     changes, _ = pipeline.trace(small(), "nnapi", source(tmp_path))
     attempts = [c.attempt for c in changes if c.name == "channels-last"]
     assert attempts and all(re.fullmatch(r"level \d", a) for a in attempts)

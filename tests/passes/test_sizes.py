@@ -369,7 +369,7 @@ REFUSED: dict[Net, str] = {
 
 
 @pytest.mark.parametrize("net", REFUSED, ids=lambda n: n.__name__)
-def test_what_nothing_shows_is_refused_with_the_layer(net: Net) -> None:
+def test_sizes_that_do_not_follow_are_refused_with_the_layer(net: Net) -> None:
     old, new = (1, 3, 8, 8), (1, 3, 16, 8)
     with pytest.raises(UsageError, match=REFUSED[net]) as refused:
         netconv.load(net(old).SerializeToString(), inputs={"x": new})

@@ -110,14 +110,14 @@ def written(name: str, folder: Path, file: str) -> tuple[Any, Path]:
 
 @needs_litert
 @pytest.mark.parametrize("name", CASES)
-def test_litert_runs_what_was_a_sequence(name: str, tmp_path: Path) -> None:
+def test_litert_runs_stacked_sequences(name: str, tmp_path: Path) -> None:
     model, path = written(name, tmp_path, "m.tflite")
     for x in (data(4), data(2, False), data(5)):
         np.testing.assert_allclose(litert.invoke(path, [x])[0], right(model, x), 1e-5, 1e-6)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_openvino_runs_what_was_a_sequence(name: str, tmp_path: Path) -> None:
+def test_openvino_runs_stacked_sequences(name: str, tmp_path: Path) -> None:
     pytest.importorskip("openvino", reason="openvino is not installed")
     from openvino_runtime import infer
 

@@ -37,7 +37,7 @@ def test_the_note_says_the_type(name: str, dtype: ir.DataType) -> None:
     assert model.metadata_props["netconv.weights"] == name and stored_half(model) == dtype
 
 
-def test_only_what_survives_is_stored_as_halves() -> None:
+def test_only_exact_weights_are_stored_as_halves() -> None:
     inexact, large = EXACT + np.float32(1e-4), EXACT * 1000
     model = network(EXACT, inexact, large, EXACT[:1, :1])
     assert stored_half(model) is None

@@ -147,7 +147,7 @@ def test_a_table_is_sorted_by_its_headers(browser: Any, page: Path) -> None:
     assert head.get_attribute("aria-sort") == "descending"
 
 
-def test_the_curve_tells_layers_to_pointer_and_keyboard(browser: Any, page: Path) -> None:
+def test_the_curve_shows_layers_to_pointer_and_keyboard(browser: Any, page: Path) -> None:
     from selenium.webdriver import ActionChains
 
     browser.get(page.as_uri())

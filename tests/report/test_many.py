@@ -111,7 +111,7 @@ def stored(tmp_path: Path, spec: Any = SPEC, baseline: Path | None = None) -> fa
     )
 
 
-def test_junit_tells_errors_from_failures(tmp_path: Path) -> None:
+def test_junit_distinguishes_errors_from_failures(tmp_path: Path) -> None:
     root = ET.fromstring(report.render(stored(tmp_path), "junit"))
     assert [root.get(k) for k in ("tests", "failures", "errors", "skipped", "time")] == [
         *("6", "3", "1", "1", "9.000")

@@ -39,7 +39,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_size_loss_layers_and_reasons_are_told(page: Path) -> None:
+def test_size_loss_layers_and_reasons_are_shown(page: Path) -> None:
     source = page.read_text()
     text = re.sub(r"<(?:style|script).*?</(?:style|script)>|<wbr>", "", source, flags=re.S)
     text = re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]*>", " ", text)))

@@ -344,7 +344,7 @@ def test_the_trend_since_a_baseline(results: Path, tmp_path: Path) -> None:
         '{"schema": "netconv/batch/1", "jobs": [{}], "version": "1"}',
     ],
 )
-def test_what_is_no_result_is_refused(tmp_path: Path, text: str) -> None:
+def test_files_that_are_no_results_are_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.json").write_text(text)
     with pytest.raises(ReadError, match="R103"):
         facts.read([tmp_path / "x.json"])

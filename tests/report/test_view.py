@@ -78,7 +78,7 @@ def test_scopes_are_parts_of_names(names: list[str], expected: list[list[str]]) 
     assert [scope_of({"scopes": folded.scopes}, n) for n in nodes] == expected
 
 
-def test_a_prefix_that_tells_the_operator_is_no_scope() -> None:
+def test_a_prefix_that_names_the_operator_is_no_scope() -> None:
     paths = [[(scopes.PREFIX, kind)] for _ in range(20) for kind in ("conv", "relu")]
     kinds = [path[0][1] for path in paths]
     assert scopes.fold(paths, kinds, kinds, []).scopes == []
@@ -145,7 +145,7 @@ def test_every_format_is_drawn(target: str, tmp_path: Path) -> None:
     assert any(n.get("t") for n in layers) or target == "onnx"  # the file's own names of layers
 
 
-def test_a_layer_tells_attributes_shapes_and_weights() -> None:
+def test_a_layer_shows_attributes_shapes_and_weights() -> None:
     net = resnet(np.random.default_rng(0))
     (made,) = drawn(render([("a", net)]))["models"]
     conv = next(n for n in made["nodes"] if n["n"] == "stem")
@@ -176,7 +176,7 @@ def halves(pads: list[int], stored: type = np.float16) -> Model:
     return Model(model, "onnx")
 
 
-def test_what_is_computed_from_constants_belongs_to_its_reader() -> None:
+def test_nodes_of_constants_belong_to_their_consumer() -> None:
     (made,) = drawn(render([("a", halves([1, 1, 1, 1]))]))["models"]
     assert Counter(n["k"] for n in made["nodes"] if "port" not in n) == Counter(
         {"Conv": 3, "MaxPool": 1, "Relu": 1}
@@ -291,7 +291,7 @@ def test_two_models_are_aligned_and_differences_marked() -> None:
     assert changed["causes"] == ["pads  [1,1,1,1] became [0,1,2,1]"]
 
 
-def test_what_one_model_lacks_is_marked() -> None:
+def test_layers_that_one_model_lacks_are_marked() -> None:
     def net(extra: bool) -> Model:
         model, b = new_model()
         y = b.op("Tanh", b.input("x", ir.DataType.FLOAT, [2, 3]), name="t")
@@ -387,7 +387,7 @@ def test_the_command(
     assert call(monkeypatch, "view", str(a), "-o", str(tmp_path / "no" / "page.html")) == 5
 
 
-def test_a_name_cannot_leave_its_place(tmp_path: Path) -> None:
+def test_a_name_is_escaped(tmp_path: Path) -> None:
     model, b = new_model()
     odd = '</script><script>alert(1)</script>"'
     b.output(b.op("Relu", b.input("x", ir.DataType.FLOAT, [2]), name=odd))

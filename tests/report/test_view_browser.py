@@ -85,7 +85,7 @@ def details(browser: Any) -> str:
     return found
 
 
-def test_a_click_tells_about_a_layer(browser: Any, single: Path) -> None:
+def test_a_click_shows_a_layer(browser: Any, single: Path) -> None:
     browser.get(single.as_uri())
     assert "image float32[1,3,24,24]" in details(browser)  # before anything is chosen
     find(browser, "#unfold").click()

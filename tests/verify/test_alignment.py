@@ -59,7 +59,7 @@ def _cuts(layers: list[str], named: bool, wrong: bool = False) -> Model:
 
 
 @pytest.mark.parametrize("exact", [False, True])
-def test_a_given_result_of_an_operator_with_several_is_what_the_piece_reads(exact: bool) -> None:
+def test_a_piece_reads_the_given_result_of_an_operator_with_several(exact: bool) -> None:
     program = Program(_halves())
     piece = program.piece(["y"], {"x", "first"})
     assert set(piece.inputs) == {"x", "first"}

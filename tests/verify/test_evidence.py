@@ -77,7 +77,7 @@ def test_every_rank_is_shown(sizes: tuple[int, ...]) -> None:
         assert len(sample["corner"]) == len(sample["shape"])
 
 
-def test_nothing_is_shown_of_what_is_the_same() -> None:
+def test_equal_tensors_are_not_shown() -> None:
     result = converter.verify(net(0.1), net(0.1), tensors="all")
     assert result.passed and result.samples == () and result.picture is None
 

@@ -124,7 +124,7 @@ ARGUMENTS: dict[str, tuple[list[int], Draw]] = {
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)
-def test_indices_and_lengths_are_what_their_consumers_allow(name: str) -> None:
+def test_indices_and_lengths_fit_their_consumers(name: str) -> None:
     shape, write = ARGUMENTS[name]
     model = _argument(shape, write)
     result = verify(model, model)
@@ -145,7 +145,7 @@ def test_one_feed_that_does_not_run_spoils_nothing() -> None:
         verify(Model(model, "onnx"), Model(model, "onnx"), {"n": np.full(1, 5, np.float32)})
 
 
-def test_run_leaves_out_what_the_model_does_not_take() -> None:
+def test_run_ignores_unknown_inputs() -> None:
     model, b = new_model()
     n = b.input("n", T.FLOAT, [1])
     big = b.op("Greater", n, b.const(np.array(2, np.float32)))

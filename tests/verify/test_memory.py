@@ -55,7 +55,7 @@ def _peak(*command: str | Path) -> tuple[int, int]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not tell")
-def test_large_models_are_held_no_more_than_twice(tmp_path: Path) -> None:
+def test_large_models_are_in_memory_no_more_than_twice(tmp_path: Path) -> None:
     a, b = _network(tmp_path, "a.onnx"), _network(tmp_path, "b.xml")
     c = _network(tmp_path, "c.xml", wrong=4)
     most = 2 * LAYERS * WIDTH * WIDTH * 4 // 2**20 + ALLOWANCE
@@ -69,7 +69,7 @@ def test_large_models_are_held_no_more_than_twice(tmp_path: Path) -> None:
         assert found == code and peak <= most, (command, found, peak, most)
 
 
-def test_a_weight_is_told_by_its_place_in_the_file(tmp_path: Path) -> None:
+def test_a_weight_is_identified_by_its_offset_in_the_file(tmp_path: Path) -> None:
     numbers = np.arange(4096, dtype=np.float32)
     (tmp_path / "w.bin").write_bytes(b"head" + numbers.tobytes())
     file = MappedFile(tmp_path / "w.bin")

@@ -334,7 +334,7 @@ def test_an_engine_that_is_not_installed_is_one_line(
         converter.verify(path, path, native="on")
 
 
-def test_what_has_no_file_has_no_run(tmp_path: Path) -> None:
+def test_a_model_without_a_file_has_no_native_run(tmp_path: Path) -> None:
     assert converter.verify(small(), small()).native == ()
     with pytest.raises(UsageError, match="U502"):
         converter.verify(small(), small(), native="on")
@@ -519,7 +519,7 @@ def test_openvino_computes_doubles_in_floats(tmp_path: Path) -> None:
     assert result.native[0].outputs[0].difference.max_abs > 0
 
 
-def test_what_is_constant_rounds_like_its_largest_number(tmp_path: Path) -> None:
+def test_constants_round_like_their_largest_number(tmp_path: Path) -> None:
     """The reader computes it once; the engine with other roundings, which weigh more in small
     differences of large numbers.
     """
@@ -643,7 +643,7 @@ def test_strict_makes_a_reference_that_is_refused_a_finding(
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("form", ["json", "junit", "sarif", "github"])
-def test_every_form_of_the_output_tells_it(
+def test_every_form_of_the_output_has_it(
     wrong: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], form: str
 ) -> None:
     assert _command(monkeypatch, "verify", "net.onnx", "net.onnx", "--format", form) == 1

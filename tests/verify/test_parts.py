@@ -79,7 +79,7 @@ def test_texts_and_shapes() -> None:
 
 
 @given(FLOATS)
-def test_jitter_moves_by_at_most_two_steps_and_keeps_what_is_special(a: np.ndarray) -> None:
+def test_jitter_moves_by_at_most_two_steps_and_keeps_special_values(a: np.ndarray) -> None:
     b = jitter(a, np.random.default_rng(0), 2.0**-23)
     assert b.dtype == a.dtype and b.shape == a.shape
     finite = np.isfinite(a)
@@ -120,7 +120,7 @@ def test_symbolic_dimensions_get_the_same_size_everywhere() -> None:
     assert feed["x"].shape == feed["y"].shape and feed["x"].shape[0] == 1
 
 
-def test_twins_that_nothing_tells_apart_are_not_aligned() -> None:
+def test_indistinguishable_twins_are_not_aligned() -> None:
     model, b = new_model()
     x = b.input("x", ir.DataType.FLOAT, [3])
     twins = [b.op("Exp", x, name=f"twin{i}") for i in range(2)]

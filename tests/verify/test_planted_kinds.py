@@ -93,7 +93,7 @@ def test_faults_are_called_by_their_cause(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_faults_beside_an_unused_half_are_called_by_their_cause(tmp_path: Path) -> None:
+def test_faults_next_to_an_unused_half_are_named_by_their_cause(tmp_path: Path) -> None:
     _demand(tmp_path, _by_turns(1), half=True)
 
 

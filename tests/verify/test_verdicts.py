@@ -68,7 +68,7 @@ def test_one_ulp_of_a_double_is_one() -> None:
     assert compare(np.array([-5e-324]), np.array([5e-324])).ulp == 2
 
 
-def test_what_has_no_square_is_compared() -> None:
+def test_values_whose_square_overflows_are_compared() -> None:
     found = compare(np.array([1e300, 1e299]), np.array([1.1e300, 1e299]))
     assert found.cos == pytest.approx(1, abs=1e-3) and found.psnr == pytest.approx(23, abs=0.1)
 
@@ -211,7 +211,7 @@ def test_the_location_is_that_of_the_file_itself(tmp_path: Path) -> None:
 # rounding ----------------------------------------------------------------------------------------
 
 
-def test_doubles_tell_rounding_from_a_fault(tmp_path: Path) -> None:
+def test_float64_separates_rounding_from_a_fault(tmp_path: Path) -> None:
     """A sum of equal numbers in floats is off by the same however its terms are moved."""
     model = unchanged.head(7)
     onnx.save(model, tmp_path / "a.onnx")
@@ -392,12 +392,12 @@ def test_equal_weights_are_equal_however_they_are_stored(a: str, b: str) -> None
 
 
 @pytest.mark.parametrize("form", ["blocks", "chain"])
-def test_other_weights_behind_scales_are_found(form: str) -> None:
+def test_other_weights_after_scales_are_found(form: str) -> None:
     (change,) = diff(_product(form), _product("blocks other"))
     assert "[3,5]" in change.details[0]
 
 
-def test_weights_take_what_the_file_takes(tmp_path: Path) -> None:
+def test_reported_bytes_of_weights_are_those_of_the_file(tmp_path: Path) -> None:
     converter.save(_product("half"), tmp_path / "a.onnx")
     converter.convert(tmp_path / "a.onnx", tmp_path / "a.xml")
     for name in ("a.onnx", "a.xml"):

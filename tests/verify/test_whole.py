@@ -80,7 +80,7 @@ def test_nothing_in_common_is_not_a_pass() -> None:
         verify(_net(), _net(), tensors="nothing*")
 
 
-def test_a_single_output_is_aligned_whatever_its_name() -> None:
+def test_a_single_output_is_aligned_by_any_name() -> None:
     assert verify(_net(name="y"), _net(name="other")).outputs[0].candidate == "other"
 
 
@@ -292,7 +292,7 @@ def test_a_constant_output_may_be_a_rounding_off() -> None:
 
 
 @pytest.mark.parametrize("name", ["Gelu", "Elu", "Asinh", "Softplus"])
-def test_what_a_formula_leaves_of_nearly_equal_terms_is_rounding(name: str) -> None:
+def test_differences_of_nearly_equal_terms_are_rounding(name: str) -> None:
     """One small number alone, by a kernel and by the formula; another function is found."""
 
     def net(form: str) -> Model:
@@ -336,7 +336,7 @@ def test_a_mean_of_numbers_that_are_all_the_same_rounds() -> None:
     assert verify(net("ReduceMean"), net("ReduceSum")).passed
 
 
-def test_what_does_not_vary_is_normalized_to_rounding() -> None:
+def test_constant_data_are_normalized_to_rounding() -> None:
     """Divided by the root of epsilon, the rounding of a mean is 316 times as large."""
 
     def net(layers: bool) -> Model:
@@ -357,7 +357,7 @@ def test_what_does_not_vary_is_normalized_to_rounding() -> None:
 
 
 @pytest.mark.parametrize("changed", ["", "weights", "pads"])
-def test_a_bias_that_is_added_behind_is_the_same(changed: str) -> None:
+def test_a_bias_that_is_added_later_is_the_same(changed: str) -> None:
     rng = np.random.default_rng(0)
     w = rng.standard_normal((4, 3, 3, 3)).astype(np.float32)
     bias = rng.standard_normal(4).astype(np.float32)
@@ -452,7 +452,7 @@ def test_integers_are_compared_in_steps() -> None:
     assert not result.passed and result.outputs[0].difference.ulp == 1
 
 
-def test_only_isolation_tells_own_from_inherited() -> None:
+def test_only_isolation_separates_own_from_inherited_errors() -> None:
     rng = np.random.default_rng(1)
     model = mobilenet(rng)
     candidate = copy_of(model)
@@ -535,7 +535,7 @@ def test_a_fault_that_no_output_shows_has_its_own_code() -> None:
     assert verify(_unfelt(-50), _unfelt(-90), metrics=["cos"]).passed
 
 
-def test_what_a_default_spells_out_is_no_difference() -> None:
+def test_an_explicit_default_is_no_difference() -> None:
     """Nor are axes counted from the end, sizes for factors, or bounds that nothing passes."""
 
     def net(spelled: bool) -> Model:
@@ -561,7 +561,7 @@ def test_what_a_default_spells_out_is_no_difference() -> None:
     assert diff(net(True), net(False)) == [] == diff(net(False), net(True))
 
 
-def test_causes_are_ranked_and_all_wrong_layers_are_told() -> None:
+def test_causes_are_ranked_and_all_wrong_layers_are_listed() -> None:
     def net(alpha: float, weight: float, last: float) -> Model:
         model, b = new_model()
         x = b.input("x", ir.DataType.FLOAT, [2, 3])

@@ -59,7 +59,14 @@ def command(console: Console, options: ExplainCommand, code: str | None, name: s
     wrapped = textwrap.wrap(page_.help, 94, initial_indent="  help: ", subsequent_indent=" " * 8)
     console.say(*wrapped)
     if page_.example:
-        console.say(f"  example: {page_.example}", f"  repaired: {page_.repaired}")
+        console.say(*_command("example", page_.example), f"    {page_.output}")
+        console.say(*_command("repaired", page_.repaired))
+
+
+def _command(title: str, command: str) -> list[str]:
+    """Return the lines of a command line, one for each of its commands."""
+    first, *more = command.split(" && ")
+    return [f"  {title}: {first}", *(f"{' ' * (len(title) + 4)}{line}" for line in more)]
 
 
 def _pipeline(console: Console, options: ExplainCommand, name: str | None) -> None:
