@@ -118,7 +118,7 @@ def sampling_of(w: Any, antialiased: bool = False) -> Sampling:
     """Return the sampling of the operator.
 
     Raise MappingError unless it resizes the two spatial axes of images. `antialiased`: the layer
-    widens its kernel if an axis shrinks.
+    widens its kernel if an axis shrinks, and leaves out what is outside of the image.
     """
     a = w.attr
     before, after = (spatial(w.node, v) for v in (w.data, w.out))
@@ -138,8 +138,11 @@ def sampling_of(w: Any, antialiased: bool = False) -> Sampling:
     if not found.dynamic and 0 in (*before, *after):
         raise MappingError(f"resizing an image of {before} elements to {after} is not supported")
     shrinks = found.dynamic or any(factor < 1 for *_, factor in found.sides)
-    if a("antialias", 0) and shrinks and (not antialiased or a("exclude_outside", 0)):
-        raise MappingError("antialias=1 is not supported where an axis shrinks")
+    if a("antialias", 0) and shrinks:
+        if not antialiased:
+            raise MappingError("antialias=1 is not supported where an axis shrinks")
+        if not a("exclude_outside", 0):
+            raise MappingError("antialias=1 is only supported with exclude_outside=1")
     return found
 
 

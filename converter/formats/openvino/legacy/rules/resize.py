@@ -51,13 +51,16 @@ class Nearest(ToSize):
 
 
 class Linear(ToSize):
-    """Half pixels; `antialias` widens the kernel when the image shrinks."""
+    """Half pixels; `antialias` widens the kernel when the image shrinks, and leaves out what is
+    outside of the image.
+    """
 
     rules, antialiased = (Where("linear", "half_pixel"),), True
 
     def lift(self, r: LiftContext) -> None:
         super().lift(r)
-        r.set(antialias=r.attr("antialias", bool, 0))
+        smooth = r.attr("antialias", bool, 0)
+        r.set(antialias=smooth, exclude_outside=smooth)
 
 
 class Corners(ToSize):
