@@ -19,6 +19,7 @@ states.py                  inputs that receive outputs of the previous run, and 
 labels.py                  text that only names classes removed
 fuse_attention.py          attention fused into one operator
 clamp_masks.py             attention masks clamped to the range of half precision
+finite_masks.py            attention masks without infinities
 fuse_constants.py          constants fused into the preceding operator
 fuse_hard_swish.py         HardSwish found in its parts
 round_halves.py            rounding to half precision for targets that compute in floats

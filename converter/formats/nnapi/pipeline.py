@@ -31,6 +31,7 @@ from converter.passes.collapse_dims_rules import HANDLERS
 from converter.passes.common_subexpressions import share_common
 from converter.passes.constants import decode_weights
 from converter.passes.decompositions.quantization import whole_floats
+from converter.passes.finite_masks import FINITE_MASKS
 from converter.passes.fixed_rows import fixed_rows
 from converter.passes.fold import fold_constants
 from converter.passes.fold_empty import fold_empty_values
@@ -210,6 +211,7 @@ PREPARE: list[Pass[AllLevels]] = [
     check_target(MAPPING.target),
     stack_sequences(),
     fold_constants(),
+    FINITE_MASKS,
     fixed_rows(),
     merge_biases(),
     fold_empty_values(),

@@ -118,7 +118,7 @@ def sampling_of(w: Any, antialiased: bool = False) -> Sampling:
     """Return the sampling of the operator.
 
     Raise MappingError unless it resizes the two spatial axes of images. `antialiased`: the layer
-    widens its kernel if an axis shrinks, and leaves out what is outside of the image.
+    widens its kernel if an axis shrinks, without elements outside of the image.
     """
     a = w.attr
     before, after = (spatial(w.node, v) for v in (w.data, w.out))

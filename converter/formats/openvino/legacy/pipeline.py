@@ -31,6 +31,7 @@ from converter.mapping.lowering import refusal
 from converter.mapping.target import dynamic_values
 from converter.passes.both_branches import compute_both_branches
 from converter.passes.constants import decode_weights, lazily
+from converter.passes.finite_masks import FINITE_MASKS
 from converter.passes.fixed_rows import fixed_rows
 from converter.passes.fold import fold_constants
 from converter.passes.fold_empty import fold_empty_values
@@ -119,6 +120,7 @@ PREPARE: list[Pass[Version]] = [
     FOLD,
     DECODE,  # scales are constants once they are folded
     FOLD,
+    FINITE_MASKS,
     fixed_rows(),
     fold_empty_values(),
     change(

@@ -51,7 +51,7 @@ class Nearest(ToSize):
 
 
 class Linear(ToSize):
-    """Half pixels; `antialias` widens the kernel when the image shrinks, and leaves out what is
+    """Half pixels; `antialias` widens the kernel when the image shrinks, without elements
     outside of the image.
     """
 
