@@ -9,6 +9,8 @@ equalize.py  equal ranges for the channels of depthwise convolutions
 insert.py   scales in a graph
 bias.py     biases corrected for rounded weights
 weights.py  weights alone in fewer bits
+blocks.py   weights in units of scales
+feedback.py  rounding errors that make up for each other, with data
 measure.py  how far the result is from the float network
 search.py   which layers stay in floats
 """

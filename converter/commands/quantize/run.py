@@ -22,6 +22,7 @@ from converter.commands.options.convert import Convert
 from converter.commands.options.quantize import Quantize
 from converter.commands.quantize.bias import correct_biases
 from converter.commands.quantize.equalize import chains, equalize
+from converter.commands.quantize.feedback import Moments
 from converter.commands.quantize.insert import insert
 from converter.commands.quantize.measure import Quality, Reference, by_layer
 from converter.commands.quantize.place import RECURRENT, Placement, chosen, is_depthwise, key, place
@@ -128,7 +129,8 @@ class _Job:
             )
         found = [] if options.data is None else [*_samples(model, options)]
         # a decision is not measured on the samples that the ranges are from
-        apart = (options.labels is not None or self.limit) and len(found) > 1
+        decided = options.labels is not None or self.limit or options.weights == "int4"
+        apart = decided and len(found) > 1
         self.used, rest = (found[::2], found[1::2]) if apart else (found, found)
         most = len(rest) if options.labels is not None else MEASURED
         self.shown = rest[:: max(1, -(-len(rest) // max(1, most)))]
@@ -152,17 +154,23 @@ class _Job:
         names = [n for n, v in program.values.items() if v.dtype == ir.DataType.FLOAT]
         session = program.compile(program.piece(names, set(program.inputs)))
         with progress.step("calibrating"):
-            for sample in self.used:
-                given = self.model.check_feeds(sample.load())
-                for name in sorted(given):
-                    self.digest.update(f"{name} {given[name].dtype} {given[name].shape}".encode())
-                    self.digest.update(np.ascontiguousarray(given[name]).tobytes())
+            for given in self._calibration():
                 feed = Feed("", given).by_value(self.graph)
                 self.feeds += [feed] if len(self.feeds) < CORRECTED else []
                 self.observed.add(dict(zip(names, session.run(feed), strict=True)))
         self.notes += doubts(self.observed, self.model, len(self.used))
         self.notes += unexpected(self.model, self.feeds[:SHOWN])
         return self.observed
+
+    def _calibration(self) -> Iterator[Arrays]:
+        """Yield the data that are quantized for, and compute their hash."""
+        self.digest = hashlib.sha256()
+        for sample in self.used:
+            given = self.model.check_feeds(sample.load())
+            for name in sorted(given):
+                self.digest.update(f"{name} {given[name].dtype} {given[name].shape}".encode())
+                self.digest.update(np.ascontiguousarray(given[name]).tobytes())
+            yield given
 
     def write(self, path: Path, flavor: Flavor) -> Quantized:
         target, options = formats.get(flavor.format), self.options
@@ -214,7 +222,9 @@ class _Job:
     def _compressed(self) -> tuple[Network, Quantized]:
         graph = replace(self.model, ir=self.model.ir.clone(), source=None)
         plain_weights(graph.ir)
-        forms = compress(graph.ir, self.options.weights, self.options.block, self._kept())
+        form, used = self.options.weights, self.options.weights == "int4" and self.used
+        moments = Moments(self.model, self._calibration) if used else None
+        forms = compress(graph.ir, form, self.options.block, self._kept(), moments)
         remove_dead_code(graph.ir)
         if not forms:
             raise _nothing(self.source, "no weights are large enough to be compressed")
@@ -279,9 +289,9 @@ class _Job:
 
     def _about(self) -> dict[str, Any]:
         about = {"netconv": sys.modules["converter"].__version__}  # its API imports this
-        if self.options.weights:
-            return {**about, "weights": self.options.weights}
         data = {"data": self.digest.hexdigest(), "samples": len(self.used)}
+        if form := self.options.weights:
+            return {**about, "weights": form, **(data if form == "int4" and self.used else {})}
         more = {"method": self.options.method, "onnxruntime": version("onnxruntime")}
         return {**about, **data, **more}
 
