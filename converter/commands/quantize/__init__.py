@@ -4,6 +4,7 @@ result.py   the result for one network
 run.py      one model for one or several targets
 place.py    which values are quantized for a target
 normalizations.py  normalizations in several operators, which stay in floats
+doubts.py   warnings of data
 scales.py   ranges, measured on data, and their scales
 equalize.py  equal ranges for the channels of depthwise convolutions
 insert.py   scales in a graph
