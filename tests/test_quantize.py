@@ -18,11 +18,14 @@ from onnx import TensorProto, helper, numpy_helper
 import converter
 from converter.commands.options.quantize import Quantize
 from converter.commands.quantize import run
+from converter.commands.quantize.blocks import block_steps
+from converter.commands.quantize.blocks import packed as packed_blocks
+from converter.commands.quantize.feedback import with_feedback
 from converter.commands.quantize.measure import Noise, Quality, interval
 from converter.commands.quantize.run import prepared
 from converter.commands.quantize.scales import Observer, Range
 from converter.commands.quantize.search import Limit
-from converter.commands.quantize.weights import _packed, block_steps, palette
+from converter.commands.quantize.weights import palette
 from converter.engines import file
 from converter.errors import UnsupportedError, UsageError
 from support import ROOT
@@ -620,7 +623,7 @@ def test_int4_blocks_round_as_the_formula_has_it() -> None:
         steps = block_steps(array, 0, 32)
         spread = np.repeat(steps, 32, axis=0)[: len(array)]
         expected = np.clip(np.rint(array / spread), -8, 7).reshape(-1).astype(np.int8)
-        packed = _packed(steps, 0, 32, array)
+        packed = packed_blocks(steps, 0, 32, array)
         actual = np.stack([packed << 4, packed], 1).reshape(-1).view(np.int8) >> 4
         assert np.array_equal(actual[: array.size], expected)
 
@@ -666,6 +669,45 @@ def test_weights_of_small_floats(
     found = quantize(tmp_path / "n.onnx", tmp_path / f"q{suffix}", data=data, weights=form)
     assert found.quality.least > least and found.size < share * found.before
     assert form in found.forms.values()
+
+
+def test_int4_makes_up_for_errors_where_there_are_data(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    text = """<ir_version: 9, opset_import: ["" : 21]> net (float[8, 32] x) => (float[8, 32] y) {
+        a = MatMul (x, w0) b = Gemm <transB = 1> (a, w1) c = MatMul (b, w2) y = MatMul (c, w3) }"""
+    model = onnx.parser.parse_model(text)
+    for i, shape in enumerate([(32, 96), (96, 96), (96, 96), (96, 32)]):
+        weight = (rng.standard_normal(shape) / 8).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(weight, f"w{i}"))
+    onnx.save(model, tmp_path / "n.onnx")
+    data = [{"x": rng.standard_normal((8, 32)).astype(np.float32)} for _ in range(32)]
+    unseen = rng.standard_normal((8, 32)).astype(np.float32)
+    expected = converter.load(tmp_path / "n.onnx").run({"x": unseen})["y"]
+    lost = []
+    for options in ({}, {"data": data}, {"data": data[:6]}):
+        found = quantize(tmp_path / "n.onnx", tmp_path / "q.onnx", weights="int4", **options)
+        assert [*found.forms.values()].count("int4") == 2
+        actual = converter.load(tmp_path / "q.onnx").run({"x": unseen})["y"]
+        lost.append(np.square(actual - expected).sum())
+        (tmp_path / "q.onnx").unlink()
+    assert lost[1] < lost[0] / 4  # the 96 columns have rank 32: errors of one are in others
+    assert lost[2] == lost[0]  # fewer rows than columns
+
+
+def test_errors_are_spread_as_the_formula_has_it() -> None:
+    # GPTQ, algorithm 1, without blocks of columns: H^-1 is updated after each row
+    rng = np.random.default_rng(0)
+    weights, x = rng.standard_normal((6, 3)), rng.standard_normal((40, 6))
+    moments = x.T @ x
+    steps, codes = with_feedback(weights, 0, 6, moments)
+    inverse = np.linalg.inv(moments + 0.01 * np.mean(np.diag(moments)) * np.eye(6))
+    left, expected = weights.copy(), np.empty((6, 3))
+    for i in range(6):
+        expected[i] = np.clip(np.rint(left[i] / steps[0]), -8, 7)
+        error = (left[i] - expected[i] * steps[0]) / inverse[i, i]
+        left -= np.outer(inverse[:, i], error)
+        inverse -= np.outer(inverse[:, i], inverse[i]) / inverse[i, i]
+    assert np.array_equal(codes, expected)
 
 
 def test_weights_that_are_not_finite_are_refused(tmp_path: Path) -> None:

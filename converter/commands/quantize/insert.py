@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from converter.commands.quantize.blocks import nonzero
 from converter.commands.quantize.place import Placement, computed, data_inputs, is_depthwise, key
 from converter.commands.quantize.scales import BITS, Range, stored
 from converter.formats.integers import Integers
@@ -210,8 +211,7 @@ class _Insertion:
         if bias is not None and data is not None and not self.rules.fake:
             size = np.abs(bias).astype(np.float64) / (float(data.step) * LARGEST_BIAS)
             largest = np.maximum(largest, 127 * (size.max(initial=0) if axis is None else size))
-        steps = np.asarray(largest / 127, np.float32)
-        steps = np.where(steps < np.finfo(np.float32).tiny, np.float32(1), steps)
+        steps = nonzero(np.asarray(largest / 127, np.float32))
         return self._constant(value, array, steps, 0, "int8", axis)
 
     def _constant(

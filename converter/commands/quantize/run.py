@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property, partial
 from importlib.metadata import version
@@ -21,7 +21,9 @@ from converter.commands.dataset import Preparation, Sample, samples_of
 from converter.commands.options.convert import Convert
 from converter.commands.options.quantize import Quantize
 from converter.commands.quantize.bias import correct_biases
+from converter.commands.quantize.doubts import doubts, unexpected
 from converter.commands.quantize.equalize import chains, equalize
+from converter.commands.quantize.feedback import Moments
 from converter.commands.quantize.insert import insert
 from converter.commands.quantize.measure import Quality, Reference, by_layer
 from converter.commands.quantize.place import RECURRENT, Placement, chosen, is_depthwise, key, place
@@ -38,7 +40,7 @@ from converter.formats.coreml.package import size_of
 from converter.formats.format import Flavor, Format
 from converter.formats.integers import NOTE
 from converter.formats.sidefiles import demand_replaceable
-from converter.graph.infer import Arrays, constant
+from converter.graph.infer import Arrays
 from converter.graph.network import Network
 from converter.graph.walk import all_nodes
 from converter.io import progress
@@ -55,7 +57,6 @@ from converter.passes.legalize import rewrite_illegal
 MEASURED = 32  # samples on which results are compared, where none has a label
 CORRECTED = 16  # samples from which biases are corrected
 SHOWN = 8  # samples on which layers are compared
-FAR = 4.0  # deviations of the data from the mean that a normalization expects
 
 
 def quantize(
@@ -128,7 +129,8 @@ class _Job:
             )
         found = [] if options.data is None else [*_samples(model, options)]
         # a decision is not measured on the samples that the ranges are from
-        apart = (options.labels is not None or self.limit) and len(found) > 1
+        decided = options.labels is not None or self.limit or options.weights == "int4"
+        apart = decided and len(found) > 1
         self.used, rest = (found[::2], found[1::2]) if apart else (found, found)
         most = len(rest) if options.labels is not None else MEASURED
         self.shown = rest[:: max(1, -(-len(rest) // max(1, most)))]
@@ -152,17 +154,23 @@ class _Job:
         names = [n for n, v in program.values.items() if v.dtype == ir.DataType.FLOAT]
         session = program.compile(program.piece(names, set(program.inputs)))
         with progress.step("calibrating"):
-            for sample in self.used:
-                given = self.model.check_feeds(sample.load())
-                for name in sorted(given):
-                    self.digest.update(f"{name} {given[name].dtype} {given[name].shape}".encode())
-                    self.digest.update(np.ascontiguousarray(given[name]).tobytes())
+            for given in self._calibration():
                 feed = Feed("", given).by_value(self.graph)
                 self.feeds += [feed] if len(self.feeds) < CORRECTED else []
                 self.observed.add(dict(zip(names, session.run(feed), strict=True)))
         self.notes += doubts(self.observed, self.model, len(self.used))
         self.notes += unexpected(self.model, self.feeds[:SHOWN])
         return self.observed
+
+    def _calibration(self) -> Iterator[Arrays]:
+        """Yield the data that are quantized for, and compute their hash."""
+        self.digest = hashlib.sha256()
+        for sample in self.used:
+            given = self.model.check_feeds(sample.load())
+            for name in sorted(given):
+                self.digest.update(f"{name} {given[name].dtype} {given[name].shape}".encode())
+                self.digest.update(np.ascontiguousarray(given[name]).tobytes())
+            yield given
 
     def write(self, path: Path, flavor: Flavor) -> Quantized:
         target, options = formats.get(flavor.format), self.options
@@ -214,7 +222,9 @@ class _Job:
     def _compressed(self) -> tuple[Network, Quantized]:
         graph = replace(self.model, ir=self.model.ir.clone(), source=None)
         plain_weights(graph.ir)
-        forms = compress(graph.ir, self.options.weights, self.options.block, self._kept())
+        form, used = self.options.weights, self.options.weights == "int4" and self.used
+        moments = Moments(self.model, self._calibration) if used else None
+        forms = compress(graph.ir, form, self.options.block, self._kept(), moments)
         remove_dead_code(graph.ir)
         if not forms:
             raise _nothing(self.source, "no weights are large enough to be compressed")
@@ -279,9 +289,9 @@ class _Job:
 
     def _about(self) -> dict[str, Any]:
         about = {"netconv": sys.modules["converter"].__version__}  # its API imports this
-        if self.options.weights:
-            return {**about, "weights": self.options.weights}
         data = {"data": self.digest.hexdigest(), "samples": len(self.used)}
+        if form := self.options.weights:
+            return {**about, "weights": form, **(data if form == "int4" and self.used else {})}
         more = {"method": self.options.method, "onnxruntime": version("onnxruntime")}
         return {**about, **data, **more}
 
@@ -330,43 +340,3 @@ def narrow_doubles(model: ir.Model) -> Iterator[Diagnostic]:
         if value.dtype == ir.DataType.DOUBLE and casts and plain:
             value.type = ir.TensorType(ir.DataType.FLOAT)
             yield Diagnostic("X205", f"{value.name} is DOUBLE; it is stored as FLOAT", "warning")
-
-
-def doubts(observed: Observer, model: Network, samples: int) -> Iterator[Diagnostic]:
-    """Yield warnings of data that say little about those of later use."""
-    if samples < 2:
-        yield _doubt("one sample does not show the ranges", "use at least ten different samples")
-    inputs = [str(v.name) for v in model.ir.graph.inputs]
-    for name, (low, high, odd) in observed.seen.items():
-        if odd:
-            why = f"{odd} values of {name!r} are NaN or infinite and were left out of the ranges"
-            yield _doubt(why, "run netconv run to find the input")
-        if name in inputs and low == high:
-            yield _doubt(f"input {name!r} is {low:g} in all samples", "use real inputs")
-
-
-def _doubt(message: str, help: str) -> Diagnostic:
-    return Diagnostic("N411", message, "warning", help=help)
-
-
-def unexpected(model: Network, feeds: Sequence[Arrays]) -> Iterator[Diagnostic]:
-    """Yield a warning if the first normalization sees other numbers than in training: its mean and
-    variance are those of the training data.
-    """
-    kinds = (n for n in model.ir.graph if (n.domain, n.op_type) == ("", "BatchNormalization"))
-    norm = next(kinds, None)
-    given = [] if norm is None else [*map(constant, norm.inputs[3:5])]
-    if norm is None or norm.inputs[0] is None or any(a is None for a in given):
-        return
-    name, (mean, variance) = str(norm.inputs[0].name), (np.asarray(a) for a in given)
-    values = Program(replace(model, source=None)).tensors([name], feeds)
-    rows = [np.moveaxis(v[name], 1, 0).reshape(mean.size, -1) for v in values]
-    numbers, spread = np.concatenate(rows, axis=1), np.sqrt(variance + 1e-12)
-    away = float(np.median(np.abs(numbers.mean(axis=1) - mean) / spread))
-    wider = float(np.median(numbers.std(axis=1) / spread))
-    if away > FAR or not 1 / FAR < wider < FAR:
-        why = (
-            f"the data differ from the training data: at {name!r} the mean is {away:.1f} "
-            f"deviations away, and the deviation is {wider:.2g} times as large"
-        )
-        yield _doubt(why, "check --mean, --std and --layout of images, or the scale of the arrays")

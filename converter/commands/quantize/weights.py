@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -10,15 +9,16 @@ import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
+from converter.commands.quantize.blocks import block_steps, integers, nibbles, nonzero, packed
+from converter.commands.quantize.feedback import Moments, with_feedback
 from converter.commands.quantize.place import RECURRENT, layer
 from converter.errors import Diagnostic, UnsupportedError, Where
 from converter.graph.build import Builder, attributes, builder_before
-from converter.graph.infer import Array
+from converter.graph.infer import Array, rank_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import Names
 from converter.graph.value import optional
 from converter.graph.walk import all_graphs
-from converter.io.mapped_file import release
 from converter.passes.fuse_constants import channel_axis
 from converter.passes.stored_halves import HALVES, is_weight, note_halves
 
@@ -33,15 +33,17 @@ _PLACES = {
     **dict.fromkeys(RECURRENT, (1, 2)),
 }
 _ITERATIONS = 20
-_ROUNDS = np.float32(1.5 * 2**23)  # a sum with it has the rounded number in its lowest bits
-_PIECE = 1 << 17  # weights that are computed at once, so that they stay in the processor's cache
 
 
 def compress(
-    model: ir.Model, form: str, block: int, kept: Callable[[ir.Node], str]
+    model: ir.Model,
+    form: str,
+    block: int,
+    kept: Callable[[ir.Node], str],
+    moments: Moments | None = None,
 ) -> dict[str, str]:
     """Compress the weights of a model in place; return layer -> the form of its weights. `kept`:
-    why a layer stays as it is.
+    why a layer stays as it is. `moments`: the data of products, by which int4 is rounded.
 
     With fewer than 8 bits embeddings and the first and the last layer have 8: most of the loss is
     there.
@@ -51,19 +53,31 @@ def compress(
     found = [u for u in _uses(model) if not kept(u[0])]
     few = form not in (*LARGEST, "palette8", "palette6")
     ends = {n for n, _ in (*found[:1], *found[-1:])} if few and len(found) > 2 else set()
+
+    def own(node: ir.Node) -> str:
+        eight = few and (node.op_type == "Gather" or node in ends)
+        blocks = form in ("int4", "f4e2m1") and node.op_type in ("Conv", "ConvTranspose")
+        return "int8" if eight or blocks else form
+
     names, made, forms = Names(model), dict[tuple[ir.Value, str], ir.Value](), dict[str, str]()
+    if moments is not None:
+        moments.names = [_rows(n) for n, _ in found if own(n) == "int4"]
     for node, index in found:
         value = node.inputs[index]
         assert value is not None
-        own = "int8" if few and (node.op_type == "Gather" or node in ends) else form
-        if own in ("int4", "f4e2m1") and node.op_type in ("Conv", "ConvTranspose"):
-            own = "int8"
-        if (value, own) not in made:
+        forms[layer(node)] = chosen = own(node)
+        if (value, chosen) not in made:
             b = builder_before(next(iter(node.graph)), names)  # type: ignore[arg-type]
-            made[value, own] = _compressed(b, node, value, own, block)
-        node.replace_input_with(index, made[value, own])
-        forms[layer(node)] = own
+            made[value, chosen] = _compressed(b, node, value, chosen, block, moments)
+        node.replace_input_with(index, made[value, chosen])
     return forms
+
+
+def _rows(node: ir.Node) -> str:
+    """Return the name of the data of which a node multiplies rows by a matrix; "" for others."""
+    data, weights = optional(node, 0), optional(node, 1)
+    product = node.op_type in ("Gemm", "MatMul") and not attributes(node).get("transA")
+    return str(data.name) if product and data is not None and rank_of(weights) == 2 else ""
 
 
 def _uses(model: ir.Model) -> Iterator[tuple[ir.Node, int]]:
@@ -101,7 +115,9 @@ def _rounded(form: str, array: Array) -> Array:
     return np.where(np.isfinite(narrow), narrow, np.copysign(np.finfo(np.float16).max, array))
 
 
-def _compressed(b: Builder, node: ir.Node, value: ir.Value, form: str, block: int) -> ir.Value:
+def _compressed(
+    b: Builder, node: ir.Node, value: ir.Value, form: str, block: int, moments: Moments | None
+) -> ir.Value:
     assert value.const_value is not None
     tensor, name = LazyTensor.of(value.const_value), str(value.name)
     if form.startswith("palette"):
@@ -123,11 +139,15 @@ def _compressed(b: Builder, node: ir.Node, value: ir.Value, form: str, block: in
     if node.op_type == "Gemm":
         along = 1 if attributes(node)["transB"] else 0
     steps = _finite(node, block_steps(array, along, block))
-    if form == "f4e2m1":
+    data = moments.of(_rows(node)) if moments is not None and form == "int4" else None
+    if data is not None:
+        steps, codes = with_feedback(array, along, block, data)
+        tensor = LazyTensor(nibbles(codes), D.INT4, array.shape)
+    elif form == "f4e2m1":
         steps = np.exp2(np.floor(np.log2(np.abs(steps * 8))) - 2).astype(array.dtype)
         tensor = tensor.derived(partial(_microscaled, steps, along, block), D.FLOAT8E4M3FN)
     else:
-        tensor = tensor.derived(partial(_packed, steps, along, block), D.INT4)
+        tensor = tensor.derived(partial(packed, steps, along, block), D.INT4)
     stored = b.const(tensor, name)
     return b.DequantizeLinear(stored, steps, axis=along, block_size=block)
 
@@ -139,80 +159,17 @@ def _channels(node: ir.Node) -> int:
 
 
 def _finite(node: ir.Node, steps: Array) -> Array:
-    """Return scales, 1 for weights that are all zero."""
+    """Return scales that are not zero. Raises UnsupportedError if one is infinite."""
     if not np.isfinite(steps).all():
         why, help = "the weights are not finite", f"use --keep {layer(node)}"
         raise UnsupportedError(Diagnostic("X215", why, where=Where(layer=layer(node)), help=help))
-    return np.where(np.abs(steps) < np.finfo(steps.dtype).tiny, steps.dtype.type(1), steps)
-
-
-def block_steps(array: Array, axis: int, block: int) -> Array:
-    """Return the scale of each block of weights along an axis, with which the largest weight is -8.
-    It is negative if that weight is positive; 15 levels, -7 ... 7, lose 1 dB more.
-
-    Source: `signed` scales of NNCF, and Q4_0 of https://github.com/ggml-org/ggml.
-    """
-    blocks = _in_blocks(array, axis, block)
-    steps = np.empty((*blocks.shape[: axis + 1], *blocks.shape[axis + 2 :]), array.dtype)
-    for tile in _tiles(blocks.shape, axis + 1):
-        part = np.asarray(blocks[tile], np.float32)
-        most, least = part.max(axis=axis + 1), part.min(axis=axis + 1)
-        ends = np.where(most > -least, most, least)
-        steps[tile[: axis + 1] + tile[axis + 2 :]] = ends * np.float32(-1 / 8)
-    release()
-    return steps
-
-
-def _in_blocks(array: Array, axis: int, block: int) -> Array:
-    """Split an axis into blocks, of which the last is filled with zeros: a view if none is."""
-    if rest := -array.shape[axis] % block:
-        array = np.pad(array, [(0, rest if i == axis else 0) for i in range(array.ndim)])
-    return array.reshape(*array.shape[:axis], -1, block, *array.shape[axis + 1 :])
-
-
-def _tiles(shape: tuple[int, ...], whole: int) -> Iterator[tuple[slice, ...]]:
-    """Yield pieces of an array that stay in the processor's cache; the axis `whole` is not cut."""
-    room, sizes = max(1, _PIECE // max(1, shape[whole])), [*shape]
-    for i in reversed(range(len(shape))):
-        if i != whole:
-            sizes[i] = max(1, min(shape[i], room))
-            room = max(1, room // sizes[i])
-    ranges = (range(0, d, n or 1) for d, n in zip(shape, sizes, strict=True))
-    for starts in itertools.product(*ranges):
-        yield tuple(slice(i, i + n) for i, n in zip(starts, sizes, strict=True))
-
-
-def _integers(steps: Array, most: int, array: Array) -> Array:
-    """Return integers of up to `most`; scales broadcast."""
-    made = np.empty(array.shape, np.uint8)
-    factors = np.broadcast_to(1 / steps.astype(np.float32), array.shape)
-    for tile in _tiles(array.shape, array.ndim - 1):
-        numbers = np.multiply(array[tile], factors[tile], dtype=np.float32)
-        np.minimum(numbers, most, out=numbers)
-        numbers += _ROUNDS
-        made[tile] = numbers.view(np.uint32)
-    release()
-    return made.view(np.int8)
-
-
-def _packed(steps: Array, axis: int, block: int, array: Array) -> Array:
-    """Return integers of 4 bits, two in a byte."""
-    spread = np.expand_dims(steps, axis + 1)
-    codes = _integers(spread, 7, _in_blocks(array, axis, block))
-    codes = codes.reshape(*array.shape[:axis], -1, *array.shape[axis + 1 :])
-    flat = codes[(slice(None),) * axis + (slice(array.shape[axis]),)].reshape(-1)
-    pairs = np.pad(flat, (0, flat.size % 2)).view(np.uint16) if flat.size % 2 else flat.view("<u2")
-    made = np.empty(pairs.shape, np.uint8)
-    for i in range(0, pairs.size, _PIECE):
-        part = pairs[i : i + _PIECE]
-        made[i : i + _PIECE] = part & 15 | part >> 4 & 240
-    return made
+    return nonzero(steps)
 
 
 def _scaled(steps: Array, dtype: ir.DataType, array: Array) -> Array:
     """Return integers or floats of 8 bits; scales broadcast."""
     if dtype == D.INT8:
-        return _integers(steps, 127, array)
+        return integers(steps, 127, array)
     return np.asarray((array / steps).astype(dtype.numpy()))
 
 
