@@ -16,6 +16,7 @@ interpolation.py  source coordinates of a resized axis, and the cubic kernel
 windows.py        sliding windows, and padding that is specified by name
 demands.py        checks of attributes before they are used in computations
 loops.py          If and Loop with bodies that are functions
+linear_attention.py  states of linear attention, changed by every token
 recurrent.py      LSTM, GRU and RNN written with simpler operators
 fixed_point.py    integer products, roots and activations as gemmlowp rounds them
 pools.py          a correction of onnx's inference for pooling that rounds up

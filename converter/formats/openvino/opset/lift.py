@@ -53,6 +53,9 @@ _DISPUTED = {
     "SoftMax": ("axis", 7),
 }
 _EXPERIMENTS = ("GRUCell", "RNNCell", "Proposal")
+# operations that OpenVINO's own passes fuse, and their operation set
+FUSED = ("GatedDeltaNet", "MOE", "RMS", "RoPE")
+_FUSED_SETS = ("ie_internal_opset", "experimental", "extension")
 
 
 def quantizes(node: ir.Node) -> bool:
@@ -360,6 +363,8 @@ def own_data(layer: IrLayer) -> dict[str, str]:
 
 def foreign_set(version: str, kind: str) -> str:
     """Return the operation set of a layer that is not one of OpenVINO's; "" if it is."""
+    if kind in FUSED and version in _FUSED_SETS:
+        return ""
     if version == "extension" and not _is_former(kind):
         return version
     return "" if version.startswith(("opset", "experimental", "extension")) else version
@@ -374,6 +379,8 @@ def opset_number(version: str, kind: str) -> int:
     """Return the opset number of a layer. Former experimental operations belong to opset 6; others
     with such a version are custom.
     """
+    if kind in FUSED and version in _FUSED_SETS:
+        return 1
     if version in ("experimental", "extension"):
         if not _is_former(kind):
             raise MappingError(

@@ -10,6 +10,7 @@ convolution.py    convolutions and their transposes
 detection.py      priors, proposals, detections, suppression, regions
 elementwise.py    arithmetic, comparisons, logic, bits, activations, types
 fields.py         fields of this dialect alone
+fused.py          operations that OpenVINO's own passes fuse
 index.py          which family has the rows of an operator and of a layer
 indexing.py       gather and scatter
 matmul.py         products of matrices, attention
@@ -49,6 +50,7 @@ FAMILIES = (
     "random",
     "recurrent",
     "control_flow",
+    "fused",
     "custom",
 )
 TABLE = FamilyTable(__name__, FAMILIES, INDEX)

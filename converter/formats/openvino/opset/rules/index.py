@@ -75,5 +75,6 @@ recurrent writes GRU LSTM RNN
 recurrent reads GRUCell GRUSequence LSTMCell LSTMSequence RNNCell RNNSequence
 control_flow writes If Loop
 control_flow reads Assign If Loop ReadValue TensorIterator
+fused reads GatedDeltaNet MOE RMS RoPE
 custom writes netconv::CustomLayer
 """
