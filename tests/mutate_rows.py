@@ -352,7 +352,7 @@ class Recorder:
                 row = frame.f_locals["self"]
                 self.rows.add(f"row:{row.op}={row.kind}")
 
-    def recorded(self) -> Iterator[None]:
+    def profiled(self) -> Iterator[None]:
         self.codes.clear()
         self.rows.clear()
         threading.setprofile(self.called)
@@ -374,13 +374,13 @@ class Recorder:
         if fixturedef.scope == "function":
             yield
             return
-        yield from self.recorded()
+        yield from self.profiled()
         self.shared.setdefault(request.node.nodeid, set()).update(self.names())
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
         start = time.process_time()
-        yield from self.recorded()
+        yield from self.profiled()
         shared = (self.shared.get(parent.nodeid, set()) for parent in item.iter_parents())
         self.record.calls[item.nodeid] = self.names().union(*shared)
         self.record.seconds[item.nodeid] = time.process_time() - start
@@ -455,15 +455,15 @@ _recorded: set[str] = set()  # in this process
 
 
 def is_found(copy: Path, words: Sequence[str], change: Change, record: Record) -> bool:
-    """Whether a test fails, or cannot even be collected."""
+    """Whether a test fails, cannot even be collected, or ends the process."""
     tests = record.tests_for(change)
     laws = [t for t in tests if t.startswith(LAWS)]
     for part in (laws[:100], [t for t in tests if t not in laws[:100]]):
         files = sorted({t.partition("::")[0] for t in part})
         code = run(copy, words, files, Chosen(part, record.calls)) if part else 5
-        if code not in (0, 1, 2, 5):
+        if code in (3, 4):
             sys.exit(f"pytest itself failed, see {OUTPUT}")
-        if code in (1, 2):
+        if code not in (0, 5):  # negative if the process was ended by a signal
             return True
     return False
 
