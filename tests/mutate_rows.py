@@ -45,16 +45,19 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # format -> its rows, and the words by which pytest finds its tests
 FORMATS = {
-    "coreml": ("formats/coreml/neuralnetwork/rules", "coreml"),
-    "openvino.legacy": ("formats/openvino/legacy/rules", "openvino"),
-    "openvino.opset": ("formats/openvino/opset/rules", "openvino"),
-    "zhouyi": ("formats/zhouyi/rules", "zhouyi"),
-    "nnapi": ("formats/nnapi/rules", "nnapi"),
-    "tflite": ("formats/tflite/rules", "tflite"),
-    "lite": ("formats/lite", "tflite or nnapi"),
-    "mlprogram": ("formats/coreml/mlprogram/rules", "mlprogram"),
-    "coreai": ("formats/coreml/coreai/rules", "coreai"),
-    "concepts": ("mapping/concepts", "concepts or windows or Conv or Pool or Resize or Pad"),
+    "coreml": ("formats/coreml/neuralnetwork/rules", ("coreml",)),
+    "openvino.legacy": ("formats/openvino/legacy/rules", ("openvino",)),
+    "openvino.opset": ("formats/openvino/opset/rules", ("openvino",)),
+    "zhouyi": ("formats/zhouyi/rules", ("zhouyi",)),
+    "nnapi": ("formats/nnapi/rules", ("nnapi",)),
+    "tflite": ("formats/tflite/rules", ("tflite",)),
+    "lite": ("formats/lite", ("tflite", "nnapi")),
+    "mlprogram": ("formats/coreml/mlprogram/rules", ("mlprogram",)),
+    "coreai": ("formats/coreml/coreai/rules", ("coreai",)),
+    "concepts": (
+        "mapping/concepts",
+        ("openvino", "coreml", "zhouyi", "nnapi", "tflite", "mlprogram", "coreai"),
+    ),
 }
 TESTS = ("tests/mapping", "tests/test_mapping_laws.py", "tests/layers", "tests/formats")
 # these try every row, most of them quickly
@@ -349,7 +352,7 @@ class Recorder:
                 row = frame.f_locals["self"]
                 self.rows.add(f"row:{row.op}={row.kind}")
 
-    def recorded(self) -> Iterator[None]:
+    def profiled(self) -> Iterator[None]:
         self.codes.clear()
         self.rows.clear()
         threading.setprofile(self.called)
@@ -371,13 +374,13 @@ class Recorder:
         if fixturedef.scope == "function":
             yield
             return
-        yield from self.recorded()
+        yield from self.profiled()
         self.shared.setdefault(request.node.nodeid, set()).update(self.names())
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
         start = time.process_time()
-        yield from self.recorded()
+        yield from self.profiled()
         shared = (self.shared.get(parent.nodeid, set()) for parent in item.iter_parents())
         self.record.calls[item.nodeid] = self.names().union(*shared)
         self.record.seconds[item.nodeid] = time.process_time() - start
@@ -406,7 +409,7 @@ class Chosen:
         items.sort(key=lambda i: order[i.nodeid])
 
 
-def run(folder: Path, format: str, tests: Sequence[str], plugin: object) -> int:
+def run(folder: Path, words: Sequence[str], tests: Sequence[str], plugin: object) -> int:
     """Runs pytest in a fork, which alone imports the project; returns its exit code."""
     child = os.fork()
     if child:
@@ -423,7 +426,7 @@ def run(folder: Path, format: str, tests: Sequence[str], plugin: object) -> int:
         output = os.open(OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(output, 1)
         os.dup2(output, 2)
-        marks = ["-m", "not slow and not judges and not corpus", "-k", FORMATS[format][1]]
+        marks = ["-m", "not slow and not judges and not corpus", "-k", " or ".join(words)]
         options = ["-q", "-x", "--tb=short", "-p", "no:xdist", "-p", "no:cacheprovider"]
         limit = f"--timeout={SECONDS}"
         code = int(pytest.main([*options, limit, *marks, *tests], plugins=[plugin]))
@@ -432,26 +435,35 @@ def run(folder: Path, format: str, tests: Sequence[str], plugin: object) -> int:
         os._exit(code)
 
 
-def recorded(copy: Path, format: str, again: bool) -> Record:
-    """Return the record of a format; formats with the same tests share one."""
-    path = RECORDS / f"{FORMATS[format][1].replace(' ', '-')}.json"
-    if not (again and path.exists()):
-        code = run(copy, format, TESTS, Recorder(path))
-        if code:
-            sys.exit(f"the tests of {format} fail without any change, see {OUTPUT}")
-    return Record.load(path)
+def recorded(copy: Path, words: Sequence[str], again: bool) -> Record:
+    """Return the calls of the tests with one of the words; a word is run once."""
+    found = Record()
+    for word in words:
+        path = RECORDS / f"{word}.json"
+        if not (path.exists() and (again or word in _recorded)):
+            code = run(copy, [word], TESTS, Recorder(path))
+            if code:
+                sys.exit(f"the tests of {word} fail without any change, see {OUTPUT}")
+        _recorded.add(word)
+        record = Record.load(path)
+        found.seconds |= record.seconds
+        found.calls |= record.calls
+    return found
 
 
-def is_found(copy: Path, format: str, change: Change, record: Record) -> bool:
-    """Whether a test fails, or cannot even be collected."""
+_recorded: set[str] = set()  # in this process
+
+
+def is_found(copy: Path, words: Sequence[str], change: Change, record: Record) -> bool:
+    """Whether a test fails, cannot even be collected, or ends the process."""
     tests = record.tests_for(change)
     laws = [t for t in tests if t.startswith(LAWS)]
     for part in (laws[:100], [t for t in tests if t not in laws[:100]]):
         files = sorted({t.partition("::")[0] for t in part})
-        code = run(copy, format, files, Chosen(part, record.calls)) if part else 5
-        if code not in (0, 1, 2, 5):
+        code = run(copy, words, files, Chosen(part, record.calls)) if part else 5
+        if code in (3, 4):
             sys.exit(f"pytest itself failed, see {OUTPUT}")
-        if code in (1, 2):
+        if code not in (0, 5):  # negative if the process was ended by a signal
             return True
     return False
 
@@ -474,10 +486,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         copy = copied(Path(folder).resolve())
         for format in formats:
-            record = recorded(copy, format, given.again)
+            words = FORMATS[format][1]
+            record = recorded(copy, words, given.again)
             for change in [change for f, change in picked if f == format]:
                 change.apply(copy)
-                result = is_found(copy, format, change, record)
+                result = is_found(copy, words, change, record)
                 change.undo(copy)
                 found += result
                 print("found   " if result else "SURVIVED", change, flush=True)

@@ -41,6 +41,8 @@ FORMATS = {
     "coreai": "converter.formats.coreml.coreai.format",
     "onnx": "converter.formats.onnx.format",
 }
+# the format that nearly all files with a suffix have: it is asked first, and no other is loaded then
+USUAL = {".mlmodel": "coreml", ".onnx": "onnx", ".tflite": "tflite", ".xml": "openvino"}
 HEAD = 4096
 LAYOUTS = ("keep", "native")
 
@@ -219,6 +221,8 @@ def _fitting(path: Path) -> list[Format]:
         return [f for f in map(get, present()) if f.package(path)]
     demand_file(path)
     head = _head(path)
+    if (usual := USUAL.get(path.suffix)) and get(usual).sniff(head, path):
+        return [get(usual)]
     found = [f for f in map(get, present()) if f.sniff(head, path)]
     if len(found) > 1:
         found = [f for f in found if any(path.name.endswith(s) for s in f.suffixes)] or found

@@ -441,6 +441,28 @@ def test_packed_indices_of_a_table(kind: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(run(path, x=x), wanted, rtol=1e-4, atol=1e-4)
 
 
+def test_a_table_of_integers_that_are_scaled(tmp_path: Path) -> None:
+    """scale * (lut[indices] - offset): the numbers of one constant are those of another one."""
+    places = RNG.integers(0, 16, (6, 8)).astype(np.uint8)
+    table = RNG.integers(-128, 128, (1, 1, 16, 1)).astype(np.int8)
+    scale, offset = floats(6, 1), RNG.integers(-9, 9, (6, 1)).astype(np.int8)
+    dense = Op(
+        "constexpr_lut_to_dense",
+        {"indices": Blob(places, "uint4"), "lut": Blob(table)},
+        {"q": ("int8", [6, 8])},
+    )
+    scaled = Op(
+        "constexpr_blockwise_shift_scale",
+        {"data": "$q", "scale": Blob(scale), "offset": Blob(offset)},
+        {"w": ("float32", [6, 8])},
+    )
+    linear = Op("linear", {"x": "$x", "weight": "$w"}, {"y": ("float32", [2, 6])})
+    block, x = Block({"x": ("float32", [2, 8])}, [dense, scaled, linear], ["y"]), floats(2, 8)
+    path = package(tmp_path / "m.mlpackage", block, opset="CoreML8")
+    weights = scale * (table.reshape(-1)[places].astype(F) - offset)
+    np.testing.assert_allclose(run(path, x=x), x @ weights.T, rtol=1e-4, atol=1e-3)
+
+
 def test_packed_numbers_that_are_too_few_are_refused(tmp_path: Path) -> None:
     data = np.ones((30, 45), np.int8)
     constexpr = Op(
