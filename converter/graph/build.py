@@ -434,6 +434,8 @@ def attribute(name: str, value: Any) -> ir.Attr:
     """
     if isinstance(value, np.ndarray):
         return ir.AttrTensor(name, lazy(value))
+    if isinstance(value, LazyTensor):  # most tensors; the protocols below are slow to check
+        return ir.AttrTensor(name, value)
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, bool):

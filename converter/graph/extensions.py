@@ -42,8 +42,8 @@ from converter.graph.catalogue import (
     write_body,
 )
 from converter.graph.channels_last import BASE, base_domain, ports, rank, to_nchw, to_nhwc
+from converter.graph.infer import Array, known, set_known, set_type, shape_of, static_question
 from converter.graph.infer import infer as infer_node
-from converter.graph.infer import known, set_known, set_type
 from converter.graph.names import Names
 from converter.graph.value import Value, with_operators
 from converter.graph.walk import (
@@ -60,12 +60,30 @@ from converter.io.limits import MOST_AXES
 Spelling = Callable[[ir.Graph, Names], None]
 
 
+# type, shape and known elements of each result of an operator with these inputs and attributes
+Answer = tuple[ir.DataType | None, ir.Shape | None, Array | None]
+_ANSWERS: dict[Any, list[Answer]] = {}
+_MOST_ANSWERS = 4096
+
+
 class Defined(Extension):
     """An operator whose body writes it in standard operators."""
 
     def infer(self, node: ir.Node) -> None:
-        b, formal = _scratch(node)
-        _take_types(node, self.write(b, formal, attrs_of(node)))
+        """Infer the outputs from the definition. Its answers are kept, because networks repeat
+        them, and are inferred again after each pass.
+        """
+        key = static_question(node)
+        found = None if key is None else _ANSWERS.get((self.body, key))
+        if found is None:
+            b, formal = _scratch(node)
+            results = self.write(b, formal, attrs_of(node))
+            found = [(r.dtype, r.shape, known(r)) for r in results]
+            if key is not None and all(shape_of(r) is not None for r in results):
+                if len(_ANSWERS) >= _MOST_ANSWERS:
+                    _ANSWERS.clear()
+                _ANSWERS[self.body, key] = found
+        _take_types(node, found)
 
     def write(
         self, b: Builder, inputs: Sequence[ir.Value | None], attributes: dict[str, Any]
@@ -244,14 +262,14 @@ def _scratch(node: ir.Node) -> tuple[Builder, list[ir.Value | None]]:
     return b, formal
 
 
-def _take_types(node: ir.Node, results: Sequence[ir.Value]) -> None:
+def _take_types(node: ir.Node, results: Sequence[Answer]) -> None:
     """Give the outputs of `node` the types, shapes and known elements of the results of its
     definition.
     """
-    for out, result in zip(node.outputs, results, strict=False):
-        set_type(out, result.dtype, result.shape)
-        if (k := known(result)) is not None:
-            set_known(out, k)
+    for out, (dtype, shape, array) in zip(node.outputs, results, strict=False):
+        set_type(out, dtype, None if shape is None else ir.Shape(list(shape)))
+        if array is not None:
+            set_known(out, array)
 
 
 def function_for(node: ir.Node, spell: Spelling | None = None) -> ir.Function:

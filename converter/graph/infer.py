@@ -12,6 +12,7 @@ import functools
 from collections.abc import Sized
 from typing import Any
 
+import numpy as np
 import onnx
 import onnx.defs
 import onnx.shape_inference
@@ -38,6 +39,7 @@ from converter.graph.known import (
     set_type,
     shape_of,
 )
+from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.pools import ROUNDED, without_windows_in_padding
 from converter.graph.verify.node import check_attributes, verify_node
 from converter.io.limits import MOST_AXES
@@ -55,11 +57,13 @@ __all__ = [  # known values are part of the result of inference
     "has_constant",
     "infer",
     "known",
+    "question",
     "rank_of",
     "schema_of",
     "set_known",
     "set_type",
     "shape_of",
+    "static_question",
     "type_proto",
 ]
 _OPSETS = [onnx.helper.make_opsetid("", OPSET)]
@@ -157,7 +161,10 @@ def _infer_standard(node: ir.Node) -> None:
     ):  # onnx has no inference for these two
         node.outputs[0].type, node.outputs[0].shape = node.inputs[0].type, node.inputs[0].shape
         return
-    key = _question(node)
+    if (tensor := _own_tensor(node)) is not None:
+        set_type(node.outputs[0], tensor.dtype, list(tensor.shape))
+        return
+    key = question(node)
     found = None if key is None else _ANSWERS.get(key)
     if found is None:
         found = _ask(node, schema)
@@ -180,6 +187,19 @@ def _infer_standard(node: ir.Node) -> None:
         without_windows_in_padding(node)
 
 
+def _own_tensor(node: ir.Node) -> ir.TensorProtocol | None:
+    """Return the tensor of a Constant that is an array in memory: its type needs no question to
+    onnx. Definitions of operators consist of such constants to a third.
+    """
+    if node.op_type != "Constant" or node.domain or len(node.attributes) != 1:
+        return None
+    attribute = node.attributes.get("value")
+    tensor = attribute.value if attribute is not None else None
+    if not isinstance(tensor, LazyTensor) or not isinstance(tensor.source, np.ndarray):
+        return None
+    return tensor if tensor.source.shape == tuple(tensor.shape) else None
+
+
 # cached answers of onnx for an operator with these attributes and inputs, because networks repeat
 # them
 Answer = list[tuple[ir.TypeProtocol | None, list[Any] | None]]
@@ -188,10 +208,11 @@ _MOST_ANSWERS = 4096
 _HASHABLE = {
     getattr(ir.AttributeType, n) for n in ("INT", "INTS", "FLOAT", "FLOATS", "STRING", "STRINGS")
 }
+_FLOATS = (ir.AttributeType.FLOAT, ir.AttributeType.FLOATS)
 _SMALL = 64  # elements of float constants that may determine shapes (scales, ends of a range)
 
 
-def _question(node: ir.Node) -> Any:
+def question(node: ir.Node) -> Any:
     """Return everything on which the outputs' types and shapes depend, as a key; None if it is more
     than a few numbers.
     """
@@ -215,6 +236,18 @@ def _question(node: ir.Node) -> Any:
             )
         )
     return node.op_type, node.domain, len(node.outputs), tuple(attributes), tuple(inputs)
+
+
+def static_question(node: ir.Node) -> Any:
+    """Return everything on which the outputs depend, known values included, as a key; None if it
+    is more than a few numbers or a size is open.
+    """
+    for v in node.inputs:
+        if v is not None and (shape_of(v) is None or (known(v) is not None and _data(v) is None)):
+            return None
+    texts = [str(a.value) for a in node.attributes.values() if a.type in _FLOATS]  # -0.0 == 0.0
+    key = question(node)
+    return None if key is None else (key, *texts)
 
 
 def _dims(shape: ir.Shape | None) -> tuple[Any, ...] | None:

@@ -116,7 +116,9 @@ def set_type(value: ir.Value, dtype: ir.DataType | None, shape: Any) -> None:
 
 def evaluate_outputs(node: ir.Node) -> None:
     """Cache the outputs' values if they follow from known inputs and are small."""
-    if node.domain or node.op_type in _NOT_EVALUATED or any(subgraphs(node)):
+    if node.domain or not node.inputs:
+        return
+    if node.op_type in _NOT_EVALUATED or any(subgraphs(node)):
         return
     if node.op_type == "Cast" and node.inputs[0] is not None and node.inputs[0].dtype in _PACKED:
         return
@@ -129,7 +131,7 @@ def evaluate_outputs(node: ir.Node) -> None:
     sizes = [
         int(np.prod(s)) if (s := shape_of(o)) is not None else KNOWN_LIMIT + 1 for o in node.outputs
     ]
-    if not node.inputs or max(sizes) > KNOWN_LIMIT:
+    if max(sizes) > KNOWN_LIMIT:
         return
     for out, array in zip(node.outputs, evaluate(node, values), strict=False):
         set_known(out, array)
