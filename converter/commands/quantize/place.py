@@ -47,11 +47,13 @@ class Placement:
     floats: dict[str, str] = field(default_factory=dict)
 
     def group(self, name: str) -> str:
+        """Return the value whose scale a value has."""
         while self.groups[name] != name:
             name = self.groups[name]
         return name
 
     def add(self, name: str) -> None:
+        """Add a value as a group of its own, unless it has one."""
         self.groups.setdefault(name, name)
 
     def join(self, one: str, other: str) -> bool:

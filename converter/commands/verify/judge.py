@@ -57,6 +57,7 @@ class Limits:
 
     @classmethod
     def of(cls, rtol: Given = None, atol: Given = None, metrics: Iterable[str] = ()) -> Limits:
+        """Return the limits of options. Raises UsageError for metrics that are not known."""
         chosen: dict[str, float] = {}
         for text in metrics:
             name, _, limit = text.partition("=")

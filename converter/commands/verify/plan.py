@@ -102,6 +102,7 @@ class Plan:
 
     @property
     def judge(self) -> Judge:
+        """Return the judge of the comparison; differences count by the limits of the options."""
         named = any(str(m).startswith("max=") for m in self.options.metrics)
         return Judge(self.limits, not named, tuple(f.name for f in self.feeds))
 

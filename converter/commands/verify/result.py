@@ -213,6 +213,7 @@ class Result:
         return worst_of(self.outputs)
 
     def counts(self) -> dict[str, int]:
+        """Return the number of tensors of each status."""
         return {
             s: sum(t.status == s for t in self.tensors) for s in (EQUAL, NOISE, WRONG, INHERITED)
         }

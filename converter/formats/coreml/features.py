@@ -115,6 +115,7 @@ class Sizes:
         )
 
     def as_json(self) -> dict[str, Any]:
+        """Return the sizes as plain data."""
         kind, values = ("choices", self.choices) if self.choices else ("ranges", self.ranges)
         return {"default": list(self.default), kind: [list(v) for v in values]}
 

@@ -260,6 +260,7 @@ class Hashed(io.RawIOBase):
         self.file, self.content = file, content
 
     def write(self, data: Any) -> int:
+        """Write data, and add them to the hash."""
         self.content.update(data)
         return self.file.write(data)
 

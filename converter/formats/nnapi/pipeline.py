@@ -74,6 +74,9 @@ class Ends:
 
     @classmethod
     def of(cls, model: Network, io_layout: str, records: bool) -> Ends:
+        """Return the storage of a model's inputs and outputs, for a table (`records`) or another
+        file.
+        """
         if records and not io_layout and "nnapi" in model.interface:
             return cls("keep", True, stored=model.interface["nnapi"], as_stored=True)
         high = frozenset(

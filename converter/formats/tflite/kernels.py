@@ -204,6 +204,7 @@ class Kernel:
     data: int = 0
 
     def takes(self, dtype: ir.DataType, scaled: bool) -> bool:
+        """Return whether the kernel supports a type, or a quantized type."""
         return dtype in (self.scaled if scaled else self.types)
 
 

@@ -143,6 +143,7 @@ class GraphLifting(Lifting):
         self._made = {i for o in self.subgraph.operators for i in o.outputs}
 
     def name(self, index: int) -> str:
+        """Return the name of a tensor, or one with its index."""
         return self.tensors[index].name or f"tensor{index}"
 
     def run(self) -> None:

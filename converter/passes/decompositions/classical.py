@@ -342,6 +342,7 @@ class Forest:
         return sum(n.mode != "LEAF" for n in self.nodes)
 
     def column(self, name: str, dtype: Any) -> np.ndarray:
+        """Return an attribute of all nodes as an array."""
         return np.array([getattr(n, name) for n in self.nodes], dtype)
 
 

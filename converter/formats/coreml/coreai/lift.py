@@ -129,6 +129,7 @@ class ModelReading:
         self.pairs: set[ir.Value] = set()
 
     def run(self, graph: Operation) -> None:
+        """Lift a function: its inputs, operations and outputs."""
         block = graph["regions"][0][0]
         body = BlockLifting(block, self)
         given = graph["attrs"].get("arg_attrs") or [{}] * len(block["arguments"])
@@ -230,6 +231,7 @@ class BlockLifting(Lifting):
         return "" if name == _UNKNOWN else name
 
     def is_complex(self, value: ir.Value) -> bool:
+        """Return whether a value stores complex numbers as pairs."""
         return value in self.model.pairs
 
     def is_seen(self, but: str) -> bool:

@@ -115,6 +115,7 @@ class Describing:
         return found
 
     def input(self, value: ir.Value) -> None:
+        """Declare an input of the network, and cast or squeeze it where the program needs it."""
         name, own = self._name(value), self.writer.low.carried(value)
         feature = self.description.input.add(name=name)
         image = self.declared.image(feature.type, value, ranks=(4,))

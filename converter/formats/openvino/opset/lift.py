@@ -270,6 +270,7 @@ class BodyLift(BodyReader):
         return self.variables[name]
 
     def assign(self, name: str, value: ir.Value) -> None:
+        """Set the next value of a variable."""
         self.assigned[name] = value
 
     def sinks(self) -> dict[str, str]:

@@ -120,6 +120,9 @@ class OneHotIndices(Field):
         w.layer.inputs = [self.from_front(w, depth, count), count]
 
     def from_front(self, w: LowerContext, depth: float | None, count: ir.Value) -> ir.Value:
+        """Return indices that count from the begin; negative ones of computed depth are moved.
+        Raises MappingError if they may be negative at a constant depth.
+        """
         indices, array = w.data, known(w.data)
         if array is not None and (depth is not None or not (array < 0).any()):
             return w.int32(np.where(array < 0, array + int(depth or 0), array))

@@ -137,6 +137,8 @@ ADDED_AXIS = Detail(read=read_added_axis, write=write_added_axis, inputs=(1,))
 
 
 class JoinedAxis(Axis):
+    """The axis of a concatenation."""
+
     def lower(self, w: LowerContext) -> None:
         super().lower(w)
         # of quantized types only uint8 is rescaled to a common scale
@@ -258,6 +260,8 @@ class Zeros(Field):
 
 
 class PadValue(Field):
+    """The value of constant padding."""
+
     inputs = (2,)
 
     def lift(self, r: LiftContext) -> None:

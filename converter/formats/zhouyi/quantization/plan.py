@@ -82,6 +82,7 @@ class Plan:
         self.floats: dict[str, str] = {}
 
     def run(self) -> None:
+        """Determine the quantization of each layer; refusals are added to `problems`."""
         for layer in self.sources:
             if layer.kind == DEQUANTIZE:
                 self.params.setdefault(_first(layer), layer.attrs["params"])

@@ -134,6 +134,7 @@ class Axis:
 
     @classmethod
     def of(cls, r: IntegerLiftContext, index: int, name: str) -> Axis:
+        """Return the window along an axis; raise MappingError R105 if it does not fit."""
         size, count = r.shape[1 + index], r.declared_size(0, 1 + index)
         kernel, stride, dilation = (
             r.count(f"{key}_{name}") for key in ("kernel", "stride", "dilation")

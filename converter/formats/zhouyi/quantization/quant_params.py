@@ -42,6 +42,7 @@ class QuantParams:
 
     @classmethod
     def of(cls, scale: float, zero: int, dtype: ir.DataType) -> QuantParams:
+        """Return the parameters of a type with its whole range."""
         return cls(scale, zero, int(dtype.min), int(dtype.max), dtype)
 
     @property
@@ -69,15 +70,18 @@ class QuantParams:
         return self.real(np.arange(self.dtype.min, self.dtype.max + 1))
 
     def quantize(self, array: Array) -> Array:
+        """Quantize floats: rounded to even, clamped to the range."""
         with np.errstate(over="ignore"):
             y = np.rint(array.astype(np.float32) / np.float32(self.scale)) + self.zero
         return np.asarray(np.clip(y, self.low, self.high), self.dtype.numpy())
 
     def real(self, array: Array) -> Array:
+        """Return quantized values as floats."""
         y = (array.astype(np.float32) - np.float32(self.zero)) * np.float32(self.scale)
         return y.astype(np.float32)
 
     def operands(self, b: Builder) -> tuple[Value, Value]:
+        """Return scale and zero point as constants."""
         zero = np.asarray(self.zero, self.dtype.numpy())
         return b.const(np.float32(self.scale), "scale"), b.const(zero, "zero_point")
 

@@ -185,6 +185,7 @@ class NumericWeights(Integers):
         return np.asarray(factor * result.scale / self.source.scale)
 
     def bias_scales(self) -> Array:
+        """Return the scales of the biases: given ones, or the products of those of the operands."""
         given = self._given("biases_scale")
         if given is not None and self.parser:
             return np.asarray(given, np.float32)

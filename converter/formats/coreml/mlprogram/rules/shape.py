@@ -98,6 +98,8 @@ def copies(w: LowerContext) -> bool:
 
 
 class Squeezed(Field):
+    """The axes of a squeeze."""
+
     keys, inputs = ("axes",), (1,)
 
     def lower(self, w: LowerContext) -> None:
@@ -213,6 +215,8 @@ class Amounts(Pads):
 
 
 class PadMode(Field):
+    """The mode of a pad, and the value of constant padding."""
+
     keys = ("mode", "constant_val")
     names = ("mode",)
     inputs = (2,)

@@ -50,6 +50,7 @@ class KernelBlob(Field):
         self.inputs = () if self.free else (self.index,)
 
     def wanted(self, r: LiftContext) -> list[int]:
+        """Return the shape of the weights that data, result and attributes determine."""
         group, kernel = r.node.attrs["group"], r.node.attrs["kernel_shape"]
         channels, out = r.static()[1], r.dims()[1]
         first = [channels, out // group] if self.transposed else [out, channels // group]

@@ -133,6 +133,7 @@ class WholeAxes(Field):
         self.keys = (self.flag,)
 
     def axes(self, rank: int, whole: bool) -> list[int]:
+        """Return the normalized axes: the channels, the spatial axes, or both."""
         every = list(range(1, rank))
         return every if whole else every[1:] if self.spatial else [1]
 

@@ -139,6 +139,7 @@ class PooledSize(Field):
         w.set(pooled_h=height, pooled_w=width, output_size=size, output_roi=size)
 
     def size(self, w: LowerContext) -> list[int]:
+        """Return the pooled size."""
         return [w.attr(name) for name in self.names]
 
 

@@ -459,6 +459,7 @@ class Destination(Field):
         w.layer.attrs["destination_type"] = element_type.lower(self.type_of(w))
 
     def type_of(self, w: LowerContext) -> int:
+        """Return the type to which the node casts."""
         return int(w.attr("to"))
 
 
