@@ -96,7 +96,7 @@ def computed(node: ir.Node) -> Iterator[tuple[int, str]]:
 
 
 def is_depthwise(node: ir.Node) -> bool:
-    """Whether each channel of the result is computed from one channel of the data."""
+    """Return whether each channel of the result is computed from one channel of the data."""
     shape = shape_of(node.inputs[1]) if node.op_type == "Conv" else None
     return shape is not None and shape[0] == attributes(node)["group"] != 1 == shape[1]
 

@@ -73,7 +73,7 @@ class Limits:
 
     @property
     def chosen(self) -> bool:
-        """Whether the user chose any of them."""
+        """Return whether the user chose any of them."""
         return bool(self.rtol or self.atol or self.metrics.keys() - {"elem"})
 
     @property

@@ -114,7 +114,7 @@ class Plan:
 
     @property
     def outputs_alone(self) -> bool:
-        """Whether the verdict is about the outputs, and tensors only help to find a cause."""
+        """Return whether the verdict is about outputs, and tensors only help to find a cause."""
         return self.tensors == ("outputs",)
 
     @property

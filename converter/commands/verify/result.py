@@ -173,7 +173,7 @@ class Result:
 
     @property
     def same(self) -> bool:
-        """Whether both files, as netconv reads them, are the same network; the results of
+        """Return whether both files, as netconv reads them, are the same network; the results of
         their own engines do not count.
         """
         return all(o.passed for o in self.outputs) and not self.findings

@@ -46,7 +46,7 @@ def default_value(feature: Any) -> Array | None:
 
 
 def is_merely_optional(feature: Any) -> bool:
-    """Whether an input is optional without a declared default."""
+    """Return whether an input is optional without a declared default."""
     return bool(feature.type.isOptional) and default_value(feature) is None
 
 
@@ -120,7 +120,7 @@ class Sizes:
         return {"default": list(self.default), kind: [list(v) for v in values]}
 
     def includes(self, sizes: Sizes) -> bool:
-        """Whether these sizes are equal for the last axes."""
+        """Return whether these sizes are equal for the last axes."""
         count = len(sizes.default)
         return (self.ranges[-count:], tuple(c[-count:] for c in self.choices)) == (
             sizes.ranges,

@@ -111,7 +111,7 @@ def _types(node: ir.Node) -> tuple[str, Types, Types]:
 
 @functools.lru_cache(4096)
 def _has_kernel(kind: str, inputs: Types, outputs: Types) -> bool:
-    """Whether a kernel supports these types, or nothing is known of the operator."""
+    """Return whether a kernel supports these types, or nothing is known of the operator."""
     table = kernels().get(kind)
     if table is None:
         return True
@@ -121,8 +121,8 @@ def _has_kernel(kind: str, inputs: Types, outputs: Types) -> bool:
 
 @functools.lru_cache(512)
 def inlined(kind: str) -> bool:
-    """Whether onnxruntime has no kernel for an operator and inlines the function that its schema
-    defines.
+    """Return whether onnxruntime has no kernel for an operator and inlines the function that its
+    schema defines.
     """
     schema: Any = schema_of(kind)
     return (
@@ -222,7 +222,9 @@ def _mean_variance_normalization(node: ir.Node, b: Builder) -> ir.Value:
 
 
 def _matmul_of_vector(node: ir.Node, b: Builder) -> ir.Value | None:
-    """When fusing a Transpose into it, onnxruntime's optimizer treats a vector as a matrix."""
+    """Rewrite a MatMul with a vector: when fusing a Transpose into it, onnxruntime's optimizer
+    treats a vector as a matrix.
+    """
     x, y = operand(node), operand(node, 1)
     if rank_of(y) != 1 or rank_of(x) in (None, 1):
         return None

@@ -230,7 +230,7 @@ class Lifter:
         return found
 
     def is_too_new(self, side: str, info: onnx.ValueInfoProto, path: str) -> bool:
-        """Whether an input or output has a type that the graph lacks; that is noted."""
+        """Return whether an input or output has a type that the graph lacks; that is noted."""
         newer = too_new(info.type)
         if newer is not None:
             message = f"{side} {info.name!r} has the type {newer}, which netconv does not support"

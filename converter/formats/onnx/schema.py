@@ -82,8 +82,8 @@ def _check_node(op: Op, schema: Any) -> None:
 
 
 def _is(value: Any, kind: Any) -> bool:
-    """Whether a decoded attribute has the schema's type; lists without elements have every type of
-    a list.
+    """Return whether a decoded attribute has the schema's type; lists without elements have every
+    type of a list.
     """
     wanted = None if kind is None else _PLAIN.get(kind.name.removesuffix("S"))
     if wanted is None or value is None:

@@ -37,7 +37,7 @@ def dequantized(value: ir.Value | None) -> ir.Node | None:
 
 
 def any_quantized(values: Sequence[ir.Value]) -> bool:
-    """Whether results are only read by a QuantizeLinear."""
+    """Return whether results are only read by a QuantizeLinear."""
     user = only_user(values[0]) if values else None
     return user is not None and user.op_type == "QuantizeLinear" and not user.domain
 

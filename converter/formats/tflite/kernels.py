@@ -255,5 +255,5 @@ ORDERS = frozenset({"GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL"})
 
 
 def is_unscaled(kind: str, dtype: ir.DataType) -> bool:
-    """Whether a kernel ignores scale and zero point of quantized values of this type."""
+    """Return whether a kernel ignores scale and zero point of quantized values of this type."""
     return kind in UNSCALED or (kind in ORDERS and dtype == D.INT16)

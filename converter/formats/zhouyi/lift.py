@@ -292,8 +292,8 @@ def _types(tensors: Sequence[Tensor]) -> list[ir.DataType]:
 
 
 def is_integer(layer: Layer) -> bool:
-    """Whether the outputs are quantized: integers with a scale. An integer IR has float layers too
-    where its `precision` is mixed.
+    """Return whether the outputs are quantized: integers with a scale. An integer IR has float
+    layers too where its `precision` is mixed.
     """
     return bool(zero_points(layer)) and all(
         t.dtype is not None and not t.dtype.is_float for t in layer.outputs

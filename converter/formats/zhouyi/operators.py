@@ -84,7 +84,7 @@ def operators() -> Mapping[str, Operator]:
 
 @functools.cache
 def type_aliases() -> Mapping[str, str]:
-    """Other spellings of layer types, as examples of the document use them -> the real one."""
+    """Return the layer types by other spellings, which examples of the document use."""
     return {a: o.name for o in operators().values() for a in o.aliases}
 
 

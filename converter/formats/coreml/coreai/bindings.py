@@ -27,7 +27,7 @@ class Ended(Refused):
 
 
 def is_installed() -> bool:
-    """Whether the package is installed; nothing is imported."""
+    """Return whether the package is installed; nothing is imported."""
     try:
         return importlib.util.find_spec("coreai") is not None
     except (ImportError, ValueError):

@@ -235,7 +235,9 @@ class BlockLifting(Lifting):
         return value in self.model.pairs
 
     def is_seen(self, but: str) -> bool:
-        """Whether operations other than `coreai.{but}` use the results of the current operation."""
+        """Return whether operations other than `coreai.{but}` use the results of the current
+        operation.
+        """
         own = {n for n, _ in self.current["outputs"]}
         users = [op["kind"] for op in self.block["body"] if own.intersection(op["inputs"])]
         return any(kind != f"coreai.{but}" for kind in users)

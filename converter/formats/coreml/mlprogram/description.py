@@ -201,8 +201,8 @@ def pairs_of(network: Network, graph: ir.Graph) -> dict[ir.Value, ir.Value]:
 
 
 def is_state(network: Network, value: ir.Value, low: MilLowering) -> bool:
-    """Whether an input is written as a state, which since iOS18 are of half precision, of a size
-    that is known and of zeros at the start.
+    """Return whether an input is written as a state, which since iOS18 are of half precision, of a
+    size that is known and of zeros at the start.
     """
     start = network.interface.get("defaults", {}).get(public_name(value))
     zeros = start is not None and not np.any(start)

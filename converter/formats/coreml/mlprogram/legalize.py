@@ -179,8 +179,8 @@ def expand(node: ir.Node, b: Builder) -> Value | None:
 
 
 def _has_open_sizes(node: ir.Node) -> bool:
-    """Whether several, but not all, sizes of the result are dynamic: slice_by_index with computed
-    bounds makes all dynamic, and a Reshape after it can restore all but one.
+    """Return whether several, but not all, sizes of the result are dynamic: slice_by_index with
+    computed bounds makes all dynamic, and a Reshape after it can restore all but one.
     """
     shape = node.outputs[0].shape
     count = 0 if shape is None else sum(not isinstance(n, int) for n in shape)

@@ -270,8 +270,8 @@ class NetWriter:
 
 
 def _subnormal(array: Any) -> bool:
-    """Whether numbers lose precision in half precision because they are so small: then they are
-    stored as float32.
+    """Return whether numbers lose precision in half precision because they are so small: then they
+    are stored as float32.
     """
     return (
         bool(np.isfinite(array).all())

@@ -56,7 +56,7 @@ _EXPERIMENTS = ("GRUCell", "RNNCell", "Proposal")
 
 
 def quantizes(node: ir.Node) -> bool:
-    """Whether a node computes quantized weights, or moves them: their integers must be
+    """Return whether a node computes quantized weights, or moves them: their integers must be
     preserved.
     """
     if node.op_type == "FakeQuantize":

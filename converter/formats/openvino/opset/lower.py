@@ -68,8 +68,8 @@ def _variable(value: ir.Value) -> dict[str, str]:
 
 
 def _converts_constant(layer: Layer) -> bool:
-    """Whether a layer converts indices into a table, for which the table lookup may have an element
-    type of its own.
+    """Return whether a layer converts indices into a table, for which the table lookup may have an
+    element type of its own.
     """
     source = layer.inputs[0] if layer.kind == "Convert" and layer.inputs else None
     return source is not None and source.const_value is not None

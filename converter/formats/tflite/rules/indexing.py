@@ -50,8 +50,8 @@ class Indices(Int64Operand):
 
 
 def counts_from_front(w: LowerContext) -> bool:
-    """Whether no index is negative at run time: it is known, or it comes from a format without
-    negative indices.
+    """Return whether no index is negative at run time: it is known, or it comes from a format
+    without negative indices.
     """
     given = w.origin[0] in ("nnapi", "tflite")
     return given or known(w.input(1)) is not None or never_negative(w.input(1))
@@ -211,7 +211,7 @@ MOST_PAIRS = 1 << 20  # of updates that are compared with each other
 
 
 def are_distinct(value: ir.Value, array: Array | None) -> bool:
-    """Whether no index occurs twice: the indices are known, or the result of NonZero or
+    """Return whether no index occurs twice: the indices are known, or the result of NonZero or
     NonMaxSuppression.
     """
     if array is not None:

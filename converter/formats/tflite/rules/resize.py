@@ -87,8 +87,8 @@ def _whole(factor: float) -> int:
 
 
 class HalfwayCorners(Field):
-    """Both flags: half is added before a coordinate between the corners is rounded. Rows are
-    gathered before the operator, which selects columns.
+    """A resize with both flags: half is added before a coordinate between the corners is rounded.
+    Rows are gathered before the operator, which selects columns.
     """
 
     keys = FLAGS

@@ -102,7 +102,7 @@ class IntegerLiftContext(LiftContext):
 
     @property
     def is_wide(self) -> bool:
-        """Whether any operand has more than 8 bits."""
+        """Return whether any operand has more than 8 bits."""
         return any(t.is_integer() and t.bitwidth > 8 for t in self.input_types)
 
     def real(self, index: int = 0, narrow: bool = False) -> Value:

@@ -108,7 +108,9 @@ def lift_volumes(r: IntegerLiftContext) -> Value:
 
 
 def lift_fractional(r: IntegerLiftContext) -> list[Value]:
-    """As on real numbers, without zero points; means by 8-bit reciprocals of the areas."""
+    """Lift a fractional pooling as on real numbers, without zero points; means use 8-bit
+    reciprocals of the areas.
+    """
     b, mean = r.b, r.attr("method", enum(words("AVG MAX"))) == "AVG"
     x = r.whole()
     y, borders, areas = fractional_windows(r, x, "ReduceSum" if mean else "ReduceMax")

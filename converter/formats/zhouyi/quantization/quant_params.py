@@ -47,17 +47,17 @@ class QuantParams:
 
     @property
     def plain(self) -> bool:
-        """Whether the integers are the real numbers themselves."""
+        """Return whether the integers are the real numbers themselves."""
         return self.scale == 1.0 and self.zero == 0
 
     @property
     def indices(self) -> bool:
-        """Whether the tensor is not quantized: counts and positions are stored like that."""
+        """Return whether the tensor is not quantized: counts and positions are stored like that."""
         return self.plain and self.dtype in _INDICES
 
     @property
     def linear(self) -> bool:
-        """Whether ONNX's own operators support it: their zero point has the storage type."""
+        """Return whether ONNX's own operators support it: their zero point has the storage type."""
         return self.dtype in _LINEAR and bool(self.dtype.min <= self.zero <= self.dtype.max)
 
     @property
@@ -137,7 +137,7 @@ def params_of_node(node: ir.Node) -> QuantParams:
 
 
 def of_parser(document: Graph) -> bool:
-    """Whether the file is the parser's: scales and zero points as ONNX has them."""
+    """Return whether the file is the parser's: scales and zero points as ONNX has them."""
     return document.header.get("compat_quantized_model") is True
 
 

@@ -154,7 +154,7 @@ class Axis:
 
     @property
     def decided(self) -> bool:
-        """Whether the region decides how many samples a cell has."""
+        """Return whether the region decides how many samples a cell has."""
         return self.samples <= 0
 
     @property

@@ -212,7 +212,7 @@ class NumericWeights(Integers):
         )
 
     def _fits(self, zeros: Array) -> bool:
-        """Whether DequantizeLinear takes integers and zero points of the stored type."""
+        """Return whether DequantizeLinear takes integers and zero points of the stored type."""
         dtype = self.stored.dtype
         if dtype.kind not in "iu" or dtype.itemsize > 2:
             return False

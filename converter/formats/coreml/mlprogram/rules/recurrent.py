@@ -75,7 +75,7 @@ class CellParts:
         return np.stack(found).astype(self.dtype)
 
     def bias(self) -> Array | None:
-        """Both biases of ONNX; the operation has their sum."""
+        """Return both biases of ONNX; the operation has their sum."""
         found = self.stacked("bias")
         return None if found is None else np.concatenate([found, np.zeros_like(found)], axis=-1)
 

@@ -104,7 +104,9 @@ def dynamic(weights: Value | None) -> WeightData | None:
 
 
 class Affine(InnerProduct):
-    """As Dense, for a Gemm, which uses the weights as they are stored (`transB`), and the bias."""
+    """The same as Dense, for a Gemm, which uses the weights as they are stored (`transB`), and the
+    bias.
+    """
 
     inputs = (1, 2)
 

@@ -104,7 +104,8 @@ class BiasBlob(Field):
 
 
 def _meets_depthwise(value: ir.Value) -> bool:
-    """Whether a depthwise convolution with a bias follows, at most steps of one operand between.
+    """Return whether a depthwise convolution with a bias follows, at most steps of one operand
+    between.
 
     The engine of 2020.2 makes one layer of all these, whose second bias is garbage where the first
     convolution has none.

@@ -168,7 +168,7 @@ SCALE = Detail(read=read_scale, write=write_scale, keys=("channel_shared",), blo
 
 
 class SoftmaxAsMatrix(Axis):
-    """With more than five axes: reshaped to a matrix of the axes before and after."""
+    """The axis of a softmax; data of more than five axes are reshaped to rows, axis, columns."""
 
     def lower(self, w: LowerContext) -> None:
         shape = w.shape()

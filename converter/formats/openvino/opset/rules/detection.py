@@ -79,7 +79,7 @@ class ClassCount(Attr):
     """num_classes of DetectionOutput, which opset8 omitted: the confidences determine it."""
 
     def lower(self, w: LowerContext) -> None:
-        """Nothing is written, as no written file has an older revision."""
+        """Write nothing, as no written file has an older revision."""
 
 
 @record

@@ -490,7 +490,7 @@ def to_type_of_second(r: LiftContext) -> None:
 
 
 def to_common_type(r: LiftContext) -> None:
-    """Both operands in their common type; the operator is the Cast of the first.
+    """Cast both operands to their common type; the operator is the Cast of the first.
 
     With `pytorch_scalar_promotion` a scalar of the same kind does not widen a tensor.
     """
