@@ -215,7 +215,7 @@ def compiled(path: Path) -> ReadError | None:
 
 
 def demand_not_compiled(path: Path) -> None:
-    """ReadError R106 for a compiled model."""
+    """Raise ReadError R106 for a compiled model."""
     if error := compiled(path):
         raise error
 

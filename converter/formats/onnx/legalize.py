@@ -287,13 +287,13 @@ def _conv_integer(node: ir.Node, b: Builder) -> Written:
 
 
 def _reduction(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Old kernels fail, or reduce over all axes, if there are no axes."""
+    """Rewrite a reduction over no axes, for which old kernels fail or reduce over all axes."""
     return each_alone(node, b) if reduces_nothing(node) else None
 
 
 def _pool_of_uneven_margins(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Old kernels that count padding use the pads at the start also for the end; an explicit zero
-    Pad before the pool is equivalent.
+    """Insert an explicit zero Pad before the pool: old kernels that count padding use the pads at
+    the start also for the end.
     """
     x, a = operand(node), attrs_of(node)
     pads = np.array(a.pop("pads", [])).reshape(2, -1)
@@ -304,7 +304,7 @@ def _pool_of_uneven_margins(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _resize_of_last_axes(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Old kernels do not count axes from the end."""
+    """Make axes that count from the end non-negative, since old kernels do not support them."""
     a, rank = attrs_of(node), rank_of(operand(node))
     axes = a.get("axes") or []
     if rank is None or all(i >= 0 for i in axes):
@@ -328,7 +328,7 @@ def _cos_of_doubles(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _reversed_nothing(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Old kernels skip sequences of length 0, which are unchanged, like those of length 1."""
+    """Clamp lengths to 1, which changes nothing: old kernels skip sequences of length 0."""
     lengths = operand(node, 1)
     array = known(lengths)
     if (array is not None and array.all()) or producer_if(lengths, "Max") is not None:

@@ -35,7 +35,7 @@ def is_installed() -> bool:
 
 
 def demand_installed() -> None:
-    """UsageError U502 where the package is not installed."""
+    """Raise UsageError U502 where the package is not installed."""
     if not is_installed():
         raise _absent("the package coreai-core (1.0.0 beta) is not installed")
 

@@ -336,7 +336,7 @@ class LowerContext(LiteLowerContext):
         return self.emit("CAST", value, dtype=INT32, shape=shape, **types)
 
     def demand_kernel(self, layer: Layer) -> None:
-        """MappingError X202 unless a kernel takes the data of the layer."""
+        """Raise MappingError X202 unless a kernel takes the data of the layer."""
         kernel = kernels().get(layer.kind)
         if kernel is None or kernel.data >= len(layer.inputs):
             return

@@ -327,7 +327,7 @@ class IntegerLowerContext:
         return str(self.layer.attrs.get("method"))
 
     def demand_npu(self) -> None:
-        """MappingError unless an integer form that is not exact will do."""
+        """Raise MappingError unless an integer form that is not exact will do."""
         if not self.npu:
             what = "the integer form, which +npu writes, differs at times by one quantized value"
             raise MappingError(what)
