@@ -53,7 +53,9 @@ def check_declared(op: Op) -> None:
 
 
 def check(op: Op, schema: Any) -> None:
-    """Raise MappingError where attributes or the numbers of inputs and outputs are not the operator's."""
+    """Raise MappingError where attributes or the numbers of inputs and outputs are not the
+    operator's.
+    """
     _check_node(op, schema)
     for name, value in op.attrs.items():
         if isinstance(value, onnx.GraphProto):  # kept unchanged; If, Loop and Scan are read earlier
