@@ -86,16 +86,42 @@ def findings(source: str, messages: bool = True) -> Iterator[tuple[int, str]]:
             yield from _words(line, text)
             if match := _CLAUSE.match(text.lstrip()):
                 yield line, f"docstring begins with {match[0]!r}: name the thing, or its effect"
-    functions = [n for n in tree.body if isinstance(n, ast.FunctionDef)] if messages else []
-    for node in functions:
-        if not node.name.startswith("_") and not ast.get_docstring(node) and not _is_empty(node):
-            yield node.lineno, f"public function {node.name} without a docstring"
+    yield from _undocumented(tree) if messages else ()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             yield from _words(token.start[0], token.string)
     for line, text in _messages(tree) if messages else ():
         yield from _words(line, text)
         yield from _sentence(line, text)
+
+
+def _undocumented(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield the public functions, classes and methods without a docstring. Methods of classes with
+    a base may override documented ones; properties of one line and functions without statements
+    need none.
+    """
+    nodes: list[ast.stmt] = [*tree.body]
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and not node.bases and not node.name.startswith("_"):
+            nodes += [n for n in node.body if not _is_short_property(n)]
+    for node in nodes:
+        if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name.startswith("_"):
+            continue
+        if not ast.get_docstring(node) and not (
+            isinstance(node, ast.FunctionDef) and _is_empty(node)
+        ):
+            kind = "class" if isinstance(node, ast.ClassDef) else "function"
+            yield node.lineno, f"public {kind} {node.name} without a docstring"
+
+
+def _is_short_property(node: ast.stmt) -> bool:
+    return (
+        isinstance(node, ast.FunctionDef)
+        and any(
+            "property" in ast.unparse(d) or "setter" in ast.unparse(d) for d in node.decorator_list
+        )
+        and len(node.body) == 1
+    )
 
 
 def _is_empty(node: ast.FunctionDef) -> bool:

@@ -91,6 +91,7 @@ class Diagnostic:
         )
 
     def as_json(self) -> dict[str, Any]:
+        """Return the diagnostic as plain data."""
         return asdict(self)
 
 
@@ -194,30 +195,44 @@ class ConverterError(Exception):
 
 
 class UsageError(ConverterError):
+    """The call is wrong: an unknown option, value or name."""
+
     exit_code = ExitCode.USAGE
 
 
 class UnsupportedError(ConverterError):
+    """The model cannot be converted, or an engine cannot run it."""
+
     exit_code = ExitCode.UNSUPPORTED
 
 
 class ReadError(ConverterError):
+    """A file cannot be read, or is not valid."""
+
     exit_code = ExitCode.UNREADABLE
 
 
 class WriteError(ConverterError):
+    """A file cannot be written."""
+
     exit_code = ExitCode.UNWRITABLE
 
 
 class NothingComparedError(ConverterError):
+    """A comparison found nothing to compare."""
+
     exit_code = ExitCode.NOTHING_COMPARED
 
 
 class TimeLimitError(ConverterError):
+    """A run exceeded its time limit."""
+
     exit_code = ExitCode.TIME_LIMIT
 
 
 class MemoryLimitError(ConverterError):
+    """A run exceeded its memory limit."""
+
     exit_code = ExitCode.MEMORY_LIMIT
 
 

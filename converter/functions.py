@@ -453,6 +453,7 @@ class Page:
     title: str
 
     def save(self, path: PathLike) -> None:
+        """Write the page as an HTML file."""
         Path(path).write_text(self.html, encoding="utf-8")
 
     def __repr__(self) -> str:

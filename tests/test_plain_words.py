@@ -27,6 +27,8 @@ def words() -> ModuleType:
         ('"""Text.\n\nThe `behind` of\na place.\n"""\n', [4]),
         ("def f():\n    return 1\n\n\ndef _f():\n    return 1\n", [1]),
         ('"""Rewrite it in\nplace, see place.py.\n"""\n', []),
+        ("class A:\n    def f(self):\n        return 1\n", [1, 2]),
+        ('class A(B):\n    """A."""\n\n    def f(self):\n        return 1\n', []),
         ("@overload\ndef f(): ...\n\n\ndef g():\n    pass\n", []),
         ('raise MappingError("an attention sink")\n', [1]),
         ('raise MappingError(f"{message} of an axis")\n', []),

@@ -48,6 +48,9 @@ class Console:
         return self.format == "text"
 
     def colored(self, stream: Any) -> bool:
+        """Return whether output to a stream is colored: by --color, NO_COLOR, FORCE_COLOR, or for
+        terminals.
+        """
         if self.color != "auto":
             return self.color == "always"
         if os.environ.get("NO_COLOR"):

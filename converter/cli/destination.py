@@ -43,8 +43,8 @@ def chosen(command: str, source: Path, out: str | None, options: ConversionComma
 
 
 def _is_folder(place: str) -> bool:
-    """Whether an output is a folder to write a file in: it exists, or ends with a slash; but not a
-    package.
+    """Return whether an output is a folder to write a file in: it exists, or ends with a slash; but
+    not a package.
     """
     from converter import formats
     from converter.formats.coreml.package import holds_model

@@ -98,7 +98,7 @@ class Checked:
 
     @property
     def holds(self) -> bool:
-        """Whether the files are those of the certificate, and the verdict is the same."""
+        """Return whether the files are those of the certificate, and the verdict is the same."""
         return self.result is not None and self.result.code.status == self.certified
 
 

@@ -370,6 +370,7 @@ class Coverage:
         return len({(d.code, d.message) for d in self.diagnostics if d.level == "error"})
 
     def as_json(self) -> dict[str, Any]:
+        """Return the coverage as plain data."""
         return {
             "target": str(self.flavor),
             "layers": {"all": self.layers, "convert": self.converted},

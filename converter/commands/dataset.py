@@ -93,9 +93,11 @@ class Agreement:
         return Diagnostic("N409", message, where=Where(self.models[1]))
 
     def as_json(self) -> dict[str, Any]:
+        """Return the agreement as plain data."""
         return {**asdict(self), "passed": self.passed}
 
     def lines(self) -> Iterator[str]:
+        """Yield the agreement as lines of text, with the first samples that differ."""
         yield f"{self.samples} samples, the largest of {self.scores}"
         for name, right in zip(self.models, self.right, strict=True):
             yield f"{right / self.samples:8.2%} right  {name}"

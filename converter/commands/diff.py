@@ -26,9 +26,11 @@ class Change:
     details: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
+        """Return the change as plain data."""
         return asdict(self)
 
     def lines(self) -> Iterator[str]:
+        """Yield the change as lines of text."""
         yield f'{self.sign} {self.kind} "{self.layer}"'
         yield from (f"    {d}" for d in self.details)
 

@@ -20,17 +20,20 @@ class Row:
 
     @property
     def code(self) -> ExitCode:
+        """Return the exit code: that of the refusal, or whether the comparison passed."""
         if self.refused is not None:
             return self.refused.exit_code
         return ExitCode.OK if self.result is not None and self.result.passed else ExitCode.FINDING
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
+        """Return the diagnostics of the refusal or of the comparison."""
         if self.refused is not None:
             return self.refused.diagnostics
         return self.result.diagnostics if self.result is not None else ()
 
     def as_json(self) -> dict[str, Any]:
+        """Return the row as plain data."""
         return {
             "engine": self.engine,
             "exit_code": int(self.code),

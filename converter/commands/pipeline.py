@@ -35,6 +35,7 @@ class Change:
 
     @property
     def changed(self) -> bool:
+        """Return whether the pass changed or refused anything."""
         counts = self.constants[0] != self.constants[1]
         return bool(self.removed or self.added or self.rewrote or counts or self.refused)
 
@@ -53,6 +54,7 @@ class Change:
         return f"{before} -> {after} nodes{tried}: {'; '.join(parts)}"
 
     def as_json(self) -> dict[str, Any]:
+        """Return the change as plain data."""
         return {
             "pass": self.name,
             "attempt": self.attempt,

@@ -49,6 +49,7 @@ class Trip:
         return self.numbers.passed
 
     def as_json(self) -> dict[str, Any]:
+        """Return the result as plain data."""
         return {
             "file": self.file,
             "via": self.via,

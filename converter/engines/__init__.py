@@ -70,6 +70,8 @@ class Prepared:
 
 
 class Engine(Protocol):
+    """An engine that executes networks."""
+
     def prepare(self, model: Network) -> Prepared: ...
 
 

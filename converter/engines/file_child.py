@@ -71,6 +71,7 @@ class OnnxRuntime:
         self.session = self._session()
 
     def exact(self) -> None:
+        """Use basic optimizations only."""
         self.session = None
         self.session = self._session("ORT_ENABLE_BASIC")
 
@@ -84,15 +85,18 @@ class OnnxRuntime:
         return onnxruntime.InferenceSession(self.path, options, providers=["CPUExecutionProvider"])
 
     def inputs(self) -> list[Port]:
+        """Return the inputs of the file, those with a default last."""
         return [
             self._port(i)
             for i in (*self.session.get_inputs(), *self.session.get_overridable_initializers())
         ]
 
     def required(self) -> int:
+        """Return the number of inputs without a default."""
         return len(self.session.get_inputs())
 
     def outputs(self) -> list[Port]:
+        """Return the outputs of the file."""
         return [self._port(o) for o in self.session.get_outputs()]
 
     def _port(self, port: Any) -> Port:
@@ -105,6 +109,7 @@ class OnnxRuntime:
         return port_of([port.name], word, [d if isinstance(d, int) else None for d in port.shape])
 
     def run(self, feeds: dict[int, Any]) -> list[Any]:
+        """Return the outputs for inputs by their indices."""
         ports = self.inputs()
         found = self.session.run(None, {ports[i]["names"][0]: a for i, a in feeds.items()})
         return list(map(without_maps, found))
@@ -145,6 +150,7 @@ class OpenVino:
         self._compile(self.EXACT[0])
 
     def exact(self) -> None:
+        """Compute in float32 without quantization."""
         plain, internal = self.EXACT
         try:
             self._compile({**plain, **internal})
@@ -165,6 +171,7 @@ class OpenVino:
         ]
 
     def required(self) -> int:
+        """Return the number of inputs without a default."""
         return len(self.compiled.inputs)
 
     def outputs(self) -> list[Port]:
@@ -200,6 +207,7 @@ class OpenVino:
         return self.WORDS.get(kind.get_type_name(), "")
 
     def run(self, feeds: dict[int, Any]) -> list[Any]:
+        """Return the outputs for inputs and states by their indices."""
         request = (
             self.compiled.create_infer_request()
         )  # a new one: states begin at their initial values
@@ -249,12 +257,15 @@ class LiteRt:
         return [d | {"name": n} for n, d in self.runner.get_output_details().items()]
 
     def inputs(self) -> list[Port]:
+        """Return the inputs of the file."""
         return [self._port(d) for d in self._inputs()]
 
     def required(self) -> int:
+        """Return the number of inputs without a default."""
         return len(self._inputs())
 
     def outputs(self) -> list[Port]:
+        """Return the outputs of the file."""
         return [self._port(d) for d in self._outputs()]
 
     def _port(self, detail: Any) -> Port:
@@ -263,6 +274,7 @@ class LiteRt:
         return port_of([detail["name"]], word, [None if d < 0 else int(d) for d in signature])
 
     def run(self, feeds: dict[int, Any]) -> list[Any]:
+        """Return the outputs for inputs by their indices; variables have their initial values."""
         details = self._inputs()
         if self.runner is not None:
             self.interpreter.reset_all_variables()
@@ -341,6 +353,7 @@ class CoreAi:
                 *(self._port(n, d.state_descriptor(n)) for n in d.state_names)]  # fmt: skip
 
     def required(self) -> int:
+        """Return the number of inputs without a default."""
         return len(self.description.input_names)
 
     def outputs(self) -> list[Port]:
@@ -357,6 +370,7 @@ class CoreAi:
         return port_of([name], self.WORDS.get(word, word), shape)
 
     def run(self, feeds: dict[int, Any]) -> list[Any]:
+        """Return the outputs for inputs by their indices."""
         return self._computed(feeds)
 
 

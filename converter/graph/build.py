@@ -204,6 +204,7 @@ class Builder:
         return value
 
     def value(self, operand: Any, name: str = "const") -> ir.Value | None:
+        """Return a value as it is, and other operands as constants."""
         return (
             operand
             if operand is None or isinstance(operand, ir.Value)
@@ -254,6 +255,7 @@ class Builder:
         return self.value(number)
 
     def place(self, node: ir.Node) -> None:
+        """Insert a node before the current one, or append it to the graph."""
         if self.before is None:
             self.graph.append(node)
         else:

@@ -92,7 +92,9 @@ def constant(value: ir.Value | None) -> Array | None:
 
 
 def has_constant(value: ir.Value | None) -> bool:
-    """Whether `constant` returns an array; weights that are computed on use are not computed."""
+    """Return whether `constant` returns an array; weights that are computed on use are not
+    computed.
+    """
     if value is not None and value.const_value is not None:
         return True
     return known(value) is not None

@@ -57,6 +57,7 @@ class Recurrent:
 
     @classmethod
     def of(cls, node: ir.Node) -> Recurrent:
+        """Return the view of a recurrent node: its attributes and its eight operands."""
         return cls(node.op_type, attrs_of(node), operands(node, 8))
 
 

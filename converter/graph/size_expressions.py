@@ -133,7 +133,7 @@ class Size:
 
     @property
     def is_integral(self) -> bool:
-        """Whether all coefficients are integers."""
+        """Return whether all coefficients are integers."""
         return all(c.denominator == 1 for c in self.terms.values())
 
     @property
@@ -147,7 +147,7 @@ class Size:
         return self.terms.get((), Fraction(0)) if all(map(_not_negative, self.atoms)) else None
 
     def may_be(self, number: int) -> bool:
-        """Whether the size may have this value, as far as its coefficients show."""
+        """Return whether the size may have this value, as far as its coefficients show."""
         least, rest = self.at_least(), number - self.terms.get((), Fraction(0))
         if self.number is not None:
             return rest == 0

@@ -137,7 +137,7 @@ def _number(number: Any) -> Item:
 
 
 def _is_exact(size: Item) -> bool:
-    """Whether float32 represents the multiples of the coefficients."""
+    """Return whether float32 represents the multiples of the coefficients."""
     return isinstance(size, Size) and all(
         c.denominator <= _FINEST and c.denominator.bit_count() == 1 for c in size.terms.values()
     )
@@ -202,7 +202,7 @@ def _modulo(a: Item, b: Item) -> Item:
 
 
 def not_less(a: Item, b: Item, by: int = 0) -> bool:
-    """Whether a >= b + by, as far as is known."""
+    """Return whether a >= b + by, as far as is known."""
     least = (a - b).at_least() if isinstance(a, Size) and isinstance(b, Size) else None
     return least is not None and least >= by
 

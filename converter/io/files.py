@@ -200,6 +200,7 @@ class Output:
         return self._work / self.target.name
 
     def path(self, suffix: str) -> Path:
+        """Return the path of the side file with a suffix, or that of the output for ""."""
         return self.target if not suffix else self.target.with_name(self.stem + suffix)
 
     def place(self, suffix: str) -> Path:

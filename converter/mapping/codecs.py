@@ -28,6 +28,8 @@ Kind = type  # int, float, bool, str, list (integers), Floats, tuple (words)
 
 @record
 class Codec:
+    """A pair of functions between an attribute's value in a layer and in a node."""
+
     lift: Callable[[Any], Any]
     lower: Callable[[Any], Any]
     table: Mapping[Any, Any] | None = None  # of an enum: canonical value -> foreign value

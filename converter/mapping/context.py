@@ -187,6 +187,7 @@ class LiftContext:
         return inputs
 
     def optional(self, index: int) -> Value | None:
+        """Return an input of the layer, None if it is absent."""
         inputs = self.layer.inputs
         return with_operators(inputs[index]) if index < len(inputs) else None
 
@@ -202,6 +203,9 @@ class LiftContext:
         return np.asarray(array)
 
     def ints(self, index: int, what: str) -> list[int]:
+        """Return the integers of an input that is known. Raises MappingError; `what` is its name
+        there.
+        """
         return whole_numbers(self.known(self.optional(index), what), what)
 
     def integers(self, source: str | int, what: str, default: Any = REQUIRED) -> list[int]:
@@ -216,6 +220,7 @@ class LiftContext:
         return self.attr(source, list, default)  # type: ignore[no-any-return]
 
     def number(self, index: int, what: str) -> float:
+        """Return the number of an input of one known element. Raises MappingError for others."""
         array = known(self.optional(index))
         if array is None or array.size != 1:
             raise MappingError(f"{what} must be one number that is known at conversion time")
@@ -376,6 +381,7 @@ class LowerContext:
         self.layer.attrs |= {k: self.spell(v, type(v)) for k, v in attrs.items()}
 
     def attr(self, name: str, default: Any = REQUIRED) -> Any:
+        """Return an attribute or its default; raise MappingError if both are absent."""
         value = self.node.attrs.get(name, default)
         if value is REQUIRED:
             raise MappingError(f"required attribute {name!r} is absent")
@@ -412,6 +418,7 @@ class LowerContext:
         return self.input(0)
 
     def optional(self, index: int) -> ir.Value | None:
+        """Return an input of the node, None if it is absent."""
         return self.node.input(index)
 
     def has(self, index: int) -> bool:
@@ -453,9 +460,11 @@ class LowerContext:
         return None if stored is None else self.const(stored, value.name or "weights")
 
     def rank(self, index: int = 0, what: str = "the input") -> int:
+        """Return the rank of an input. Raises MappingError if it is unknown."""
         return rank(self.input(index), what)
 
     def static(self, index: int = 0, what: str = "the input") -> tuple[int, ...]:
+        """Return the shape of an input. Raises MappingError if it is dynamic."""
         return static(self.input(index), what)
 
     def needs(self, version: int) -> None:

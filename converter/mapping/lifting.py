@@ -80,6 +80,7 @@ class Lifting:
         self.foreign = ""  # the set of operators of the current layer, if it is not the format's
 
     def reading(self, layer: Layer) -> LiftContext:
+        """Return the context in which a layer is lifted."""
         m = self.mapping
         return m.reading(layer, self.builder, self.version, m.spelling, m.channels_last)
 
@@ -128,6 +129,7 @@ class Lifting:
             self.problems.append(Diagnostic(code, message, where=where, help=help))
 
     def refuse(self, layer: Layer, message: str, code: str, help: str = "") -> None:
+        """Record the refusal of a layer, with its location and the shapes of its inputs."""
         shapes = tuple(f"{v.name} {v.dtype}{v.shape}" for v in layer.inputs if v is not None)
         where = layer.where
         if not where.layer:

@@ -53,6 +53,7 @@ class Lowering:
         blobs: dict[str, Any] | None = None,
         extra: Any = None,
     ) -> Layer:
+        """Append a layer, which has the name of the node, and return it."""
         attrs, blobs = dict(attrs or {}), dict(blobs or {})
         layer = Layer(kind, self.name, attrs, blobs, list(inputs), list(outputs), extra=extra)
         self.check(layer)
@@ -94,6 +95,7 @@ class Lowering:
             self.problems.append(refusal(node, e))
 
     def lower(self, node: ir.Node) -> None:
+        """Append the layers of a node. Raises MappingError if it cannot be lowered."""
         self.name = node.metadata_props.get("netconv.layer") or node.name or node.op_type
         mark = len(self.layers)
         try:
@@ -116,6 +118,7 @@ class Lowering:
                     layer.name = f"{self.name}_{layer.kind.lower()}"
 
     def writing(self, node: Node) -> LowerContext:
+        """Return the context in which a node is lowered."""
         return self.mapping.writing(node, self)
 
     def lower_view(self, node: Node) -> None:

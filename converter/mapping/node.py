@@ -55,6 +55,7 @@ class Parameters(dict[str, Any]):
         return super().__getitem__(key)
 
     def get(self, key: str, default: Any = None) -> Any:
+        """Return a parameter, and record that it was read."""
         self.read.add(key)
         return super().get(key, default)
 
@@ -77,9 +78,11 @@ class Node:
     last: bool = False  # the data inputs and outputs are stored channels-last
 
     def input(self, index: int) -> ir.Value | None:
+        """Return an input, None if it is absent."""
         return self.inputs[index] if index < len(self.inputs) else None
 
     def set_input(self, index: int, value: ir.Value | None) -> None:
+        """Set an input; the ones before it that are missing become absent."""
         self.inputs.extend([None] * (index + 1 - len(self.inputs)))
         self.inputs[index] = value
 

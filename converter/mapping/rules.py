@@ -153,12 +153,14 @@ class Custom:
     ignored: frozenset[str] = frozenset()
 
     def lift(self, r: LiftContext) -> list[ir.Value]:
+        """Return the results of a layer by the converter's function."""
         assert self.lift_ is not None
         with r.b:
             results = self.lift_(r)
         return [results] if isinstance(results, ir.Value) else list(results)
 
     def lower(self, w: LowerContext) -> None:
+        """Write the layers of a node by the converter's function."""
         assert self.lower_ is not None
         self.lower_(w)
 

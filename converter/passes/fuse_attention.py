@@ -50,6 +50,7 @@ class Parts:
     scale: float
 
     def written(self, b: Builder) -> ir.Value:
+        """Emit the attention operator of the parts."""
         return b.ScaledDotProductAttention(
             self.q, key_of(b, self.transposed), self.v, self.mask, scale=self.scale
         )

@@ -109,7 +109,7 @@ class _Kind:
         return self.joined or 0
 
     def has_sizes(self, sizes: Sequence[Size]) -> bool:
-        """Whether the dimensions are numbers, or among the given ones."""
+        """Return whether the dimensions are numbers, or among the given ones."""
         return all(
             i == self.joined or size.integer is not None or size in sizes
             for i, size in enumerate(self.dims)

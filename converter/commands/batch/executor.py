@@ -20,9 +20,11 @@ class Executor:
         self.threads = ThreadPoolExecutor(workers)
 
     def fingerprints(self, sources: Sequence[str]) -> list[dict[str, str]]:
+        """Return the fingerprints of sources, which are read in parallel."""
         return list(self.threads.map(staging.fingerprint, sources))
 
     def run(self, jobs: Sequence[Job], keys: dict[str, str]) -> Iterator[tuple[Job, TaskResult]]:
+        """Run the jobs in parallel and yield each with its result, in the order of their ends."""
         futures: dict[Future[TaskResult], Job] = {
             self.threads.submit(self._one, j): j for j in jobs
         }

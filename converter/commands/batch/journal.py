@@ -106,9 +106,11 @@ class Journal:
         self.claimed.add(id)
 
     def claim(self, ids: Iterable[str]) -> None:
+        """Record jobs that are about to run, unless they are recorded."""
         self._append([{"event": "claim", "id": i} for i in ids if i not in self.claimed])
 
     def finish(self, id: str, key: str, outcome: Outcome) -> None:
+        """Record the outcome of a job; `key` identifies its sources and options."""
         self._append([{"event": "done", "id": id, "key": key, "outcome": outcome}])
 
     def _append(self, records: list[Json]) -> None:

@@ -111,6 +111,8 @@ class Worker:
 
 @dataclass(frozen=True)
 class TaskResult:
+    """The outcome of a task, with its costs."""
+
     outcome: Outcome
     seconds: float
     attempts: int
@@ -162,6 +164,9 @@ class Runner:
         return self._worker
 
     def stop(self) -> tuple[str, ...]:
+        """Kill the worker process, if there is one; return how it ended and its last line of
+        output.
+        """
         worker, self._worker = self._worker, None
         return worker.end() if worker is not None else ()
 

@@ -108,6 +108,8 @@ class Verdict(Options):
 
 @options
 class BatchCommand(Verdict, JobLimits, Batch):
+    """Options of `netconv batch`."""
+
     targets: tuple[str, ...] = option(
         default=(),
         flags=("-t", "--to"),
@@ -160,6 +162,8 @@ FORMS = ("text", "junit", "sarif", "github", "md", "html")
 
 @options
 class ReportCommand(Verdict):
+    """Options of `netconv report`."""
+
     form: str = option(
         default="text",
         flags=("--as",),
@@ -187,6 +191,8 @@ class ReportCommand(Verdict):
 
 @options
 class EnvCommand(Options):
+    """Options of `netconv env`."""
+
     with_settings: bool = option(
         default=False,
         flags=("--settings",),

@@ -24,6 +24,8 @@ from converter.commands.options.shared import (
 
 @options
 class Kept(Options):
+    """The outputs of a model that are kept."""
+
     outputs: Sequence[str] = option(
         default=(),
         metavar="NAME",
@@ -37,6 +39,8 @@ class Kept(Options):
 
 @options
 class States(Options):
+    """Inputs and outputs of a model that are its states."""
+
     state: Mapping[str, str] | None = option(
         default=None,
         kind=Kind.PAIRS,
@@ -58,6 +62,8 @@ class States(Options):
 
 @options
 class Force(Options):
+    """Permission to overwrite files."""
+
     force: bool = option(
         default=True,
         kind=Kind.FLAG,
@@ -70,6 +76,8 @@ class Force(Options):
 
 @options
 class Writing(Force):
+    """Options for writing files."""
+
     max_output: str | int = option(
         default="",
         kind=Kind.MAX_OUTPUT,
@@ -95,6 +103,8 @@ class Convert(States, Kept, Conversion):
 
 @options
 class Output(Options):
+    """The file or folder of the result."""
+
     output: str = option(
         default="",
         flags=("-o", "--output"),
@@ -107,6 +117,8 @@ class Output(Options):
 
 @options
 class Verified(Options):
+    """Options for comparing the result with the source."""
+
     with_verify: bool = option(
         default=False,
         flags=("--verify",),
@@ -124,6 +136,8 @@ class ConversionCommand(Native, Verified, Conversion, Output):
 
 @options
 class ConvertCommand(Convert, ConversionCommand):
+    """Options of `netconv convert`."""
+
     certificate: Path | None = option(
         default=None,
         kind=Kind.FILE,
@@ -179,6 +193,8 @@ class Extract(Part, Conversion):
 
 @options
 class ExtractCommand(Part, ConversionCommand):
+    """Options of `netconv extract`."""
+
     spelled: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "source": ("-f", "--from-format"),
         "target": ("-t", "--to-format"),
@@ -187,6 +203,8 @@ class ExtractCommand(Part, ConversionCommand):
 
 @options
 class CheckCommand(Custom, Layout, Constants, Shapes, Contents, SourceFormat):
+    """Options of `netconv check`."""
+
     target: str | None = option(
         default=None,
         flags=("-t", "--to"),
@@ -199,6 +217,8 @@ class CheckCommand(Custom, Layout, Constants, Shapes, Contents, SourceFormat):
 
 @options
 class InspectCommand(Reading):
+    """Options of `netconv inspect`."""
+
     form: str = option(
         default="table",
         flags=("--as",),
@@ -218,6 +238,8 @@ class InspectCommand(Reading):
 
 @options
 class RoundtripCommand(Seed):
+    """Options of `netconv roundtrip`."""
+
     via: tuple[str, ...] = option(
         kind=Kind.TARGET,
         repeatable=True,
@@ -229,6 +251,8 @@ class RoundtripCommand(Seed):
 
 @options
 class ExplainCommand(Options):
+    """Options of `netconv explain`."""
+
     of: Path | None = option(
         default=None,
         flags=("--model",),

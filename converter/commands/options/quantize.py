@@ -26,6 +26,8 @@ WEIGHTS = (
 
 @options
 class Calibration(Options):
+    """Options for the ranges of quantized values."""
+
     method: str = option(
         default="minmax",
         kind=Kind.CHOICE,
@@ -70,6 +72,8 @@ class Calibration(Options):
 
 @options
 class Kept(Options):
+    """Layers that stay in floating point."""
+
     keep: Sequence[str] = option(
         default=(),
         metavar="GLOB",
@@ -112,6 +116,8 @@ class Quantize(Kept, Calibration, Native, Labeled, Seed, Data, Force, Shapes, So
 
 @options
 class QuantizeCommand(Quantize):
+    """Options of `netconv quantize`."""
+
     output: Path | None = option(
         default=None,
         flags=("-o", "--output"),

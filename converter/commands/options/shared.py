@@ -19,6 +19,8 @@ Tolerance = float | str | Iterable[float | str] | None
 
 @options
 class SourceFormat(Options):
+    """The format of the source."""
+
     source: str | None = option(
         default=None,
         kw_only=False,
@@ -34,6 +36,8 @@ class SourceFormat(Options):
 
 @options
 class TargetFormat(Options):
+    """The format and the flavor to write."""
+
     target: str | None = option(
         default=None,
         kw_only=False,
@@ -164,6 +168,8 @@ class FormatsOfPair(Options):
 
 @options
 class Shapes(Options):
+    """Shapes of inputs."""
+
     inputs: Mapping[str, Sequence[int]] | None = option(
         default=None,
         kind=Kind.SHAPES,
@@ -177,6 +183,8 @@ class Shapes(Options):
 
 @options
 class Constants(Options):
+    """Inputs that become constants."""
+
     freeze: Mapping[str, Any] | None = option(
         default=None,
         kind=Kind.VALUES,
@@ -190,6 +198,8 @@ class Constants(Options):
 
 @options
 class Layout(Options):
+    """The layout of inputs and outputs."""
+
     io_layout: str = option(
         default="",
         kind=Kind.CHOICE,
@@ -207,6 +217,8 @@ class Layout(Options):
 
 @options
 class Data(Options):
+    """Feeds of a model."""
+
     data: Any = option(
         default=None,
         kw_only=False,
@@ -225,6 +237,8 @@ class Data(Options):
 
 @options
 class Labeled(Options):
+    """Labels of a data set, and the preparation of its images."""
+
     labels: str | None = option(
         default=None,
         metavar="LABELS",
@@ -262,6 +276,8 @@ class Labeled(Options):
 
 @options
 class Seed(Options):
+    """The seed of random feeds."""
+
     seed: int = option(
         default=0,
         kind=Kind.INTEGER,
@@ -274,6 +290,8 @@ class Seed(Options):
 
 @options
 class TensorMap(Options):
+    """Pairs of corresponding tensors with different names."""
+
     map: Mapping[str, str] | None = option(
         default=None,
         kind=Kind.MAP,
@@ -285,6 +303,8 @@ class TensorMap(Options):
 
 @options
 class Tolerances(Options):
+    """Limits of permitted differences."""
+
     rtol: Tolerance = option(
         default=None,
         metavar="[GLOB:]V",
@@ -307,6 +327,8 @@ class Tolerances(Options):
 
 @options
 class Native(Options):
+    """Runs of files in their own engines."""
+
     native: str = option(
         default="auto",
         kind=Kind.CHOICE,
@@ -321,6 +343,8 @@ class Native(Options):
 
 @options
 class TimeLimit(Options):
+    """The time limit of a run."""
+
     timeout: float = option(
         default=0,
         kind=Kind.NUMBER,

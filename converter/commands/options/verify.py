@@ -24,6 +24,8 @@ from converter.commands.options.shared import (
 
 @options
 class Judged(Options):
+    """Tensors whose differences count."""
+
     tensors: str | Iterable[str] = option(
         default="outputs",
         metavar="GLOB",
@@ -39,6 +41,8 @@ class Judged(Options):
 
 @options
 class Metrics(Options):
+    """Conditions that compared tensors must satisfy."""
+
     metrics: str | Iterable[str] = option(
         default=(),
         flags=("--metric",),
@@ -64,6 +68,8 @@ class Metrics(Options):
 
 @options
 class CandidateEngine(Options):
+    """The engine of the candidate."""
+
     engine: str = option(
         default="onnxruntime",
         kind=Kind.ENGINE,
@@ -79,6 +85,8 @@ class CandidateEngine(Options):
 
 @options
 class Seeds(Seed):
+    """Several seeds of random feeds."""
+
     seeds: int = option(
         default=1,
         kind=Kind.INTEGER,
@@ -93,6 +101,8 @@ class Seeds(Seed):
 
 @options
 class Failing(Options):
+    """The reaction to the first difference."""
+
     fail_fast: bool = option(
         default=False, kind=Kind.FLAG, help="Stop at the first wrong layer.", group=Group.EXECUTION
     )
@@ -129,6 +139,8 @@ class Verify(
 
 @options
 class VerifyCommand(Labeled, FormatsOfTwo, TimeLimit, Verify):
+    """Options of `netconv verify`."""
+
     agreement: float = option(
         default=1.0,
         kind=Kind.NUMBER,
@@ -164,6 +176,8 @@ class VerifyCommand(Labeled, FormatsOfTwo, TimeLimit, Verify):
 
 @options
 class ReduceCommand(FormatsOfTwo, TensorMap, Seed, Tolerances, Data):
+    """Options of `netconv reduce`."""
+
     output: str = option(
         flags=("-o", "--output"),
         kind=Kind.PLACE,
@@ -183,6 +197,8 @@ class ReduceCommand(FormatsOfTwo, TensorMap, Seed, Tolerances, Data):
 
 @options
 class ViewCommand(FormatsOfPair, TensorMap, Seed, Data):
+    """Options of `netconv view`."""
+
     output: str = option(
         flags=("-o", "--output"),
         kind=Kind.PLACE,
@@ -202,11 +218,15 @@ class ViewCommand(FormatsOfPair, TensorMap, Seed, Data):
 
 @options
 class DiffCommand(FormatsOfPair):
+    """Options of `netconv diff`."""
+
     pass
 
 
 @options
 class RunCommand(Reading, TimeLimit, Shapes, Seed, Data):
+    """Options of `netconv run`."""
+
     data: Sequence[str] = option(
         default=(),
         kind=Kind.DATA,

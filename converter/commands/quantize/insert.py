@@ -105,7 +105,7 @@ class _Insertion:
         return lambda dtype: Scale(*whole.scale(dtype), dtype)
 
     def _feeds_channels(self, name: str) -> bool:
-        """Whether only depthwise convolutions read a value."""
+        """Return whether only depthwise convolutions read a value."""
         value = next(v for v in self.values if v.name == name)
         readers = [u.node for u in value.uses() if key(u.node) in self.placed.nodes]
         return all(map(is_depthwise, readers))
@@ -151,7 +151,7 @@ class _Insertion:
                 replace_outputs(value, made)
 
     def _keeps_numbers(self, node: ir.Node) -> bool:
-        """Whether the results of a node are quantized numbers, as its operands are."""
+        """Return whether the results of a node are quantized numbers, as its operands are."""
         moves = node.op_type in self.rules.moves and key(node) in self.placed.nodes
         return moves and node.op_type != "Resize"
 

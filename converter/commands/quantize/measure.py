@@ -58,6 +58,7 @@ class Quality:
         return 0 if self.agree is None else self.samples - self.agree
 
     def as_json(self) -> dict[str, Any]:
+        """Return the quality as plain data."""
         return asdict(self)
 
 
@@ -68,6 +69,7 @@ class Noise:
         self.sums: dict[str, list[float]] = {}
 
     def add(self, name: str, expected: Array, actual: Array) -> None:
+        """Add the energies of a signal and of its error, of finite numbers only."""
         signal = np.asarray(expected, np.float64).ravel()
         noise = np.asarray(actual, np.float64).ravel() - signal
         kept = self.sums.setdefault(name, [0.0, 0.0])
@@ -75,6 +77,7 @@ class Noise:
             kept[i] += float(np.square(part[np.isfinite(part)]).sum())
 
     def decibels(self) -> dict[str, float]:
+        """Return the signal-to-noise ratio of each value, in decibels."""
         return {
             n: 10 * math.log10(a / b) if a and b else -EXACT if b else EXACT
             for n, (a, b) in self.sums.items()

@@ -47,11 +47,13 @@ class Placement:
     floats: dict[str, str] = field(default_factory=dict)
 
     def group(self, name: str) -> str:
+        """Return the value whose scale a value has."""
         while self.groups[name] != name:
             name = self.groups[name]
         return name
 
     def add(self, name: str) -> None:
+        """Add a value as a group of its own, unless it has one."""
         self.groups.setdefault(name, name)
 
     def join(self, one: str, other: str) -> bool:
@@ -94,7 +96,7 @@ def computed(node: ir.Node) -> Iterator[tuple[int, str]]:
 
 
 def is_depthwise(node: ir.Node) -> bool:
-    """Whether each channel of the result is computed from one channel of the data."""
+    """Return whether each channel of the result is computed from one channel of the data."""
     shape = shape_of(node.inputs[1]) if node.op_type == "Conv" else None
     return shape is not None and shape[0] == attributes(node)["group"] != 1 == shape[1]
 

@@ -49,6 +49,7 @@ class Quantized:
         return Diagnostic("N413", f"{share:.0%} of the float network{less}", "note")
 
     def as_json(self) -> dict[str, Any]:
+        """Return the result as plain data."""
         return {
             "format": str(self.flavor),
             "files": [str(p) for p in self.files],

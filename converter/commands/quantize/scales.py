@@ -73,6 +73,9 @@ class Observer:
             self.collector = HistogramCollector(kind, False, BINS[method], 128, PERCENTILE, "same")
 
     def add(self, values: Mapping[str, Array]) -> None:
+        """Extend the ranges of values by their arrays in one sample; numbers that are not finite
+        are counted.
+        """
         for name, array in values.items():
             finite = np.isfinite(array)
             odd = array.size - int(np.count_nonzero(finite))
@@ -91,6 +94,7 @@ class Observer:
                 self.collector.collect_value({name: array})
 
     def ranges(self, dtype: str) -> dict[str, Range]:
+        """Return the range of each value for a quantized type, by channel where requested."""
         found = self._wholes(dtype)
         for name, ends in self.channels.items():
             low, high = found[name].low, found[name].high

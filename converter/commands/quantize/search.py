@@ -37,8 +37,8 @@ class Limit:
         return None
 
     def holds(self, quality: Quality, *, likely: bool = False) -> bool:
-        """Whether no more is lost; `likely`: the limit is within the interval that the samples
-        leave, or above it.
+        """Return whether no more is lost; `likely`: the limit is within the interval that the
+        samples leave, or above it.
         """
         if self.share is not None:
             of = max(1, quality.samples)

@@ -98,11 +98,13 @@ class Report:
 
     @property
     def code(self) -> int:
+        """Return the most severe exit code of the entries that ran."""
         ran = [e.code for e in self.entries if all(d.code != "B605" for d in e.diagnostics)]
         return most_severe(ran) if ran or not self.entries else ExitCode.INTERRUPTED
 
     @property
     def verdict(self) -> str:
+        """Return the number of entries of each status, as text."""
         counts = Counter(e.status for e in self.entries)
         return ", ".join(
             f"{n} {s}" for s, n in sorted(counts.items(), key=lambda i: (i[0] != "ok", -i[1], i[0]))

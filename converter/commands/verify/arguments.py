@@ -35,6 +35,7 @@ class Sizes:
     inputs: Mapping[ir.Value, tuple[int, ...]]
 
     def of(self, value: ir.Value | None) -> tuple[int, ...] | None:
+        """Return the shape of a value for given sizes of the inputs, or None if it is not known."""
         if value is None:
             return None
         if value in self.inputs:

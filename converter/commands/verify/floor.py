@@ -155,8 +155,8 @@ class Noise:
         )
 
     def with_steps(self) -> Floors:
-        """Also include runs in which a few elements of each quantized tensor are a step off: tables
-        and approximations in integers occasionally are, and every later layer inherits that.
+        """Include runs in which a few elements of each quantized tensor are a step off: tables and
+        approximations in integers occasionally are, and every later layer inherits that.
         """
         return self._with_moved(
             self.with_ties(), [Jitter(k + 1, flips=FLIPS) for k in range(DRAWN)]

@@ -57,6 +57,7 @@ class Limits:
 
     @classmethod
     def of(cls, rtol: Given = None, atol: Given = None, metrics: Iterable[str] = ()) -> Limits:
+        """Return the limits of options. Raises UsageError for metrics that are not known."""
         chosen: dict[str, float] = {}
         for text in metrics:
             name, _, limit = text.partition("=")
@@ -72,7 +73,7 @@ class Limits:
 
     @property
     def chosen(self) -> bool:
-        """Whether the user chose any of them."""
+        """Return whether the user chose any of them."""
         return bool(self.rtol or self.atol or self.metrics.keys() - {"elem"})
 
     @property

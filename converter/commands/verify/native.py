@@ -84,10 +84,12 @@ class Side:
         return Native(self.role, self.name, self.engine, status, code, message, help, outputs)
 
     def absent(self, why: str) -> Native:
+        """Return that the engine is not installed (U502)."""
         help = f"run {install(self.engine)}, or use --native off"
         return self.found(ABSENT, "U502", f"{self.engine} {why}", help)
 
     def untyped(self, what: str) -> Native:
+        """Return that the file was loaded and not run, because Python lacks a type (N406)."""
         why = (
             f"{self.engine} loads the file, but Python cannot represent the types "
             f"of its {what} as arrays"

@@ -102,6 +102,7 @@ class Plan:
 
     @property
     def judge(self) -> Judge:
+        """Return the judge of the comparison; differences count by the limits of the options."""
         named = any(str(m).startswith("max=") for m in self.options.metrics)
         return Judge(self.limits, not named, tuple(f.name for f in self.feeds))
 
@@ -113,7 +114,7 @@ class Plan:
 
     @property
     def outputs_alone(self) -> bool:
-        """Whether the verdict is about the outputs, and tensors only help to find a cause."""
+        """Return whether the verdict is about outputs, and tensors only help to find a cause."""
         return self.tensors == ("outputs",)
 
     @property

@@ -194,6 +194,7 @@ class Program(Cutter):
         return made
 
     def cancels(self, piece: Piece) -> bool:
+        """Return whether a piece has operators that subtract nearly equal numbers."""
         return any(n.op_type in _FORMULAS for n in piece.nodes)
 
     def functions_of(self, nodes: Sequence[ir.Node]) -> list[onnx.FunctionProto]:
@@ -203,6 +204,7 @@ class Program(Cutter):
         return [f for i in called if (f := self._functions.get(i)) is not None]
 
     def whole(self) -> Piece:
+        """Return the piece from all inputs to all outputs."""
         return self.piece(self.outputs, set(self.inputs))
 
     def tensors(self, names: Iterable[str], feeds: Sequence[Mapping[str, Array]]) -> list[Arrays]:
@@ -266,6 +268,7 @@ class Session:
                 raise CannotRun(first_line(e)) from None
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
+        """Return the targets of the piece for feeds. Raises CannotRun with the engine's reason."""
         computed: Arrays = {**self._fixed, **{n: feeds[n] for n in self._passed}}
         if self._runner is not None:
             wanted = [t for t in dict.fromkeys(self.piece.targets) if t not in computed]

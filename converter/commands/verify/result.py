@@ -173,7 +173,7 @@ class Result:
 
     @property
     def same(self) -> bool:
-        """Whether both files, as netconv reads them, are the same network; the results of
+        """Return whether both files, as netconv reads them, are the same network; the results of
         their own engines do not count.
         """
         return all(o.passed for o in self.outputs) and not self.findings
@@ -213,6 +213,7 @@ class Result:
         return worst_of(self.outputs)
 
     def counts(self) -> dict[str, int]:
+        """Return the number of tensors of each status."""
         return {
             s: sum(t.status == s for t in self.tensors) for s in (EQUAL, NOISE, WRONG, INHERITED)
         }

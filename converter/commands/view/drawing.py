@@ -44,6 +44,7 @@ class Drawing:
     about: Json = field(default_factory=dict)
 
     def as_json(self) -> Json:
+        """Return the drawing as plain data."""
         shown = ("nodes", "edges", "scopes", "weights", "about")
         return {k: getattr(self, k) for k in shown}
 

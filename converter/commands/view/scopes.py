@@ -38,6 +38,7 @@ class Scope:
         )
 
     def leaves(self) -> list[int]:
+        """Return the boxes in the scope and in all scopes inside of it."""
         found: list[int] = []
         for c in self.children:
             if isinstance(c, Scope):

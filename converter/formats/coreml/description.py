@@ -57,7 +57,7 @@ def declared_features(network: Network, model: ir.Model) -> tuple[dict[str, Any]
 
 
 def has_halves(network: Network, model: ir.Model) -> bool:
-    """Whether there is an image whose pixels have half precision."""
+    """Return whether there is an image whose pixels have half precision."""
     said, images = declared_features(network, model)
     found = [images, said.get(PICTURES)]
     declared = [v for kind in found if isinstance(kind, dict) for v in kind.values()]

@@ -46,7 +46,7 @@ def default_value(feature: Any) -> Array | None:
 
 
 def is_merely_optional(feature: Any) -> bool:
-    """Whether an input is optional without a declared default."""
+    """Return whether an input is optional without a declared default."""
     return bool(feature.type.isOptional) and default_value(feature) is None
 
 
@@ -115,11 +115,12 @@ class Sizes:
         )
 
     def as_json(self) -> dict[str, Any]:
+        """Return the sizes as plain data."""
         kind, values = ("choices", self.choices) if self.choices else ("ranges", self.ranges)
         return {"default": list(self.default), kind: [list(v) for v in values]}
 
     def includes(self, sizes: Sizes) -> bool:
-        """Whether these sizes are equal for the last axes."""
+        """Return whether these sizes are equal for the last axes."""
         count = len(sizes.default)
         return (self.ranges[-count:], tuple(c[-count:] for c in self.choices)) == (
             sizes.ranges,

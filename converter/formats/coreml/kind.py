@@ -64,7 +64,7 @@ def kind_in(data: memoryview, depth: int = 8) -> int:
 
 
 def _has_program(pipeline: memoryview, kind: int, depth: int) -> bool:
-    """Whether a pipeline, or a classifier around one, contains a program."""
+    """Return whether a pipeline, or a classifier around one, contains a program."""
     found = [pipeline[f.start : f.end] for f in fields(pipeline) if (f.number, f.wire) == (1, 2)]
     if kind != _PIPELINE:
         return any(_has_program(inner, _PIPELINE, depth) for inner in found[:1])

@@ -42,23 +42,23 @@ _AUTHOR = "com.apple.CoreML"
 
 
 def is_package(path: Path) -> bool:
-    """Whether a folder is a package: it is called like one, or its manifest names a model."""
+    """Return whether a folder is a package, by its name or because its manifest names a model."""
     return path.is_dir() and (path.name.endswith(SUFFIX) or names_model(path))
 
 
 def is_compiled_program(path: Path) -> bool:
-    """Whether a folder is a program compiled by Core ML, whose text can be read."""
+    """Return whether a folder is a program compiled by Core ML, whose text can be read."""
     files = (path / TEXT, path / COMPILED_DATA)
     return path.is_dir() and all(file.is_file() for file in files)
 
 
 def is_core_ai(path: Path) -> bool:
-    """Whether a folder is a Core AI model: it is called like one, or has the program of one."""
+    """Return whether a folder is a Core AI model, by its name or by the program in it."""
     return path.is_dir() and (path.name.endswith(CORE_AI) or (path / PROGRAM).is_file())
 
 
 def is_model_folder(path: Path) -> bool:
-    """Whether a folder is a model, of Core ML or of Core AI."""
+    """Return whether a folder is a model, of Core ML or of Core AI."""
     return is_package(path) or is_core_ai(path) or is_compiled_program(path)
 
 
@@ -70,12 +70,12 @@ def marker(path: Path) -> str:
 
 
 def holds_model(path: Path) -> bool:
-    """Whether a folder has the files of a model, under any name."""
+    """Return whether a folder has the files of a model, under any name."""
     return names_model(path) or (path / PROGRAM).is_file()
 
 
 def names_model(path: Path) -> bool:
-    """Whether a folder has a manifest that names a model."""
+    """Return whether a folder has a manifest that names a model."""
     try:
         return bool(manifest_of(path))
     except ReadError:
@@ -163,7 +163,7 @@ def size_of(path: Path) -> int:
 
 
 def is_inside(path: str | Path) -> bool:
-    """Whether a file is a part of a package: a search for models finds the package instead."""
+    """Return whether a file is a part of a package, which a search for models finds instead."""
     return any(map(is_model_folder, Path(path).parents))
 
 
@@ -215,7 +215,7 @@ def compiled(path: Path) -> ReadError | None:
 
 
 def demand_not_compiled(path: Path) -> None:
-    """ReadError R106 for a compiled model."""
+    """Raise ReadError R106 for a compiled model."""
     if error := compiled(path):
         raise error
 
@@ -260,6 +260,7 @@ class Hashed(io.RawIOBase):
         self.file, self.content = file, content
 
     def write(self, data: Any) -> int:
+        """Write data, and add them to the hash."""
         self.content.update(data)
         return self.file.write(data)
 

@@ -123,15 +123,15 @@ def _package(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.ZipInfo]
 
 
 def _is_manifest(name: str) -> bool:
-    """Whether this is the manifest of a package: at the top, or in a folder that is called like
-    one.
+    """Return whether this is the manifest of a package: at the top, or in a folder that is called
+    like one.
     """
     *folders, last = name.split("/")
     return last == MANIFEST and (not folders or folders[-1].endswith(SUFFIX))
 
 
 def _of_finder(name: str) -> bool:
-    """Whether an entry was added to the archive by macOS."""
+    """Return whether an entry was added to the archive by macOS."""
     return name.startswith("__MACOSX/") or name.rsplit("/", 1)[-1] == ".DS_Store"
 
 

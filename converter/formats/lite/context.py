@@ -48,7 +48,7 @@ class LiteLiftContext(context.LiftContext, ABC):
 
     @abstractmethod
     def has(self, key: Any) -> bool:
-        """Whether an operand is there."""
+        """Return whether an operand is there."""
 
     @abstractmethod
     def stored_type(self, key: Any) -> ir.DataType:
@@ -181,7 +181,7 @@ class LiteLowerContext(context.LowerContext, ABC):
         raise MappingError(f"the data must be a matrix, and the result must have {units} columns")
 
     def has_activation(self, value: ir.Value) -> bool:
-        """Whether a layer with this result may have an activation."""
+        """Return whether a layer with this result may have an activation."""
         return True
 
     def activation(self) -> str:

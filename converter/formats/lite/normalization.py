@@ -66,7 +66,7 @@ class SoftmaxAxis(Field):
 
 
 def scales_a_softmax(node: ir.Node) -> bool:
-    """Whether a Mul is the factor of a Softmax, which has a parameter for it."""
+    """Return whether a Mul is the factor of a Softmax, which has a parameter for it."""
     user = only_user(node.outputs[0])
     softmax = user is not None and user.op_type in ("Softmax", "LogSoftmax") and not user.domain
     return softmax and factor_of(node) is not None

@@ -118,8 +118,8 @@ def single_quantization(node: ir.Node) -> Quantization:
 
 
 def demand_ordinary(found: Quantization) -> None:
-    """MappingError for scales that are not positive, or so small or large that the products of both
-    engines are not exact.
+    """Raise MappingError for scales that are not positive, or so small or large that the products
+    of both engines are not exact.
     """
     least, most = min(found.scales, default=1.0), max(found.scales, default=1.0)
     if not np.finfo(np.float32).tiny <= least <= most < LARGEST_SCALE:

@@ -173,7 +173,7 @@ def sequence(
 
 
 def is_plain(r: LiteLiftContext, cell: Cell) -> bool:
-    """Whether ONNX's LSTM computes the same as this LSTM."""
+    """Return whether ONNX's LSTM computes the same as this LSTM."""
     gates = (cell.input, cell.forget, cell.cell, cell.output)
     return (
         r.quantization(r.key("input")) is None

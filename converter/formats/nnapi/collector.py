@@ -134,13 +134,16 @@ class Writer:
     # --- entries can be rolled back -------------------------------------------------------
 
     def enter(self, table: dict[Any, Any], key: Any, entry: Any) -> None:
+        """Set an entry of a dictionary so that `undo` removes it."""
         table[key] = entry
         self._journal.append((table, key))
 
     def mark(self) -> tuple[int, int, int]:
+        """Return the current state, for `undo`."""
         return len(self.subgraph.operands), len(self.subgraph.operations), len(self._journal)
 
     def undo(self, mark: tuple[int, int, int]) -> None:
+        """Remove all that was added since the mark."""
         del self.subgraph.operands[mark[0] :], self.subgraph.operations[mark[1] :]
         for table, key in self._journal[mark[2] :]:
             table.pop(key, None)
@@ -149,9 +152,11 @@ class Writer:
     # --- operands ---------------------------------------------------------------------------------
 
     def add(self, operand: Operand) -> Ref:
+        """Add an operand to the table."""
         return Ref(self.subgraph.add(operand))
 
     def scalar(self, kind: OperandType, number: Any) -> Ref:
+        """Return the operand of a scalar. Raises MappingError X204 if its type is too narrow."""
         assert kind.dtype is not None
         try:
             with np.errstate(over="ignore"):  # overflow gives infinity
@@ -283,6 +288,9 @@ class Writer:
             self.enter(self.done, node, True)
 
     def lower(self, node: ir.Node, forced: bool = False) -> None:
+        """Write a node, on integers if its operands permit, unless its consumers write it. Raises
+        MappingError and leaves nothing if it cannot be written.
+        """
         by_user = self.operators.on_demand.get((base_domain(node), node.op_type))
         if not forced and by_user is not None and by_user(node):
             return

@@ -112,7 +112,9 @@ def side_names(path: Path) -> list[str]:
 
 
 def readable(path: Path, flavor: Flavor) -> bool:
-    """Whether the form can be read: all but C source, which the flavor or the suffix selects."""
+    """Return whether the form can be read: all but C source, which the flavor or the suffix
+    selects.
+    """
     return "c" not in flavor.options and (
         "blob" in flavor.options or not path.name.endswith(".nnapi.c")
     )

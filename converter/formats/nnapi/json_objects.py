@@ -62,6 +62,7 @@ class Fields:
         self._known: set[str] = set()
 
     def where(self, key: str = "") -> Where:
+        """Return the location of a key, or of the object."""
         return Where(
             self._file, path=f"{self._path}.{key}" if self._path and key else self._path or key
         )
@@ -75,12 +76,15 @@ class Fields:
         return frozenset(self._known - self.raw.keys())
 
     def unread(self) -> dict[str, Any]:
+        """Return the keys that were not read, with their values."""
         return {k: v for k, v in self.raw.items() if k not in self._known}
 
     def done(self, extra: dict[str, Any]) -> None:
+        """Add the keys that were not read to `extra`."""
         extra.update(self.unread())
 
     def get(self, key: str, default: Any = None) -> Any:
+        """Return the value of a key, which counts as read."""
         self._known.add(key)
         return self.raw.get(key, default)
 
@@ -93,30 +97,35 @@ class Fields:
         )
 
     def integer(self, key: str, low: int, high: int, default: int = _MISSING) -> int:
+        """Return an integer between `low` and `high`. Raises ReadError for other values."""
         value = self.get(key, default)
         if type(value) is not int or not low <= value <= high:
             raise self._bad(key, f"an integer of {low}..{high}", value)
         return value
 
     def number(self, key: str, default: float = _MISSING) -> float:
+        """Return a finite number. Raises ReadError for other values."""
         value = self.get(key, default)
         if type(value) not in (int, float) or not _finite(value):
             raise self._bad(key, "a finite number", value)
         return float(value)
 
     def text(self, key: str, default: str = _MISSING) -> str:
+        """Return a string. Raises ReadError for other types."""
         value = self.get(key, default)
         if not isinstance(value, str):
             raise self._bad(key, "a string", value)
         return value
 
     def boolean(self, key: str, default: bool) -> bool:
+        """Return a boolean. Raises ReadError for other types."""
         value = self.get(key, default)
         if not isinstance(value, bool):
             raise self._bad(key, "true or false", value)
         return value
 
     def choice(self, key: str, choices: Mapping[str, T]) -> T:
+        """Return the choice that a string names. Raises ReadError for other values."""
         value = self.get(key, _MISSING)
         if not isinstance(value, str) or value not in choices:
             raise self._bad(key, f"one of {', '.join(choices)}", value)
@@ -129,6 +138,7 @@ class Fields:
         return value
 
     def integers(self, key: str, low: int, high: int) -> list[int]:
+        """Return a list of integers between `low` and `high`. Raises ReadError for other values."""
         values = self._list(key)
         for i, value in enumerate(values):
             if type(value) is not int or not low <= value <= high:
@@ -136,6 +146,7 @@ class Fields:
         return values
 
     def numbers(self, key: str) -> list[float]:
+        """Return a list of finite numbers. Raises ReadError for other values."""
         values = self._list(key)
         for i, value in enumerate(values):
             if type(value) not in (int, float) or not _finite(value):
@@ -143,6 +154,7 @@ class Fields:
         return values
 
     def texts(self, key: str) -> list[str]:
+        """Return a list of strings. Raises ReadError for other types."""
         values = self._list(key)
         for i, value in enumerate(values):
             if not isinstance(value, str):
@@ -150,12 +162,14 @@ class Fields:
         return values
 
     def object(self, key: str) -> Fields:
+        """Return the fields of an object. Raises ReadError for other types."""
         value = self.get(key, _MISSING)
         if not isinstance(value, dict):
             raise self._bad(key, "an object", value)
         return Fields(value, self._file, self.where(key).path)
 
     def objects(self, key: str, optional: bool = False) -> Iterator[Fields]:
+        """Yield the fields of each object of a list. Raises ReadError for other types."""
         path = self.where(key).path
         for i, value in enumerate(self._list(key, optional)):
             if not isinstance(value, dict):

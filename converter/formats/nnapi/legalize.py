@@ -147,7 +147,7 @@ def lstm(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
 
 
 def choice(node: ir.Node, b: Builder) -> list[ir.Value] | None:
-    """Both branches of an If are computed, and their results chosen from: there is no other way."""
+    """Compute both branches of an If and select from their results: there is no other way."""
     bodies = [node.attributes[k].as_graph() for k in ("then_branch", "else_branch")]
     if any(any(subgraphs(n)) for body in bodies for n in body):
         return None

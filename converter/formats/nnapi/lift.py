@@ -81,14 +81,17 @@ class SubgraphLift:
         return SubgraphLift(self.referenced[number], b, self.file, self.referenced, path)
 
     def name(self, index: int) -> str:
+        """Return the name of an operand, or one with its index."""
         return self.subgraph.operands[index].name or f"operand{index}"
 
     def enter_constants(self) -> None:
+        """Add the constant operands to the graph."""
         for i, operand in enumerate(self.subgraph.operands):
             if operand.value is not None:
                 self.values[i] = self.b.const(operand.value, self.name(i))
 
     def run(self) -> None:
+        """Lift the subgraph: its constants, inputs and operations."""
         self.enter_constants()
         for i in self.subgraph.inputs:
             if i not in self.values:
@@ -142,6 +145,7 @@ class SubgraphLift:
         return self.stored(operation, MAPPING.table.lift(self.reading(binding)))
 
     def reading(self, binding: Binding) -> LiftContext:
+        """Return the context in which an operation is lifted."""
         return LiftContext(self.b, binding, self.subgraph.operands, self.values, self.reals)
 
     def stored(self, operation: Operation, results: Sequence[ir.Value]) -> list[ir.Value]:

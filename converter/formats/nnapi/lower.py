@@ -159,6 +159,7 @@ class Search:
             return None
 
     def written(self, graph: ir.Model, level: int, hurry: bool = False) -> Written:
+        """Return the table of a graph at a feature level."""
         return at_level(
             self.model, graph, Writer(MAPPING, level, objects=self.objects), self.ends, hurry
         )

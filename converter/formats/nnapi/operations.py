@@ -101,8 +101,8 @@ class Binding:
 
 
 class NoMatch(MappingError):
-    """No signature matches: the reason for the closest one, and its path ("inputs[3]") within the
-    operation.
+    """The reason why no signature matches, for the closest one, and its path ("inputs[3]") within
+    the operation.
     """
 
     def __init__(self, message: str, place: str = "", allowed: Sequence[int] = ()) -> None:

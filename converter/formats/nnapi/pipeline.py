@@ -75,6 +75,9 @@ class Ends:
 
     @classmethod
     def of(cls, model: Network, io_layout: str, records: bool) -> Ends:
+        """Return the storage of a model's inputs and outputs, for a table (`records`) or another
+        file.
+        """
         if records and not io_layout and "nnapi" in model.interface:
             return cls("keep", True, stored=model.interface["nnapi"], as_stored=True)
         high = frozenset(
@@ -110,8 +113,8 @@ class Level(AllLevels):
 
 
 def _plain(weight: ir.Value) -> bool:
-    """Whether a computed constant is stored as real numbers. Quantized weights that are only moved
-    may stay quantized, except for recurrent layers.
+    """Return whether a computed constant is stored as real numbers. Quantized weights that are only
+    moved may stay quantized, except for recurrent layers.
     """
     producer = weight.producer()
     return (producer is not None and producer.op_type not in _MOVING) or any(
@@ -120,8 +123,8 @@ def _plain(weight: ir.Value) -> bool:
 
 
 def _countable(node: ir.Node) -> bool:
-    """Whether a loop has a known iteration count within the limit, or a Loop has no count at all,
-    or a branch has a known condition.
+    """Return whether a loop has a known iteration count within the limit, or a Loop has no count at
+    all, or a branch has a known condition.
     """
     if node.op_type == "If" or node.inputs[0] is None:
         return node.op_type == "Loop" or known(node.inputs[0]) is not None
@@ -131,7 +134,7 @@ def _countable(node: ir.Node) -> bool:
 
 
 def out_of_order(node: ir.Node) -> bool:
-    """Whether a change of axis order may have created a node of a type without operation.
+    """Return whether a change of axis order may have created a node of a type without operation.
 
     Integers and booleans have no Transpose, and TopK uses the last axis.
     """
@@ -151,8 +154,8 @@ def give_up(node: ir.Node) -> None:
 
 
 def refused(node: ir.Node, dry: Writer) -> bool:
-    """Whether the node cannot be written at the level of `dry`, by a dry run of the code that
-    writes it.
+    """Return whether the node cannot be written at the level of `dry`, by a dry run of the code
+    that writes it.
     """
     if node.op_type in HANDLERS and not node.domain and highest_rank(node) > MOST:
         return True
@@ -175,8 +178,8 @@ def refused(node: ir.Node, dry: Writer) -> bool:
 
 
 def part_of(value: ir.Value | None, like: Writer) -> bool:
-    """Whether the producer of `value` gives integers itself, so that their QuantizeLinear needs no
-    operation.
+    """Return whether the producer of `value` gives integers itself, so that their QuantizeLinear
+    needs no operation.
     """
     producer = producer_of(value)
     return (

@@ -111,7 +111,7 @@ Dimensions = list[int] | None
 
 
 def fits(a: Dimensions, b: Dimensions) -> bool:
-    """Whether two shapes can be the same once everything is known."""
+    """Return whether two shapes can be the same once everything is known."""
     if a is None or b is None:
         return True
     return len(a) == len(b) and all(m == n or not m or not n for m, n in zip(a, b, strict=True))

@@ -54,7 +54,7 @@ def validate(
 
 
 def demand_valid(table: Table, file: str = "") -> None:
-    """ReadError with all that Android's own validator refuses."""
+    """Raise ReadError with all that Android's own validator refuses."""
     if errors := [d for d in validate(table, file, strict=False) if d.level == "error"]:
         raise ReadError(errors)
 

@@ -53,7 +53,7 @@ def labels_of(op: Op) -> list[Any]:
 
 
 def kept(graph: ir.Graph) -> bool:
-    """Whether operators of the domain are left."""
+    """Return whether operators of the domain are left."""
     return any(n.domain == DOMAIN for n in all_nodes(graph))
 
 

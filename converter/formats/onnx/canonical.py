@@ -67,8 +67,8 @@ def window(op: Op, b: Builder) -> Results:
 
 
 def _leaves_two(sizes: Sequence[int | None], kernel: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether the windows along some axis leave two or more elements unused. onnxruntime skips half
-    of them before the first window of an average.
+    """Return whether the windows along some axis leave two or more elements unused. onnxruntime
+    skips half of them before the first window of an average.
     """
     axes = zip(sizes, kernel, strides, strict=True)
     return any(n is not None and overhang(n, k, s, 1, -(-n // s)) < -1 for n, k, s in axes)

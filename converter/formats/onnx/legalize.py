@@ -111,7 +111,7 @@ def _types(node: ir.Node) -> tuple[str, Types, Types]:
 
 @functools.lru_cache(4096)
 def _has_kernel(kind: str, inputs: Types, outputs: Types) -> bool:
-    """Whether a kernel supports these types, or nothing is known of the operator."""
+    """Return whether a kernel supports these types, or nothing is known of the operator."""
     table = kernels().get(kind)
     if table is None:
         return True
@@ -121,8 +121,8 @@ def _has_kernel(kind: str, inputs: Types, outputs: Types) -> bool:
 
 @functools.lru_cache(512)
 def inlined(kind: str) -> bool:
-    """Whether onnxruntime has no kernel for an operator and inlines the function that its schema
-    defines.
+    """Return whether onnxruntime has no kernel for an operator and inlines the function that its
+    schema defines.
     """
     schema: Any = schema_of(kind)
     return (
@@ -222,7 +222,9 @@ def _mean_variance_normalization(node: ir.Node, b: Builder) -> ir.Value:
 
 
 def _matmul_of_vector(node: ir.Node, b: Builder) -> ir.Value | None:
-    """When fusing a Transpose into it, onnxruntime's optimizer treats a vector as a matrix."""
+    """Rewrite a MatMul with a vector: when fusing a Transpose into it, onnxruntime's optimizer
+    treats a vector as a matrix.
+    """
     x, y = operand(node), operand(node, 1)
     if rank_of(y) != 1 or rank_of(x) in (None, 1):
         return None
@@ -285,13 +287,13 @@ def _conv_integer(node: ir.Node, b: Builder) -> Written:
 
 
 def _reduction(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Old kernels fail, or reduce over all axes, if there are no axes."""
+    """Rewrite a reduction over no axes, for which old kernels fail or reduce over all axes."""
     return each_alone(node, b) if reduces_nothing(node) else None
 
 
 def _pool_of_uneven_margins(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Old kernels that count padding use the pads at the start also for the end; an explicit zero
-    Pad before the pool is equivalent.
+    """Insert an explicit zero Pad before the pool: old kernels that count padding use the pads at
+    the start also for the end.
     """
     x, a = operand(node), attrs_of(node)
     pads = np.array(a.pop("pads", [])).reshape(2, -1)
@@ -302,7 +304,7 @@ def _pool_of_uneven_margins(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _resize_of_last_axes(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Old kernels do not count axes from the end."""
+    """Make axes that count from the end non-negative, since old kernels do not support them."""
     a, rank = attrs_of(node), rank_of(operand(node))
     axes = a.get("axes") or []
     if rank is None or all(i >= 0 for i in axes):
@@ -326,7 +328,7 @@ def _cos_of_doubles(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _reversed_nothing(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Old kernels skip sequences of length 0, which are unchanged, like those of length 1."""
+    """Clamp lengths to 1, which changes nothing: old kernels skip sequences of length 0."""
     lengths = operand(node, 1)
     array = known(lengths)
     if (array is not None and array.all()) or producer_if(lengths, "Max") is not None:

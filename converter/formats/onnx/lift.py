@@ -90,6 +90,8 @@ def lift(proto: onnx.ModelProto, weights: TensorFiles) -> Network:
 
 
 class Lifter:
+    """The conversion of one ONNX file to the graph."""
+
     def __init__(self, proto: onnx.ModelProto, weights: TensorFiles) -> None:
         self.proto, self.weights, self.file = proto, weights, str(weights.model)
         defined = (*custom.current().functions, *proto.functions)
@@ -108,9 +110,13 @@ class Lifter:
     def refusal(
         self, code: str, message: str, path: str = "", layer: str = "", kind: str = ""
     ) -> ReadError:
+        """Return a ReadError at a path inside the file."""
         return unreadable(code, message, Where(self.file, path=path, layer=layer, kind=kind))
 
     def opsets(self, imports: Any) -> Opsets:
+        """Return the opset versions by domain. Raises ReadError R104 for a version that is not
+        supported.
+        """
         found = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in imports}
         version = found.get("")
         if version is not None and not 1 <= version <= NEWEST:
@@ -119,6 +125,7 @@ class Lifter:
         return found
 
     def model(self) -> Network:
+        """Lift the main graph. Raises UnsupportedError with all refusals."""
         graph = self.proto.graph
         opsets = self.opsets(self.proto.opset_import)
         model, b = new_model(graph.name or "main")
@@ -190,6 +197,7 @@ class Lifter:
         return self.results(proto, scope)
 
     def constant(self, scope: Scope, name: str, tensor: ir.TensorProtocol) -> None:
+        """Define an initializer in a scope."""
         value = weight(scope.b, tensor, self.hint(name, scope.path))
         self.define(scope, name, value, scope.path)
 
@@ -222,7 +230,7 @@ class Lifter:
         return found
 
     def is_too_new(self, side: str, info: onnx.ValueInfoProto, path: str) -> bool:
-        """Whether an input or output has a type that the graph lacks; that is noted."""
+        """Return whether an input or output has a type that the graph lacks; that is noted."""
         newer = too_new(info.type)
         if newer is not None:
             message = f"{side} {info.name!r} has the type {newer}, which netconv does not support"
@@ -230,6 +238,7 @@ class Lifter:
         return newer is not None
 
     def define(self, scope: Scope, name: str, value: ir.Value | None, path: str) -> None:
+        """Set the value of a name in a scope. Raises ReadError for a name that is written twice."""
         if not isinstance(name, str):  # protobuf gives bytes for invalid UTF-8
             raise self.refusal("R103", f"name {name!r} is not valid UTF-8", path)
         if name in scope.own:
@@ -259,6 +268,7 @@ class Lifter:
         return True
 
     def input(self, b: Builder, info: onnx.ValueInfoProto) -> ir.Value:
+        """Declare an input. Raises ReadError R105 if it has no type."""
         value = declare_input(b, info)
         if self.present("input", info, value):
             return value
@@ -267,6 +277,9 @@ class Lifter:
         return value
 
     def node(self, proto: onnx.NodeProto, scope: Scope, path: str) -> Sequence[ir.Value | None]:
+        """Lift a node, whose location its nodes record. Raises ReadError R103 if inlined functions
+        grow too large.
+        """
         self.made += 1
         if self.made > self.most:
             written_out = f"more than {self.most} nodes after its functions are inlined"
@@ -319,6 +332,9 @@ class Lifter:
     def translate(
         self, proto: onnx.NodeProto, scope: Scope, path: str
     ) -> Sequence[ir.Value | None]:
+        """Return the results of a node: of a function of the file, an extension operator, or a
+        standard one.
+        """
         inputs = [scope.values[i] if i else None for i in proto.input]
         self.read.update(v for v in inputs if v is not None)
         attributes = decoded(proto, scope.bound, self.weights)
@@ -434,6 +450,7 @@ class Lifter:
         return [values.get(o) for o in function.output]
 
     def standard(self, op: Op, scope: Scope, path: str) -> Sequence[ir.Value | None]:
+        """Lift an operator of ONNX, also of types that opset 21 does not compute in."""
         if name := narrow_types.begin_move(op, scope.b):
             made = self.standard(op, scope, path)
             return narrow_types.marked([with_operators(v) for v in made if v is not None], name)

@@ -52,7 +52,7 @@ def make_loadable(graph: ir.Graph, names: Names, notes: list[Diagnostic] | None 
 
 
 def _came_so(node: ir.Node) -> bool:
-    """Whether an ONNX file was read with this very operator."""
+    """Return whether an ONNX file was read with this very operator."""
     source = node.metadata_props
     return (
         node.op_type not in _OTHER_OPSETS
@@ -124,8 +124,8 @@ def _from_bytes(value: ir.Value | None) -> bool:
 
 
 def _quantize(node: ir.Node, names: Names) -> None:
-    """With a zero point, `output_dtype` repeats its type: the optimizer changes the one without the
-    other.
+    """Remove `output_dtype`, which repeats the type of a zero point: the optimizer changes the one
+    without the other.
     """
     if optional(node, 2) is not None:
         node.attributes.pop("output_dtype", None)
@@ -216,8 +216,8 @@ def name_apart(model: ir.Model) -> None:
 
 
 def _int8(value: ir.Value | None) -> bool:
-    """Whether a value is quantized from signed bytes, other than weights, by one scale and zero
-    point.
+    """Return whether a value is quantized from signed bytes, other than weights, by one scale and
+    zero point.
     """
     node = producer_if(value, "DequantizeLinear")
     if node is None or optional(node, 2) is None:

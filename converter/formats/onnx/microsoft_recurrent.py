@@ -92,7 +92,7 @@ def _reached(b: Builder, x: Value, lengths: Value | None, steps: Value) -> Value
 
 
 def _turned(b: Builder, x: Value, lengths: Value | None) -> Value:
-    """Each sequence from its end to its start, [steps, batch, ...]."""
+    """Reverse each sequence from its end to its start, [steps, batch, ...]."""
     if lengths is None:
         return x[::-1]
     return b.ReverseSequence(x, lengths, batch_axis=1, time_axis=0)

@@ -36,9 +36,11 @@ class Op:
     notes: list[str] = field(default_factory=list)
 
     def input(self, index: int) -> Value | None:
+        """Return an input, None if it is absent."""
         return with_operators(self.inputs[index]) if index < len(self.inputs) else None
 
     def need(self, index: int) -> Value:
+        """Return an input. Raises MappingError R105 if it is absent."""
         value = self.input(index)
         if value is None:
             raise MappingError(f"{self.kind} lacks input {index}", "R105")
@@ -50,6 +52,7 @@ class Op:
         return self.need(0)
 
     def set_input(self, index: int, value: ir.Value | None) -> None:
+        """Set an input; the ones before it that are missing become absent."""
         self.inputs.extend([None] * (index + 1 - len(self.inputs)))
         self.inputs[index] = value
 
@@ -61,6 +64,7 @@ class Op:
             self.set_input(index, b.const(np.array(value, dtype), name))
 
     def has_output(self, index: int) -> bool:
+        """Return whether an output is named."""
         return index < len(self.outputs) and self.outputs[index] != ""
 
     def take(self, name: str, default: Any = None) -> Any:
@@ -68,12 +72,15 @@ class Op:
         return self.attrs.pop(name, default)
 
     def attr(self, name: str, default: Any = None) -> Any:
+        """Return an attribute, or the default."""
         return self.attrs.get(name, default)
 
     def number(self, name: str, default: float) -> float:
+        """Return an attribute as a float."""
         return float(self.attr(name, default))
 
     def rank(self, index: int = 0) -> int:
+        """Return the rank of an input. Raises MappingError if it is unknown."""
         rank = rank_of(self.need(index))
         if rank is None:
             raise MappingError(
@@ -82,12 +89,14 @@ class Op:
         return rank
 
     def shape(self, index: int = 0) -> tuple[int, ...]:
+        """Return the shape of an input. Raises MappingError if it is dynamic."""
         shape = shape_of(self.need(index))
         if shape is None:
             raise MappingError(f"{self.kind} of this form needs the static shape of input {index}")
         return shape
 
     def constant(self, index: int) -> np.ndarray:
+        """Return a constant input. Raises MappingError if it is computed."""
         array = constant(self.need(index))
         if array is None:
             raise MappingError(f"{self.kind} needs a constant input {index}")
@@ -119,6 +128,7 @@ class Rows:
         return enter
 
     def always(self, *kinds: str) -> Callable[[AnyRow], AnyRow]:
+        """Register a function for operators of every opset version."""
         return self.until(1 << 30, *kinds)
 
     def enter(self, **rows: Row) -> None:

@@ -57,7 +57,7 @@ def _sorted(
 
 
 def _needs(node: onnx.NodeProto) -> set[str]:
-    """Every name that a node reads, those that its bodies capture included."""
+    """Return every name that a node reads, those that its bodies capture included."""
     names = {i for i in node.input if i}
     for a in node.attribute:
         if a.HasField("g"):

@@ -53,7 +53,9 @@ def check_declared(op: Op) -> None:
 
 
 def check(op: Op, schema: Any) -> None:
-    """MappingError where attributes or the numbers of inputs and outputs are not the operator's."""
+    """Raise MappingError where attributes or the numbers of inputs and outputs are not the
+    operator's.
+    """
     _check_node(op, schema)
     for name, value in op.attrs.items():
         if isinstance(value, onnx.GraphProto):  # kept unchanged; If, Loop and Scan are read earlier
@@ -82,8 +84,8 @@ def _check_node(op: Op, schema: Any) -> None:
 
 
 def _is(value: Any, kind: Any) -> bool:
-    """Whether a decoded attribute has the schema's type; lists without elements have every type of
-    a list.
+    """Return whether a decoded attribute has the schema's type; lists without elements have every
+    type of a list.
     """
     wanted = None if kind is None else _PLAIN.get(kind.name.removesuffix("S"))
     if wanted is None or value is None:

@@ -121,8 +121,8 @@ def merge_type(value: ir.Value, proto: onnx.TypeProto, where: Place = "") -> Non
 
 
 def has_maps(proto: onnx.TypeProto) -> bool:
-    """Whether values of the type are maps, or sequences of maps (ZipMap), which the graph does not
-    support.
+    """Return whether values of the type are maps, or sequences of maps (ZipMap), which the graph
+    does not support.
     """
     kind = proto.WhichOneof("value")
     if kind == "sequence_type":

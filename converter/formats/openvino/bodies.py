@@ -60,6 +60,7 @@ class BodyReader(ABC):
         """The values of a layer's outputs."""
 
     def bind(self, layer: Layer, values: Sequence[ir.Value]) -> None:
+        """Set the values of a layer's output ports; raise MappingError R105 for too few."""
         if len(values) < len(layer.outputs):
             message = (
                 f"{len(layer.outputs)} output ports are connected, but the layer "

@@ -15,7 +15,7 @@ _ENDS: dict[str, tuple[int, ...]] = {"Parameter": (0, 1), "Const": (0, 1), "Resu
 
 
 def check_net(net: Net) -> None:
-    """ReadError R105 at the first rule that the net breaks."""
+    """Raise ReadError R105 at the first rule that the net breaks."""
     if not net.layers:
         raise unreadable("R105", "the net has no layers", net.path or "")
     _Check(net).body(net, inner=False)

@@ -69,7 +69,7 @@ def rearranged(
 
 
 def depth_to_space(r: LiftContext) -> None:
-    """For other than two spatial axes, or the order that ONNX lacks."""
+    """Lift DepthToSpace for other than two spatial axes, or the order that ONNX lacks."""
     shape, size = list(r.static(least=3)), r.count("block_size", 1)
     n, blocks = len(shape) - 2, [size] * (len(shape) - 2)
     batch, depth, rest = shape[0], shape[1] // size**n, shape[2:]
@@ -83,7 +83,7 @@ def depth_to_space(r: LiftContext) -> None:
 
 
 def space_to_depth(r: LiftContext) -> None:
-    """For other than two spatial axes, or the order that ONNX lacks."""
+    """Lift SpaceToDepth for other than two spatial axes, or the order that ONNX lacks."""
     shape, size = list(r.static(least=3)), r.count("block_size", 1)
     n, rest = len(shape) - 2, [d // size for d in shape[2:]]
     split = [*shape[:2], *(v for d in rest for v in (d, size))]

@@ -27,7 +27,9 @@ _CURRENT = {b"10", b"11"}  # versions that current OpenVINO reads
 
 
 def sniff(head: bytes, path: Path | None = None) -> bool:
-    """Whether a file that begins with `head` is OpenVINO IR: XML whose root element is `<net>`."""
+    """Return whether a file that begins with `head` is OpenVINO IR: XML whose root element is
+    `<net>`.
+    """
     return _root(head) is not None
 
 

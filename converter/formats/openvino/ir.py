@@ -30,6 +30,7 @@ class Element:
     text: str = ""
 
     def find(self, tag: str) -> Element | None:
+        """Return the first child with this tag, or None."""
         return next((c for c in self.children if c.tag == tag), None)
 
     def attribute(self, name: str) -> Element | None:
@@ -134,9 +135,11 @@ class Layer:
     line: int = field(default=0, compare=False)
 
     def input(self, id: int) -> Port | None:
+        """Return the input port of an id, or None."""
         return next((p for p in self.inputs if p.id == id), None)
 
     def output(self, id: int) -> Port | None:
+        """Return the output port of an id, or None."""
         return next((p for p in self.outputs if p.id == id), None)
 
 
@@ -150,6 +153,7 @@ class Body:
     extra: list[Element] = field(default_factory=list)
 
     def by_id(self) -> dict[int, Layer]:
+        """Return the layers by their ids."""
         return {layer.id: layer for layer in self.layers}
 
     def producers(self) -> dict[tuple[int, int], tuple[int, int]]:
@@ -265,4 +269,5 @@ class Net(Body):
         return self.xml.path if self.xml else None
 
     def where(self, layer: Layer) -> Where:
+        """Return the location of a layer."""
         return Where(str(self.path or ""), layer.line, layer=layer.name, kind=layer.type)

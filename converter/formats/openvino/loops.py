@@ -184,8 +184,8 @@ def inside(m: PortMap) -> Place:
 
 
 def along_axis(m: PortMap) -> bool:
-    """Whether a value is sliced or collected. In legacy IR an axis of -1 means neither; in the
-    opsets it is the last axis.
+    """Return whether a value is sliced or collected. In legacy IR an axis of -1 means neither; in
+    the opsets it is the last axis.
     """
     return m.axis is not None and (m.axis >= 0 or m.internal_port_id is None)
 

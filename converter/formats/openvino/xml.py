@@ -97,9 +97,11 @@ class Reader:
     kind: str = ""
 
     def where(self, e: XmlElement) -> Where:
+        """Return the location of an element."""
         return Where(self.file, line(e), layer=self.layer, kind=self.kind)
 
     def bad(self, code: str, message: str, e: XmlElement) -> ReadError:
+        """Return a ReadError at an element."""
         return unreadable(code, message, self.where(e))
 
     def text(self, e: XmlElement, name: str) -> str:
@@ -120,9 +122,11 @@ class Reader:
         )
 
     def integer_or_none(self, e: XmlElement, name: str) -> int | None:
+        """Return the integer of an attribute, None if it is absent."""
         return self.integer(e, name, least=-(1 << 63)) if name in e.attrib else None
 
     def as_integer(self, e: XmlElement, text: str, what: str, least: int = 0) -> int:
+        """Return the integer of a text. Raises ReadError R103, or R110 below `least`."""
         number = _integer(text)
         if number is None:
             raise self.bad("R103", f"{what} is not an integer: {shown(text)}", e)
@@ -131,6 +135,7 @@ class Reader:
         return number
 
     def as_number(self, e: XmlElement, text: str, what: str) -> float:
+        """Return the number of a text. Raises ReadError R103."""
         if not _NUMBER.match(text):
             raise self.bad("R103", f"{what} is not a number: {shown(text)}", e)
         return float(text)

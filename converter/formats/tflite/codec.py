@@ -80,6 +80,8 @@ class LiteOperator:
 
 @dataclass
 class LiteGraph:
+    """A subgraph: its tensors and operators, and the indices of its inputs and outputs."""
+
     name: str = "main"
     tensors: list[LiteTensor] = field(default_factory=list)
     operators: list[LiteOperator] = field(default_factory=list)
@@ -99,6 +101,8 @@ class LiteSignature:
 
 @dataclass
 class LiteModel:
+    """The content of a TensorFlow Lite file."""
+
     graphs: list[LiteGraph] = field(default_factory=list)
     metadata: dict[str, bytes] = field(default_factory=dict)
     signatures: list[LiteSignature] = field(default_factory=list)

@@ -37,7 +37,7 @@ def dequantized(value: ir.Value | None) -> ir.Node | None:
 
 
 def any_quantized(values: Sequence[ir.Value]) -> bool:
-    """Whether results are only read by a QuantizeLinear."""
+    """Return whether results are only read by a QuantizeLinear."""
     user = only_user(values[0]) if values else None
     return user is not None and user.op_type == "QuantizeLinear" and not user.domain
 
@@ -101,9 +101,11 @@ class LiteLowering(Lowering):
             self._journal.append((table, key))
 
     def mark(self) -> tuple[int, int]:
+        """Return the current state, for `undo`."""
         return len(self.layers), len(self._journal)
 
     def undo(self, mark: tuple[int, int]) -> None:
+        """Remove all that was added since the mark."""
         del self.layers[mark[0] :]
         for table, key in self._journal[mark[1] :]:
             del table[key]
@@ -116,6 +118,7 @@ class LiteLowering(Lowering):
         self._enter(self.scales, value, scale)
 
     def keep_exact(self, value: ir.Value) -> None:
+        """Record that a value stays in half precision."""
         self._enter(self.exact, value, True)
 
     def variable(self, name: str, shape: Iterable[Any]) -> ir.Value:
@@ -133,6 +136,7 @@ class LiteLowering(Lowering):
         return given
 
     def absorb(self, node: ir.Node) -> None:
+        """Record that another operator computes a node."""
         self._enter(self.absorbed, node, True)
 
     def alias(self, value: ir.Value, source: ir.Value) -> None:
@@ -174,6 +178,7 @@ class LiteLowering(Lowering):
         return found[::-1]
 
     def source(self, value: ir.Value) -> ir.Value:
+        """Return the value that a value is an alias of, or itself."""
         while value in self.aliases:
             value = self.aliases[value]
         return value

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 def sniff(head: bytes, path: str | os.PathLike[str] = "") -> bool:
-    """Whether a file that begins with `head` (8 bytes suffice) has the identifier of the format."""
+    """Return whether a file that begins with `head` (8 bytes suffice) has the identifier of the
+    format.
+    """
     return head[4:8] == b"TFL3"
 
 

@@ -149,7 +149,7 @@ def _less_8(value: ir.Value, b: Builder) -> Value | None:
 
 
 def has_signed_weights(model: ir.Model) -> bool:
-    """Whether signed integer constants are used together with unsigned activations."""
+    """Return whether signed integer constants are used together with unsigned activations."""
     readers = [n for g in all_graphs(model.graph) for n in g if n.op_type == "DequantizeLinear"]
     stored = [n.inputs[0] for n in readers if n.inputs[0] is not None]
     return any(v.const_value is not None and v.dtype == D.INT8 for v in stored)
@@ -200,7 +200,7 @@ def _signed(node: ir.Node, names: Names) -> None:
 
 
 def _other(reader: ir.Node, writer: ir.Node) -> bool:
-    """Whether quantized values are read with another scale than they were written with."""
+    """Return whether quantized values are read with another scale than they were written with."""
     a, b = parameters(reader), parameters(writer)
     return (
         a is None or b is None or any(not np.array_equal(x, y) for x, y in zip(a, b, strict=True))

@@ -204,6 +204,7 @@ class Kernel:
     data: int = 0
 
     def takes(self, dtype: ir.DataType, scaled: bool) -> bool:
+        """Return whether the kernel supports a type, or a quantized type."""
         return dtype in (self.scaled if scaled else self.types)
 
 
@@ -254,5 +255,5 @@ ORDERS = frozenset({"GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL"})
 
 
 def is_unscaled(kind: str, dtype: ir.DataType) -> bool:
-    """Whether a kernel ignores scale and zero point of quantized values of this type."""
+    """Return whether a kernel ignores scale and zero point of quantized values of this type."""
     return kind in UNSCALED or (kind in ORDERS and dtype == D.INT16)

@@ -56,14 +56,16 @@ def decode_outputs(model: ir.Model) -> None:
 
 
 def is_compact(node: ir.Node) -> bool:
-    """Whether weights of four bits become larger numbers, which the file would hold otherwise."""
+    """Return whether weights of four bits become larger numbers, which the file would hold
+    otherwise.
+    """
     x = None if node.op_type != "Cast" or node.inputs[0] is None else node.inputs[0].const_value
     return x is not None and x.dtype in (D.INT4, D.UINT4) and x.size >= FEW
 
 
 def countable(node: ir.Node) -> bool:
-    """Whether a loop of a known iteration count stacks outputs, which unrolled are a concatenation,
-    or the condition of an If is known.
+    """Return whether a loop of a known iteration count stacks outputs, which unrolled are a
+    concatenation, or the condition of an If is known.
     """
     if node.op_type == "If":
         return known(node.inputs[0]) is not None
@@ -182,7 +184,7 @@ def _types(node: ir.Node) -> dict[str, set[D]]:
 
 
 def _too_large(node: ir.Node, types: dict[str, set[D]]) -> bool:
-    """Whether a constant does not fit into 32 bits, of which more no kernel takes."""
+    """Return whether a constant does not fit into 32 bits, of which more no kernel takes."""
     schema = schema_of(node.op_type)
     return schema is not None and any(
         v is not None and known(v) is not None and not is_small(v)
@@ -192,8 +194,8 @@ def _too_large(node: ir.Node, types: dict[str, set[D]]) -> bool:
 
 
 def is_small(value: ir.Value, depth: int = 24) -> bool:
-    """Whether the numbers of a value fit into 32 bits, as far as their producers show: sizes,
-    indices, and values computed from them.
+    """Return whether the numbers of a value fit into 32 bits, as far as their producers show:
+    sizes, indices, and values computed from them.
     """
     if value.dtype not in (D.INT64, D.UINT64):
         return True
@@ -281,7 +283,7 @@ def places_from_front(node: ir.Node, b: Builder) -> Value | None:
 
 
 def by_bits(node: ir.Node, b: Builder) -> Value | None:
-    """Whether bit k of both is set: the rest modulo 2^(k+1) is at least 2^k."""
+    """Return whether bit k of both is set: the rest modulo 2^(k+1) is at least 2^k."""
     x, y = operand(node), operand(node, 1)
     if x.dtype is None or x.dtype.bitwidth > 32:
         return None

@@ -143,6 +143,7 @@ class GraphLifting(Lifting):
         self._made = {i for o in self.subgraph.operators for i in o.outputs}
 
     def name(self, index: int) -> str:
+        """Return the name of a tensor, or one with its index."""
         return self.tensors[index].name or f"tensor{index}"
 
     def run(self) -> None:
@@ -374,7 +375,7 @@ class GraphLifting(Lifting):
 
 
 def _scaled_alike(a: LiteTensor, b: LiteTensor) -> bool:
-    """Whether quantized values of two tensors of one type are the same real numbers."""
+    """Return whether quantized values of two tensors of one type are the same real numbers."""
     return tensor_quantization(a) == tensor_quantization(b)
 
 

@@ -134,6 +134,7 @@ class FileWriter:
         self.file = LiteModel()
 
     def model(self, graph: ir.Graph, states: States) -> LiteModel:
+        """Return the file of a graph, with one signature."""
         main = LiteGraph("main")
         self.file.graphs.append(main)
         GraphWriter(self, main).network(graph, states)
@@ -187,6 +188,7 @@ class GraphWriter:
                 self._end(value, "output", lambda value: self._output(value, taken))
 
     def body(self, body: SubgraphBody) -> None:
+        """Write the operators, inputs and outputs of a body."""
         layers = self._lowered(body.nodes, body.layers, body.outputs)
         for value in body.inputs:
             self._end(value, "input", lambda value: self.lite.inputs.append(self._new(value)))

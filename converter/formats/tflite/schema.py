@@ -20,19 +20,23 @@ class StablehloCaseOptions:
     """The options of STABLEHLO_CASE: the subgraphs of its branches."""
 
     def Init(self, content: Any, position: int) -> None:
+        """Set the position of the table in the content."""
         self._table: Any = Table(content, position)
 
     @classmethod
     def GetRootAs(cls, content: Any, offset: int = 0) -> StablehloCaseOptions:
+        """Return the table at the root of the content."""
         found = cls()
         found.Init(content, flatbuffers.encode.Get(flatbuffers.packer.uoffset, content, offset))
         return found
 
     def BranchSubgraphIndicesLength(self) -> int:
+        """Return the number of branches."""
         field = self._table.Offset(4)
         return int(self._table.VectorLen(field)) if field else 0
 
     def BranchSubgraphIndices(self, i: int) -> int:
+        """Return the subgraph index of a branch."""
         start = self._table.Vector(self._table.Offset(4))
         return int(self._table.Get(number_types.Int32Flags, start + 4 * i))
 

@@ -30,6 +30,8 @@ class Dimension:
 
 @dataclass
 class Sparsity:
+    """The storage of a sparse tensor."""
+
     order: list[int]
     blocks: list[int]
     dimensions: list[Dimension]

@@ -80,8 +80,8 @@ def shape_in_graph(tensor: LiteTensor) -> list[int | None]:
 
 
 def is_quantized(tensor: LiteTensor) -> bool:
-    """Whether the integers of a tensor are quantized values. 32-bit and 64-bit integers are biases,
-    whose scale only their operator reads.
+    """Return whether the integers of a tensor are quantized values. 32-bit and 64-bit integers are
+    biases, whose scale only their operator reads.
     """
     return bool(tensor.scales) and TYPES.get(tensor.type) in (*STORED, D.UINT4)
 

@@ -19,6 +19,8 @@ MAX_FINDINGS = 100
 
 
 class Entry(NamedTuple):
+    """A value of a text, with its line."""
+
     text: str
     line: int
 
@@ -44,6 +46,7 @@ class LimitedFindings:
     def add(
         self, message: str, line: int = 0, *, help: str = "", layer: str = "", kind: str = ""
     ) -> None:
+        """Add a finding, R103; those beyond the limit are only counted."""
         if len(self.list) < MAX_FINDINGS:
             where = Where(self.file, line, layer=layer, kind=kind)
             self.list.append(Diagnostic("R103", message, where=where, help=help))
@@ -51,6 +54,7 @@ class LimitedFindings:
             self.more += 1
 
     def all(self) -> list[Diagnostic]:
+        """Return the findings, and the number of those that were omitted."""
         if not self.more:
             return self.list
         message = f"{self.more} more findings of this kind were omitted"

@@ -21,8 +21,8 @@ _EARLY = frozenset({b"model_name", b"layer_number", b"layer_id", b"subgraph_name
 
 
 def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
-    """Whether the first bytes of a file are `key=value` lines with one of the keys that begin every
-    header or layer block. `path` is not looked at.
+    """Return whether the first bytes of a file are `key=value` lines with one of the keys that
+    begin every header or layer block. `path` is not looked at.
     """
     if b"\0" in head:
         return False

@@ -164,6 +164,7 @@ class Graph:
         return [t.name for x in self.layers for t in x.outputs if t.name not in used]
 
     def where(self, key: str = "") -> Where:
+        """Return the location of a key, or of the first one."""
         return Where(self.file, self.lines.get(key) or next(iter(self.lines.values()), 0))
 
 

@@ -278,7 +278,7 @@ def keep_initial_states(model: ir.Model) -> None:
 
 
 def _runs(loop: ir.Node) -> bool:
-    """Whether a Loop is known to have an iteration."""
+    """Return whether a Loop is known to have an iteration."""
     trips, go = (optional(loop, i) for i in range(2))
     counted, started = known(trips), known(go)
     return (trips is None or (counted is not None and bool((counted > 0).all()))) and (

@@ -282,7 +282,7 @@ def pool(node: ir.Node, b: Builder) -> ir.Value | tuple[ir.Value, ...] | None:
 
 
 def _larger(node: ir.Node, b: Builder, g: Geometry) -> ir.Value | None:
-    """Other powers than 1 and 2, and other ranks, from an average of powers."""
+    """Compute powers other than 1 and 2, and other ranks, from an average of powers."""
     x, a = operand(node), attributes(node)
     p = float(a["p"])
     if len(g.kernel) == 2 and p in (1, 2):

@@ -76,6 +76,7 @@ class GraphLift:
         self.params = params_of_tensors(document, self.parser)
 
     def run(self) -> None:
+        """Lift the document: its inputs, constants and layers."""
         layers = ordered(self.document)
         inputs = {
             t.name: (layer, t) for layer in layers if layer.type == "Input" for t in layer.outputs
@@ -110,6 +111,7 @@ class GraphLift:
         return self.lifting.reading(FarLayer("")).cast(value, dtype)
 
     def outputs(self) -> None:
+        """Add the outputs of the document to the graph."""
         for name in self.document.output_tensors:
             self.builder.output(self.env[name])
             set_public_name(self.builder.graph.outputs[-1], name)
@@ -290,8 +292,8 @@ def _types(tensors: Sequence[Tensor]) -> list[ir.DataType]:
 
 
 def is_integer(layer: Layer) -> bool:
-    """Whether the outputs are quantized: integers with a scale. An integer IR has float layers too
-    where its `precision` is mixed.
+    """Return whether the outputs are quantized: integers with a scale. An integer IR has float
+    layers too where its `precision` is mixed.
     """
     return bool(zero_points(layer)) and all(
         t.dtype is not None and not t.dtype.is_float for t in layer.outputs

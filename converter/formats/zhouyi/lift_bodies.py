@@ -20,7 +20,7 @@ BRANCHES = ("then_branch", "else_branch")
 
 
 def lift_if(lift: GraphLift, layer: Layer) -> Sequence[ir.Value]:
-    """Each branch has its own consecutive inputs after the condition, in this order."""
+    """Lift an If, whose branches have consecutive inputs of their own after the condition."""
     b, (condition, *inputs) = lift.builder, (lift.env[t.name] for t in layer.inputs)
     inner = [_inner(lift, layer, key) for key in BRANCHES]
     given = [

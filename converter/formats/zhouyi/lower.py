@@ -107,6 +107,7 @@ class DocumentWriter:
         self.public: dict[str, str] = {}
 
     def run(self, layers: list[FarLayer]) -> None:
+        """Write the layers, after the inputs of the graph."""
         written = set(self.names)  # the inputs of a body
         for layer in layers:
             if layer.kind == "=":

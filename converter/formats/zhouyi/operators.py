@@ -59,6 +59,7 @@ class Operator:
 
     @property
     def fewest_inputs(self) -> int:
+        """Return the smallest permitted number of inputs."""
         # `X*` alone means one or more; if the keys are not known, the inputs are neither
         only_any = len(self.inputs) == 1 and self.inputs[0].endswith("*") and not self.open
         return 1 if only_any else sum(not i.endswith(("?", "*")) for i in self.inputs)
@@ -83,7 +84,7 @@ def operators() -> Mapping[str, Operator]:
 
 @functools.cache
 def type_aliases() -> Mapping[str, str]:
-    """Other spellings of layer types, as examples of the document use them -> the real one."""
+    """Return the layer types by other spellings, which examples of the document use."""
     return {a: o.name for o in operators().values() for a in o.aliases}
 
 

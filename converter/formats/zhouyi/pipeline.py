@@ -29,8 +29,8 @@ def _refused(node: ir.Node) -> bool:
 
 
 def hides_loop(node: ir.Node) -> bool:
-    """Whether an extension operator has results whose shapes are only known from its expanded
-    definition.
+    """Return whether an extension operator has results whose shapes are only known from its
+    expanded definition.
     """
     return (
         node.domain == EXTENSION_DOMAIN

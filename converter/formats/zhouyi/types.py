@@ -63,7 +63,7 @@ def is_float(dtype: ir.DataType | None) -> bool:
 
 
 def is_index(dtype: ir.DataType | None) -> bool:
-    """Whether look-ups take indices of this type."""
+    """Return whether look-ups take indices of this type."""
     return dtype in (ir.DataType.INT32, ir.DataType.INT64)
 
 

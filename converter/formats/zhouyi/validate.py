@@ -138,7 +138,7 @@ class _Check:
 
 
 def _is_common(key: str) -> bool:
-    """Whether any layer may have the key."""
+    """Return whether any layer may have the key."""
     return any(fnmatch.fnmatchcase(key, p) for p in key_patterns())
 
 

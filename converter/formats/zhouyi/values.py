@@ -93,7 +93,7 @@ _BLANKS = " \t\r"
 
 
 def is_int(value: Any) -> TypeGuard[int]:
-    """Whether a value is an integer, which true and false are not."""
+    """Return whether a value is an integer, which true and false are not."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 

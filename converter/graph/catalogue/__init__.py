@@ -25,6 +25,8 @@ Body = Callable[..., Any]
 
 @record
 class Extension(ABC):
+    """An extension operator."""
+
     name: str
     body: Body
     inputs: tuple[str, ...]

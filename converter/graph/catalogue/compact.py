@@ -101,7 +101,7 @@ def AccidentalHits(
 
 @extension(predictions=2)
 def InTopK(b: Builder, predictions: Value, targets: Value, *, k: int) -> Value:
-    """Whether predictions[i, targets[i]] is among the k largest of row i, ties with the last
+    """Return whether predictions[i, targets[i]] is among the k largest of row i, ties with the last
     included: bool [n].
 
     predictions[n, c], targets[n] integers. Source: TensorFlow, InTopKV2.

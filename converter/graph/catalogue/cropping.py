@@ -22,8 +22,8 @@ def CropAndResize(
     method: str = "BILINEAR",
     extrapolation_value: float = 0.0,
 ) -> Value:
-    """For each of boxes[n, 4] (y1, x1, y2, x2, where 0..1 are the first and the last pixel) of
-    image indices[n]: [n, C, crop h, crop w].
+    """Crop and resize, for each of boxes[n, 4] (y1, x1, y2, x2, where 0..1 are the first and the
+    last pixel), the image indices[n]: [n, C, crop h, crop w].
 
     The corners of the box are sample points; a sample outside the image is `extrapolation_value`.
     method: BILINEAR or NEAREST. Source: TensorFlow, CropAndResize.

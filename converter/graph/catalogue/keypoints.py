@@ -37,8 +37,8 @@ def TransformBoxes(b: Builder, rois: Value, deltas: Value, index: Value, image: 
 
 @extension
 def HeatmapKeypoints(b: Builder, x: Value, boxes: Value) -> tuple[Value, Value]:
-    """For each map of x [n, k, s, s], the score [n, k] and the position [n, k, 2] (x, y) of its
-    maximum in the box [n, 4] (x1, y1, x2, y2).
+    """Return, for each map of x [n, k, s, s], the score [n, k] and the position [n, k, 2] (x, y) of
+    its maximum in the box [n, 4] (x1, y1, x2, y2).
 
     The maximum is that of the parabola through the largest element and its eight neighbors
     (mirrored at the border), at most 1.5 elements away. Source: NNAPI, HEATMAP_MAX_KEYPOINT.

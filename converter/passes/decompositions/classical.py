@@ -342,6 +342,7 @@ class Forest:
         return sum(n.mode != "LEAF" for n in self.nodes)
 
     def column(self, name: str, dtype: Any) -> np.ndarray:
+        """Return an attribute of all nodes as an array."""
         return np.array([getattr(n, name) for n in self.nodes], dtype)
 
 
@@ -697,7 +698,9 @@ def tf_idf(node: ir.Node, b: Builder) -> Value | None:
 
 
 def _is_pool(a: dict[str, Any], entries: np.ndarray) -> bool:
-    """Whether the attributes of a TfIdfVectorizer agree: each n-gram has an entry of the result."""
+    """Return whether the attributes of a TfIdfVectorizer agree: each n-gram has an entry of the
+    result.
+    """
     starts, pool = a["ngram_counts"], a["pool_int64s"]
     ends = [*starts[1:], len(pool)]
     if not starts or starts[0] != 0 or sorted(ends) != ends or entries.min(initial=0) < 0:

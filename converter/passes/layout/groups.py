@@ -35,6 +35,8 @@ class Sensitive:
 
 @record
 class Transposed:
+    """A node that transposes its operand."""
+
     perm: tuple[int, ...]
 
 
@@ -176,6 +178,7 @@ class Groups:
         return self._group(value).transposed
 
     def fix(self, value: ir.Value, perm: Perm) -> None:
+        """Fix the axis order of the group of a value."""
         self._group(value).fixed = perm
 
 

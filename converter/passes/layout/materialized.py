@@ -37,6 +37,7 @@ class Stored:
         ] = {}  # a value that will be removed -> the one that takes its name
 
     def forms(self, value: ir.Value) -> Forms:
+        """Return the forms of a value by their axis orders."""
         if value in self._views:
             root, perm = self._views[value]
             return {axes.through_transpose(p, perm): v for p, v in self.forms(root).items()}
@@ -87,6 +88,7 @@ class Stored:
         return forms[perm]
 
     def canonical(self, value: ir.Value, b: Builder) -> ir.Value:
+        """Return a value in the axis order of ONNX; it is transposed if no such form exists."""
         rank = rank_of(value)
         return value if rank is None else self.form(value, axes.identity(rank), b)
 

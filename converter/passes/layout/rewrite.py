@@ -40,14 +40,18 @@ PERMUTATION = (
 
 @record
 class Direction:
+    """The layout to which a graph is rewritten."""
+
     last: bool
 
     def target(self, rank: int) -> Perm:
+        """Return the axis order of images in the new layout; fewer than three axes stay."""
         if rank < 3:
             return axes.identity(rank)
         return tuple(channels_last.to_nhwc(rank) if self.last else channels_last.to_nchw(rank))
 
     def sensitive(self, node: ir.Node) -> Sensitive | None:
+        """Return the operands and results of a node that depend on the layout, or None."""
         if (
             channels_last.is_channels_last(node) == self.last
             or (found := channels_last.ports(node)) is None
@@ -92,6 +96,7 @@ class Rewriting:
         self.vanished: list[ir.Node] = []
 
     def run(self) -> None:
+        """Rewrite the graph: its inputs, nodes and outputs."""
         for v in self.graph.inputs:
             if self._image(v):
                 self._at_boundary(v)

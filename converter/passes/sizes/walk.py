@@ -82,6 +82,7 @@ class Walk:
     asked: int = 0
 
     def run(self) -> None:
+        """Compute the constants that depend on the old sizes anew, node by node."""
         self._infer_old()
         forget(self.model.graph)
         self._shape(self.new_inputs)
@@ -219,6 +220,7 @@ class Walk:
         return array if array is not None and is_same(before, array) else None
 
     def is_fixed(self, value: ir.Value | None) -> bool:
+        """Return whether a value is the same for the old and the new sizes."""
         return self.fixed(value) is not None
 
     def _demand_iterations(self, node: ir.Node) -> None:
@@ -238,6 +240,7 @@ class Walk:
         )
 
     def factors_of(self, value: ir.Value) -> list[Factors] | None:
+        """Return the factors of each size of a value, or None if a shape of it is unknown."""
         pairs = self.pairs(value)
         if pairs is None:
             return None

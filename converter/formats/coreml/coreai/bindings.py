@@ -27,7 +27,7 @@ class Ended(Refused):
 
 
 def is_installed() -> bool:
-    """Whether the package is installed; nothing is imported."""
+    """Return whether the package is installed; nothing is imported."""
     try:
         return importlib.util.find_spec("coreai") is not None
     except (ImportError, ValueError):
@@ -35,7 +35,7 @@ def is_installed() -> bool:
 
 
 def demand_installed() -> None:
-    """UsageError U502 where the package is not installed."""
+    """Raise UsageError U502 where the package is not installed."""
     if not is_installed():
         raise _absent("the package coreai-core (1.0.0 beta) is not installed")
 

@@ -34,18 +34,22 @@ class Cursor:
         self.data, self.at, self.end, self.path = data, start, end, path
 
     def damaged(self) -> Exception:
+        """Return the error of a damaged file, R103."""
         return unreadable("R103", "the MLIR bytecode is damaged", self.path)
 
     def take(self, count: int) -> Bytes:
+        """Take bytes. Raises ReadError R103 beyond the end."""
         if count < 0 or self.at + count > self.end:
             raise self.damaged()
         self.at += count
         return self.data[self.at - count : self.at]
 
     def byte(self) -> int:
+        """Take one byte."""
         return int(self.take(1)[0])
 
     def number(self) -> int:
+        """Take an integer of variable length, as MLIR's bytecode encodes it."""
         first = self.byte()
         if first & 1:
             return first >> 1
@@ -56,6 +60,7 @@ class Cursor:
         return whole >> (more + 1)
 
     def align(self, to: int) -> None:
+        """Skip bytes up to a multiple of `to`. Raises ReadError R103."""
         if not 0 < to <= 1 << 30:
             raise self.damaged()
         self.take(-self.at % to)
@@ -109,6 +114,7 @@ class Bytecode:
             yield Section(head & 0x7F, alignment, start, cursor.at)
 
     def section(self, number: int) -> Cursor | None:
+        """Return a cursor over a section, or None if the file does not have it."""
         for s in self.sections:
             if s.number == number:
                 return Cursor(self.data, s.start, s.end, self.path)

@@ -37,7 +37,7 @@ class CoreAILowering(Lowering):
         return low
 
     def refuses(self, node: ir.Node) -> bool:
-        """Whether no row writes an operator here; the operations are discarded."""
+        """Return whether no row writes an operator here; the operations are discarded."""
         low = self.inner()
         low.notes = []
         try:

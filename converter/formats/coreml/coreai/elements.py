@@ -46,7 +46,7 @@ class Type:
 
     @property
     def dtype(self) -> ir.DataType:
-        """MappingError X201 for elements that the graph does not have."""
+        """Raise MappingError X201 for elements that the graph does not have."""
         if self.word in STORED_BITS:
             return D.INT8 if self.word.startswith("s") else D.UINT8
         found = NAMES.get(self.word)

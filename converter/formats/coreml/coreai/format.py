@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
-    """Whether a file is MLIR bytecode, as in a package."""
+    """Return whether a file is MLIR bytecode, as in a package."""
     return head[:4] == b"ML\xefR"
 
 
 def package(path: Path) -> bool:
-    """Whether a folder is a Core AI model, or one that Apple's compiler made."""
+    """Return whether a folder is a Core AI model, or one that Apple's compiler made."""
     from converter.formats.coreml.package import is_core_ai
 
     return is_core_ai(path) or (path.is_dir() and path.name.endswith(".aimodelx"))

@@ -129,6 +129,7 @@ class ModelReading:
         self.pairs: set[ir.Value] = set()
 
     def run(self, graph: Operation) -> None:
+        """Lift a function: its inputs, operations and outputs."""
         block = graph["regions"][0][0]
         body = BlockLifting(block, self)
         given = graph["attrs"].get("arg_attrs") or [{}] * len(block["arguments"])
@@ -230,10 +231,13 @@ class BlockLifting(Lifting):
         return "" if name == _UNKNOWN else name
 
     def is_complex(self, value: ir.Value) -> bool:
+        """Return whether a value stores complex numbers as pairs."""
         return value in self.model.pairs
 
     def is_seen(self, but: str) -> bool:
-        """Whether operations other than `coreai.{but}` use the results of the current operation."""
+        """Return whether operations other than `coreai.{but}` use the results of the current
+        operation.
+        """
         own = {n for n, _ in self.current["outputs"]}
         users = [op["kind"] for op in self.block["body"] if own.intersection(op["inputs"])]
         return any(kind != f"coreai.{but}" for kind in users)

@@ -88,7 +88,7 @@ def long_sums(low: CoreAILowering) -> list[Diagnostic]:
 
 
 def folded_by_bindings(layer: Layer) -> bool:
-    """Whether the bindings would compute an operation of constants that are not there yet."""
+    """Return whether the bindings would compute an operation of constants not known yet."""
     operands = [v for v in layer.inputs if v is not None]
     large = any(v.const_value is not None and v.const_value.nbytes > INLINE for v in operands)
     return large and layer.kind not in COMPACT and all(v.const_value is not None for v in operands)

@@ -44,7 +44,7 @@ def main_of(path: Path) -> Path:
 
 
 def _is_bundle(name: str) -> bool:
-    """Whether a file is the program for one device (`main-h18p.mlirb`)."""
+    """Return whether a file is the program for one device (`main-h18p.mlirb`)."""
     return name.startswith("main-") and name.endswith(".mlirb")
 
 

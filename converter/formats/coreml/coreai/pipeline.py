@@ -22,7 +22,7 @@ LARGEST = 1 << 24  # elements of a result of constants that is computed beforeha
 
 
 def decodes(node: ir.Node) -> bool:
-    """Whether a node decompresses compact weights, which stay compact."""
+    """Return whether a node decompresses compact weights, which stay compact."""
     types = {v.dtype for v in node.inputs if v is not None and v.dtype is not None}
     return any(t.bitwidth <= 8 for t in types - {D.BOOL, D.STRING})
 

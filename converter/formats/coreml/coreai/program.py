@@ -46,12 +46,15 @@ class Program:
         self.graphs: dict[str, str] = {}  # the text of a graph without its name -> its name
 
     def name(self, value: Any) -> str:
+        """Return the name of a value in the text, `%` and a number."""
         return self._numbers.setdefault(value, f"%{len(self._numbers)}")
 
     def rename(self, value: Any, name: str) -> None:
+        """Set the name of a value in the text."""
         self._numbers[value] = name
 
     def type_of(self, value: ir.Value) -> str:
+        """Return the text of a value's type. Raises MappingError for types that Core AI lacks."""
         sizes = None if value.shape is None else list(value.shape)
         if value.const_value is not None:
             sizes = list(value.const_value.shape.numpy())
@@ -130,6 +133,7 @@ class Program:
         return f"dense_resource<{self._resource_of[key]}> : {kind}"
 
     def lines(self, layers: Sequence[Layer]) -> Iterator[str]:
+        """Yield the text of each layer."""
         for layer in layers:
             yield self._operation(layer)
 
@@ -198,6 +202,7 @@ class Program:
         return "{\n" + head + "\n".join(lines) + "\n}"
 
     def end(self, kind: str, results: Sequence[ir.Value], tokens: Sequence[str] = ()) -> str:
+        """Return the text of an operation that ends a block."""
         names = [*tokens, *map(self.name, results)]
         types = [*[TOKEN] * len(tokens), *map(self.type_of, results)]
         return f'"coreai.{kind}"({", ".join(names)}) : ({", ".join(types)}) -> ()'
@@ -236,7 +241,7 @@ def _halved(array: Array) -> Array:
 
 
 def _is_splat(tensor: LazyTensor) -> bool:
-    """Whether all elements are equal, asked of small constants only."""
+    """Return whether all elements are equal, asked of small constants only."""
     if tensor.size > 1 << 12 or callable(tensor.source):
         return False
     data = tensor.numpy().reshape(-1)

@@ -37,9 +37,11 @@ class Description:
         self.numbers: dict[Any, int] = {}
 
     def value(self, value: Any) -> int:
+        """Return the number of a value, a new one for a new value."""
         return self.numbers.setdefault(value, len(self.numbers))
 
     def operation(self, op: Any) -> dict[str, Any]:
+        """Return an operation as plain data: kind, operands, results, attributes, regions."""
         op = op.operation
         found: dict[str, Any] = {
             "kind": op.name,
@@ -57,6 +59,7 @@ class Description:
         return found
 
     def block(self, block: Any) -> dict[str, Any]:
+        """Return the arguments and operations of a block as plain data."""
         arguments = [[self.value(v), str(v.type)] for v in block.arguments]
         return {"arguments": arguments, "body": [self.operation(op) for op in block.operations]}
 

@@ -106,6 +106,7 @@ class NewBlobs:
         return place
 
     def write(self, file: BinaryIO) -> None:
+        """Write the storage: a head, and each tensor with its own head, aligned."""
         stored = {program: own for own, program in TYPES.items()}
         at = file.write(struct.pack("<II56x", len(self.tensors), 2))
         for dtype, tensor in self.tensors:

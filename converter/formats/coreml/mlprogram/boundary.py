@@ -43,6 +43,7 @@ class NetworkInputs:
         self.shapes: dict[str, list[int]] = {}
 
     def enter(self, description: Any) -> None:
+        """Add the inputs of a description; the first of a name counts."""
         for feature in description.input:
             self.features.setdefault(feature.name, feature)
 

@@ -115,6 +115,7 @@ class Describing:
         return found
 
     def input(self, value: ir.Value) -> None:
+        """Declare an input of the network, and cast or squeeze it where the program needs it."""
         name, own = self._name(value), self.writer.low.carried(value)
         feature = self.description.input.add(name=name)
         image = self.declared.image(feature.type, value, ranks=(4,))
@@ -200,8 +201,8 @@ def pairs_of(network: Network, graph: ir.Graph) -> dict[ir.Value, ir.Value]:
 
 
 def is_state(network: Network, value: ir.Value, low: MilLowering) -> bool:
-    """Whether an input is written as a state, which since iOS18 are of half precision, of a size
-    that is known and of zeros at the start.
+    """Return whether an input is written as a state, which since iOS18 are of half precision, of a
+    size that is known and of zeros at the start.
     """
     start = network.interface.get("defaults", {}).get(public_name(value))
     zeros = start is not None and not np.any(start)

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
-    """Whether a file is a Core ML model whose kind is a program."""
+    """Return whether a file is a Core ML model whose kind is a program."""
     from converter.formats.coreml.kind import BEGINS, ML_PROGRAM, kind_of
 
     return head[:1] in BEGINS and kind_of(Path(path)) == ML_PROGRAM
 
 
 def package(path: Path) -> bool:
-    """Whether a folder is a package that holds a program."""
+    """Return whether a folder is a package that holds a program."""
     from converter.formats.coreml.kind import ML_PROGRAM, kind_of
 
     return kind_of(path) == ML_PROGRAM

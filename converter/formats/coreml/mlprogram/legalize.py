@@ -59,7 +59,7 @@ def signature_of(op_type: str) -> Signature:
 
 
 def in_other_types(node: ir.Node, b: Builder) -> list[ir.Value] | None:
-    """Computed in a type that operations have, between Casts."""
+    """Compute in a type that operations have, between Casts."""
     signature, schema = signature_of(node.op_type), schema_of(node.op_type)
     types = parameters(node)
     if schema is None or not signature or fits(signature, types):
@@ -168,7 +168,7 @@ def same_axes(node: ir.Node, b: Builder) -> Value | None:
 
 
 def expand(node: ir.Node, b: Builder) -> Value | None:
-    """Computed sizes: times ones, or with all that is true."""
+    """Rewrite an Expand to computed sizes as a product with ones, or an And with true."""
     x, sizes = x_of(node), node.inputs[1]
     if shape_of(node.outputs[0]) is not None and shape_of(x) is not None:
         return None
@@ -179,8 +179,8 @@ def expand(node: ir.Node, b: Builder) -> Value | None:
 
 
 def _has_open_sizes(node: ir.Node) -> bool:
-    """Whether several, but not all, sizes of the result are dynamic: slice_by_index with computed
-    bounds makes all dynamic, and a Reshape after it can restore all but one.
+    """Return whether several, but not all, sizes of the result are dynamic: slice_by_index with
+    computed bounds makes all dynamic, and a Reshape after it can restore all but one.
     """
     shape = node.outputs[0].shape
     count = 0 if shape is None else sum(not isinstance(n, int) for n in shape)
@@ -188,7 +188,7 @@ def _has_open_sizes(node: ir.Node) -> bool:
 
 
 def slice_of_all(node: ir.Node, b: Builder) -> Value | None:
-    """Computed bounds of some axes: of all, the others from their front to the end."""
+    """Rewrite a Slice with computed bounds of some axes as one of all axes."""
     x, rank = x_of(node), rank_of(x_of(node))
     starts, ends, *more = node.inputs[1:]
     axes, steps = (known(v) for v in [*more, None, None][:2])

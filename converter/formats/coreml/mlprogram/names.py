@@ -23,6 +23,7 @@ class Identifiers:
         self._names = Names()
 
     def fresh(self, name: str) -> str:
+        """Return a valid identifier for a name that no other value has."""
         word = re.sub(r"[^A-Za-z0-9_]", "_", name) or "value"
         if not re.match(r"[A-Za-z_]", word):
             word = f"_{word}"

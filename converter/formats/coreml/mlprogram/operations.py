@@ -47,8 +47,8 @@ SHORT = (D.INT8, D.UINT8, D.INT16, D.UINT16, D.INT4, D.UINT4)
 
 
 def takes(kind: str, dtype: ir.DataType) -> bool:
-    """Whether an operation computes with a first operand of this type; in a program integers have
-    32 bits.
+    """Return whether an operation computes with a first operand of this type; in a program integers
+    have 32 bits.
     """
     if kind in TRUTH:
         return dtype == D.BOOL

@@ -53,8 +53,8 @@ class Spec(Context):
 
 
 def decodes(node: ir.Node) -> bool:
-    """Whether a node decompresses compact weights, which stay compact. All other operations on
-    constants are folded: coremltools computes them while it loads a program, and fails on some.
+    """Return whether a node decompresses compact weights, which stay compact. All other operations
+    on constants are folded: coremltools computes them while it loads a program, and fails on some.
     """
     types = {v.dtype for v in node.inputs if v is not None and v.dtype is not None}
     half = node.op_type == "Cast" and D.FLOAT16 in types
@@ -62,7 +62,9 @@ def decodes(node: ir.Node) -> bool:
 
 
 def refused_by(version: int, half: bool) -> Callable[[ir.Node], bool]:
-    """Whether no row matches an operator: the rows are tried, and the operations are discarded."""
+    """Return whether no row matches an operator: the rows are tried, and the operations are
+    discarded.
+    """
 
     def refused(node: ir.Node) -> bool:
         low = MilLowering(MAPPING, version, half)

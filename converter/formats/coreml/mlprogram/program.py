@@ -52,11 +52,13 @@ class ProgramWriter:
         self.named: dict[ir.Value, str] = {}
 
     def name(self, value: ir.Value) -> str:
+        """Return the name of a value in the program."""
         if value not in self.named:
             self.named[value] = self.names.fresh(value.name or "value")
         return self.named[value]
 
     def value_type(self, message: Any, value: ir.Value, dtype: ir.DataType | None = None) -> None:
+        """Complete the message of a value's type. Raises MappingError X203 without a rank."""
         if value.shape is None:
             message_ = f"the rank of {value.name} is unknown"
             raise MappingError(message_, "X203", "fix the shapes with --inputs")
@@ -64,6 +66,7 @@ class ProgramWriter:
         set_tensor_type(message.tensorType, dtype or self.low.carried(value), shape)
 
     def block(self, message: Any, layers: Sequence[Layer], outputs: Sequence[ir.Value]) -> None:
+        """Complete the message of a block with its constants, operations and outputs."""
         here: set[ir.Value] = set()
         for layer in layers:
             for given in layer.attrs.values():

@@ -38,10 +38,12 @@ class Checked:
     path: str = ""
 
     def error(self, code: str, message: str, place: str, layer: str = "") -> Diagnostic:
+        """Return an error at a path inside the file."""
         where = Where(self.file, path=self.path + place, layer=layer)
         return Diagnostic(code, message, where=where)
 
     def warning(self, code: str, message: str, place: str, layer: str = "") -> Diagnostic:
+        """Return a warning at a path inside the file."""
         where = Where(self.file, path=self.path + place, layer=layer)
         return Diagnostic(code, message, level="warning", where=where)
 

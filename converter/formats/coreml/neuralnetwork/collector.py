@@ -85,8 +85,8 @@ class CoreLowering(Lowering):
                 raise MappingError(message)
 
     def node(self, node: ir.Node) -> None:
-        """As in the base class; but a refusal only counts if the node's results are used (a later
-        layer may have replaced it).
+        """Lower a node as the base class does; but a refusal only counts if the node's results are
+        used (a later layer may have replaced it).
         """
         count, named = len(self.problems), len(self.aliases)
         super().node(node)

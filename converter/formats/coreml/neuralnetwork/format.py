@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
-    """Whether the file is a Core ML model other than a program."""
+    """Return whether the file is a Core ML model other than a program."""
     from converter.formats.coreml.kind import BEGINS, ML_PROGRAM, kind_of
 
     return head[:1] in BEGINS and kind_of(Path(path)) not in (0, ML_PROGRAM)
 
 
 def package(path: Path) -> bool:
-    """Whether a folder is a package of a Core ML model other than a program."""
+    """Return whether a folder is a package of a Core ML model other than a program."""
     from converter.formats.coreml.kind import ML_PROGRAM, kind_of
 
     return kind_of(path) not in (0, ML_PROGRAM)

@@ -65,6 +65,7 @@ class ModelReading:
         self.regimes: dict[str, RankPolicy] = {}
 
     def where(self, path: str = "", name: str = "") -> Where:
+        """Return a location inside the file."""
         return Where(self.source.path, path=path, layer=name)
 
     def inputs(self, proto: Any) -> Env:
@@ -202,6 +203,9 @@ class ModelReading:
         }  # fmt: skip
 
     def outputs(self, proto: Any, env: Env) -> None:
+        """Add the outputs of the description to the graph. Raises ReadError R105 for one without a
+        producer.
+        """
         for index, feature in enumerate(proto.description.output):
             if feature.name not in env:
                 raise unreadable(

@@ -163,6 +163,7 @@ class NetworkWriter:
         return value.producer() is None and value not in self.named
 
     def name(self, value: Value) -> str:
+        """Return the name of a value in the file."""
         value = self.low.resolve(value)
         if value not in self.named:
             self.named[value] = self.names.fresh(value.name or "blob")
@@ -171,6 +172,9 @@ class NetworkWriter:
     def network(
         self, network: Any, layers: list[Layer], made: frozenset[Value] = frozenset()
     ) -> None:
+        """Complete the message of a network with its layers and constants; `made` are values that
+        exist outside of it.
+        """
         here = set(made)
         for layer in layers:
             for value in layer.inputs:

@@ -83,6 +83,7 @@ class RankPolicy:
 
     @classmethod
     def of(cls, network: Any) -> RankPolicy:
+        """Return the ranks that a network's layers and declarations lead to."""
         layers = all_layers(network)
         new = any(
             layer.DESCRIPTOR.fields_by_name[kind_of(layer)].number >= FIRST_ND

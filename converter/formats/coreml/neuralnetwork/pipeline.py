@@ -38,7 +38,7 @@ class Spec(Context):
 
 
 def _large_bits(node: ir.Node) -> bool:
-    """Whether the bits of integers of 32 or 64 bits are joined, or shifted."""
+    """Return whether the bits of integers of 32 or 64 bits are joined, or shifted."""
     dtype = node.outputs[0].dtype
     bits = node.op_type in (*BITS, "BitwiseNot", "BitShift") and not node.domain
     return bits and dtype is not None and dtype.bitwidth > 16
@@ -55,8 +55,8 @@ def _of_bits(node: ir.Node) -> Diagnostic:
 
 
 def stops_collecting(node: ir.Node) -> bool:
-    """Whether a loop gathers results until a condition ends it: only written out their number is
-    known.
+    """Return whether a loop gathers results until a condition ends it: only written out their
+    number is known.
     """
     return (
         node.op_type == "Loop"
@@ -66,8 +66,8 @@ def stops_collecting(node: ir.Node) -> bool:
 
 
 def _refused(node: ir.Node, version: int) -> bool:
-    """Whether `node` as it is has no layer. For control flow, its inner nodes are checked instead;
-    the stacked outputs of a loop need static sizes.
+    """Return whether `node` as it is has no layer. For control flow, its inner nodes are checked
+    instead; the stacked outputs of a loop need static sizes.
     """
     if node.op_type == "If" and not node.domain:
         return False

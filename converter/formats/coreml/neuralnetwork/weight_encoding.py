@@ -208,7 +208,7 @@ def alike(blobs: Mapping[str, WeightData], half: bool) -> dict[str, WeightData]:
 
 
 def _survives(array: Array) -> bool:
-    """Whether every number is representable in half precision."""
+    """Return whether every number is representable in half precision."""
     with np.errstate(over="ignore"):
         halves = array.astype(np.float16).astype(np.float32)
     return bool(np.array_equal(halves, array, equal_nan=True))

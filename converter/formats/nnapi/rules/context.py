@@ -154,7 +154,9 @@ class LiftContext(LiteLiftContext):
         return operand_quantization(self.operand(name))
 
     def real_bias(self, key: str, factors: Sequence[str] = ()) -> ir.Value | None:
-        """As in the base class; a table is only valid if the scale of a bias is the product."""
+        """Return a bias as the base class does; a table is only valid if the scale of a bias is the
+        product.
+        """
         stated = self.has(key) and self.operand(key).scale
         return self.real(key) if stated else super().real_bias(key, factors)
 
@@ -301,7 +303,7 @@ class LowerContext(LiteLowerContext):
         return {a.name: self.ref(i) for a, i in pairs if self.node.inputs[i] is not None}
 
     def _is_image(self, index: int) -> bool:
-        """Whether an input of the operator is an image, which is stored channels-last."""
+        """Return whether an input of the operator is an image, which is stored channels-last."""
         ports = LAYOUT_SENSITIVE.get((self.node.domain, self.node.op))
         return ports is not None and index in ports[0]
 
@@ -406,7 +408,9 @@ class LowerContext(LiteLowerContext):
         return self.writer.tensor(array, kind, name, scale=scale, zero_point=zero)
 
     def bias(self, value: ir.Value | None, count: int, weights: Ref) -> Ref:
-        """If the node is written quantized, the bias is int32, with the product of the scales."""
+        """Return the operand of a bias; of a quantized node it is int32, with the product of the
+        scales.
+        """
         x, numbers = self.about(self.ref(0)), np.zeros(count)
         name = "" if value is None else str(value.name)
         if value is not None:
@@ -569,7 +573,7 @@ def _count(signature: Signature, arguments: dict[str, Any]) -> int:
 
 
 def _within(given: Any, dtype: Any) -> bool:
-    """Whether an integer type has all these numbers."""
+    """Return whether an integer type has all these numbers."""
     low, high = _bounds(dtype)
     if isinstance(given, int):
         return low <= given <= high

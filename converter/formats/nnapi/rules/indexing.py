@@ -170,7 +170,7 @@ class Indices(Field):
 
 
 def is_old(w: LowerContext) -> bool:
-    """Whether there is no GATHER yet."""
+    """Return whether there is no GATHER yet."""
     return w.version < 3
 
 

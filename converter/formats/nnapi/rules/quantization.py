@@ -33,7 +33,7 @@ def types_of(w: LowerContext) -> tuple[DT | None, DT | None]:
 
 
 def fits_a_byte(x: ir.Value) -> bool:
-    """Cut off just before, below and above."""
+    """Return whether a value was clamped just before, below and above."""
     low, high = False, False
     for _ in range(2):
         node = x.producer()
@@ -204,7 +204,9 @@ def is_whole(w: LowerContext) -> bool:
 
 
 def is_plain(w: LowerContext) -> bool:
-    """Whether a cast reads bytes whose scale is 1 as real numbers, which is a dequantization."""
+    """Return whether a cast reads bytes whose scale is 1 as real numbers, which is a
+    dequantization.
+    """
     if types_of(w) != (DT.UINT8, DT.FLOAT):
         return False
     operand = w.about(w.stored(w.data))

@@ -52,7 +52,7 @@ from converter.mapping.rules import Custom, Rule, custom, op
 
 
 def in_both(r: LiftContext, step: Callable[[str], Step], *names: str) -> Sequence[ir.Value]:
-    """Both directions, and their last states where the operation gives them."""
+    """Lift both directions, and their last states where the operation gives them."""
     *states, weights = names
     merged = r.attr("merge_outputs", bool)
     if merged != (r.binding.outputs["bw_output"] is None):

@@ -93,7 +93,7 @@ SQUEEZED_AXES = Detail(
 
 
 def stays(w: LowerContext) -> bool:
-    """Whether a permutation only moves axes of length 1, so that the data do not change."""
+    """Return whether a permutation only moves axes of length 1, so that the data do not change."""
     dims = w.static()
     moved = [i for i in permutation(w) if dims[i] != 1]
     return moved == sorted(moved) and len(dims) <= 4

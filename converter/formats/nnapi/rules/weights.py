@@ -16,7 +16,7 @@ _DENSE = ("Conv", "ConvTranspose", "MatMul", "Gemm")
 
 
 def turns_weights(node: ir.Node) -> bool:
-    """Whether a Transpose only gives weights or matrices their order.
+    """Return whether a Transpose only gives weights or matrices their order.
 
     NNAPI's own order may be the one before it.
     """
@@ -29,7 +29,7 @@ def turns_weights(node: ir.Node) -> bool:
 
 
 def swaps_last(node: ir.Node) -> bool:
-    """Whether a Transpose swaps the last two axes."""
+    """Return whether a Transpose swaps the last two axes."""
     perm = [int(i) for i in attrs_of(node).get("perm", ())]
     n = len(perm)
     return n > 1 and perm == [*range(n - 2), n - 1, n - 2]

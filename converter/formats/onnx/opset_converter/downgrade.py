@@ -187,7 +187,7 @@ def grid_sample(op: Op) -> None:
 
 @below(19, "Cast", "CastLike", "QuantizeLinear")
 def saturate(op: Op) -> None:
-    """It only concerns float8, which was introduced with it."""
+    """Remove `saturate`, which only concerns float8, introduced with it."""
     op.take("saturate")
 
 

@@ -62,7 +62,7 @@ def grid_sample(op: Op, b: Builder) -> None:
 
 @ROWS.until(20, "GroupNormalization")
 def group_normalization(op: Op, b: Builder) -> None:
-    """Before 21 scale and bias had one element per group."""
+    """Repeat scale and bias, which had one element per group before 21."""
     groups = int(op.attrs["num_groups"])
     at_least(1, num_groups=groups)
     channels = op.x.shape[1] if op.x.shape is not None else None
@@ -77,8 +77,8 @@ def group_normalization(op: Op, b: Builder) -> None:
 
 @ROWS.until(12, "Softmax", "LogSoftmax", "Hardmax")
 def softmax(op: Op, b: Builder) -> Results:
-    """Before 13 the input was seen as a matrix, split at `axis` (default 1), and the function ran
-    over its rows.
+    """Apply a softmax to rows: before 13 the input was seen as a matrix, split at `axis` (default
+    1).
     """
     x, rank, axis = op.x, op.rank(0), op.take("axis", 1)
     axis += rank if axis < 0 else 0

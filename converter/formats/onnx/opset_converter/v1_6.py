@@ -17,7 +17,9 @@ _BROADCASTING = ("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal",
 
 @ROWS.until(6, *_BROADCASTING)
 def broadcast(op: Op, b: Builder) -> None:
-    """Before 7 the second operand was aligned at `axis`, only when `broadcast` was set."""
+    """Reshape the second operand, which before 7 was aligned at `axis`, only when `broadcast` was
+    set.
+    """
     axis, wanted = op.take("axis"), op.take("broadcast", 0)
     if wanted and axis is not None:
         first, second = op.rank(0), op.rank(1)
@@ -28,7 +30,7 @@ def broadcast(op: Op, b: Builder) -> None:
 
 @ROWS.until(6, "PRelu")
 def prelu(op: Op, b: Builder) -> None:
-    """Before 7 the slope was one number or one per channel."""
+    """Reshape the slope, which before 7 was one number or one per channel."""
     rank, slope = op.rank(0), op.need(1)
     if op.rank(1) == 1 and rank > 2 and slope.shape is not None and slope.shape[0] != 1:
         op.set_input(1, b.Unsqueeze(slope, list(range(1, rank - 1))))

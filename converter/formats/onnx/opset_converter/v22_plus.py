@@ -117,8 +117,8 @@ def space_to_depth(op: Op, b: Builder) -> Results:
 
 @ROWS.always("CumProd")
 def cum_prod(op: Op, b: Builder) -> Results:
-    """Along an axis that is known only at run time: every axis is computed, and the requested one
-    is selected.
+    """Rewrite CumProd. Along an axis that is known only at run time every axis is computed, and the
+    requested one is selected.
     """
     x, rank, axis = op.x, max(op.rank(0), 1), constant(op.need(1))
     how = {"exclusive": op.attr("exclusive", 0), "reverse": op.attr("reverse", 0)}

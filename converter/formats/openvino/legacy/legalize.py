@@ -165,7 +165,7 @@ def of_integers(node: ir.Node, b: Builder) -> Value | None:
 
 
 def unfit(node: ir.Node) -> bool:
-    """Whether the layer of that name is known, but unsuitable: it does not support integers,
+    """Return whether the layer of that name is known, but unsuitable: it does not support integers,
     overflows (LogSoftmax is the logarithm of Softmax), or makes the engine compute in 8 bits.
     """
     x = node.inputs[0] if node.inputs else None

@@ -231,6 +231,7 @@ class BodyLift(BodyReader):
         return []
 
     def outputs(self) -> None:
+        """Add the outputs: ports without a consumer, and memory."""
         for layer in self.net.layers:
             if layer.type.casefold() in ("const", "memory") or (
                 layer.type.casefold() == "input" and len(self.net.layers) > 1

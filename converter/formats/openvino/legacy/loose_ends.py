@@ -51,7 +51,7 @@ class Ties:
                 self._tie(value, anchor)
 
     def constant(self, value: ir.Value) -> bool:
-        """Whether an output changes with no input, and there is none to tie it to."""
+        """Return whether an output changes with no input, and there is none to tie it to."""
         return value not in self.moving and not self.ends[value]
 
     def _layer(self, layer: Layer) -> None:

@@ -86,6 +86,9 @@ class NetWriter:
         self.problems: list[Diagnostic] = []
 
     def graph(self, graph: ir.Graph) -> None:
+        """Write the layers of a graph, in the order of its outputs. Raises UnsupportedError with
+        all refusals.
+        """
         body = LayerWriter(self.net, self)
         states = self.states(graph)
         self.names = Names({public_name(v) for v in (*graph.inputs, *graph.outputs)} - states)
@@ -253,6 +256,7 @@ class NetWriter:
         return array
 
     def precision(self, value: ir.Value) -> str:
+        """Return the precision of a value. Raises MappingError for types that the format lacks."""
         dtype = (
             value.dtype
             if keeps_type(value) and value.dtype is not None
@@ -266,8 +270,8 @@ class NetWriter:
 
 
 def _subnormal(array: Any) -> bool:
-    """Whether numbers lose precision in half precision because they are so small: then they are
-    stored as float32.
+    """Return whether numbers lose precision in half precision because they are so small: then they
+    are stored as float32.
     """
     return (
         bool(np.isfinite(array).all())
@@ -284,6 +288,7 @@ class LayerWriter(BodyWriter):
         self.net, self.inner = net, inner
 
     def add(self, layer: Layer) -> IrLayer | None:
+        """Write a layer; return None if it is refused."""
         try:
             if isinstance(layer.extra, LoopPlan):
                 return self._loop(layer, layer.extra)

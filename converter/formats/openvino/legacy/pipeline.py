@@ -55,8 +55,8 @@ class Version(Context):
 
 
 def _grows(node: ir.Node) -> bool:
-    """Whether a node computes a large tensor from small constants: the engine does that when it
-    loads the file.
+    """Return whether a node computes a large tensor from small constants: the engine does that when
+    it loads the file.
     """
     size = math.prod(shape_of(node.outputs[0]) or ())
     return size > SMALL_ENOUGH and size > sum(

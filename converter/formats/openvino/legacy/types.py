@@ -57,7 +57,7 @@ def written(dtype: ir.DataType | None) -> ir.DataType:
 
 
 def keeps_type(value: ir.Value) -> bool:
-    """Whether a value is an input of the network that is written in its own type of 8 or 16
+    """Return whether a value is an input of the network that is written in its own type of 8 or 16
     bits.
     """
     return value.is_graph_input() and value.dtype in SMALL
@@ -97,8 +97,8 @@ def wrap_small_integers(model: ir.Model) -> None:
 
 
 def _may_overflow(node: ir.Node) -> bool:
-    """Whether a cast may overflow. Casts from floats are undefined outside the range; casts from
-    integers overflow if the source's range exceeds the result's.
+    """Return whether a cast may overflow. Casts from floats are undefined outside the range; casts
+    from integers overflow if the source's range exceeds the result's.
     """
     source, target = (v.dtype for v in (node.inputs[0], node.outputs[0]) if v is not None)
     if node.op_type != "Cast":

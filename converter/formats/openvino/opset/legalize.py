@@ -54,7 +54,7 @@ def gather_elements(node: ir.Node, b: Builder) -> Value | None:
 
 
 def bitwise(node: ir.Node, b: Builder) -> Value | None:
-    """Before opset 13 by digits of 32 bits.
+    """Rewrite bitwise operators before opset 13, by digits of 32 bits.
 
     The runtime has no unsigned numbers to take negative ones apart in, and computes in 32 bits.
     """
@@ -113,7 +113,8 @@ def blocks_last(node: ir.Node, b: Builder) -> Value | None:
 
 
 def top_k(node: ir.Node, b: Builder) -> list[Value] | None:
-    """Before opset 11, whose TopK does not order equal elements (`sorted=0`: arbitrary order).
+    """Rewrite a TopK before opset 11, which does not order equal elements (`sorted=0`: arbitrary
+    order).
 
     All elements are sorted; each gets the number of its group of equal elements times their count,
     plus its index, as a unique key. The smallest keys give the indices in order.
@@ -159,8 +160,8 @@ def _in_turn(b: Builder, group: Value, places: Value, size: int, axis: int) -> V
 
 
 def place_of_best(node: ir.Node, b: Builder) -> Value | None:
-    """Before opset 11, whose TopK gives any of several equal elements: return the smallest index of
-    the best one.
+    """Return the smallest index of the best element before opset 11, whose TopK gives any of
+    several equal elements.
     """
     x, a, rank = x_of(node), attrs_of(node), rank_of(x_of(node))
     if rank is None:
@@ -176,7 +177,7 @@ def place_of_best(node: ir.Node, b: Builder) -> Value | None:
 
 
 def all_infinite(node: ir.Node, b: Builder) -> Value | None:
-    """Whether the largest number is minus infinity: whether all numbers are."""
+    """Return whether the largest number is minus infinity: whether all numbers are."""
     a = attrs_of(node)
     found = compared_extreme(node.op_type, node.inputs, a)
     if found is None:

@@ -59,7 +59,7 @@ _FUSED_SETS = ("ie_internal_opset", "experimental", "extension")
 
 
 def quantizes(node: ir.Node) -> bool:
-    """Whether a node computes quantized weights, or moves them: their integers must be
+    """Return whether a node computes quantized weights, or moves them: their integers must be
     preserved.
     """
     if node.op_type == "FakeQuantize":
@@ -273,6 +273,7 @@ class BodyLift(BodyReader):
         return self.variables[name]
 
     def assign(self, name: str, value: ir.Value) -> None:
+        """Set the next value of a variable."""
         self.assigned[name] = value
 
     def sinks(self) -> dict[str, str]:

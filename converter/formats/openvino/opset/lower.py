@@ -68,8 +68,8 @@ def _variable(value: ir.Value) -> dict[str, str]:
 
 
 def _converts_constant(layer: Layer) -> bool:
-    """Whether a layer converts indices into a table, for which the table lookup may have an element
-    type of its own.
+    """Return whether a layer converts indices into a table, for which the table lookup may have an
+    element type of its own.
     """
     source = layer.inputs[0] if layer.kind == "Convert" and layer.inputs else None
     return source is not None and source.const_value is not None
@@ -135,6 +135,7 @@ class NetWriter(BodyWriter):
         return self._boundary.notes
 
     def nodes(self, graph: ir.Graph) -> None:
+        """Write the layers of a graph's nodes. Raises UnsupportedError with all refusals."""
         low = Lowering(MAPPING, self.limit)
         for node in graph:
             if is_begun(node):
@@ -151,6 +152,7 @@ class NetWriter(BodyWriter):
         assert not self.feeds, "what a body reads of the outer graph are its Parameters"
 
     def parameter(self, value: ir.Value) -> int:
+        """Write a Parameter and return its id."""
         dtype = NAMES[value.dtype or ir.DataType.FLOAT]
         data = {"shape": ",".join(_dims(value)), "element_type": dtype}
         return self.put("Parameter", self._name_of(value), [], [value], data).id
@@ -161,6 +163,7 @@ class NetWriter(BodyWriter):
         return self._names.own(wanted) or self._name(public_name(value) or "const")
 
     def result(self, value: ir.Value) -> int:
+        """Write a Result and return its id."""
         if self._boundary is not None:
             value = self._presented(value, self._boundary)
         self._constant(value)

@@ -86,7 +86,7 @@ def _fold(model: ir.Model) -> None:
 
 
 def _reads_wide_bits(node: ir.Node) -> bool:
-    """Whether a node takes the bits of a number of 64 bits, which the runtime does not keep."""
+    """Return whether a node reads the bits of 64-bit numbers, which the runtime does not keep."""
     types = [v.dtype for v in (*node.inputs, *node.outputs) if v is not None and v.dtype]
     return node.op_type == "BitCast" and any(t.bitwidth == 64 for t in types)
 
@@ -99,8 +99,8 @@ def _stays(node: ir.Node) -> bool:
 
 
 def _widens(node: ir.Node) -> bool:
-    """Whether a Cast makes many constant numbers, or 4-bit ones, larger; halves are converted back
-    when they are written.
+    """Return whether a Cast makes many constant numbers, or 4-bit ones, larger; halves are
+    converted back when they are written.
     """
     source = node.inputs[0] if node.op_type == "Cast" else None
     tensor, to = source.const_value if source is not None else None, node.outputs[0].dtype
@@ -121,8 +121,8 @@ def _nibbles(tensor: ir.TensorProtocol, to: ir.DataType) -> bool:
 
 
 def _each_has_a_factor(weights: ir.Value) -> bool:
-    """Whether every number has a separate constant factor: for 4-bit numbers, the runtime computes
-    that incorrectly.
+    """Return whether every number has a separate constant factor: for 4-bit numbers, the runtime
+    computes that incorrectly.
     """
     for reader, place in weights.uses():
         others = [v for v in reader.inputs if v is not None and v.const_value is not None]

@@ -187,7 +187,7 @@ class LiftContext(LiteLiftContext):
 
     @property
     def quantized(self) -> bool:
-        """Whether the first input is quantized."""
+        """Return whether the first input is quantized."""
         return is_quantized(self.tensor(0))
 
     # states --------------------------------------------------------------------------------------
@@ -247,7 +247,9 @@ class LowerContext(LiteLowerContext):
         shape: Sequence[Any] | None = None,
         **attrs: Any,
     ) -> ir.Value:
-        """As in the base class; a result of the first operand's type also has its scale."""
+        """Emit a layer as the base class does; a result of the first operand's type also has its
+        scale.
+        """
         inputs = [self.operand(v) for v in operands]
         result = super().emit(kind, *inputs, dtype=dtype, shape=shape, **attrs)
         if dtype is None and inputs[0] is not None and inputs[0] in self.low.scales:
@@ -334,7 +336,7 @@ class LowerContext(LiteLowerContext):
         return self.emit("CAST", value, dtype=INT32, shape=shape, **types)
 
     def demand_kernel(self, layer: Layer) -> None:
-        """MappingError X202 unless a kernel takes the data of the layer."""
+        """Raise MappingError X202 unless a kernel takes the data of the layer."""
         kernel = kernels().get(layer.kind)
         if kernel is None or kernel.data >= len(layer.inputs):
             return
@@ -523,15 +525,15 @@ class LowerContext(LiteLowerContext):
 
     @property
     def signed(self) -> bool:
-        """Whether the integers of the data are signed."""
+        """Return whether the integers of the data are signed."""
         value = next(
             (n.inputs[0] for v in self.node.inputs if (n := dequantized(v)) is not None), None
         )
         return value is None or value.dtype in (ir.DataType.INT8, ir.DataType.INT16)
 
     def bias(self, value: ir.Value | None, count: int, weights: ir.Value) -> ir.Value:
-        """With quantized data the bias has 32 bits, 64 for 16-bit data, and the product of the
-        scales of data and weights as its scale.
+        """Return the operand of a bias. With quantized data it has 32 bits, 64 for 16-bit data, and
+        the product of the scales of data and weights as its scale.
         """
         name = "bias" if value is None else str(value.name)
         if not self.quantized:

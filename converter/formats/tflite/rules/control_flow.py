@@ -118,7 +118,9 @@ def layer_of(t: LowerContext, kind: str, *inputs: ir.Value, like: ir.Value, **at
 
 
 def always(value: ir.Value | None, again: ir.Value) -> bool:
-    """Whether a condition is always true: it is omitted, known to be true, or the previous one."""
+    """Return whether a condition is always true: it is omitted, known to be true, or the previous
+    one.
+    """
     if value is None or value is again:
         return True
     node = value.producer()

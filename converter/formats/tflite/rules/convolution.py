@@ -122,7 +122,7 @@ class TransposedWindow(Window, transposed_window.TransposedWindow):
 
 
 def is_dense(w: LowerContext) -> bool:
-    """Whether weights are a constant matrix, and the data rows."""
+    """Return whether weights are a constant matrix, and the data rows."""
     value = w.input(1)
     node = value.producer()
     stored = value if node is None or node.op_type not in _STORED else node.inputs[0]
@@ -130,7 +130,7 @@ def is_dense(w: LowerContext) -> bool:
 
 
 def is_vector(w: LowerContext) -> bool:
-    """Whether a Gemm adds one number for each column, or none."""
+    """Return whether a Gemm adds one number for each column, or none."""
     bias = w.optional(2)
     return bias is None or (
         real_numbers(bias) is not None and all(n == 1 for n in w.static(2)[:-1])

@@ -81,7 +81,7 @@ def parts_of(r: LiftContext, index: int, tensor: LiteTensor) -> Value:
 
 
 def have_one_shape(w: LowerContext) -> bool:
-    """Whether there are several operands, all of one known shape."""
+    """Return whether there are several operands, all of one known shape."""
     shapes = [None if v is None else shape_of(v) for v in w.node.inputs]
     return len(shapes) > 1 and None not in shapes and len(set(shapes)) == 1
 

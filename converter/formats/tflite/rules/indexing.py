@@ -50,8 +50,8 @@ class Indices(Int64Operand):
 
 
 def counts_from_front(w: LowerContext) -> bool:
-    """Whether no index is negative at run time: it is known, or it comes from a format without
-    negative indices.
+    """Return whether no index is negative at run time: it is known, or it comes from a format
+    without negative indices.
     """
     given = w.origin[0] in ("nnapi", "tflite")
     return given or known(w.input(1)) is not None or never_negative(w.input(1))
@@ -120,6 +120,9 @@ class OneHotIndices(Field):
         w.layer.inputs = [self.from_front(w, depth, count), count]
 
     def from_front(self, w: LowerContext, depth: float | None, count: ir.Value) -> ir.Value:
+        """Return indices that count from the begin; negative ones of computed depth are moved.
+        Raises MappingError if they may be negative at a constant depth.
+        """
         indices, array = w.data, known(w.data)
         if array is not None and (depth is not None or not (array < 0).any()):
             return w.int32(np.where(array < 0, array + int(depth or 0), array))
@@ -208,7 +211,7 @@ MOST_PAIRS = 1 << 20  # of updates that are compared with each other
 
 
 def are_distinct(value: ir.Value, array: Array | None) -> bool:
-    """Whether no index occurs twice: the indices are known, or the result of NonZero or
+    """Return whether no index occurs twice: the indices are known, or the result of NonZero or
     NonMaxSuppression.
     """
     if array is not None:

@@ -35,7 +35,9 @@ WIDE = (ir.DataType.INT32, ir.DataType.INT64)
 
 
 def is_wide(tensor: LiteTensor) -> bool:
-    """Whether a tensor holds integers of 32 or 64 bits with a scale, which only QUANTIZE reads."""
+    """Return whether a tensor holds integers of 32 or 64 bits with a scale, which only QUANTIZE
+    reads.
+    """
     return bool(tensor.scales) and type_of(tensor) in WIDE
 
 

@@ -87,8 +87,8 @@ def _whole(factor: float) -> int:
 
 
 class HalfwayCorners(Field):
-    """Both flags: half is added before a coordinate between the corners is rounded. Rows are
-    gathered before the operator, which selects columns.
+    """A resize with both flags: half is added before a coordinate between the corners is rounded.
+    Rows are gathered before the operator, which selects columns.
     """
 
     keys = FLAGS
@@ -105,6 +105,7 @@ class HalfwayCorners(Field):
         r.set_inputs(r.b.Gather(data(r), rows, axis=1), columns)
 
     def places(self, n: int, m: int) -> Array:
+        """Return the index of the nearest of `n` elements for each of `m` results."""
         scale = np.float32(n - 1) / np.float32(m - 1) if m > 1 else np.float32(n) / np.float32(m)
         places = np.floor((arange(m, dtype=np.float32) + np.float32(0.5)) * scale + np.float32(0.5))
         return np.asarray(np.clip(places, 0, n - 1), np.int64)
@@ -134,6 +135,7 @@ class FixedPoint(Field):
         r.set_inputs(*self.joined(r, first + part, 2, extents[1], wanted[1]))
 
     def joined(self, r: LiftContext, x: Value, axis: int, n: int, m: int) -> tuple[Value, Value]:
+        """Return the lower element of each position and the weighted difference to the next one."""
         corners, half = flags(r)
         steps = (n - 1, m - 1) if corners and m > 1 else (n, m)
         scale = (ONE * steps[0] + steps[1] // 2) // steps[1]

@@ -137,6 +137,8 @@ ADDED_AXIS = Detail(read=read_added_axis, write=write_added_axis, inputs=(1,))
 
 
 class JoinedAxis(Axis):
+    """The axis of a concatenation."""
+
     def lower(self, w: LowerContext) -> None:
         super().lower(w)
         # of quantized types only uint8 is rescaled to a common scale
@@ -258,6 +260,8 @@ class Zeros(Field):
 
 
 class PadValue(Field):
+    """The value of constant padding."""
+
     inputs = (2,)
 
     def lift(self, r: LiftContext) -> None:
@@ -461,14 +465,14 @@ def bounded(step: int, size: int | None) -> int:
 
 
 def from_the_end(first: int, step: int, size: int | None) -> bool:
-    """Whether a range includes the first element in its direction."""
+    """Return whether a range includes the first element in its direction."""
     if step > 0:
         return first == 0 or (size is not None and first <= -size)
     return first >= LARGEST or (size is not None and first >= size - 1) or first == -1
 
 
 def to_the_end(last: int, step: int, size: int | None) -> bool:
-    """Whether a range includes the last element in its direction."""
+    """Return whether a range includes the last element in its direction."""
     if step > 0:
         return last >= LARGEST or (size is not None and last >= size)
     return last <= -LARGEST or (size is not None and last < -size)
@@ -569,7 +573,7 @@ ENDS_OF_SIZES = Detail(read=read_sizes, write=write_sizes, inputs=(1, 2, 3, 4))
 
 
 def same(a: ir.Value | None, b: ir.Value) -> bool:
-    """Whether two values are one, or equal constants."""
+    """Return whether two values are one, or equal constants."""
     x, y = known(a), known(b)
     return a is b or (x is not None and y is not None and np.array_equal(x, y))
 

@@ -277,11 +277,13 @@ class Overlaps:
     table: tuple[Array, Array] | None
 
     def areas(self, b: Builder) -> Value:
+        """Return the areas of the boxes, shifted right by `lost` bits."""
         y0, x0, y1, x1 = self.sides
         found = b.Abs((y1 - y0) * (x1 - x0))  # of more than 32 bits where scores fade
         return shifted(found if self.table else low_32_bits(found), self.lost)
 
     def edges(self, b: Builder) -> list[Value]:
+        """Return the smaller and the larger coordinates of each box."""
         pairs = (self.sides[:2], self.sides[2:])
         return [b.operator(op)(x, y) for op in ("Min", "Max") for x, y in zip(*pairs, strict=True)]
 

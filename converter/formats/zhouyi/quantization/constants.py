@@ -47,6 +47,7 @@ class QuantizedConstant:
         self.value = lazy_value("held", ir.DataType.FLOAT, self.stored.shape, self.real)
 
     def real(self) -> Array:
+        """Return the constant as floats."""
         whole = self.stored.astype(np.float32) - self.zeros.astype(np.float32)
         return (whole * self.scales).astype(np.float32)
 

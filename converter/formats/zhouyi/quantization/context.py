@@ -102,7 +102,7 @@ class IntegerLiftContext(LiftContext):
 
     @property
     def is_wide(self) -> bool:
-        """Whether any operand has more than 8 bits."""
+        """Return whether any operand has more than 8 bits."""
         return any(t.is_integer() and t.bitwidth > 8 for t in self.input_types)
 
     def real(self, index: int = 0, narrow: bool = False) -> Value:
@@ -123,6 +123,7 @@ class IntegerLiftContext(LiftContext):
         return double(self.input(index))
 
     def reals(self) -> list[Value]:
+        """Return all operands as floats with their zero points."""
         return [self.real(i) for i in range(len(self.layer.inputs))]
 
     def width(self, port: int = 0) -> tuple[int, bool]:
@@ -204,6 +205,7 @@ class IntegerLiftContext(LiftContext):
         return [float(s) for s in scales[1:]]
 
     def is_scaled(self) -> bool:
+        """Return whether the layer rescales its result."""
         return "scale_value" in self.layer.attrs or "scale" in self.layer.blobs
 
     # results -------------------------------------------------------------------------------------
@@ -325,7 +327,7 @@ class IntegerLowerContext:
         return str(self.layer.attrs.get("method"))
 
     def demand_npu(self) -> None:
-        """MappingError unless an integer form that is not exact will do."""
+        """Raise MappingError unless an integer form that is not exact will do."""
         if not self.npu:
             what = "the integer form, which +npu writes, differs at times by one quantized value"
             raise MappingError(what)
@@ -336,9 +338,11 @@ class IntegerLowerContext:
         return self.layer.kind, own | (attrs or {}), blobs
 
     def with_activation(self, attrs: dict[str, Any], **blobs: Array) -> Written:
+        """Return the layer with its fused activation."""
         return self.written({**self.activation("with_activation"), **attrs}, **blobs)
 
     def look_up_table(self) -> Array:
+        """Return the table of results for all quantized values of the operand."""
         return table_of(self.node, self.sources[0], self.result)
 
     def activation(self, key: str) -> dict[str, Any]:

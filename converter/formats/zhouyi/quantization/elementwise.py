@@ -349,8 +349,8 @@ def _lower_prelu(w: IntegerLowerContext) -> Written:
 
 
 def lift_abs(r: IntegerLiftContext) -> Value:
-    """With a scale, the absolute value of the real number; without one, of the integer including
-    its zero point.
+    """Lift Abs: with a scale, the absolute value of the real number; without one, of the integer
+    including its zero point.
     """
     if r.is_scaled():
         return r.requantized(r.b.Abs(r.real()))
@@ -377,7 +377,7 @@ def lift_sign(r: IntegerLiftContext) -> Value:
 
 
 def lower_abs(w: IntegerLowerContext) -> Written:
-    """With a scale: without one the executor ignores zero points."""
+    """Write Abs with a scale: without one the executor ignores zero points."""
     return w.written(scalar_keys(w.factor, w.bits))
 
 
@@ -411,8 +411,8 @@ def params_of_sign(layer: Layer, source: QuantParams, wanted: QuantParams) -> Qu
 
 
 def lift_cast(r: IntegerLiftContext) -> Value:
-    """With a scale: rescale. Without one: change the zero point, or keep the integer as it is,
-    reduced to the bits of the type.
+    """Lift Cast. With a scale: rescale. Without one: change the zero point, or keep the integer as
+    it is, reduced to the bits of the type.
 
     A result of more than 16 bits is truncated, not rounded.
     """
@@ -478,7 +478,9 @@ def lift_logical(r: IntegerLiftContext) -> Value:
 
 
 def lower_comparison(w: IntegerLowerContext) -> Written:
-    """Both operands on a common scale of 13 bits, as the vendor's quantizer takes."""
+    """Write a comparison; both operands have a common scale of 13 bits, as in the vendor's
+    quantizer.
+    """
     if len(w.sources) != 2 or w.method in ("AND", "OR", "XOR"):
         raise MappingError(f"{w.method} of numbers has no integer form")
     scales = np.array([p.scale for p in w.sources], np.float64)

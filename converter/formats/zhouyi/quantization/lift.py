@@ -199,8 +199,8 @@ class NumbersLift(GraphLift):
 
 
 def _is_integer_only(far: FarLayer, source: QuantParams | None) -> bool:
-    """Whether only the integer form of a layer determines its result; `source` are the parameters
-    of its first operand.
+    """Return whether only the integer form of a layer determines its result; `source` are the
+    parameters of its first operand.
     """
     method = str(far.attrs.get("method", ""))
     hidden = "lut" in far.blobs and _IN_TABLE.get(method, method) not in far.attrs
@@ -235,14 +235,14 @@ def _merged_factor(far: FarLayer, sources: Params, results: Params) -> float:
 
 
 def _is_number(kind: str, port: int, params: QuantParams | None) -> bool:
-    """Whether input `port` of a layer is read as quantized numbers."""
+    """Return whether input `port` of a layer is read as quantized numbers."""
     whole = kind in _STAYS_WHOLE or _WHOLE.get(kind) == port
     return params is not None and not params.indices and not whole
 
 
 def _moves(layer: FarLayer, around: Params) -> bool:
-    """Whether the layer moves quantized values: the result has scale and zero point of the first
-    operand, or none.
+    """Return whether the layer moves quantized values: the result has scale and zero point of the
+    first operand, or none.
     """
     first = around[0] if around else None
     others = [p for p in around if p is not None and not p.indices]

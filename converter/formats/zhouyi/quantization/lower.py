@@ -30,8 +30,8 @@ HELP = (
 def lower_integer(
     model: Network, flavor: Flavor, notes: list[Diagnostic]
 ) -> tuple[Document, dict[str, str]]:
-    """As `lower.lower`, with layers on integers wherever the network is quantized; float layers
-    become a note.
+    """Lower a network as `lower.lower` does, with layers on integers wherever it is quantized;
+    float layers become a note.
 
     UnsupportedError also for quantized layers that have no integer form, and for networks that are
     not quantized at all.

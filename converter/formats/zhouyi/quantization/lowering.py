@@ -31,6 +31,7 @@ class QuantizedLowering(Lowering):
         self._constants: dict[ir.Value, QuantizedConstant | None] = {}
 
     def constant_of(self, value: ir.Value | None) -> QuantizedConstant | None:
+        """Return the quantized constant of a value, or None if it has none."""
         if value is None or value.producer() is None:
             return None
         if value not in self._constants:

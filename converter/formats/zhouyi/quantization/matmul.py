@@ -36,8 +36,8 @@ def lift_matmul(r: IntegerLiftContext) -> Value:
 
 
 def lift_gemm(r: IntegerLiftContext) -> Value:
-    """With a third operand both parts are rescaled to a common scale first; alpha and beta are in
-    the scales, except for their signs.
+    """Lift Gemm. With a third operand both parts are rescaled to a common scale first; alpha and
+    beta are in the scales, except for their signs.
     """
     count = len(r.layer.inputs)
     signs = [float(np.sign(r.attr(k, float, 1.0))) for k in ("alpha", "beta")]

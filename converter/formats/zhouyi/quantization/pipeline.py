@@ -21,7 +21,7 @@ KEPT = {("", op) for op in LINEAR}
 
 
 def holds(node: ir.Node) -> bool:
-    """Whether a node moves quantized values: its numbers may be known, but the integers are
+    """Return whether a node moves quantized values: its numbers may be known, but the integers are
     needed.
     """
     return quantized_constant(node.outputs[0]) is not None

@@ -42,8 +42,8 @@ TRUTH = QuantParams.of(1.0, 0, ir.DataType.UINT8)
 
 
 def moves(layer: Layer) -> bool:
-    """Whether a layer has the same effect on integers as on real numbers (its padding value is
-    quantized too).
+    """Return whether a layer has the same effect on integers as on real numbers (its padding value
+    is quantized too).
     """
     return (
         layer.kind == "="
@@ -82,6 +82,7 @@ class Plan:
         self.floats: dict[str, str] = {}
 
     def run(self) -> None:
+        """Determine the quantization of each layer; refusals are added to `problems`."""
         for layer in self.sources:
             if layer.kind == DEQUANTIZE:
                 self.params.setdefault(_first(layer), layer.attrs["params"])
@@ -186,7 +187,7 @@ class Plan:
         return readers[0].attrs["params"], readers[0].outputs[0]
 
     def _quantized(self, layer: Layer) -> bool:
-        """Whether the layer is between DequantizeLinear and QuantizeLinear."""
+        """Return whether the layer is between DequantizeLinear and QuantizeLinear."""
         real = [v for v in layer.inputs if v is not None and _is_real(v)]
         known = all(v in self.reals or v in self.constants or _is_number(v) for v in real)
         if not known or not any(v in self.reals for v in real):

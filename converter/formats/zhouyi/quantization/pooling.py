@@ -108,7 +108,9 @@ def lift_volumes(r: IntegerLiftContext) -> Value:
 
 
 def lift_fractional(r: IntegerLiftContext) -> list[Value]:
-    """As on real numbers, without zero points; means by 8-bit reciprocals of the areas."""
+    """Lift a fractional pooling as on real numbers, without zero points; means use 8-bit
+    reciprocals of the areas.
+    """
     b, mean = r.b, r.attr("method", enum(words("AVG MAX"))) == "AVG"
     x = r.whole()
     y, borders, areas = fractional_windows(r, x, "ReduceSum" if mean else "ReduceMax")
@@ -134,6 +136,7 @@ class Axis:
 
     @classmethod
     def of(cls, r: IntegerLiftContext, index: int, name: str) -> Axis:
+        """Return the window along an axis; raise MappingError R105 if it does not fit."""
         size, count = r.shape[1 + index], r.declared_size(0, 1 + index)
         kernel, stride, dilation = (
             r.count(f"{key}_{name}") for key in ("kernel", "stride", "dilation")

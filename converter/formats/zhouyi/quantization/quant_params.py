@@ -42,21 +42,22 @@ class QuantParams:
 
     @classmethod
     def of(cls, scale: float, zero: int, dtype: ir.DataType) -> QuantParams:
+        """Return the parameters of a type with its whole range."""
         return cls(scale, zero, int(dtype.min), int(dtype.max), dtype)
 
     @property
     def plain(self) -> bool:
-        """Whether the integers are the real numbers themselves."""
+        """Return whether the integers are the real numbers themselves."""
         return self.scale == 1.0 and self.zero == 0
 
     @property
     def indices(self) -> bool:
-        """Whether the tensor is not quantized: counts and positions are stored like that."""
+        """Return whether the tensor is not quantized: counts and positions are stored like that."""
         return self.plain and self.dtype in _INDICES
 
     @property
     def linear(self) -> bool:
-        """Whether ONNX's own operators support it: their zero point has the storage type."""
+        """Return whether ONNX's own operators support it: their zero point has the storage type."""
         return self.dtype in _LINEAR and bool(self.dtype.min <= self.zero <= self.dtype.max)
 
     @property
@@ -69,15 +70,18 @@ class QuantParams:
         return self.real(np.arange(self.dtype.min, self.dtype.max + 1))
 
     def quantize(self, array: Array) -> Array:
+        """Quantize floats: rounded to even, clamped to the range."""
         with np.errstate(over="ignore"):
             y = np.rint(array.astype(np.float32) / np.float32(self.scale)) + self.zero
         return np.asarray(np.clip(y, self.low, self.high), self.dtype.numpy())
 
     def real(self, array: Array) -> Array:
+        """Return quantized values as floats."""
         y = (array.astype(np.float32) - np.float32(self.zero)) * np.float32(self.scale)
         return y.astype(np.float32)
 
     def operands(self, b: Builder) -> tuple[Value, Value]:
+        """Return scale and zero point as constants."""
         zero = np.asarray(self.zero, self.dtype.numpy())
         return b.const(np.float32(self.scale), "scale"), b.const(zero, "zero_point")
 
@@ -133,7 +137,7 @@ def params_of_node(node: ir.Node) -> QuantParams:
 
 
 def of_parser(document: Graph) -> bool:
-    """Whether the file is the parser's: scales and zero points as ONNX has them."""
+    """Return whether the file is the parser's: scales and zero points as ONNX has them."""
     return document.header.get("compat_quantized_model") is True
 
 

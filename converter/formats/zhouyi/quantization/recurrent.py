@@ -57,16 +57,20 @@ class Steps:
         return low + 1, high
 
     def table(self, name: str, value: Value) -> Value:
+        """Return the results of a lookup table of the layer."""
         return self.r.looked_up(value, name, self.bits, True)
 
     def rounded(self, value: Value) -> Value:
+        """Round to float32, where the executor computes so."""
         return double(single(value)) if self.single else value
 
     def product(self, value: Value, weights: Array) -> Value:
+        """Return the product with weights as float64."""
         value = single(value) if self.single else value
         return double(value @ beside(weights, value, "weights"))
 
     def rescaled(self, value: Value, by: Any, limits: Limits) -> Value:
+        """Rescale a value and clamp it to limits."""
         return self.rounded(rescale(value, by, 0, limits))
 
 

@@ -74,6 +74,7 @@ class Along:
     known: Value | None = None
 
     def real(self) -> list[Value]:
+        """Return the masks of samples that count; none where all do."""
         found = [] if self.known is None else [self.known]
         if self.axis.decided:
             number = np.tile(arange(self.samples, dtype=np.float64), self.axis.cells)
@@ -132,6 +133,7 @@ class Crossings:
         return self.b.Unsqueeze(self.rows.count * self.columns.count, [2, 3])
 
     def demand_small(self, channels: int) -> None:
+        """Raise MappingError if the samples would make the graph too large."""
         if self.count * self.height * self.width * channels > MOST_ELEMENTS:
             what = f"{self.count} regions of up to {self.height} x {self.width} samples"
             raise MappingError(f"{what} would make the graph too large")
@@ -152,7 +154,7 @@ class Axis:
 
     @property
     def decided(self) -> bool:
-        """Whether the region decides how many samples a cell has."""
+        """Return whether the region decides how many samples a cell has."""
         return self.samples <= 0
 
     @property
@@ -160,6 +162,7 @@ class Axis:
         return 2.0 ** (self.bits - 1) if self.half else 0.0
 
     def length(self, b: Builder, ends: list[Value]) -> Value:
+        """Return the length between two ends; it is at least 1 without half pixels."""
         found = ends[1] - ends[0]
         return found if self.half else b.Max(found, 2.0**self.bits)
 

@@ -136,6 +136,6 @@ _MOVING_METHODS = {"Resize": ("NEAREST",), "Reduce": ("MIN", "MAX")}
 
 
 def keeps_integers(layer: Layer) -> bool:
-    """Whether a layer has the same effect on quantized values as on real numbers."""
+    """Return whether a layer has the same effect on quantized values as on real numbers."""
     method = str(layer.attrs.get("method", ""))
     return layer.kind in _MOVING.split() or method in _MOVING_METHODS.get(layer.kind, ())

@@ -42,6 +42,7 @@ class Pixels:
 
     @classmethod
     def of(cls, r: IntegerLiftContext, x: Value) -> Pixels:
+        """Return the pixels of images, whose height and width become one axis."""
         batch, *sizes, channels = r.static(x)
         return cls(r.b, r.b.Reshape(x, [batch, int(np.prod(sizes)), channels]), sizes)
 

@@ -102,7 +102,7 @@ class Integers:
         return int(self.stored.shape[-1 if self.layer.kind in NORMS else 0])
 
     def _check_shape(self) -> None:
-        """MappingError R105 for weights of another rank, or biases of other rows."""
+        """Raise MappingError R105 for weights of another rank, or biases of other rows."""
         rank, shape = len(WEIGHTED.get(self.layer.kind, self.stored.shape)), self.stored.shape
         if not self.stored.size or len(shape) != rank or not rank:
             raise MappingError(
@@ -160,7 +160,7 @@ class NumericWeights(Integers):
         self._check_scales()
 
     def _check_scales(self) -> None:
-        """MappingError R105 for scales of other rows than the weights have."""
+        """Raise MappingError R105 for scales of other rows than the weights have."""
         groups, rest = divmod(self.scales.size, self._channels)
         grouped = self.layer.kind in WEIGHTED and groups and not self.stored.shape[-1] % groups
         if self.scales.size != 1 and (rest or not (groups == 1 or grouped)):
@@ -185,6 +185,7 @@ class NumericWeights(Integers):
         return np.asarray(factor * result.scale / self.source.scale)
 
     def bias_scales(self) -> Array:
+        """Return the scales of the biases: given ones, or the products of those of the operands."""
         given = self._given("biases_scale")
         if given is not None and self.parser:
             return np.asarray(given, np.float32)
@@ -211,7 +212,7 @@ class NumericWeights(Integers):
         )
 
     def _fits(self, zeros: Array) -> bool:
-        """Whether DequantizeLinear takes integers and zero points of the stored type."""
+        """Return whether DequantizeLinear takes integers and zero points of the stored type."""
         dtype = self.stored.dtype
         if dtype.kind not in "iu" or dtype.itemsize > 2:
             return False

@@ -68,7 +68,9 @@ class LiftContext(context.LiftContext):
     """A layer of a document; its outputs hold the types and shapes that the file declares."""
 
     def parse(self, key: str, value: Any, kind: Kind | Codec) -> Any:
-        """As in Reading; the error names the value of the key and the allowed values."""
+        """Parse an attribute as the base class does; the error names the value of the key and the
+        allowed values.
+        """
         codec = codec_of(kind, self.spelling)
         shown = str(value)[:200]
         try:
@@ -84,8 +86,8 @@ class LiftContext(context.LiftContext):
         raise MappingError(message, "R110")
 
     def cast(self, value: ir.Value, dtype: ir.DataType) -> Value:
-        """As in Reading; a value that a Cast produced from that type is taken from before its
-        Cast.
+        """Cast as the base class does; a value that a Cast produced from that type is taken from
+        before its Cast.
         """
         node = value.producer()
         if node is not None and node.op_type == "Cast" and node.domain == "":

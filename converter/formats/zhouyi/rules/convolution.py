@@ -56,7 +56,9 @@ class Biases(Field):
 
 
 def num_output(weights_axis: int, grouped: bool = False) -> Group:
-    """Written for other tools; only the shape of the weights is read."""
+    """Return the field of the number of outputs, which is written for other tools; only the shape
+    of the weights is read.
+    """
 
     def lower(w: LowerContext) -> dict[str, Any]:
         shape = shape_of(w.node.input(1))

@@ -75,7 +75,7 @@ def _first_type(context: LiftContext | LowerContext) -> ir.DataType | None:
 
 
 def is_number(context: LiftContext | LowerContext) -> bool:
-    """Whether the first operand has a fraction, as far as is known."""
+    """Return whether the first operand has a fraction, as far as is known."""
     dtype = _first_type(context)
     return dtype is None or not dtype.is_integer()
 

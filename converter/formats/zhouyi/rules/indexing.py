@@ -57,7 +57,9 @@ def read_batched_axis(r: LiftContext) -> None:
 
 
 def write_batched_axis(w: LowerContext) -> None:
-    """Only supports as many batch axes as there are axes before the one of the indices."""
+    """Write the axis; the layer has as many batch axes as there are axes before the one of the
+    indices.
+    """
     indices = w.input(1)
     w.layer.inputs[1] = w.emit("Reshape", indices, shape=static(indices)[:-1], dtype=indices.dtype)
     batch = int(w.attr("batch_dims"))

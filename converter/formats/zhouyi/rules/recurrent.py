@@ -210,7 +210,7 @@ def _checked(w: LowerContext, cell: CellKind) -> list[str]:
 
 
 def _stored_biases(w: LowerContext, cell: CellKind, h: int, dtype: Any) -> Array:
-    """Both biases added up, where the layer has no second one."""
+    """Return the sum of both biases, where the layer has no second one."""
     size = len(cell.gates) * h
     given = w.optional(3)
     both = np.zeros(2 * size, dtype) if given is None else constant_of(w, 3, "the biases")[0]

@@ -54,6 +54,7 @@ class ResultSize(Field):
             r.node.inputs = [x, None, r.b.const([1.0, 1.0, *ratios], "scales")]
 
     def size(self, r: LiftContext) -> list[int]:
+        """Return the size of the result: as given, as declared, or by the ratios."""
         declared, ratios = r.declared(), self.ratios(r)
         source = r.shape
         rank = len(source)
@@ -68,6 +69,7 @@ class ResultSize(Field):
         return _scaled(source[1:-1], ratios)
 
     def ratios(self, r: LiftContext) -> list[float] | None:
+        """Return the ratios of the spatial axes, or None unless all are given."""
         rank = len(r.shape) - 2
         given = [key for key in keys("ratio", rank) if key in r.layer.attrs]
         found = {key: r.attr(key, float) for key in given}

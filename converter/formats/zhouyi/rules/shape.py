@@ -52,7 +52,7 @@ class NewShape(Field):
 
 
 def keeps_order(shape: Sequence[int], perm: Sequence[int]) -> bool:
-    """Whether a permutation only moves axes of size 1, so that the data do not change."""
+    """Return whether a permutation only moves axes of size 1, so that the data do not change."""
     moved = [p for p in perm if shape[p] != 1]
     return moved == sorted(moved)
 

@@ -159,7 +159,7 @@ def write_count(w: LowerContext) -> None:
 
 
 def is_of_known_sizes(w: LowerContext) -> bool:
-    """Whether factor and bias have the sizes of the normalized axes, which are known."""
+    """Return whether factor and bias have the sizes of the normalized axes, which are known."""
     sizes = list(w.data.shape or ())[int(w.attr("axis")) % max(1, w.rank()) :]
     operands = [w.optional(i) for i in (1, 2)]
     same = all(v is not None and list(v.shape or ()) == sizes for v in operands)

@@ -32,10 +32,12 @@ class Block(Protocol):
     """A block that is being read, as rows see it."""
 
     def is_complex(self, value: ir.Value) -> bool:
-        """Whether a value represents complex numbers."""
+        """Return whether a value represents complex numbers."""
 
     def is_seen(self, but: str) -> bool:
-        """Whether operations other than `coreai.{but}` use the results of the current operation."""
+        """Return whether operations other than `coreai.{but}` use the results of the current
+        operation.
+        """
 
     def inlined(self, index: int, b: Builder, inputs: Sequence[Any]) -> list[Any]:
         """The results of a block of the operation that is being read."""
@@ -64,11 +66,11 @@ class LiftContext(context.LiftContext):
         return self._block
 
     def is_complex(self, value: ir.Value | None) -> bool:
-        """Whether a value represents complex numbers."""
+        """Return whether a value represents complex numbers."""
         return self._block is not None and value is not None and self._block.is_complex(value)
 
     def is_seen(self, but: str) -> bool:
-        """Whether other operations than `but` read the results."""
+        """Return whether other operations than `but` read the results."""
         return self._block is not None and self._block.is_seen(but)
 
     def whole(self, index: int) -> Value:

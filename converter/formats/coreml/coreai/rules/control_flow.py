@@ -31,8 +31,8 @@ def _block(r: LiftContext, index: int) -> Body:
 
 
 def loop(r: LiftContext) -> Sequence[ir.Value]:
-    """Before each iteration the first block computes the condition and the inputs of the second
-    block; after the last iteration these are the result.
+    """Lift a loop. Before each iteration the first block computes the condition and the inputs of
+    the second block; after the last iteration these are the result.
     """
     before, after = _block(r, 0), _block(r, 1)
 

@@ -213,7 +213,7 @@ def _never_negative(array: Any) -> bool:
 
 
 def not_second(r: LiftContext) -> None:
-    """For booleans, x > y is x and not y."""
+    """Negate the second operand: for booleans, x > y is x and not y."""
     r.set_inputs(r.input(0), r.b.Not(r.input(1)))
 
 

@@ -143,8 +143,8 @@ class KeptAxis(Field):
 
 
 def pad_ends_runtime(sizes: Sequence[int | None], computed: bool) -> bool:
-    """Whether a Pad of a tensor of these sizes may end the process of the runtime, as it does where
-    there are no elements: in a part whose size is computed together with the amounts.
+    """Return whether a Pad of a tensor of these sizes may end the process of the runtime, as it
+    does where there are no elements: in a part whose size is computed together with the amounts.
     """
     return 0 in sizes or (computed and None in sizes)
 

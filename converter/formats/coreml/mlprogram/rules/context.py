@@ -40,7 +40,7 @@ class Block(Protocol):
 
     @property
     def nested(self) -> bool:
-        """Whether the block is a branch, or the body of a loop."""
+        """Return whether the block is a branch, or the body of a loop."""
 
     def as_value(self, given: Any) -> Any:
         """Return a name's value as a value of the graph; a state stays a state."""
@@ -222,7 +222,7 @@ def cast_constant(value: ir.Value) -> LazyTensor | None:
 
 
 def compressed(value: ir.Value | None) -> bool:
-    """Whether a value is made of constants by a DequantizeLinear, or looked up in a table."""
+    """Return whether a value is a DequantizeLinear of constants, or looked up in a table."""
     node = value.producer() if value is not None else None
     if node is None:
         return False

@@ -210,7 +210,7 @@ def from_threshold(r: LiftContext) -> None:
 
 
 def _alike(w: LowerContext) -> bool:
-    """Whether condition and operands need not be spread."""
+    """Return whether condition and operands need not be spread."""
     out, operands = w.out.shape, [w.input(i) for i in range(3)]
     known = out is not None and all(isinstance(n, int) for n in out)
     axes = {None if v.shape is None else len(v.shape) for v in operands}

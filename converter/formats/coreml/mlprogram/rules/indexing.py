@@ -110,7 +110,7 @@ COUNT_FROM_FRONT = Detail(write=count_from_front)
 
 
 def _cut(shape: ir.Shape | None, indices: ir.Shape | None, axis: int | None) -> bool:
-    """Whether indices have other sizes than the data, but along the axis."""
+    """Return whether indices have other sizes than the data, but along the axis."""
     if shape is None or indices is None:
         return True
     pairs = enumerate(zip(shape, indices, strict=True))

@@ -110,7 +110,7 @@ class LastAxes(Field):
 
 
 def _last_axes(r: LiftContext) -> bool:
-    """Whether ONNX has the operator: over the last axes, and with a factor."""
+    """Return whether ONNX has the operator: over the last axes, and with a factor."""
     rank, axes = r.rank(r.x), axes_of(r, r.x)
     return axes != [] and axes == list(range(rank - len(axes), rank)) and r.has("gamma")
 

@@ -63,6 +63,7 @@ class Scales(Field):
             r.set_input(2, shaped(zero, *scale.shape, what="zero_point"))
 
     def stored(self, r: LiftContext) -> ir.DataType:
+        """Return the type of the quantized data."""
         return r.data.dtype or D.INT8
 
     def lower(self, w: LowerContext) -> None:

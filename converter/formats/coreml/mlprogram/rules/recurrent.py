@@ -75,7 +75,7 @@ class CellParts:
         return np.stack(found).astype(self.dtype)
 
     def bias(self) -> Array | None:
-        """Both biases of ONNX; the operation has their sum."""
+        """Return both biases of ONNX; the operation has their sum."""
         found = self.stacked("bias")
         return None if found is None else np.concatenate([found, np.zeros_like(found)], axis=-1)
 
@@ -105,6 +105,9 @@ class CellParts:
         return found[::-1]
 
     def activations(self, *keys: tuple[str, str]) -> dict[str, Any]:
+        """Return the attributes for the activations of the layer, for each direction. Raises
+        MappingError R110 for unknown ones.
+        """
         words = [self.r.attr(k, str, default) for k, default in keys]
         for word in words:
             if word not in NAMES:

@@ -92,12 +92,14 @@ SIZES = Detail(
 
 
 def copies(w: LowerContext) -> bool:
-    """Whether a size of 0 means that of the operand."""
+    """Return whether a size of 0 means that of the operand."""
     given = known(w.optional(1))
     return not w.attr("allowzero", 0) and given is not None and bool((given == 0).any())
 
 
 class Squeezed(Field):
+    """The axes of a squeeze."""
+
     keys, inputs = ("axes",), (1,)
 
     def lower(self, w: LowerContext) -> None:
@@ -171,7 +173,7 @@ def write_parts(w: LowerContext) -> None:
 
 
 def divides(w: LowerContext, axis: int) -> bool:
-    """Whether the size of a dynamic axis is a multiple of the number of parts."""
+    """Return whether the size of a dynamic axis is a multiple of the number of parts."""
     whole, count = (dimensions(w.data) or [])[axis:], len(w.node.outputs)
     return bool(whole) and whole[0].floordiv(count) * count == whole[0]
 
@@ -213,6 +215,8 @@ class Amounts(Pads):
 
 
 class PadMode(Field):
+    """The mode of a pad, and the value of constant padding."""
+
     keys = ("mode", "constant_val")
     names = ("mode",)
     inputs = (2,)

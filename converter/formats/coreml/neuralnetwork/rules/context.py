@@ -96,7 +96,7 @@ class LiftContext(context.LiftContext):
         self._same = None
 
     def alias(self, value: ir.Value | None) -> None:
-        """No operator is made: the result is `value`."""
+        """Make `value` the result; no operator is made."""
         self._same = value
 
     def emit(self) -> Results:
@@ -142,7 +142,7 @@ class LowerContext(context.LowerContext):
         self._same = None
 
     def alias(self, value: ir.Value) -> None:
-        """No layer is written: the result is `value`."""
+        """Make `value` the result; no layer is written."""
         self._same = value
 
     def emit_layer(self) -> None:
@@ -186,7 +186,7 @@ class LowerContext(context.LowerContext):
         return data
 
     def unquantized(self, value: ir.Value | None) -> WeightData:
-        """As `stored`, for a layer that does not support quantized weights."""
+        """Return the same as `stored`, for a layer that does not support quantized weights."""
         data = self.stored(value)
         if data.kind in ("float32", "float16"):
             return data

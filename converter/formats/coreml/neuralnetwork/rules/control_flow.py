@@ -25,7 +25,7 @@ def apart(low: CoreLowering) -> CoreLowering:
 
 
 def lower_if(w: LowerContext) -> None:
-    """Both branches write the results under the same names."""
+    """Write an If; both branches write the results under the same names."""
     node, low = w.node, w.low
     bodies = {}
     for far, key in (("ifBranch", "then_branch"), ("elseBranch", "else_branch")):
@@ -88,7 +88,7 @@ def origin(value: Value) -> Value:
 
 
 def unconditional(body: Any) -> bool:
-    """Whether the body passes its condition on unchanged, or always gives true."""
+    """Return whether the body passes its condition on unchanged, or always gives true."""
     source = origin(body.outputs[0])
     return source is body.inputs[1] or scalar(source) == 1.0
 
@@ -136,7 +136,7 @@ def _scan(
 
 
 def _always(node: Node) -> bool:
-    """Whether the loop always runs all of its iterations."""
+    """Return whether the loop always runs all of its iterations."""
     start = node.input(1)
     return (start is None or scalar(start) == 1.0) and unconditional(node.attrs["body"])
 

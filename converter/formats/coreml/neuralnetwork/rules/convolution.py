@@ -58,6 +58,7 @@ class ImageWindow(window.Window):
         )
 
     def explicit(self, r: LiftContext) -> list[int]:
+        """Return the padding of height and width."""
         return borders(r.attr("valid", dict, {}).get("paddingAmounts"))
 
     def scheme(self, r: LiftContext) -> str:

@@ -57,15 +57,15 @@ LEAST, MOST = -3.4028234e38, 3.4028234e38
 
 
 def is_short(value: Value) -> bool:
-    """Whether its type is an integer type that the sum of two numbers soon exceeds: overflow has to
-    wrap around.
+    """Return whether its type is an integer type that the sum of two numbers soon exceeds: overflow
+    has to wrap around.
     """
     return value.dtype in INTEGERS and value.dtype.bitwidth <= 16
 
 
 def shifts_out(node: ir.Node | None) -> bool:
-    """Whether 32-bit integers are multiplied by a power of two that is known only at run time, as
-    exporters write shifts to the left.
+    """Return whether 32-bit integers are multiplied by a power of two that is known only at run
+    time, as exporters write shifts to the left.
     """
     if node is None or node.op_type != "Mul":
         return False

@@ -72,7 +72,7 @@ class ScalarOperand(Field):
 
 
 def fits(number: float, x: Value, y: Value) -> bool:
-    """Whether a layer of the one input x can hold the number y."""
+    """Return whether a layer of the one input x can hold the number y."""
     return is_single(number) and rank_of_value(y) <= max(rank_of_value(x), 1)
 
 

@@ -84,6 +84,7 @@ class InnerProduct(Field):
     def write(
         self, w: LowerContext, data: WeightData, size: Any, bias: Any, quantized: WeightData | None
     ) -> None:
+        """Write sizes and weights, quantized ones since specification 5 if there is no bias."""
         into, out = size
         w.set(**{self.into: int(into), self.out: int(out), "hasBias": bias is not None})
         w.layer.blobs["weights"] = data
@@ -103,7 +104,9 @@ def dynamic(weights: Value | None) -> WeightData | None:
 
 
 class Affine(InnerProduct):
-    """As Dense, for a Gemm, which uses the weights as they are stored (`transB`), and the bias."""
+    """The same as Dense, for a Gemm, which uses the weights as they are stored (`transB`), and the
+    bias.
+    """
 
     inputs = (1, 2)
 

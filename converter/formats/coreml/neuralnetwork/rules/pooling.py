@@ -72,7 +72,7 @@ class PoolVolumes(Window3D):
 
 
 def cuts(r: LiftContext, window: Geometry) -> bool:
-    """Whether rounding up changes the result."""
+    """Return whether rounding up changes the result."""
     kernel, strides, _ = window.steps
     windows = zip(blobs.dims(r, 2)[-2:], kernel, strides, strict=True)
     return any(n is None or (n - k) % s for n, k, s in windows)
@@ -104,8 +104,8 @@ class WidePadding(Field):
 
 
 class CountedPadding(Field):
-    """Unless padding is excluded the count is always the kernel's, even where rounding up adds more
-    padding.
+    """The padding of averages. Unless it is excluded the count is always the kernel's, even where
+    rounding up adds more padding.
     """
 
     names = ("count_include_pad",)

@@ -73,8 +73,8 @@ def lower_constant(w: LowerContext) -> None:
 
 
 def wraps(x: Value, out: Value) -> bool:
-    """Whether integers may exceed the range of the short type that they become; 32 and 64 bits are
-    not distinguished, since blobs support neither.
+    """Return whether integers may exceed the range of the short type that they become; 32 and 64
+    bits are not distinguished, since blobs support neither.
     """
     if x.dtype not in INTEGERS or out.dtype not in INTEGERS or out.dtype.bitwidth > 16:
         return False
@@ -82,7 +82,7 @@ def wraps(x: Value, out: Value) -> bool:
 
 
 def _is_whole(value: Value) -> bool:
-    """Whether all numbers are known to be whole."""
+    """Return whether all numbers are known to be whole."""
     node = value.producer()
     if node is None or node.domain:
         return False
@@ -93,8 +93,8 @@ def _is_whole(value: Value) -> bool:
 
 
 def _only_indices(value: Value) -> bool:
-    """Whether a value is only read by layers that take indices. The Cast of a layer that was read
-    as one was added by the reader: the layer takes the numbers directly.
+    """Return whether a value is only read by layers that take indices. The Cast of a layer that was
+    read as one was added by the reader: the layer takes the numbers directly.
     """
     indexed = all(u.node.op_type in _INDEXED and u.idx == 1 for u in value.uses())
     return bool(value.uses()) and indexed and not value.is_graph_output()
@@ -107,12 +107,12 @@ def _is_compact(x: Value) -> bool:
 
 
 def _tells_truth(x: Value, out: Value) -> bool:
-    """Whether a Cast tests for nonzero numbers."""
+    """Return whether a Cast tests for nonzero numbers."""
     return out.dtype == T.BOOL and x.dtype not in (T.BOOL, T.STRING) and not _is_compact(x)
 
 
 def demand_truth(w: LowerContext) -> None:
-    """Whether numbers are not zero."""
+    """Return whether numbers are not zero."""
     if not _tells_truth(w.data, w.out):
         raise no_match("only a Cast to bool is supported by this layer")
 

@@ -326,6 +326,7 @@ class Recurrent:
         return [self.w.plain(a) for a in array.reshape(self.gates, self.size, -1)]
 
     def biases(self, direction: int) -> list[Any]:
+        """Return the biases of a direction for each gate, those of input and state added."""
         array = self.w.numbers(3, "the biases")[direction]
         both = array.reshape(2, self.gates, self.size)
         return [self.w.plain(a) for a in both[0] + both[1]]
@@ -344,6 +345,7 @@ class Recurrent:
         return [x, halves[0][0], halves[1][0], halves[0][1], halves[1][1]]
 
     def blob(self, value: Value) -> Value:
+        """Append two axes of size 1 to a state."""
         shape = self.w.dims(value)
         longer = None if shape is None else [*shape, 1, 1]
         return self.w.emit("expandDims", value, shape=longer, axes=[3, 4])

@@ -97,7 +97,7 @@ class WholeFactors(Field):
 
 
 class Fractions(WholeFactors):
-    """Other factors: to the sizes floor(factor * size), from which the positions follow."""
+    """Fractional factors, to the sizes floor(factor * size), from which the positions follow."""
 
     def lift(self, r: LiftContext) -> None:
         b, x, factors = r.b, r.data, [1.0, 1.0, *factors_of(r)]
@@ -232,7 +232,7 @@ def target_of(r: LiftContext) -> tuple[str, list[int], list[int]]:
 
 
 def _is_resize(r: LiftContext) -> bool:
-    """Whether ONNX's Resize reads at the same positions."""
+    """Return whether ONNX's Resize reads at the same positions."""
     mode, size, target = target_of(r)
     exact = mode != "UPSAMPLE_MODE" or all(
         n and t % n == 0 for n, t in zip(size, target, strict=True)

@@ -129,8 +129,8 @@ def lower(w: LowerContext) -> None:
 
 
 def counts(node: ir.Node) -> bool:
-    """Whether the port map determines the iteration count of a Loop: an input is sliced, or an
-    output collected, iteration by iteration.
+    """Return whether the port map determines the iteration count of a Loop: an input is sliced, or
+    an output collected, iteration by iteration.
     """
     body = node.attributes["body"].as_graph()
     if _constant(body.outputs[0], body) is None:
@@ -163,7 +163,7 @@ def _find_slices(plan: LoopPlan) -> None:
 
 
 def _backwards(index: ir.Value | None, step: ir.Value, count: int) -> bool:
-    """Whether `index` is count - 1 - step."""
+    """Return whether `index` is count - 1 - step."""
     producer = producer_of(index)
     if producer is None or producer.op_type != "Sub" or producer.inputs[1] is not step:
         return False

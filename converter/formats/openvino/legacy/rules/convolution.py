@@ -50,6 +50,7 @@ class KernelBlob(Field):
         self.inputs = () if self.free else (self.index,)
 
     def wanted(self, r: LiftContext) -> list[int]:
+        """Return the shape of the weights that data, result and attributes determine."""
         group, kernel = r.node.attrs["group"], r.node.attrs["kernel_shape"]
         channels, out = r.static()[1], r.dims()[1]
         first = [channels, out // group] if self.transposed else [out, channels // group]
@@ -103,7 +104,8 @@ class BiasBlob(Field):
 
 
 def _meets_depthwise(value: ir.Value) -> bool:
-    """Whether a depthwise convolution with a bias follows, at most steps of one operand between.
+    """Return whether a depthwise convolution with a bias follows, at most steps of one operand
+    between.
 
     The engine of 2020.2 makes one layer of all these, whose second bias is garbage where the first
     convolution has none.

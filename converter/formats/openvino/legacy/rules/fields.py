@@ -78,7 +78,7 @@ MARK_LAYER = Detail(read=mark_layer)
 
 
 class ToPort(Field):
-    """Only the shape changes, and the port has it: input 1 of a Reshape."""
+    """The shape of the port, the only change of the layer: input 1 of a Reshape."""
 
     names = ("allowzero", "axis")
     inputs = (1,)

@@ -59,6 +59,7 @@ class Connected(Field):
         w.layer.attrs["out-size"] = str(count)
 
     def scaled(self, array: np.ndarray, factor: float) -> np.ndarray:
+        """Multiply by a factor, in the type of the array."""
         return array if factor == 1 else array * np.asarray(factor, array.dtype)
 
 

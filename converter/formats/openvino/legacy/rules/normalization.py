@@ -133,6 +133,7 @@ class WholeAxes(Field):
         self.keys = (self.flag,)
 
     def axes(self, rank: int, whole: bool) -> list[int]:
+        """Return the normalized axes: the channels, the spatial axes, or both."""
         every = list(range(1, rank))
         return every if whole else every[1:] if self.spatial else [1]
 
@@ -167,7 +168,7 @@ SCALE = Detail(read=read_scale, write=write_scale, keys=("channel_shared",), blo
 
 
 class SoftmaxAsMatrix(Axis):
-    """With more than five axes: reshaped to a matrix of the axes before and after."""
+    """The axis of a softmax; data of more than five axes are reshaped to rows, axis, columns."""
 
     def lower(self, w: LowerContext) -> None:
         shape = w.shape()

@@ -211,7 +211,7 @@ def ports_of(r: LiftContext, found: Results, axis: int) -> Results:
 
 
 def all_of_them(r: LiftContext) -> None:
-    """Without a mask every step counts."""
+    """Add a mask of ones: without one every step counts."""
     if r.optional(1) is None:
         r.set_input(1, np.ones(r.static()[:2], np.float32))
 

@@ -222,6 +222,7 @@ class Slice:
 
     @classmethod
     def of(cls, w: LowerContext) -> Slice:
+        """Return the first indices and the steps of a Slice along its axes."""
         size, lengths, starts = w.shape(), w.shape(w.out), w.ints(1, "starts")
         axes = w.ints(3, "axes", range(len(starts)))
         axes = [a % len(size) for a in axes]

@@ -64,7 +64,7 @@ class LiftContext(context.LiftContext):
         return source, body
 
     def used(self, index: int) -> bool:
-        """Whether an output of the operation has a consumer."""
+        """Return whether an output of the operation has a consumer."""
         if self.layer.extra is None:
             return True
         source, body = self.context

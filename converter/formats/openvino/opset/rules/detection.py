@@ -79,7 +79,7 @@ class ClassCount(Attr):
     """num_classes of DetectionOutput, which opset8 omitted: the confidences determine it."""
 
     def lower(self, w: LowerContext) -> None:
-        """Nothing is written, as no written file has an older revision."""
+        """Write nothing, as no written file has an older revision."""
 
 
 @record
@@ -139,6 +139,7 @@ class PooledSize(Field):
         w.set(pooled_h=height, pooled_w=width, output_size=size, output_roi=size)
 
     def size(self, w: LowerContext) -> list[int]:
+        """Return the pooled size."""
         return [w.attr(name) for name in self.names]
 
 

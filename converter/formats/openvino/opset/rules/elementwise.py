@@ -459,6 +459,7 @@ class Destination(Field):
         w.layer.attrs["destination_type"] = element_type.lower(self.type_of(w))
 
     def type_of(self, w: LowerContext) -> int:
+        """Return the type to which the node casts."""
         return int(w.attr("to"))
 
 
@@ -489,7 +490,7 @@ def to_type_of_second(r: LiftContext) -> None:
 
 
 def to_common_type(r: LiftContext) -> None:
-    """Both operands in their common type; the operator is the Cast of the first.
+    """Cast both operands to their common type; the operator is the Cast of the first.
 
     With `pytorch_scalar_promotion` a scalar of the same kind does not widen a tensor.
     """

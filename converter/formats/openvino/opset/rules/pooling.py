@@ -170,8 +170,8 @@ def _dtype(x: ir.Value) -> Any:
 
 
 class MaxIndices(Field):
-    """From opset8 on also the index of each maximum, within the axes from `axis` on; ONNX counts
-    all elements: axis 0.
+    """The index of each maximum, a result from opset8 on, within the axes from `axis` on; ONNX
+    counts all elements: axis 0.
     """
 
     keys = ("index_element_type", "axis")

@@ -140,7 +140,7 @@ def factors(
 
 
 def in_blocks(w: LowerContext) -> bool:
-    """Whether scales belong to blocks of an axis, of which there are several."""
+    """Return whether scales belong to blocks of an axis, of which there are several."""
     x, scale, block = w.data, w.input(1), w.attr("block_size")
     if not block:
         return False
@@ -292,8 +292,8 @@ IN_RANGE = Guard(
 
 
 def no_threshold(w: LowerContext) -> bool:
-    """Whether no bounds are equal, or zeros and ones are all that binary convolutions get: the
-    CPU plugin compares only there, else it divides by the difference of the bounds.
+    """Return whether no bounds are equal, or zeros and ones are all that binary convolutions get:
+    the CPU plugin compares only there, else it divides by the difference of the bounds.
     """
     low, high, *ends = (constant(w.optional(i)) for i in range(1, 5))
     if low is None or high is None or not np.equal(low, high).any():

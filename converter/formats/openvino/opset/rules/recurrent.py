@@ -261,7 +261,7 @@ def _lengths(w: LowerContext, x: ir.Value) -> ir.Value:
 
 
 def _size(w: LowerContext, x: ir.Value, axis: int) -> ir.Value:
-    """One dimension as int64[1]."""
+    """Return one dimension as int64[1]."""
     shape = w.emit("ShapeOf", x, dtype=T.INT64, output_type="i64")
     return w.emit("Gather", shape, [axis], 0, batch_dims=0)
 

@@ -125,7 +125,7 @@ def _last_of_three(w: LowerContext, axes: ir.Value) -> bool:
 
 
 def _meets_a_vector(w: LowerContext) -> bool:
-    """Whether the result is an operand together with a vector along axis 1."""
+    """Return whether the result is an operand together with a vector along axis 1."""
     (out,), size = w.node.outputs, dim(w.data, 1)
     others = (v for use in out.uses() for v in use.node.inputs if v is not None and v is not out)
     counts = (math.prod(s) for v in others if (s := shape_of(v)) and math.prod(s) == max(s))
@@ -183,7 +183,7 @@ def _read(value: ir.Value) -> bool:
 
 
 def _several(w: LowerContext) -> bool:
-    """Whether there are equal elements whose order matters."""
+    """Return whether there are equal elements whose order matters."""
     shape, axis = w.data.shape, axis_of(w.attr("axis"), w.rank())
     size = shape[axis] if shape is not None else None
     return not isinstance(size, int) or size > 1

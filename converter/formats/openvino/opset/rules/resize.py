@@ -162,7 +162,7 @@ def _wanted(
 
 
 def _of_the_middle(x: ir.Value, axes: list[int], mode: str) -> bool:
-    """Whether height and width of [N, H, W, C] get a cubic mode."""
+    """Return whether height and width of [N, H, W, C] get a cubic mode."""
     if mode not in ("cubic", "bicubic_pillow") or sorted(axes) != [1, 2] or x.shape is None:
         return False
     return len(x.shape) == 4 and all(isinstance(d, int) for d in list(x.shape)[1:])

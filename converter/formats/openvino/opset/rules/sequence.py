@@ -44,7 +44,7 @@ class DefaultIndex(Field):
 
 
 def read_half(r: LiftContext) -> None:
-    """Whether the lowest number is that of half precision: the file declares the output so."""
+    """Return whether the lowest number is that of half precision, the declared output type."""
     outputs = [] if r.layer.extra is None else r.context[0].outputs
     r.set(half=int(bool(outputs) and outputs[0].precision.upper() == "FP16"))
 

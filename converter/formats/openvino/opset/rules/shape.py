@@ -553,8 +553,8 @@ def _same_beside(node: Node) -> bool:
 
 
 def rank_is_known(w: LowerContext) -> bool:
-    """Whether the rank of the result is known: not if its shape is an operand of unknown length,
-    the last one.
+    """Return whether the rank of the result is known: not if its shape is an operand of unknown
+    length, the last one.
     """
     shape = w.input(len(w.node.inputs) - 1).shape
     length = 0 if shape is None or not len(shape) else shape[0]
