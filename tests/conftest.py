@@ -12,13 +12,16 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+import stat
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 # Read when numpy is imported: its threads wait for each other in loops, at the cost of the other
 # workers.
@@ -70,6 +73,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    gc.disable()  # until the tests are collected, all of which stay
     if not hasattr(config, "workerinput"):  # once for a run, not in each worker of xdist
         config.stash[WATCHER] = orphans.start()
 
@@ -94,6 +98,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
+def pytest_collection_finish() -> None:
+    gc.freeze()  # 30,000 tests are not looked at for each network that is freed
+    gc.enable()
+
+
 @pytest.fixture(autouse=True)
 def same_numbers(request: pytest.FixtureRequest) -> None:
     """The generators of a module start anew for every test: it sees the same numbers alone, in any
@@ -114,6 +123,24 @@ def warm_engines() -> Iterator[None]:
     with warm_children.warm(file.run_captured) as run, pytest.MonkeyPatch.context() as patch:
         for module in (file, bindings):
             patch.setattr(module, "run_captured", run)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def unsynced_files() -> Iterator[None]:
+    """No file waits for the disk: it takes milliseconds, and only a machine that loses its power
+    shows the difference. A descriptor that cannot be synced is still refused.
+    """
+    sync = os.fsync
+
+    def fsync(file: Any) -> None:
+        number = file if isinstance(file, int) else file.fileno()
+        mode = os.fstat(number).st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            sync(number)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", fsync)
         yield
 
 
