@@ -9,7 +9,8 @@ import copy
 import dataclasses
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,9 @@ from layers.models import model_of, network_of
 from layers.test_layers import FILES
 
 NUMBERS = (0, -1, (1 << 31) - 1)
-FEW = 2  # of each file in the everyday tests
-MANY, MANY_NUMBERS = 6, 20  # changed operands and numbers of each file in the slow ones
+EACH, FEW = 5, 2  # changes of each n-th file in the everyday tests
+MANY, MANY_NUMBERS = 6, 20  # operands and numbers of each file that the slow ones change besides
+Change = Callable[[], cases.Case]
 TYPES = ("float32", "int32", "int64", "bool", "uint8")
 MEMORY = 2 << 30  # bytes; the numbers must not be taken for sizes
 
@@ -53,22 +55,28 @@ def damaged(value: Any) -> Iterator[Any]:
             yield from ({**value, key: y} for y in damaged(x))
 
 
-def variants(case: cases.Case) -> Iterator[cases.Case]:
-    """The layer with one attribute, or one element of a small constant operand, changed."""
+def variants(case: cases.Case) -> Iterator[Change]:
+    """Changes of one attribute, or of one element of a small constant operand."""
     for key, value in case.attributes.items():
-        for other in damaged(value):
-            changed = copy.deepcopy(case)
-            changed.attributes[key] = other
-            yield changed
+        yield from (partial(with_attribute, case, key, other) for other in damaged(value))
     for i, tensor in enumerate(case.inputs):
         if not tensor.constant or tensor.dtype.kind != "i" or tensor.values.size > 8:
             continue
         most = int(np.iinfo(tensor.dtype).max)
         for place in range(tensor.values.size):
-            for n in NUMBERS:
-                changed = copy.deepcopy(case)
-                changed.inputs[i].values.reshape(-1)[place] = min(n, most)
-                yield changed
+            yield from (partial(with_element, case, i, place, min(n, most)) for n in NUMBERS)
+
+
+def with_attribute(case: cases.Case, key: str, value: Any) -> cases.Case:
+    changed = copy.deepcopy(case)
+    changed.attributes[key] = value
+    return changed
+
+
+def with_element(case: cases.Case, operand: int, place: int, number: int) -> cases.Case:
+    changed = copy.deepcopy(case)
+    changed.inputs[operand].values.reshape(-1)[place] = number
+    return changed
 
 
 def fitted(tensor: cases.Tensor, shape: tuple[int, ...]) -> cases.Tensor:
@@ -129,20 +137,23 @@ def lift(format: str, network: Any) -> None:
         model_of(format).lift(network)
 
 
-@pytest.mark.sampled(5)
-@pytest.mark.parametrize(("format", "path"), FILES)
-def test_some_impossible_numbers_are_refused(format: str, path: Path) -> None:
-    found = list(variants(cases.read(path)))
-    for case in random.Random(path.stem).sample(found, min(FEW, len(found))):
-        read(format, case)
+def drawn(path: Path, found: list[Any], *counts: int) -> list[Any]:
+    """Draw some of what is found, as often as there are counts."""
+    numbers = range(len(found))
+    draws = (random.Random(path.stem).sample(numbers, min(n, len(found))) for n in counts)
+    return [found[i] for i in dict.fromkeys(i for draw in draws for i in draw)]
 
 
-def read_misfits(format: str, path: Path, count: int) -> None:
+def read_numbers(format: str, path: Path, *counts: int) -> None:
+    for change in drawn(path, list(variants(cases.read(path))), *counts):
+        read(format, change())
+
+
+def read_misfits(format: str, path: Path, *counts: int) -> None:
     case = cases.read(path)
     if case.model:  # a file of its own, in which nothing is changed
         return
-    found = list(misfits(case))
-    for other in random.Random(path.stem).sample(found, min(count, len(found))):
+    for other in drawn(path, list(misfits(case)), *counts):
         try:
             network = network_of(format, other)
         except Exception:  # no file can say this at all
@@ -150,8 +161,12 @@ def read_misfits(format: str, path: Path, count: int) -> None:
         lift(format, network)
 
 
-@pytest.mark.sampled(5)
-@pytest.mark.parametrize(("format", "path"), FILES)
+@pytest.mark.parametrize(("format", "path"), FILES[::EACH])
+def test_some_impossible_numbers_are_refused(format: str, path: Path) -> None:
+    read_numbers(format, path, FEW)
+
+
+@pytest.mark.parametrize(("format", "path"), FILES[::EACH])
 def test_some_operands_that_do_not_fit_are_refused(format: str, path: Path) -> None:
     read_misfits(format, path, FEW)
 
@@ -159,12 +174,10 @@ def test_some_operands_that_do_not_fit_are_refused(format: str, path: Path) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize(("format", "path"), FILES)
 def test_operands_that_do_not_fit_are_refused(format: str, path: Path) -> None:
-    read_misfits(format, path, MANY)
+    read_misfits(format, path, FEW, MANY)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("format", "path"), FILES)
 def test_impossible_numbers_are_refused(format: str, path: Path) -> None:
-    found = list(variants(cases.read(path)))
-    for case in random.Random(path.stem).sample(found, min(MANY_NUMBERS, len(found))):
-        read(format, case)
+    read_numbers(format, path, FEW, MANY_NUMBERS)
