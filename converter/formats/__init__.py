@@ -41,7 +41,7 @@ FORMATS = {
     "coreai": "converter.formats.coreml.coreai.format",
     "onnx": "converter.formats.onnx.format",
 }
-# the format that nearly all files with a suffix have: it is asked first, and no other is loaded then
+# the format of nearly all files with a suffix, which is asked first: no other is loaded then
 USUAL = {".mlmodel": "coreml", ".onnx": "onnx", ".tflite": "tflite", ".xml": "openvino"}
 HEAD = 4096
 LAYOUTS = ("keep", "native")
