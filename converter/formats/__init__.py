@@ -41,7 +41,7 @@ FORMATS = {
     "coreai": "converter.formats.coreml.coreai.format",
     "onnx": "converter.formats.onnx.format",
 }
-# the format of nearly all files with a suffix: it is asked first, and no other one is loaded then
+# the format of nearly all files with a suffix, which is asked first: no other is loaded then
 USUAL = {".mlmodel": "coreml", ".onnx": "onnx", ".tflite": "tflite", ".xml": "openvino"}
 HEAD = 4096
 LAYOUTS = ("keep", "native")
@@ -295,8 +295,8 @@ def side_names(model: Path, format: str | None = None) -> list[str]:
 
 
 def demand_file(path: Path) -> None:
-    """Raise ReadError R100 for a pipe or a device: opening it would wait for its other end, reading
-    it might never end.
+    """ReadError R100 for a pipe or a device: opening it would wait for its other end, reading it
+    might never end.
     """
     try:
         mode = os.stat(path).st_mode

@@ -9,6 +9,7 @@ from converter.formats.coreml.neuralnetwork.collector import is_float
 from converter.formats.coreml.neuralnetwork.rules.context import LiftContext, LowerContext
 from converter.formats.coreml.neuralnetwork.rules.fields import INTEGERS, truncate
 from converter.formats.coreml.neuralnetwork.weight_encoding import channel_codes
+from converter.graph.value import type_name
 from converter.mapping.fields import Detail, RequireKey
 from converter.mapping.rules import Custom, Rule, custom, op
 from converter.passes.constants import is_constant
@@ -129,7 +130,7 @@ def lower_cast(w: LowerContext) -> None:
     if _is_compact(x):
         lower_constant(w)
         return
-    before, after = (v.dtype.name if v.dtype else "" for v in (x, out))
+    before, after = type_name(x.dtype), type_name(out.dtype)
     if out.dtype in _COARSE and x.dtype != out.dtype:
         raise MappingError(f"a Cast to {after} changes values in a way that no Core ML layer does")
     if wraps(x, out):
