@@ -4,9 +4,9 @@
     python .ci/words.py --lower       write the counts of files that have fewer than their limit
 
 Findings are words that have a standard equivalent ("behind": after), docstrings that begin with a
-relative clause, public functions without a docstring, and messages that are questions or have no
-verb. `.ci/words.txt` has the limits, one line for each file that has findings: a count and the
-path. A file without a line has the limit 0.
+clause or an adverb, public functions, classes and methods without a docstring, and messages that
+are questions or have no verb. `.ci/words.txt` has the limits, one line for each file that has
+findings: a count and the path. A file without a line has the limit 0.
 """
 
 from __future__ import annotations
@@ -44,6 +44,10 @@ WORDS = {
 _WORDS = {re.compile(rf"\b(?:{k})\b", re.IGNORECASE): v for k, v in WORDS.items()}
 _CALL = re.compile(r"netconv \w+ |\w+\(.*\)$")
 _CLAUSE = re.compile(r"(?:What|Who|Whoever|Whatever|Which|That|Where|How)\b")
+_ADVERB = re.compile(
+    r"(?:Also|Although|As|Before|After|Because|Both|For|If(?!,| and)|It|Nothing|Of|Only|Or|Since|"
+    r"So|Then|They|Unless|Until|When|Whether|While|With|Without)\b"
+)
 
 # calls whose argument at this position is a message, by the last part of their name
 MESSAGES = {
@@ -84,7 +88,7 @@ def findings(source: str, messages: bool = True) -> Iterator[tuple[int, str]]:
         if text := ast.get_docstring(node, clean=False):
             line = node.body[0].lineno
             yield from _words(line, text)
-            if match := _CLAUSE.match(text.lstrip()):
+            if match := _CLAUSE.match(text.lstrip()) or (messages and _ADVERB.match(text.lstrip())):
                 yield line, f"docstring begins with {match[0]!r}: name the thing, or its effect"
     yield from _undocumented(tree) if messages else ()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):

@@ -27,6 +27,8 @@ def words() -> ModuleType:
         ('"""Text.\n\nThe `behind` of\na place.\n"""\n', [4]),
         ("def f():\n    return 1\n\n\ndef _f():\n    return 1\n", [1]),
         ('"""Rewrite it in\nplace, see place.py.\n"""\n', []),
+        ('"""As in the base class."""\n', [1]),
+        ('"""If and Loop, read and written."""\n', []),
         ("class A:\n    def f(self):\n        return 1\n", [1, 2]),
         ('class A(B):\n    """A."""\n\n    def f(self):\n        return 1\n', []),
         ("@overload\ndef f(): ...\n\n\ndef g():\n    pass\n", []),

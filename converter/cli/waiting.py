@@ -20,7 +20,7 @@ _visible = False
 
 @contextlib.contextmanager
 def shown(wanted: bool) -> Iterator[None]:
-    """While this runs, show each step that takes long, and its duration in seconds, in a line on
+    """Show each step that takes long inside the block, and its duration in seconds, in a line on
     standard error; the line disappears with the step. Does nothing unless `wanted` and standard
     error is a terminal.
     """

@@ -46,7 +46,8 @@ class Quantized:
         """Return the size and the accuracy as a diagnostic."""
         share, q = self.size / max(1, self.before), self.quality
         less = "" if q is None else f", {q.least:.1f} dB in {q.engine}"
-        return Diagnostic("N413", f"{share:.0%} of the float network{less}", "note")
+        message = f"the files have {share:.0%} of the size of the float network{less}"
+        return Diagnostic("N413", message, "note")
 
     def as_json(self) -> dict[str, Any]:
         """Return the result as plain data."""

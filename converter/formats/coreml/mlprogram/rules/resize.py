@@ -368,7 +368,9 @@ class Coordinates(Field):
         return b.Round(places)
 
     def lower(self, w: LowerContext) -> None:
-        """Before iOS16 coordinates have 32 bits, independent of the image's type."""
+        """Write the grid, whose coordinates have 32 bits before iOS16, independent of the image's
+        type.
+        """
         grid = w.input(1)
         w.set(coordinates_mode=ACROSS, align_corners=bool(w.attr("align_corners")))
         if w.version < IOS16 and w.low.carried(grid) == ir.DataType.FLOAT16:
