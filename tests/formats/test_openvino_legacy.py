@@ -686,3 +686,16 @@ def test_an_output_that_is_an_input_is_no_state(kind: str, tmp_path: Path) -> No
     converter.convert(tmp_path / "m.onnx", tmp_path / "m.xml", target="openvino+ir=7")
     assert 'type="Memory"' not in (tmp_path / "m.xml").read_text()
     assert [i.name for i in converter.load(tmp_path / "m.xml").inputs] == ["x", "o"]
+
+
+def test_the_maximum_of_numbers_that_may_all_be_zero(tmp_path: Path) -> None:
+    """The engine's own maximum begins with the least positive number, which is not 0 in a test."""
+    m, b = new_model()
+    x = b.input("x", ir.DataType.FLOAT, [2, 3])
+    truths = b.Cast(b.Greater(x, 0.5), to=ir.DataType.FLOAT)
+    b.output(b.Cast(b.ReduceMax(truths, [1], keepdims=0), to=ir.DataType.BOOL))
+    converter.save(Model(m, "onnx"), tmp_path / "m.xml", "openvino+ir=7")
+    assert 'type="ReduceMax"' not in (tmp_path / "m.xml").read_text()
+    data = np.array([[0, 0.25, 0.5], [0, 0.75, 0]], np.float32)
+    (out,) = converter.load(tmp_path / "m.xml").run({"x": data}).values()
+    assert out.tolist() == [False, True]

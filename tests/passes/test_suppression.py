@@ -46,7 +46,7 @@ def mask(**attributes: int) -> object:
     return make
 
 
-@pytest.mark.parametrize("target", ["nnapi+level=3"])
+@pytest.mark.parametrize("target", ["nnapi+level=3", "openvino+ir=7"])
 def test_centers_and_sizes_of_which_some_are_negative(target: str, tmp_path: Path) -> None:
     boxes = np.concatenate([floats(2, 15, 2), floats(2, 15, 2) - 0.2], 2)
     feeds = {"b": boxes, "s": floats(2, 3, 15)}

@@ -6,6 +6,7 @@ rewrite states its advantage over them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,6 +16,7 @@ from converter.formats.openvino.legacy.rules.convolution import fit_steps
 from converter.formats.openvino.legacy.types import SMALL, kind_before
 from converter.graph.build import Builder, Value, attrs_of
 from converter.graph.infer import constant, known, shape_of
+from converter.graph.sizes import static
 from converter.graph.value import operands
 from converter.passes.decompositions.activations import is_float, x_of
 from converter.passes.decompositions.bitwise import BITS, by_digits
@@ -179,7 +181,27 @@ def unfit(node: ir.Node) -> bool:
     )
 
 
+def suppression_mask(node: ir.Node, b: Builder) -> Value:
+    """The layer gives rows of indices, which are scattered into the mask."""
+    boxes, scores, iou = operands(node, 3)
+    batch, classes, count = size = static(scores, "the scores")
+    total = math.prod(size)
+    centered = attrs_of(node).get("center_point_box", 0)
+    limits = [count], iou, np.array([np.finfo(np.float32).min], np.float32)
+    rows = b.FixedNonMaxSuppression(
+        boxes, scores, *limits, rows=total, center_point_box=centered, sort_result_descending=0
+    )
+    image, kind, box = (rows[:, i] for i in range(3))
+    place = (image * classes + kind) * count + box
+    index = b.Where(image < 0, total, place)  # those of no box are cut off
+    marked = b.ScatterElements(
+        np.zeros(total + 1, np.float32), index, np.ones(total, np.float32), axis=0
+    )
+    return b.Reshape(marked[:total], [batch, classes, count]) > 0.5
+
+
 REWRITES: Rewrites = {
+    ("netconv", "SuppressionMask"): suppression_mask,
     ("netconv", "MVN"): mvn_of_lists,
     ("", "OneHot"): one_hot,  # the layer does not count from the end
     ("", "InstanceNormalization"): instance_normalization,

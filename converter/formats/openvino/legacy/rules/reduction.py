@@ -11,7 +11,6 @@ from converter.formats.openvino.legacy.rules.fields import CAPITAL_TRUTH, MARK_L
 from converter.mapping.concepts.axes import Axes
 from converter.mapping.fields import Attr, Detail, Guard, ImpliedAttrs, WriteKey, ignore
 from converter.mapping.rules import op, ops
-from converter.passes import indices
 
 D = ir.DataType
 
@@ -54,9 +53,8 @@ REDUCED = (
 )
 KINDS = "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare And Or"
 NO_AXES = Guard("the axes must be given", lift_if=lambda r: not r.ints(1, "the axes"))
-SIGNED = Guard(
-    "only floating-point data that may be negative are supported by this layer",
-    lower_if=lambda w: is_float(w.data) and not indices.never_negative(w.data),
+FLOATING = Guard(
+    "only floating-point data are supported by this layer", lower_if=lambda w: is_float(w.data)
 )
 
 RULES = [
@@ -74,7 +72,7 @@ RULES = [
     op(
         "ReduceMax",
         "ReduceMin",
-        SIGNED,
+        FLOATING,
         Detail(write=through_minimum),
         AXES,
         ImpliedAttrs(("keepdims",)),
