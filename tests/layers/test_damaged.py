@@ -138,7 +138,7 @@ def lift(format: str, network: Any) -> None:
 
 
 def drawn(path: Path, found: list[Any], *counts: int) -> list[Any]:
-    """Draw some of what is found, as often as there are counts."""
+    """Draw some of the changes found, as often as there are counts."""
     numbers = range(len(found))
     draws = (random.Random(path.stem).sample(numbers, min(n, len(found))) for n in counts)
     return [found[i] for i in dict.fromkeys(i for draw in draws for i in draw)]

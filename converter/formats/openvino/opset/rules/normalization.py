@@ -76,6 +76,9 @@ def over_axes(r: LiftContext) -> None:
 
 def _sum_of_neighbors(r: LiftContext, x: Value, axis: int, reach: int) -> Value:
     b, n = r.b, r.rank(x)
+    size = x.shape[axis] if x.shape is not None else None
+    if isinstance(size, int):
+        reach = min(reach, max(size - 1, 0))  # there is nothing but padding beyond
     if not reach:
         return x
     pads = [0] * (2 * n)
