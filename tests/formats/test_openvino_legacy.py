@@ -699,3 +699,17 @@ def test_the_maximum_of_numbers_that_may_all_be_zero(tmp_path: Path) -> None:
     data = np.array([[0, 0.25, 0.5], [0, 0.75, 0]], np.float32)
     (out,) = converter.load(tmp_path / "m.xml").run({"x": data}).values()
     assert out.tolist() == [False, True]
+
+
+def test_a_computed_range_of_integers_is_counted_in_steps(tmp_path: Path) -> None:
+    """The engine of 2020 makes an element less where the steps do not divide the distance."""
+    model, b = new_model()
+    start, limit, step = (b.input(n, ir.DataType.INT32, []) for n in ("start", "limit", "step"))
+    y = b.op("Range", start, limit, step, name="y")
+    y.shape = ir.Shape([2])
+    b.output(y)
+    converter.save(Model(model, "onnx"), tmp_path / "m.xml", "openvino+ir=7")
+    assert 'type="Range"' not in (tmp_path / "m.xml").read_text()
+    feeds = {"start": np.int32(10), "limit": np.int32(6), "step": np.int32(-3)}
+    (found,) = converter.load(tmp_path / "m.xml").run(feeds).values()
+    np.testing.assert_array_equal(found, [10, 7])

@@ -16,8 +16,8 @@ from converter.formats.openvino.legacy.rules.convolution import fit_steps
 from converter.formats.openvino.legacy.types import SMALL, kind_before
 from converter.graph.build import Builder, Value, attrs_of
 from converter.graph.infer import constant, known, shape_of
-from converter.graph.sizes import static
-from converter.graph.value import operands
+from converter.graph.sizes import arange, static
+from converter.graph.value import array_type, operands
 from converter.passes.decompositions.activations import is_float, x_of
 from converter.passes.decompositions.bitwise import BITS, by_digits
 from converter.passes.indices import one_hot
@@ -79,6 +79,15 @@ def mod_of_integers(node: ir.Node, b: Builder) -> Value | None:
         return None
     rest = b.Mod(x, y, fmod=1)
     return b.Where((b.Min(rest, y) < 0) & (b.Max(rest, y) > 0), rest + y, rest)
+
+
+def count_in_steps(node: ir.Node, b: Builder) -> Value | None:
+    """The engine's Range rounds the number of elements down, where ONNX rounds it up."""
+    (start, _, step), shape = operands(node, 3), shape_of(node.outputs[0])
+    if shape is None:
+        return None
+    numbers: Value = arange(shape[0]).astype(array_type(start)) * step + start
+    return numbers
 
 
 def recurrent(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
@@ -206,6 +215,7 @@ REWRITES: Rewrites = {
     ("", "OneHot"): one_hot,  # the layer does not count from the end
     ("", "InstanceNormalization"): instance_normalization,
     ("", "Mod"): mod_of_integers,
+    ("", "Range"): count_in_steps,
     ("", "TopK"): top_k,
     **{("", name): recurrent for name in ("LSTM", "GRU", "RNN")},
     **{("", name): best_of_integers for name in ("ArgMax", "ArgMin")},

@@ -125,6 +125,8 @@ def read_scalars(r: LiftContext) -> None:
 def write_scalars(w: LowerContext) -> None:
     """Write the limits of a Range as vectors of one element."""
     w.shape(w.out)
+    if not is_float(w.data) and None in map(constant, w.node.inputs):
+        raise MappingError("limits of integers must be constant: the layer divides without rest")
     w.set_inputs(*(w.reshaped(w.input(i), [1]) for i in range(3)))
 
 
