@@ -120,7 +120,6 @@ UNREAD: dict[str, dict[str, str]] = {
     "opset": dict.fromkeys(
         ("Exp=Selu", "Clip=HardSigmoid"), "the runtime reads computed parameters and has no kernel"
     ),
-    "zhouyi": {"Reshape=SpaceToDepth": "the vendor's executor has square blocks alone"},
     "coreml": {"Div=mvn": "an image of millions of elements, or of unknown size"},
     "legacy": {
         **dict.fromkeys(("Sub=Eltwise", "Add=Eltwise"), "the engine cannot infer them"),
