@@ -8,9 +8,10 @@ import onnx_ir as ir
 from converter.errors import MappingError, no_match
 from converter.formats.coreml.mlprogram.rules.context import LiftContext, LowerContext
 from converter.formats.coreml.mlprogram.rules.fields import listed, mil
-from converter.graph.demands import above
+from converter.graph.demands import above, at_least
 from converter.graph.infer import constant, known
 from converter.graph.interpolation import between, rounded_down
+from converter.graph.sizes import arange
 from converter.graph.symbolic import dimensions
 from converter.graph.symbolic import sizes_of as symbolic_sizes
 from converter.graph.value import Value, array_type
@@ -76,11 +77,12 @@ def bilinear(r: LiftContext, x: Value, size: list[int | None], mode: str) -> Val
             n = r.static(x)[axis]
             if m is None or (mode == "ALIGN_CORNERS" and m == n == 1):
                 continue
+            at_least(1, target_size=m)
             if mode == "OFFSET_CORNERS":
                 step = max(1, n - 1) / m
-                places = (np.arange(m) + 0.5) * step
+                places = (arange(m) + 0.5) * step
             else:
-                places = np.full(1, (n - 1) / 2) if m == 1 else np.arange(m) * (n - 1) / (m - 1)
+                places = np.full(1, (n - 1) / 2) if m == 1 else arange(m) * (n - 1) / (m - 1)
             x = between(r.b, x, axis, places)
         return x
     return sized(r, x, size, True, MODES[mode])
