@@ -426,6 +426,22 @@ def test_channels_of_depthwise_convolutions_get_equal_ranges(
     assert min(found.layers.values()) > 25  # compared with floats of the same factors
 
 
+def test_channels_without_numbers_are_not_equalized(tmp_path: Path) -> None:
+    text = """<ir_version: 9, opset_import: ["" : 21]>
+        net (float[1, 3, 6, 6] x) => (float[1, 8, 6, 6] y) {
+        c = Conv (x, w) a = Relu (c)
+        y = Conv <group = 8, pads = [1, 1, 1, 1]> (a, v) }"""
+    model = onnx.parser.parse_model(text)
+    rng = np.random.default_rng(0)
+    for name, shape in {"w": (8, 3, 1, 1), "v": (8, 1, 3, 3)}.items():
+        array = rng.standard_normal(shape).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    onnx.save(model, tmp_path / "n.onnx")
+    data = [{"x": np.zeros((1, 3, 6, 6), np.float32)} for _ in range(8)]
+    with np.errstate(all="raise"):
+        quantize(tmp_path / "n.onnx", tmp_path / "q.onnx", data=data, native="off")
+
+
 # doubts and refusals -----------------------------------------------------------------------------
 
 

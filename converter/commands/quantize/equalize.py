@@ -65,6 +65,8 @@ def equalize(model: ir.Model, ranges: Mapping[str, Range]) -> dict[str, Range]:
         if not all(r.channels for r in own):  # not all of its numbers were finite
             continue
         sizes = [np.array([max(-c.low, c.high) for c in r.channels]) for r in own]
+        if not all(s.any() for s in sizes):
+            continue
         least = np.finfo(np.float32).tiny
         factors = np.min([s.max() / np.maximum(s, s.max() / _MOST + least) for s in sizes], axis=0)
         for value, old in zip(values, own, strict=True):
