@@ -33,16 +33,16 @@ demo: $(VENV)/.installed-demo ## Convert both sample networks to every format, v
 	$(BIN)/python samples/demo.py --out out/demo
 
 test: $(VENV)/.installed-test ## The whole test suite but the judges from outside, two processes
-	$(BIN)/python -m pytest -n 2 -m "not judges" $(TESTS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not judges" $(TESTS)
 
 judges: $(VENV)/.installed-test ## Samples of every format to every format, the written files in engines and validators from outside
-	$(BIN)/python -m pytest -n 2 -m judges $(TESTS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m judges $(TESTS)
 
 test-browser: $(VENV)/.installed-browser ## Reports and views in a headless Chromium (apt: chromium chromium-driver)
 	$(BIN)/python -m pytest -n 0 -m browser tests/report
 
 quick: $(VENV)/.installed-test ## The everyday tests: without the slow ones and those of judges from outside
-	$(BIN)/python -m pytest -n 2 -m "not slow and not judges" $(TESTS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not judges" $(TESTS)
 
 ifdef FORMAT
 # An environment for everything will do; an empty one gets the tools without the engines. One process: each would collect all tests.
@@ -63,7 +63,7 @@ test-lowest: ## The tests of the command line, engines and codecs with the lowes
 	$(PYTHON) -m venv --clear .venv-lowest
 	.venv-lowest/bin/python .ci/lowest.py > .venv-lowest/constraints.txt
 	.venv-lowest/bin/python -m pip --disable-pip-version-check install --quiet --constraint .venv-lowest/constraints.txt --editable '.[test]'
-	.venv-lowest/bin/python -m pytest -n 2 -m "not slow and not judges" $(LOWEST)
+	.venv-lowest/bin/python -m pytest -n 2 --dist worksteal -m "not slow and not judges" $(LOWEST)
 
 test-wheel: ## Build the distributions, install the wheel in a bare environment, follow the README there
 	$(PYTHON) .ci/wheel.py out/wheel $(DIST)
