@@ -94,8 +94,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if counts[test] % sampled.args[0]:
                 item.add_marker(pytest.mark.slow)
             counts[test] += 1
-    # the slow ones first: a long one at the end would leave the other workers idle (which take tests
-    # from the busy ones, see the Makefile)
+    # the slow ones first: a long one at the end would leave the other workers idle, although they
+    # take tests from busy ones (see the Makefile)
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
