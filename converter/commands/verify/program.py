@@ -327,8 +327,10 @@ def _proto(
     weights = Weights(large and not (floats and program.halves), spool=moved is not None)
     sizes = _sizes(piece.nodes) if moved and moved.precision else set[str]()
     for i, (value, step) in enumerate(steps.items()):
-        seeded = moved and step and str(value.name) not in sizes and (moved.seed * 1009 + i, step)
-        _weight(graph, value, seeded or None, weights)
+        change = None
+        if moved is not None and step and str(value.name) not in sizes:
+            change = moved.seed * 1009 + i, step
+        _weight(graph, value, change, weights)
     if moved and moved.precision:
         _move_coarse(graph, program, moved.precision, moved.seed, sizes)
     if moved and (moved.ties or moved.flips):
