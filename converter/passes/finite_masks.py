@@ -10,10 +10,13 @@ of floating-point type stay, since their numbers are not known.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+
 import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import builder_before
+from converter.graph.extensions import replace
 from converter.graph.infer import constant
 from converter.graph.names import Names
 from converter.graph.value import optional
@@ -34,11 +37,15 @@ _OPERANDS: dict[str, tuple[int, ...]] = {
 
 def replace_infinite_masks(model: ir.Model) -> None:
     """Replace minus infinity in constants that only reach a Softmax and a comparison with it."""
-    names = Names(model)
-    for graph in all_graphs(model.graph):
-        compared = [n for n in graph if _compares(n)]
-        masks = [v for v in graph.initializers.values() if compared and _is_mask(v)]
-        reached = {v: found for v in masks if (found := _reached(v))}
+    graphs = list(all_graphs(model.graph))
+    limits = {n for graph in graphs for n in graph if _compares(n)}
+    if not limits:
+        return
+    names, known = Names(model), _of_masks(graphs)
+    compared = {n for n in limits if n.inputs[0] in known}
+    for graph in graphs:
+        reached = {v: _reached(v, compared) for v in graph.initializers.values() if _is_mask(v)}
+        reached = {v: found for v, found in reached.items() if found}
         half = any(r.dtype == ir.DataType.FLOAT16 for found in reached.values() for r in found)
         low = HALF if half else MASKED
         for value in reached:
@@ -49,65 +56,55 @@ def replace_infinite_masks(model: ir.Model) -> None:
             value.replace_all_uses_with(b.const(finite, str(value.name)))
             del graph.initializers[str(value.name)]
         masked = set().union(*reached.values())
-        for node in (n for n in compared if n.inputs[0] in masked):
+        for node in [n for n in graph if n in compared and n.inputs[0] in masked]:
             b = builder_before(node, names)
-            node.outputs[0].replace_all_uses_with(b.Less(node.inputs[0], low / 2))
+            replace(node, [b.Less(node.inputs[0], low / 2)], b)
 
 
-def _is_mask(value: ir.Value) -> bool:
-    """Return whether a value is a constant of zeros and minus infinities."""
+def _is_mask(value: ir.Value, least: int = 1) -> bool:
+    """Return whether a value is a constant of zeros and `least` or more minus infinities."""
     array = constant(value) if value.dtype in _TYPES else None
-    return array is not None and bool(
-        np.isneginf(array).any() and (np.isneginf(array) | (array == 0)).all()
-    )
-
-
-def _reached(mask: ir.Value) -> set[ir.Value]:
-    """Return the values that a mask becomes part of if it only reaches a comparison and a Softmax,
-    else none.
-    """
-    visited: set[ir.Value] = set()
-    fits = _only_masks(mask, visited)
-    return visited if fits and any(_compares(u.node) for v in visited for u in v.uses()) else set()
-
-
-def _only_masks(value: ir.Value, visited: set[ir.Value]) -> bool:
-    """Return whether every use of `value` ends in a Softmax or a comparison with infinity."""
-    if value in visited:
-        return True
-    visited.add(value)
-    return not value.is_graph_output() and all(
-        not use.node.domain
-        and (
-            use.node.op_type == "Softmax"
-            or _compares(use.node)
-            or (
-                use.idx in _OPERANDS.get(use.node.op_type, ())
-                and all(_only_masks(out, visited) for out in use.node.outputs)
-            )
-        )
-        for use in value.uses()
-    )
+    if array is None:
+        return False
+    low = np.isneginf(array)
+    return bool((low | (array == 0)).all()) and int(low.sum()) >= least
 
 
 def _compares(node: ir.Node) -> bool:
-    """Return whether a node finds minus infinity in numbers of known masks."""
-    if node.domain or node.op_type != "Equal":
-        return False
-    limit = optional(node, 1)
+    """Return whether a node compares numbers with minus infinity."""
+    limit = optional(node, 1) if node.op_type == "Equal" and not node.domain else None
     array = constant(limit) if limit is not None and limit.dtype in _TYPES else None
-    found = array is not None and array.size > 0 and bool(np.isneginf(array).all())
-    return found and _of_masks(optional(node, 0))
+    return array is not None and array.size > 0 and bool(np.isneginf(array).all())
 
 
-def _of_masks(value: ir.Value | None) -> bool:
-    """Return whether a value is computed from constant masks and conditions alone."""
-    array = None if value is None else constant(value)
-    if value is None or array is not None:
-        return array is None or bool((np.isneginf(array) | (array == 0)).all())
-    node = value.producer()
-    operands = () if node is None or node.domain else _OPERANDS.get(node.op_type, ())
-    return bool(operands) and all(_of_masks(optional(node, i)) for i in operands if node)
+def _of_masks(graphs: Iterable[ir.Graph]) -> set[ir.Value]:
+    """Return the values that are computed from constant masks and conditions alone."""
+    found: set[ir.Value] = set()
+    for node in (n for graph in graphs for n in graph if not n.domain):
+        operands = [optional(node, i) for i in _OPERANDS.get(node.op_type, ())]
+        if operands and all(v is None or v in found or _is_mask(v, least=0) for v in operands):
+            found.update(node.outputs)
+    return found
+
+
+def _reached(mask: ir.Value, compared: Collection[ir.Node]) -> set[ir.Value]:
+    """Return the values that a mask becomes part of if it only reaches a comparison and a Softmax,
+    else none.
+    """
+    found, queue, ends = {mask}, [mask], False
+    while queue:
+        value = queue.pop()
+        if value.is_graph_output():
+            return set()
+        for node, index in value.uses():
+            if node in compared:
+                ends = True
+            elif not node.domain and index in _OPERANDS.get(node.op_type, ()):
+                queue += [v for v in node.outputs if v not in found]
+                found.update(node.outputs)
+            elif node.domain or node.op_type != "Softmax":
+                return set()
+    return found if ends else set()
 
 
 FINITE_MASKS = change(

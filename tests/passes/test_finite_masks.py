@@ -73,3 +73,16 @@ def test_rows_that_are_not_numbers_stay_so() -> None:
     net = Model(model, "onnx")
     replace_infinite_masks(net.ir)
     assert np.isnan(_run(net, T.FLOAT)[1]).all()
+
+
+def test_a_long_chain_of_masks_is_followed_to_an_output() -> None:
+    model, b, x, mask = _scores(T.FLOAT)
+    for _ in range(2000):
+        mask = b.op("Max", mask, mask)
+    b.output(b.op("Equal", mask, b.const(np.array(-np.inf, np.float32)), name="y"))
+    b.output(b.op("Add", x, x))
+    net = Model(model, "onnx")
+    before = _run(net, T.FLOAT)
+    replace_infinite_masks(model)
+    assert [n.op_type for n in model.graph if n.outputs[0].is_graph_output()] == ["Less", "Add"]
+    np.testing.assert_array_equal(_run(net, T.FLOAT), before)
