@@ -79,11 +79,11 @@ def rotary(r: LiftContext) -> ir.Value:
     if not 0 < count <= r.static(x)[-1] or count % 2:
         raise MappingError(f"rotary_ndims must be even and at most the size, got {count}", "R110")
     wide = r.cast(x, T.FLOAT)
-    turned = b.Slice(wide, [0], [count], [-1])
+    rotated = b.Slice(wide, [0], [count], [-1])
     if option(r, "is_interleaved", bool, False):
-        y = _neighbors(r, turned, count)
+        y = _neighbors(r, rotated, count)
     else:
-        y = _halves(r, turned, count)
+        y = _halves(r, rotated, count)
         option(r, "cos_sin_ndims", int, 0)
     rest = b.Slice(wide, [count], [1 << 30], [-1])
     y = b.Cast(b.Concat(y, rest, axis=-1), to=r.input(0).dtype)
@@ -94,14 +94,14 @@ def _halves(r: LiftContext, x: Value, count: int) -> Value:
     """[.., count] with cosines and sines of as many, or of half as many."""
     b, half = r.b, count // 2
     low, high = b.Slice(x, [0], [half], [-1]), b.Slice(x, [half], [count], [-1])
-    turned = b.Concat(-high, low, axis=-1)
+    rotated = b.Concat(-high, low, axis=-1)
     factors = []
     for i in (1, 2):
         given = r.cast(r.input(i), T.FLOAT)
         short = r.static(given)[-1] == half
         factors.append(b.Concat(given, given, axis=-1) if short else given)
     cosine, sine = (b.Slice(f, [0], [count], [-1]) for f in factors)
-    return x * cosine + turned * sine
+    return x * cosine + rotated * sine
 
 
 def _neighbors(r: LiftContext, x: Value, count: int) -> Value:

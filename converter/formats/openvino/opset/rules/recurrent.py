@@ -235,8 +235,12 @@ def _state(w: LowerContext, x: ir.Value, given: ir.Value, directions: int, hidde
     state = w.emit("Transpose", w.operand(given), list(BATCH_FIRST))
     if dim(w.data, 1) is not None or dim(given, 1) is None:
         return state
-    shape = w.emit("Concat", _size(w, x, 0), [directions, hidden], axis=0)
-    return w.emit("Broadcast", state, shape, mode="numpy")
+    return w.emit("Broadcast", state, _sizes_of_state(w, x, directions, hidden), mode="numpy")
+
+
+def _sizes_of_state(w: LowerContext, x: ir.Value, directions: int, hidden: int) -> ir.Value:
+    """[N, D, H] as int64[3], where x is [N, S, I] and N is dynamic."""
+    return w.emit("Concat", _size(w, x, 0), [directions, hidden], axis=0)
 
 
 def _zeros(w: LowerContext, x: ir.Value, directions: int, hidden: int) -> ir.Value:
@@ -246,7 +250,7 @@ def _zeros(w: LowerContext, x: ir.Value, directions: int, hidden: int) -> ir.Val
         demand_small(batch, directions, hidden)
         dtype = (x.dtype or T.FLOAT).numpy()
         return w.const(np.zeros((batch, directions, hidden), dtype))
-    shape = w.emit("Concat", _size(w, x, 0), [directions, hidden], axis=0)
+    shape = _sizes_of_state(w, x, directions, hidden)
     return w.emit("Broadcast", w.like(x, 0), shape, mode="numpy")
 
 
