@@ -49,7 +49,7 @@ def read(path: Path, weights: Path | None, dequantize: bool = False) -> Network:
 
 
 def read_numbers(path: Path, weights: Path | None) -> Network:
-    """Read an IR as the floats that its integers stand for."""
+    """Read an IR, with its integers as the floats that they represent."""
     return read(path, weights, dequantize=True)
 
 

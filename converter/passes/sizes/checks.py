@@ -48,7 +48,7 @@ def demand_no_batches(walk: Walk, node: ir.Node) -> None:
 
 
 def demand_no_whole_window(walk: Walk, node: ir.Node) -> None:
-    """Refuse a window over the whole image of the old size: it may stand for a global pooling."""
+    """Refuse a window over the whole image of the old size: it may be a global pooling."""
     pairs = walk.pairs(node.inputs[0])
     kernel = attribute(node, "kernel_shape", [])
     if pairs is None:

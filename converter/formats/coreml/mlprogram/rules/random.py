@@ -19,7 +19,7 @@ def read_seed(r: LiftContext) -> None:
 
 
 def write_seed(w: LowerContext) -> None:
-    """Write the seed, an integer; -1 stands for none."""
+    """Write the seed, an integer; -1 if there is none."""
     w.set(seed=int(w.attr("seed", -1)))
 
 
