@@ -45,7 +45,9 @@ def measured(source: str, target: str, flavor: str) -> dict[str, float]:
         for c in called
         if c.co_filename.startswith(PACKAGE) and c.co_flags & inspect.CO_OPTIMIZED
     }
-    functions = {f for f in functions if f[2] not in ("<genexpr>", "<listcomp>", "<dictcomp>")}
+    functions = {
+        f for f in functions if f[2] not in ("<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")
+    }
     return {
         "modules": len({file for file, _, _ in functions}),
         "functions": len(functions),

@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from converter.cli.streams import DASH, is_url, with_original_names
 from converter.commands.options.convert import ConversionCommand
 from converter.errors import cannot_write, wrong_call
+from converter.graph.record import comparable
 
 
-@dataclass(frozen=True)
+@comparable
 class Destination:
     """A path or URL to write; `folder` is a folder to make for it, if it is absent."""
 

@@ -36,9 +36,6 @@ from converter.graph.record import record
 from converter.io.atomic import recover
 from converter.io.files import Output
 from converter.io.growth import Growth, MaxOutput, measured, parse
-from converter.passes.extract_subgraph import extract_subgraph, rename_boundary
-from converter.passes.fix_inputs import fix_inputs
-from converter.passes.states import declare_states, settle
 
 Announce = Callable[[Diagnostic], None]
 
@@ -124,6 +121,9 @@ def _as_names(names: str | Sequence[str]) -> Sequence[str]:
 
 def _fix(model: Network, inputs: Mapping[str, Sequence[int]], freeze: Mapping[str, Any]) -> None:
     """Set shapes and values of inputs."""
+    from converter.passes.fix_inputs import fix_inputs
+    from converter.passes.states import settle
+
     shapes = {
         name: model.declared_shape(name, _sizes(name, shape)) for name, shape in inputs.items()
     }
@@ -154,6 +154,8 @@ def _with_batch(
 
 def _rename(model: Network, names: Mapping[str, str]) -> None:
     """Rename inputs and outputs. Raises UsageError for unknown names."""
+    from converter.passes.extract_subgraph import rename_boundary
+
     known = ", ".join(v.name for v in (*model.inputs, *model.outputs))
     if unknown := rename_boundary(model.ir, names):
         message = (
@@ -167,6 +169,8 @@ def _rename(model: Network, names: Mapping[str, str]) -> None:
 def _set_states(model: Network, options: Convert) -> None:
     """Declare the requested states, and remove all states that are to be inputs and outputs."""
     if options.state:
+        from converter.passes.states import declare_states, settle
+
         declare_states(model, options.state)
         settle(model)
     if options.states == "io":
@@ -178,6 +182,8 @@ def _cut(model: Network, outputs: Sequence[str], starts: Sequence[str], source: 
     """Extract the network between some tensors. Raises UsageError for unknown names, with a
     suggestion, and for starting tensors that no output depends on.
     """
+    from converter.passes.extract_subgraph import extract_subgraph
+
     known = [str(o.name) for n in model.ir.graph for o in n.outputs]
     if not (missing := extract_subgraph(model.ir, outputs, starts)):
         return

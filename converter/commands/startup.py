@@ -9,11 +9,11 @@ from __future__ import annotations
 import atexit
 import gc
 import importlib.machinery
-import importlib.util
 import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
+from typing import Any
 
 # Modules that packages import when they are imported, and that a conversion does not use.
 LATER = frozenset(
@@ -29,6 +29,9 @@ LATER = frozenset(
         # the docstrings of numpy's functions
         *("numpy._core._add_newdocs", "numpy._core._add_newdocs_scalars"),
         *("socket", "ipaddress"),  # email, urllib
+        # sources of Python, pickles, archives, tables: inspect, numpy, shutil, importlib.metadata
+        *("tokenize", "pickle", "bz2", "lzma", "csv", "calendar"),
+        "fractions",  # of sizes with names
     }
 )
 # new objects between two garbage collections; with Python's 700 they repeatedly scan a growing
@@ -40,18 +43,59 @@ IDLE_THREADS = "OPENBLAS_THREAD_TIMEOUT", "4"
 _codes: list[int] = []  # the exit code of this process, once its command has ended
 
 
+# Packages that merely import all of their modules: these are imported when they are used.
+BARE = frozenset({"tflite"})
+
+
+class _Unused(ModuleType):
+    """A module of LATER until it is used. Unlike that of `importlib.util.LazyLoader`, another
+    import of it, which reads its specification, is no use.
+    """
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "__module__":  # of classes and functions, which onnx_ir looks for
+            raise AttributeError(name)
+        if name != "__spec__":
+            self.__class__ = ModuleType  # type: ignore[assignment]
+            spec = self.__spec__
+            if spec is not None and spec.loader is not None:
+                spec.loader = spec.loader_state
+                spec.loader_state.exec_module(self)
+        return ModuleType.__getattribute__(self, name)
+
+
+class _LaterLoader:
+    """Makes an unused module of another loader."""
+
+    def __init__(self, loader: Any) -> None:
+        self.loader = loader
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        """Return the module that the other loader makes; None: an ordinary one."""
+        spec.loader_state = self.loader
+        made: ModuleType | None = self.loader.create_module(spec)
+        return made
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Leave the execution of the module to its first use."""
+        module.__class__ = _Unused
+
+
 class _Later:
-    """A finder that loads the modules of LATER when they are first used."""
+    """A finder that loads the modules of LATER when they are first used, and packages of BARE
+    without their modules.
+    """
 
     @staticmethod
     def find_spec(
         name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        spec = (
-            importlib.machinery.PathFinder.find_spec(name, path, target) if name in LATER else None
-        )
+        if name not in LATER and name not in BARE:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = importlib.util.LazyLoader(spec.loader)
+            # a package without a loader has a path and no code
+            spec.loader = None if name in BARE else _LaterLoader(spec.loader)  # type: ignore[assignment]
         return spec
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
+
+from converter.graph.record import comparable
 
 Array = npt.NDArray[Any]
 Source = Array | Callable[[], Array]
@@ -200,7 +201,7 @@ class LazyTensor(ir.LazyTensor):
         return hash(self.place)
 
 
-@dataclass(frozen=True)
+@comparable
 class _Derived:
     """A function of the elements of a tensor."""
 
@@ -211,7 +212,7 @@ class _Derived:
         return self.change(self.tensor.numpy())
 
 
-@dataclass(frozen=True)
+@comparable
 class Permuted:
     """A permutation of axes, for `derived`."""
 
@@ -221,7 +222,7 @@ class Permuted:
         return array.transpose(self.order)
 
 
-@dataclass(frozen=True)
+@comparable
 class Converted:
     """A conversion to another type, for `derived`."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
+from operator import attrgetter
 from typing import Any, TypeVar, dataclass_transform
 
 C = TypeVar("C")
@@ -26,26 +27,45 @@ def record(cls: type[C]) -> type[C]:
     return made
 
 
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def comparable(cls: type[C]) -> type[C]:
+    """Decorate a record that has a hash and is equal to another of its class with equal fields."""
+    made = record(cls)
+    content = attrgetter(*(f.name for f in fields(made)))  # type: ignore[arg-type]
+
+    def __eq__(self: Any, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        same: bool = content(self) == content(other)
+        return same
+
+    def __hash__(self: Any) -> int:
+        return hash(content(self))
+
+    made.__eq__ = __eq__  # type: ignore[method-assign]
+    made.__hash__ = __hash__  # type: ignore[method-assign]
+    return made
+
+
 def _constructor(cls: Any) -> Callable[..., None]:
     """Return the `__init__` of a record, as dataclasses would compile it for the class."""
     own = [f for f in fields(cls) if f.init]
     names = tuple(f.name for f in own)
-    known = frozenset(names)
     defaults = {f.name: f.default for f in own if f.default is not MISSING}
     factories = {f.name: f.default_factory for f in fields(cls) if f.default_factory is not MISSING}
-    required = [n for n in names if n not in defaults and n not in factories]
+    every = frozenset(names) | factories.keys()
     after = getattr(cls, "__post_init__", None)
 
     def __init__(self: Any, *args: Any, **given: Any) -> None:
-        values = vars(self)
+        values: dict[str, Any] = self.__dict__
         values.update(defaults)
         values.update(zip(names, args, strict=False))
+        twice = args and given and not given.keys().isdisjoint(names[: len(args)])
         values.update(given)
         for name, factory in factories.items():
             if name not in values:
                 values[name] = factory()
-        wrong = given.keys() - known or given.keys() & set(names[: len(args)])
-        if wrong or len(args) > len(names) or any(n not in values for n in required):
+        if twice or len(args) > len(names) or values.keys() != every:
             raise TypeError(f"{cls.__qualname__}({', '.join(names)}) got {args} and {given}")
         if after is not None:
             after(self)

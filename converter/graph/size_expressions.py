@@ -8,15 +8,16 @@ longer than most conversions.
 
 from __future__ import annotations
 
+import fractions
 import functools
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from fractions import Fraction
 from typing import NamedTuple
 
 import onnx_ir as ir
+
+from converter.graph.record import comparable
 
 _NAME = r"[A-Za-z_][\w.]*"
 _TOKEN = re.compile(rf"\s*({_NAME}|\d+|//|[-+*/()])")
@@ -26,7 +27,7 @@ _ANONYMOUS = re.compile(r"\W*|\W*\d+\W*|none|unk__\d+|unknown.*", re.IGNORECASE)
 MOST_TERMS = 12
 
 
-@dataclass(frozen=True)
+@comparable
 class Floor:
     """A numerator, whose coefficients are integers, divided and rounded down."""
 
@@ -34,7 +35,7 @@ class Floor:
     denominator: int
 
 
-@dataclass(frozen=True)
+@comparable
 class Scaled:
     """A size times a factor in float32, rounded down; exact only in float32."""
 
@@ -42,7 +43,7 @@ class Scaled:
     factor: float
 
 
-@dataclass(frozen=True)
+@comparable
 class Element:
     """A size without a name: a dimension of a value, or an element of a vector of numbers."""
 
@@ -71,14 +72,14 @@ class Size:
 
     __slots__ = ("_hash", "terms")
 
-    def __init__(self, terms: Mapping[Monomial, Fraction | int] | None = None) -> None:
-        self.terms = {m: Fraction(c) for m, c in (terms or {}).items() if c}
+    def __init__(self, terms: Mapping[Monomial, fractions.Fraction | int] | None = None) -> None:
+        self.terms = {m: fractions.Fraction(c) for m, c in (terms or {}).items() if c}
         self._hash = hash(frozenset(self.terms.items()))
 
     @staticmethod
-    def of(atom: Atom | int | Fraction) -> Size:
+    def of(atom: Atom | int | fractions.Fraction) -> Size:
         """Return a single atom, or a number."""
-        return Size({(): atom} if isinstance(atom, int | Fraction) else {(atom,): 1})
+        return Size({(): atom} if isinstance(atom, int | fractions.Fraction) else {(atom,): 1})
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Size) and self.terms == other.terms
@@ -89,41 +90,41 @@ class Size:
     def __add__(self, other: Size | int) -> Size:
         terms = dict(self.terms)
         for m, c in _size(other).terms.items():
-            terms[m] = terms.get(m, Fraction(0)) + c
+            terms[m] = terms.get(m, fractions.Fraction(0)) + c
         return Size(terms)
 
     def __sub__(self, other: Size | int) -> Size:
         return self + _size(other) * -1
 
-    def __mul__(self, other: Size | int | Fraction) -> Size:
-        terms: dict[Monomial, Fraction] = {}
+    def __mul__(self, other: Size | int | fractions.Fraction) -> Size:
+        terms: dict[Monomial, fractions.Fraction] = {}
         for m, c in self.terms.items():
             for n, d in _size(other).terms.items():
                 product = tuple(sorted((*m, *n), key=_key))
-                terms[product] = terms.get(product, Fraction(0)) + c * d
+                terms[product] = terms.get(product, fractions.Fraction(0)) + c * d
         return Size(terms)
 
     def floordiv(self, divisor: int) -> Size:
         """Return the quotient, rounded down, by a positive integer."""
-        return (self * Fraction(1, divisor)).floor()
+        return (self * fractions.Fraction(1, divisor)).floor()
 
     def floor(self) -> Size:
         """Round down; atoms are integers, so that only fractions of coefficients are affected."""
-        whole = {m: Fraction(math.floor(c)) for m, c in self.terms.items()}
+        whole = {m: fractions.Fraction(math.floor(c)) for m, c in self.terms.items()}
         rest = {m: c - whole[m] for m, c in self.terms.items()}
         if not any(c for m, c in rest.items() if m):
             return Size(whole)
         # floor((a*n + c) / (a*d)) = floor((n + floor(c/a)) / d)
         denominator = math.lcm(*(c.denominator for m, c in rest.items() if m))
-        constant = math.floor(rest.get((), Fraction(0)) * denominator)
+        constant = math.floor(rest.get((), fractions.Fraction(0)) * denominator)
         numerator = {m: c * denominator for m, c in rest.items() if m}
         inner = Size({**numerator, (): constant})
         return Size(whole) + Size.of(Floor(inner, denominator))
 
     @property
-    def number(self) -> Fraction | None:
+    def number(self) -> fractions.Fraction | None:
         """The value, if it is a number."""
-        return self.terms.get((), Fraction(0)) if self.terms.keys() <= {()} else None
+        return self.terms.get((), fractions.Fraction(0)) if self.terms.keys() <= {()} else None
 
     @property
     def integer(self) -> int | None:
@@ -140,22 +141,26 @@ class Size:
     def atoms(self) -> set[Atom]:
         return {a for m in self.terms for a in m}
 
-    def at_least(self) -> Fraction | None:
+    def at_least(self) -> fractions.Fraction | None:
         """Return a lower bound, since no dimension is negative; None if there is none."""
         if any(c < 0 for m, c in self.terms.items() if m):
             return None
-        return self.terms.get((), Fraction(0)) if all(map(_not_negative, self.atoms)) else None
+        return (
+            self.terms.get((), fractions.Fraction(0))
+            if all(map(_not_negative, self.atoms))
+            else None
+        )
 
     def may_be(self, number: int) -> bool:
         """Return whether the size may have this value, as far as its coefficients show."""
-        least, rest = self.at_least(), number - self.terms.get((), Fraction(0))
+        least, rest = self.at_least(), number - self.terms.get((), fractions.Fraction(0))
         if self.number is not None:
             return rest == 0
         if not self.is_integral or (least is not None and least > number):
             return not self.is_integral
         return int(rest) % math.gcd(*(int(c) for m, c in self.terms.items() if m)) == 0
 
-    def ratio(self, other: Size) -> Fraction | None:
+    def ratio(self, other: Size) -> fractions.Fraction | None:
         """Return the number c with self == c * other; None if there is none."""
         if not other.terms or self.terms.keys() != other.terms.keys():
             return None
@@ -190,7 +195,7 @@ class Size:
         return _text(self) if named and all(map(_has_name, self.atoms)) else None
 
 
-def _size(value: Size | int | Fraction) -> Size:
+def _size(value: Size | int | fractions.Fraction) -> Size:
     return value if isinstance(value, Size) else Size.of(value)
 
 
@@ -209,7 +214,7 @@ def _has_name(atom: Atom) -> bool:
 
 def evaluated(size: Size, numbers: Mapping[str, int]) -> int | None:
     """Return a size with numbers for its names; None if it has others."""
-    found = Fraction(0)
+    found = fractions.Fraction(0)
     for monomial, c in size.terms.items():
         for atom in monomial:
             if isinstance(atom, Floor):
@@ -243,7 +248,7 @@ def _without_rounding(size: Size) -> Size:
     found = Size()
     for monomial, c in size.terms.items():
         factors = (
-            _without_rounding(a.numerator) * Fraction(1, a.denominator)
+            _without_rounding(a.numerator) * fractions.Fraction(1, a.denominator)
             if isinstance(a, Floor)
             else Size.of(a)
             for a in monomial
@@ -270,7 +275,7 @@ def _text(size: Size) -> str:
     return "".join(parts) or "0"
 
 
-def _term(monomial: Monomial, c: Fraction) -> str:
+def _term(monomial: Monomial, c: fractions.Fraction) -> str:
     factors = [_of_atom(a) for a in monomial]
     if c.numerator != 1 or not factors:
         factors.insert(0, str(c.numerator))
@@ -338,7 +343,11 @@ class _Parser:
             divisor = other.integer
             if divisor is None or divisor < 1:
                 return None
-            total = total.floordiv(divisor) if operator == "//" else total * Fraction(1, divisor)
+            total = (
+                total.floordiv(divisor)
+                if operator == "//"
+                else total * fractions.Fraction(1, divisor)
+            )
         return total
 
     def factor(self) -> Size | None:

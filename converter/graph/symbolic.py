@@ -7,9 +7,9 @@ value when its node is inferred.
 
 from __future__ import annotations
 
+import fractions
 import math
 from collections.abc import Callable
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -101,7 +101,7 @@ def keep_elements(node: ir.Node) -> None:
                 set_known(out, array.reshape(shape))
 
 
-def _typed(numbers: list[Fraction], dtype: np.dtype[Any]) -> Array | None:
+def _typed(numbers: list[fractions.Fraction], dtype: np.dtype[Any]) -> Array | None:
     """Return numbers as an array; None for integers that the type does not have.
 
     Integers do not become floats in between, which would round the 2**63 - 1 that ends a slice.
@@ -132,7 +132,7 @@ def _number(number: Any) -> Item:
         return Size.of(int(number))
     if not np.isfinite(number):
         return None
-    exact = Fraction(float(number))
+    exact = fractions.Fraction(float(number))
     return Size.of(exact) if exact.denominator <= _FINEST else float(number)
 
 

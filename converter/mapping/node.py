@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any
 
@@ -87,7 +87,7 @@ class Node:
         self.inputs[index] = value
 
 
-@dataclass(eq=False)
+@record
 class Layer:
     """A layer of a foreign format.
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from converter.graph.build import attributes, attrs_of, builder_before
 from converter.graph.infer import RANDOM, Array, constant, evaluate, shape_of
 from converter.graph.lazy_tensor import Converted, LazyTensor
 from converter.graph.names import Names
+from converter.graph.record import comparable
 from converter.graph.walk import all_graphs, all_nodes, subgraphs
 from converter.passes.dead_code import remove_dead_code
 from converter.passes.legalize import rewrite_illegal
@@ -147,7 +147,7 @@ def plain_weights(model: ir.Model, wanted: Callable[[ir.Value], bool] = lambda v
 MANY = 1 << 16  # elements above which results are computed lazily
 
 
-@dataclass(frozen=True)
+@comparable
 class _Dequantized:
     """A lazy DequantizeLinear of integers with 32-bit scales; `block` is 0 without blocks."""
 

@@ -10,6 +10,8 @@ from enum import Enum
 from types import UnionType
 from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar, dataclass_transform
 
+from converter.graph.record import record
+
 A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
@@ -57,7 +59,7 @@ class Kind(Enum):
     MAX_OUTPUT = "largest output"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record
 class Option:
     """A field as an option of the command line and elsewhere.
 
@@ -148,7 +150,7 @@ def signature_of(cls: Any) -> inspect.Signature:
     return inspect.Signature(sorted(found, key=lambda p: p.kind))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record
 class Declared:
     """A field and its option, with the flags that its class gives it. `name` is the long flag
     without dashes, which is also the key of settings and job files.

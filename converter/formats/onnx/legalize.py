@@ -25,11 +25,7 @@ from converter.graph.names import Names, tell_nodes_apart
 from converter.graph.value import operand, optional, producer_if
 from converter.graph.walk import all_graphs, all_nodes
 from converter.passes.decompositions import DECOMPOSITIONS
-from converter.passes.decompositions.normalization import local_response as lrn
-from converter.passes.decompositions.normalization import mean_variance_normalization
-from converter.passes.decompositions.quantization import conv_integer
 from converter.passes.decompositions.reductions import each_alone, reduces_nothing
-from converter.passes.decompositions.sampling import max_unpool
 from converter.passes.fold import fold
 from converter.passes.legalize import onnx_function, rewritten
 from converter.passes.promote_types import (
@@ -202,10 +198,15 @@ def _pad_every_axis(node: ir.Node, b: Builder) -> ir.Value | None:
     return b.op("Pad", node.inputs[0], pads, node.inputs[2], **attrs_of(node))
 
 
-def _lrn(node: ir.Node, b: Builder) -> ir.Value | None:
+def _decomposed(node: ir.Node, b: Builder) -> Written:
+    """Apply the decomposition for all targets."""
+    return DECOMPOSITIONS[node.domain, node.op_type](node, b)
+
+
+def _lrn(node: ir.Node, b: Builder) -> Written:
     """The kernel takes odd windows only, and four axes."""
     if node.attributes["size"].as_int() % 2 == 0:
-        return lrn(node, b)
+        return _decomposed(node, b)
     x = operand(node)
     rank = rank_of(x)
     if rank is None or rank == 4:
@@ -214,11 +215,11 @@ def _lrn(node: ir.Node, b: Builder) -> ir.Value | None:
     return b.Reshape(b.op("LRN", flat, **attrs_of(node)), b.Shape(x))
 
 
-def _mean_variance_normalization(node: ir.Node, b: Builder) -> ir.Value:
+def _mean_variance_normalization(node: ir.Node, b: Builder) -> Written:
     """The kernel omits the 1e-9 of the operator's definition: constant data, for instance a single
     number, give 0 / 0 without it.
     """
-    return mean_variance_normalization(node, b)
+    return _decomposed(node, b)
 
 
 def _matmul_of_vector(node: ir.Node, b: Builder) -> ir.Value | None:
@@ -280,7 +281,7 @@ def _conv_integer(node: ir.Node, b: Builder) -> Written:
     """The kernel takes one zero point for all filters only."""
     zero = optional(node, 3)
     return (
-        conv_integer(node, b)
+        _decomposed(node, b)
         if zero is not None and rank_of(zero) == 1 and shape_of(zero) != (1,)
         else _of_one_sign(node, b)
     )
@@ -344,7 +345,7 @@ def _choice_of_truths(node: ir.Node, b: Builder) -> ir.Value | None:
 
 def _unpool_to_a_size(node: ir.Node, b: Builder) -> Written:
     """The kernel interprets the indices as those of the larger result."""
-    return max_unpool(node, b) if len(node.inputs) > 2 else None
+    return _decomposed(node, b) if len(node.inputs) > 2 else None
 
 
 def _max_pool_of_wide_margins(node: ir.Node, b: Builder) -> ir.Value | None:

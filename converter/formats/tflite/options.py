@@ -90,7 +90,7 @@ def fields_of(table: str) -> tuple[str, ...]:
     them.
     """
     start = f"{table}Add"
-    return tuple(n[len(start) :] for n in vars(schema) if n.startswith(start))
+    return tuple(n[len(start) :] for n in schema.functions(table) if n.startswith(start))
 
 
 def table_of(builtin: str) -> str:

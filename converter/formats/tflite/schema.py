@@ -5,11 +5,14 @@ of newer versions of the schema
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import importlib
+import importlib.util
+import pkgutil
+from functools import cache
+from types import ModuleType
 from typing import Any
 
 import flatbuffers as flatbuffers
-import tflite as package
 from flatbuffers import number_types
 from flatbuffers.table import Table
 
@@ -41,7 +44,8 @@ class StablehloCaseOptions:
         return int(self._table.Get(number_types.Int32Flags, start + 4 * i))
 
 
-_OPTIONS = {
+# names of newer versions, and the values that they add to enumerations
+_NEWER: dict[str, Any] = {
     "StablehloCaseOptions": StablehloCaseOptions,
     "StablehloCaseOptionsStart": lambda builder: builder.StartObject(1),
     "StablehloCaseOptionsAddBranchSubgraphIndices": lambda builder, indices: (
@@ -55,10 +59,45 @@ _NUMBERS = {
 }
 
 
-def _with_newer(found: dict[str, Any]) -> SimpleNamespace:
-    """Return the names of the package, and those that only newer versions of the schema have."""
-    wider = {k: type(k, (), {**n, **vars(found[k])}) for k, n in _NUMBERS.items()}
-    return SimpleNamespace(**{**_OPTIONS, **found, **wider})
+@cache
+def _tables() -> list[str]:
+    """Return the modules of the package, which are named like its tables and enumerations."""
+    spec = importlib.util.find_spec("tflite")
+    folders = spec.submodule_search_locations if spec else None
+    return sorted((m.name for m in pkgutil.iter_modules(folders)), key=len, reverse=True)
 
 
-schema: Any = _with_newer(vars(package))
+@cache
+def _module(table: str) -> ModuleType | None:
+    """Return the module of a table, or None if the package does not have it."""
+    return importlib.import_module(f"tflite.{table}") if table in _tables() else None
+
+
+class Schema:
+    """The names of the schema. The package has a module for each table, with the functions that
+    write it: Conv2DOptions has Conv2DOptionsStart. A module is imported when it is used: there are
+    nearly 200, of which a network needs ten.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _NEWER:
+            found = _NEWER[name]
+        else:
+            table = next((t for t in _tables() if name.startswith(t)), "")
+            found = getattr(_module(table), name, None)
+            if found is None:
+                raise AttributeError(f"the schema of TensorFlow Lite has no {name}")
+            if name in _NUMBERS:
+                found = type(name, (), {**_NUMBERS[name], **vars(found)})
+        setattr(self, name, found)
+        return found
+
+    @staticmethod
+    def functions(table: str) -> list[str]:
+        """Return the names that belong to a table."""
+        module = _module(table)
+        names = _NEWER if module is None else vars(module)
+        return [n for n in names if n.startswith(table)]
+
+
+schema: Any = Schema()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
@@ -12,6 +11,7 @@ import onnx_ir as ir
 from converter.graph.build import Builder, Value, attributes, attrs_of
 from converter.graph.infer import constant, rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
+from converter.graph.record import comparable
 from converter.graph.value import optional, with_operators
 from converter.passes.decompositions.activations import x_of
 from converter.passes.decompositions.table import Table
@@ -179,7 +179,7 @@ def qlinear_conv(node: ir.Node, b: Builder) -> Value:
     return b.QuantizeLinear(y, node.inputs[6], node.inputs[7])
 
 
-@dataclass(frozen=True)
+@comparable
 class Without:
     """A function that subtracts zero points from integers and returns floats.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -15,6 +14,7 @@ from converter.formats.coreml.neuralnetwork.params import read_params
 from converter.formats.coreml.neuralnetwork.weight_encoding import LayerWeights
 from converter.graph.build import Builder
 from converter.graph.infer import set_type
+from converter.graph.record import comparable
 from converter.mapping.conversion_errors import CONVERSION_ERRORS, code_message_help
 from converter.mapping.lifting import Lifting
 from converter.mapping.node import Layer
@@ -71,7 +71,7 @@ def bodies(layer: Any) -> list[Any]:
     return []
 
 
-@dataclass(frozen=True)
+@comparable
 class RankPolicy:
     """The ranks of blobs. `lead`: leading axes before [C,H,W] of the blobs of an old network, 2
     (Seq, Batch) or 1; 0: N dimensions.

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 import numpy as np
@@ -55,7 +55,7 @@ def _no_floats() -> npt.NDArray[np.float32]:
     return np.empty(0, np.float32)
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class WeightData:
     """The content of one WeightParams.
 
