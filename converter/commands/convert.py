@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 import os
 import re
-import shlex
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -342,6 +341,8 @@ def _with_inputs(diagnostic: Diagnostic, model: Network) -> Diagnostic:
     dynamic = [i for i in model.inputs if i.shape and any(not isinstance(d, int) for d in i.shape)]
     if diagnostic.code not in ("X202", "X203") or not dynamic:
         return diagnostic
+    import shlex
+
     options = [
         f"--inputs {shlex.quote(i.name)}:{','.join(map(str, _example(i.shape or ())))}"
         for i in dynamic[:_MOST_INPUTS]

@@ -175,3 +175,19 @@ def evaluate(node: ir.Node, inputs: list[Array | None]) -> list[Array]:
     except Exception:  # limits of the reference: the value merely stays unknown
         return []
     return [np.asarray(r) for r in results] if all(not isinstance(r, list) for r in results) else []
+
+
+def may_copy(shape: ir.Value | None) -> bool:
+    """Return whether a shape operand of Reshape may contain zeros, which copy a size.
+
+    Constants are inspected, an input may contain zeros, and computed sizes are assumed to be sizes.
+    """
+    found = known(shape)
+    if found is not None:
+        return 0 in found
+    node = None if shape is None else shape.producer()
+    if node is None:
+        return True
+    if node.op_type == "Concat":
+        return any((part := known(v)) is not None and 0 in part for v in node.inputs)
+    return node.op_type in ("Cast", "Identity") and may_copy(node.inputs[0])

@@ -37,7 +37,6 @@ from converter.passes.promote_types import (
     tensor_types,
     wider,
 )
-from converter.passes.unroll import unroll
 
 _T = ir.DataType
 Written = ir.Value | Sequence[ir.Value | None] | None
@@ -57,6 +56,8 @@ def legalize_for_onnxruntime(model: ir.Model) -> None:
     if any(
         n.op_type == "If" for n in all_nodes(model.graph)
     ):  # determining a condition, and inlining the branch, can crash onnxruntime
+        from converter.passes.unroll import unroll
+
         fold(model)
         unroll(model, lambda n: n.op_type == "If")
     names = Names(model)

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, Value, attributes, attrs_of
 from converter.graph.infer import constant, known, rank_of, shape_of
+from converter.graph.known import may_copy
 from converter.graph.sizes import arange, static
 from converter.graph.value import INT64, array_type, known_sizes, optional
 from converter.passes.decompositions.activations import x_of
@@ -221,22 +222,6 @@ def compress(node: ir.Node, b: Builder) -> Value | None:
         return b.Gather(x, np.flatnonzero(condition), axis=axis or 0)
     places = b.NonZero(b.Cast(node.inputs[1], to=ir.DataType.INT32))
     return b.Gather(x, b.Reshape(places, [-1]), axis=axis or 0)
-
-
-def may_copy(shape: ir.Value | None) -> bool:
-    """Return whether a shape operand of Reshape may contain zeros, which copy a size.
-
-    Constants are inspected, an input may contain zeros, and computed sizes are assumed to be sizes.
-    """
-    found = known(shape)
-    if found is not None:
-        return 0 in found
-    node = None if shape is None else shape.producer()
-    if node is None:
-        return True
-    if node.op_type == "Concat":
-        return any((part := known(v)) is not None and 0 in part for v in node.inputs)
-    return node.op_type in ("Cast", "Identity") and may_copy(node.inputs[0])
 
 
 def reshape(node: ir.Node, b: Builder) -> Value | None:

@@ -32,13 +32,13 @@ from converter.formats.tflite.rules.fields import (
 )
 from converter.graph.demands import at_least, shaped
 from converter.graph.infer import Array, known, rank_of, shape_of
+from converter.graph.known import may_copy
 from converter.graph.sizes import mirrored
 from converter.graph.value import Value, operand
 from converter.mapping.concepts.axes import Axis, Permutation
 from converter.mapping.concepts.pads import Pads
 from converter.mapping.fields import Attr, Detail, Field, Guard, RequireAttr, RequireKey, ignore
 from converter.mapping.rules import Custom, Rule, custom, op, ops
-from converter.passes.decompositions.movement import may_copy
 
 LARGE, SMALL = np.iinfo(np.int64).max, np.iinfo(np.int64).min + 1
 

@@ -16,12 +16,12 @@ from converter.formats.coreml.coreai.rules.fields import (
     word,
 )
 from converter.graph.infer import constant, known, shape_of
+from converter.graph.known import may_copy
 from converter.graph.value import Value, known_sizes
 from converter.mapping.codecs import Codec
 from converter.mapping.concepts.axes import Permutation
 from converter.mapping.fields import Attr, Detail, Field, ImpliedAttrs
 from converter.mapping.rules import Custom, Rule, custom, op
-from converter.passes.decompositions.movement import may_copy
 
 D = ir.DataType
 SMALL = -LARGE - 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -24,6 +24,7 @@ Value = ir.Value
 ANY = any_type()
 FIX = "fix the inputs with --inputs"
 NOT = Codec(lambda v: int(not v), lambda v: not v)
+FAR = 1 << 30  # "to the end": small enough for engines that compute limits as floats
 INTEGERS = (T.INT64, T.INT32, T.INT8, T.UINT8, T.INT16, T.UINT16, T.UINT32)
 
 ONE = Guard("exactly one input is needed", lift_if=lambda r: len(r.layer.inputs) == 1)
@@ -276,3 +277,20 @@ class StaticResult(Field):
         if shape is None:
             raise no_match("the shape must be known at conversion time")
         w.set(**{self.key: list(shape) or [1]})
+
+
+def static_slice(
+    sizes: list[Any], pieces: Mapping[int, tuple[int, int, int]]
+) -> dict[str, list[Any]]:
+    """The parameters of a sliceStatic: (start, end, step) by axis."""
+    rank = len(sizes)
+    begin, end, step = [0] * rank, [FAR] * rank, [1] * rank
+    first, last = [True] * rank, [True] * rank
+    for axis, (s, e, d) in pieces.items():
+        begin[axis], end[axis], step[axis] = max(-FAR, min(s, FAR)), max(-FAR, min(e, FAR)), d
+        first[axis] = s <= -FAR or s == 0 if d > 0 else s >= FAR
+        last[axis] = e >= FAR if d > 0 else e <= -FAR
+        if sizes[axis] is not None and d > 0 and s < -sizes[axis]:
+            begin[axis], first[axis] = 0, True
+    masks = {"beginMasks": first, "endMasks": last, "squeezeMasks": [False] * rank}
+    return {"beginIds": begin, "endIds": end, "strides": step, **masks}

@@ -17,12 +17,14 @@ from converter.formats.coreml.neuralnetwork.collector import rank_of_value
 from converter.formats.coreml.neuralnetwork.rules.context import LiftContext, LowerContext
 from converter.formats.coreml.neuralnetwork.rules.fields import (
     ANY,
+    FAR,
     KEEP_ONE_AXIS,
     ONE,
     SEVERAL,
     ConstOrInput,
     borders,
     of_type,
+    static_slice,
 )
 from converter.formats.coreml.neuralnetwork.rules.matmul import transposed
 from converter.graph.infer import known, shape_of
@@ -46,7 +48,6 @@ from converter.passes.layout.axes import inverse
 
 Value = ir.Value
 LAST, FIRST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
-FAR = 1 << 30  # "to the end": small enough for engines that compute limits as floats
 
 
 # gathering ---------------------------------------------------------------------------------------
@@ -202,23 +203,6 @@ ON_OFF = Detail(read=read_on_off, write=write_on_off, keys=("offValue", "onValue
 
 
 # slicing -----------------------------------------------------------------------------------------
-
-
-def static_slice(
-    sizes: list[Any], pieces: Mapping[int, tuple[int, int, int]]
-) -> dict[str, list[Any]]:
-    """The parameters of a sliceStatic: (start, end, step) by axis."""
-    rank = len(sizes)
-    begin, end, step = [0] * rank, [FAR] * rank, [1] * rank
-    first, last = [True] * rank, [True] * rank
-    for axis, (s, e, d) in pieces.items():
-        begin[axis], end[axis], step[axis] = max(-FAR, min(s, FAR)), max(-FAR, min(e, FAR)), d
-        first[axis] = s <= -FAR or s == 0 if d > 0 else s >= FAR
-        last[axis] = e >= FAR if d > 0 else e <= -FAR
-        if sizes[axis] is not None and d > 0 and s < -sizes[axis]:
-            begin[axis], first[axis] = 0, True
-    masks = {"beginMasks": first, "endMasks": last, "squeezeMasks": [False] * rank}
-    return {"beginIds": begin, "endIds": end, "strides": step, **masks}
 
 
 def masks(values: Any, count: int) -> list[bool]:

@@ -24,11 +24,12 @@ from converter.formats.coreml.neuralnetwork.rules.fields import (
     border_amounts,
     borders,
     flat,
+    static_slice,
 )
-from converter.formats.coreml.neuralnetwork.rules.indexing import static_slice
 from converter.graph.build import Builder
 from converter.graph.demands import axis_of
 from converter.graph.infer import known, rank_of, shape_of
+from converter.graph.known import may_copy
 from converter.graph.sizes import arange
 from converter.mapping.codecs import Codec
 from converter.mapping.concepts.axes import Axis, FixedAxis, Permutation
@@ -45,7 +46,6 @@ from converter.mapping.fields import (
     ignore,
 )
 from converter.mapping.rules import Custom, Rule, custom, op
-from converter.passes.decompositions.movement import may_copy
 
 Value = ir.Value
 MOST_ONES = 1 << 20
