@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 import onnx_ir as ir
 
 from converter.errors import MappingError, Where
-from converter.graph.record import record
 
 
 class Operands(list[ir.Value | None]):
@@ -63,7 +62,7 @@ class Parameters(dict[str, Any]):
         raise MappingError(f"required attribute {key!r} is absent", "R110")
 
 
-@record
+@dataclass(eq=False, repr=False)
 class Node:
     """A canonical operator.
 
@@ -87,7 +86,7 @@ class Node:
         self.inputs[index] = value
 
 
-@record
+@dataclass(eq=False, repr=False)
 class Layer:
     """A layer of a foreign format.
 

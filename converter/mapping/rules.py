@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from importlib import import_module
 from typing import Any
 
@@ -27,6 +28,7 @@ from converter.mapping.fields import Field, Guard, Hook, RequireAttr, RequireKey
 from converter.mapping.node import Node
 
 FOREVER = 1_000_000
+_CONDITIONS = (Guard, RequireKey, RequireAttr)
 Values = ir.Value | Sequence[ir.Value]
 
 
@@ -64,7 +66,7 @@ class Rule:
     def has_hook(self) -> bool:
         return any(isinstance(f, Hook) for f in self.fields)
 
-    @property
+    @cached_property
     def ignored(self) -> set[str]:
         """The attributes of the operator that are dropped on purpose."""
         return {name for f in self.fields for name in f.ignored}
@@ -107,9 +109,8 @@ class Rule:
 
         def condition(context: Any) -> None:
             try:
-                for f in self.fields:
-                    if isinstance(f, Guard | RequireKey | RequireAttr):
-                        of(f)(context)
+                for f in self._conditions:
+                    of(f)(context)
             except MappingError as e:
                 e.no_match = True
                 raise
@@ -117,16 +118,29 @@ class Rule:
         yield condition
         if self.operands:
             yield lambda context: context.bind(self.operands)
-        yield from (
-            of(f) for f in self.fields if not isinstance(f, Guard | RequireKey | RequireAttr)
-        )
+        yield from map(of, self._others)
 
-    def owned(self, side: str) -> set[Any]:
+    @cached_property
+    def _conditions(self) -> list[Field]:
+        return [f for f in self.fields if isinstance(f, _CONDITIONS)]
+
+    @cached_property
+    def _others(self) -> list[Field]:
+        return [f for f in self.fields if not isinstance(f, _CONDITIONS)]
+
+    def owned(self, side: str) -> frozenset[Any]:
         """Return the parts that the fields own: their `names`, `keys`, `blobs` or `inputs`; keys
         include the names of operands.
         """
-        bound = {n.rstrip("?*") for n in self.operands} if side == "keys" else set()
-        return bound.union(k for f in self.fields for k in getattr(f, side))
+        if side not in self._owned:
+            bound = {n.rstrip("?*") for n in self.operands} if side == "keys" else set()
+            names = bound.union(k for f in self.fields for k in getattr(f, side))
+            self._owned[side] = frozenset(names)
+        return self._owned[side]
+
+    @cached_property
+    def _owned(self) -> dict[str, frozenset[Any]]:
+        return {}
 
     def _all_owned(self, keys: Iterable[str], side: str, what: str) -> None:
         owned = self.owned(side)

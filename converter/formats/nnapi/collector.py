@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol
 
@@ -59,7 +59,7 @@ TENSORS = {d: t for t, d in reversed(DATA_TYPES.items()) if t.is_tensor} | {
 }
 
 
-@record
+@dataclass(eq=False, repr=False)  # a record is made more slowly, and there are hundreds
 class Ref:
     """An operand as an argument, to distinguish it from a number."""
 
