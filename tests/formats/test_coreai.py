@@ -262,7 +262,7 @@ CASES: dict[str, Case] = {
 
 
 @needs_runtime
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", CASES)
 def test_the_runtime_agrees_with_written_files(name: str, tmp_path: Path) -> None:
     write, feeds, expected = CASES[name]

@@ -106,7 +106,7 @@ def _printed(text: str, dtype: np.dtype[Any]) -> Array:
     inner = text.removeprefix("dense<").removesuffix(">")
     if inner.startswith('"0x'):  # an element in each item of whole bytes
         return np.frombuffer(bytes.fromhex(inner[3:-1]), dtype)
-    words = re.findall(r"[-+0-9.eExXA-Fa-f]+|true|false", inner)
+    words = re.findall(r"true|false|[-+0-9.eExXA-Fa-f]+", inner)
     if dtype.kind == "c":
         parts = np.array([float(w) for w in words], np.float32)
         return parts.reshape(-1, 2).copy().view(np.complex64).reshape(-1)

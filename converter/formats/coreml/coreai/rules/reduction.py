@@ -109,7 +109,9 @@ def scan(r: LiftContext) -> Value:
 
 
 def statistics(r: LiftContext) -> Any:
-    """Scale, and zero point where it is not symmetric, of numbers that are to be quantized."""
+    """Scale, and zero point where it is not symmetric, of numbers that are to be quantized. The
+    range of the numbers includes 0.
+    """
     b, x, kind = r.b, r.input(0), r.layer.kind
     low, high = (float(n) for n in r.known(r.input(1), "range").reshape(-1))
     axis, rank = r.ints(2, "axis")[0], r.rank(x)
@@ -118,6 +120,7 @@ def statistics(r: LiftContext) -> Any:
         most = b.ReduceMax(b.Abs(x), rest, keepdims=0)
         return most * 2.0 / b.like(most, high - low)
     top, bottom = (reduce(x, rest, keepdims=0) for reduce in (b.ReduceMax, b.ReduceMin))
+    top, bottom = b.Max(top, b.like(top, 0)), b.Min(bottom, b.like(bottom, 0))
     scale = (top - bottom) / b.like(top, high - low)
     return scale, b.like(top, low) - bottom / scale
 
