@@ -227,7 +227,8 @@ def test_gated_delta_net(normalized: str, tmp_path: Path) -> None:
 
 
 def gelu(x: Array) -> Array:
-    return x * np.array([0.5 * (1 + math.erf(v / math.sqrt(2))) for v in x.flat]).reshape(x.shape)
+    values = np.array([v * 0.5 * (1 + math.erf(v / math.sqrt(2))) for v in x.flat], np.float32)
+    return values.reshape(x.shape)
 
 
 ACTIVATIONS = {
