@@ -28,7 +28,7 @@ from converter.graph.infer import (
     set_type,
 )
 from converter.graph.lazy_tensor import LazyTensor, lazy
-from converter.graph.names import Names
+from converter.graph.names import MADE_FOR, Names, made_for
 from converter.graph.open_sizes import opened
 from converter.graph.value import (
     Value,
@@ -92,6 +92,7 @@ class Builder:
             graph.meta[_FUNCTION] = True
         self.in_function = bool(graph.meta.get(_FUNCTION))
         self.source: Source = {}
+        self.made_for = ""  # the operator that the new nodes stand for, or in part
 
     def __getattr__(self, name: str) -> WriteNode:
         """`b.Gather` for `b.operator("Gather")`."""
@@ -159,6 +160,8 @@ class Builder:
             outputs=found,
             metadata_props=dict(self.source),
         )
+        if self.made_for:
+            node.meta[MADE_FOR] = self.made_for
         self.place(node)
         infer(node)
         return found
@@ -275,7 +278,7 @@ class Builder:
         of the outer graph can be used in it.
         """
         inner = Builder(self.inner_graph(name), self.names, in_function=self.in_function)
-        inner.source = dict(self.source)
+        inner.source, inner.made_for = dict(self.source), self.made_for
         return inner
 
     def inner_graph(self, name: str) -> ir.Graph:
@@ -328,7 +331,7 @@ class LoopBody(Builder):
 
     def __init__(self, outer: Builder, trips: Any, first: Sequence[Any]) -> None:
         super().__init__(outer.inner_graph("body"), outer.names, in_function=outer.in_function)
-        self.source = dict(outer.source)
+        self.source, self.made_for = dict(outer.source), outer.made_for
         self.outer, self.trips = outer, trips
         self.start: ir.Value | bool = True  # whether there is a first iteration
         self.first = [outer.const(v) if not isinstance(v, ir.Value) else v for v in first]
@@ -497,7 +500,7 @@ def builder_before(node: ir.Node, names: Names, source: ir.Node | None = None) -
     """Return a builder that inserts before `node`, with its provenance or that of `source`."""
     assert isinstance(node.graph, ir.Graph)
     b = Builder(node.graph, names, before=node)
-    b.source = _source_of(source or node)
+    b.source, b.made_for = _source_of(source or node), made_for(source or node)
     return b
 
 
@@ -508,7 +511,7 @@ class RecordingBuilder(Builder):
 
     def __init__(self, graph: ir.Graph, names: Names, before: ir.Node) -> None:
         super().__init__(graph, names, before=before)
-        self.source = _source_of(before)
+        self.source, self.made_for = _source_of(before), made_for(before)
         self.made: list[ir.Node] = []
 
     def place(self, node: ir.Node) -> None:

@@ -10,6 +10,7 @@ from converter.errors import Where
 from converter.graph.walk import all_graphs
 
 _PUBLIC = "netconv.name"
+MADE_FOR = "made for"  # of a node, never written: the operator for which a pass made it
 
 
 class Names:
@@ -79,6 +80,30 @@ def unique(names: list[str]) -> list[str]:
         seen[n] = seen.get(n, 0) + 1
         result.append(n if seen[n] == 1 else f"{n}.{seen[n] - 1}")
     return result
+
+
+def made_for(node: ir.Node) -> str:
+    """Return the operator for which a pass made the node, or that of the node."""
+    return str(node.meta.get(MADE_FOR) or node.op_type)
+
+
+def subject_of(node: ir.Node) -> str:
+    """Return the operator of a node for a message, and the one that the user knows."""
+    known = made_for(node)
+    return node.op_type if known == node.op_type else f"{node.op_type} (made for {known})"
+
+
+def source_of(node: ir.Node) -> Where:
+    """Return where in the source file the layer of a node is: a line number, or a path inside."""
+    props = node.metadata_props
+    place = props.get("netconv.where", "")
+    is_line = place.isdecimal() and place.isascii() and len(place) < 10
+    return Where(
+        line=int(place) if is_line else 0,
+        path="" if is_line else place,
+        layer=layer_name(node),
+        kind=props.get("netconv.type") or made_for(node),
+    )
 
 
 def place_of(node: ir.Node) -> Where:

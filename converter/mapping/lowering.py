@@ -13,7 +13,7 @@ from converter.graph.build import attrs_of
 from converter.graph.channels_last import base_domain, is_channels_last
 from converter.graph.infer import InferenceError
 from converter.graph.lazy_tensor import lazy
-from converter.graph.names import layer_name
+from converter.graph.names import source_of, subject_of
 from converter.graph.shapes import freezing
 from converter.graph.windows import FIX
 from converter.mapping.codecs import Codec, Kind
@@ -106,6 +106,9 @@ class Lowering:
             message = "its decomposition is too large to be written"
             raise MappingError(message) from None
         self._name(self.layers[mark:], node)
+        for layer in self.layers[mark:]:
+            if layer.source is None:
+                layer.source = node
 
     def _name(self, layers: Sequence[Layer], node: ir.Node) -> None:
         """Add a suffix to the names of layers that do not produce a result of the operator, so that
@@ -137,17 +140,8 @@ def refusal(node: ir.Node, error: MappingError) -> Diagnostic:
     """Return the diagnostic for a node that cannot be lowered: its location in the source, the
     shapes of its inputs, and for dynamic shapes the option that fixes them.
     """
-    props = node.metadata_props
-    place = props.get("netconv.where", "")  # a line number, or a path inside the file
-    is_line = place.isdecimal() and place.isascii() and len(place) < 10
-    where = Where(
-        line=int(place) if is_line else 0,
-        path="" if is_line else place,
-        layer=layer_name(node),
-        kind=props.get("netconv.type") or node.op_type,
-    )
     shapes = tuple(f"{v.name} {v.dtype}{v.shape}" for v in node.inputs if v is not None)
-    message = f"{node.op_type}: {error}"
+    message = f"{subject_of(node)}: {error}"
     help = error.help
     dynamic = error.code == "X203" or "--inputs" in help
     branches = node.op_type in ("If", "Loop") and not node.domain
@@ -155,4 +149,12 @@ def refusal(node: ir.Node, error: MappingError) -> Diagnostic:
         help = "; ".join(filter(None, (help, freezing([*node.inputs, *node.outputs]))))
     if branches and not help:  # a count or a condition that depends on sizes only
         help = FIX
-    return Diagnostic(error.code, message, where=where, evidence=shapes, help=help)
+    return Diagnostic(error.code, message, where=source_of(node), evidence=shapes, help=help)
+
+
+def layer_refusal(layer: Layer, error: MappingError) -> Diagnostic:
+    """Return the diagnostic for a layer that cannot be written: that of the node it stands for."""
+    if layer.source is not None:
+        return refusal(layer.source, error)
+    where = Where(layer=layer.name, kind=layer.kind)
+    return Diagnostic(error.code, str(error), where=where, help=error.help)

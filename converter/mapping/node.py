@@ -104,3 +104,4 @@ class Layer:
     outputs: list[ir.Value] = field(default_factory=list)
     where: Where = field(default_factory=Where)
     extra: Any = None  # the codec's own node, for special cases
+    source: ir.Node | None = None  # when lowering: the node that the layer is written for

@@ -190,6 +190,17 @@ def test_compiled_models_are_refused_by_name(file: str, tmp_path: Path) -> None:
         with pytest.raises(ReadError, match=r"R106.*compiled by Core ML \(\.mlmodelc\)") as e:
             converter.load(tmp_path / file, form)
         assert "that it was compiled from" in e.value.diagnostics[0].help
+        undocumented = "layers Apple does not document" in str(e.value)
+        assert undocumented == (file != "model.mil")
+
+
+@pytest.mark.parametrize(("inside", "help"), [("model.mil", "unpack"), ("x.net", "compiled from")])
+def test_compiled_models_in_archives_are_refused(inside: str, help: str, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "m.zip", "w") as z:
+        z.writestr(f"a/m.mlmodelc/{inside}", "program(1.0)")
+    with pytest.raises(ReadError, match="R106") as e:
+        converter.load(tmp_path / "m.zip", "mlprogram")
+    assert help in e.value.diagnostics[0].help
 
 
 # --- commands

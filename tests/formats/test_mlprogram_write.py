@@ -199,6 +199,19 @@ def test_a_quotient_of_integers_is_truncated(tmp_path: Path) -> None:
     np.testing.assert_array_equal(run(tmp_path / "m.mlpackage", x=x, y=y), wanted)
 
 
+@pytest.mark.parametrize("kind", ["BitwiseAnd", "BitwiseOr", "BitwiseXor"])
+def test_bits_of_32_bit_integers(kind: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x, y = (rng.integers(-(1 << 31), 1 << 31, (2, 3)).astype(np.int32) for _ in "xy")
+    x[0], y[0] = [-(1 << 31), (1 << 31) - 1, -1], [-1, -(1 << 31), 1]
+    shapes = {"x": [2, 3], "y": [2, 3]}
+    nodes = [h.make_node(kind, ["x", "y"], ["z"])]
+    source = network(tmp_path / "m.onnx", nodes, shapes, {"z": [2, 3]}, T.INT32)
+    converter.convert(source, tmp_path / "m.mlpackage")
+    wanted = {"BitwiseAnd": x & y, "BitwiseOr": x | y, "BitwiseXor": x ^ y}[kind]
+    np.testing.assert_array_equal(run(tmp_path / "m.mlpackage", x=x, y=y), wanted)
+
+
 def test_an_integer_of_more_than_32_bits_is_refused(tmp_path: Path) -> None:
     nodes = [h.make_node("Add", ["x", "c"], ["y"])]
     large = np.array([1 << 40], np.int64)

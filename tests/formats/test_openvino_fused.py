@@ -4,6 +4,7 @@ fuses to them, GatedDeltaNet and MOE against their definitions.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -110,10 +111,84 @@ def test_rotary_embeddings_of_neighbors(tmp_path: Path) -> None:
     np.testing.assert_allclose(actual, expected.transpose(0, 2, 1, 3), rtol=1e-5, atol=1e-6)
 
 
-def test_other_rotary_embeddings_are_refused(tmp_path: Path) -> None:
-    path = layer_alone(tmp_path / "m.xml", "RoPE", 'is_qwen="true"', [drawn(1, 2, 3, 4)] * 3)
-    with pytest.raises(UnsupportedError, match="RoPE with is_qwen is not supported"):
+def by_angles(x: Array, cosine: Array, sine: Array) -> Array:
+    """Rotate pairs [.., count, 2] as complex numbers."""
+    turned = (x[..., 0] + 1j * x[..., 1]) * (cosine + 1j * sine)
+    return np.stack([turned.real, turned.imag], -1).astype(np.float32)
+
+
+def of_halves(x: Array, cosine: Array, sine: Array) -> Array:
+    """Rotate the first numbers, whose cosines come twice."""
+    count = cosine.shape[-1]
+    pairs = np.stack([x[..., : count // 2], x[..., count // 2 : count]], -1)
+    pairs = by_angles(pairs, cosine[..., : count // 2], sine[..., : count // 2])
+    return np.concatenate([pairs[..., 0], pairs[..., 1], x[..., count:]], -1)
+
+
+def angles(*shape: int) -> tuple[Array, Array]:
+    """Cosines and sines, each twice."""
+    given = drawn(*shape[:-1], shape[-1] // 2)
+    twice = np.concatenate([given, given], -1)
+    return np.cos(twice), np.sin(twice)
+
+
+@pytest.mark.parametrize("rank", [2, 4])
+def test_rotary_embeddings_of_gathered_positions(rank: int, tmp_path: Path) -> None:
+    """Rows of the cosines [1,1,K,4] are chosen for each position, or each head and position."""
+    x, (cosine, sine) = drawn(2, 3, 5, 6), angles(1, 1, 9, 4)
+    positions = RNG.integers(0, 9, (2, 5) if rank == 2 else (2, 3, 5, 1))
+    rows = positions[:, None] if rank == 2 else positions[..., 0]
+    expected = of_halves(x, cosine[0, 0][rows], sine[0, 0][rows])
+    attrs = 'config.rotary_ndims="4" config.gather_position_arg_id="3"'
+    (actual,) = read(tmp_path / "m.xml", "RoPE", attrs, [x, cosine, sine, positions])
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("gathered", [False, True])
+def test_rotary_embeddings_of_packed_halves(gathered: bool, tmp_path: Path) -> None:
+    """The keys of [B,S,3*N*D]; at the last S of K positions, or at given ones."""
+    x, (cosine, sine) = drawn(2, 5, 3 * 2 * 6), angles(1, 9, 1, 4)
+    positions = RNG.integers(0, 9, (2, 5)) if gathered else np.arange(4, 9)[None].repeat(2, 0)
+    keys = x[..., 12:24].reshape(2, 5, 2, 6)
+    rows = [f[0][positions] for f in (cosine, sine)]
+    expected = of_halves(keys, *rows)
+    attrs = 'is_qwen="true" head_cnt="2" head_size="6" slice_start="12" slice_stop="24" '
+    attrs += f'rotary_ndims="4" gather_position_arg_id="{3 if gathered else 0}"'
+    given = [x, cosine, sine, *([positions] if gathered else [])]
+    (actual,) = read(tmp_path / "m.xml", "RoPE", attrs, given)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["length first", "images", "images without pairs"])
+def test_rotary_embeddings_of_packed_neighbors(form: str, tmp_path: Path) -> None:
+    """Of [S,B,3*N*D] or [B,S,3*N*D] the queries; pairs of cosines and sines, or two operands."""
+    x, angle = drawn(5, 2, 3 * 2 * 6), drawn(5, 2 if form != "images without pairs" else 1, 2)
+    angle = angle if form != "images without pairs" else angle[:, :, None]
+    queries = x[..., :12].reshape(5, 2, 2, 6)
+    pairs = queries[..., :4].reshape(5, 2, 2, 2, 2)
+    over_heads = angle[:, :, None] if angle.ndim == 3 else angle
+    turned = by_angles(pairs, np.cos(over_heads), np.sin(over_heads)).reshape(5, 2, 2, 4)
+    expected = np.concatenate([turned, queries[..., 4:]], -1)
+    given = [x, np.stack([np.cos(angle), np.sin(angle)], -1)]
+    attrs = 'is_chatglm="true" head_cnt="2" head_size="6" slice_start="0" slice_stop="12" '
+    attrs += 'rotary_ndims="4" '
+    if form != "length first":
+        expected = expected.transpose(0, 2, 1, 3)
+        attrs += 'support_2d_rope="true" '
+    if form == "images":
+        attrs += 'use_rope_cache="true"'
+    if form == "images without pairs":
+        given = [x, np.cos(angle), np.sin(angle)]
+    (actual,) = read(tmp_path / "m.xml", "RoPE", attrs, given)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["is_ltx_video", "support_3d_rope"])
+def test_other_rotary_embeddings_are_refused(name: str, tmp_path: Path) -> None:
+    path = layer_alone(tmp_path / "m.xml", "RoPE", f'{name}="true"', [drawn(1, 2, 3, 4)] * 3)
+    with pytest.raises(UnsupportedError, match=f"RoPE with {name} is not supported") as e:
         converter.load(path)
+    assert "openvino.save_model" in str(e.value)
 
 
 def test_root_mean_square(tmp_path: Path) -> None:
@@ -151,7 +226,20 @@ def test_gated_delta_net(normalized: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(last, h, rtol=1e-4, atol=1e-5)
 
 
-def test_mixture_of_experts(tmp_path: Path) -> None:
+def gelu(x: Array) -> Array:
+    values = np.array([v * 0.5 * (1 + math.erf(v / math.sqrt(2))) for v in x.flat], np.float32)
+    return values.reshape(x.shape)
+
+
+ACTIVATIONS = {
+    "swiglu": lambda x: x / (1 + np.exp(-x)),
+    "geglu_tanh": lambda x: x * 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    "geglu_erf": gelu,
+}
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_mixture_of_experts(activation: str, tmp_path: Path) -> None:
     """Of three experts two are chosen for each of the five tokens."""
     x, gate, up, down = drawn(5, 4), drawn(3, 6, 4), drawn(3, 6, 4), drawn(3, 4, 6)
     chosen = np.argsort(RNG.random((5, 3)), -1)[:, :2]
@@ -161,9 +249,20 @@ def test_mixture_of_experts(tmp_path: Path) -> None:
         for expert in chosen[token]:
             share = weights[expert, token, 0] = RNG.random()
             inner = gate[expert] @ x[token]
-            inner = inner / (1 + np.exp(-inner)) * (up[expert] @ x[token])
+            inner = ACTIVATIONS[activation](inner) * (up[expert] @ x[token])
             expected[token] += share * (down[expert] @ inner)
     given = [x, weights, chosen, gate, up, down]
-    attrs = 'expert_type="gemm3_swiglu" expert_alpha="0" expert_beta="1"'
+    attrs = 'expert_type="gemm3_swiglu" expert_alpha="0" expert_beta="1" '
+    attrs += f'activation_type="{activation}"'
     (actual,) = read(tmp_path / "m.xml", "MOE", attrs, given)
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_experts_with_two_products_are_refused(tmp_path: Path) -> None:
+    """Versions of OpenVINO give expert_alpha and expert_beta in another order."""
+    given = [drawn(5, 4), drawn(3, 5, 1), drawn(5, 2), drawn(3, 12, 4), drawn(3, 1, 12)]
+    attrs = 'expert_type="gemm2_bias_swiglu_clamp" expert_alpha="1.7" expert_beta="7"'
+    path = layer_alone(tmp_path / "m.xml", "MOE", attrs, [*given, drawn(3, 4, 6), drawn(3, 1, 4)])
+    with pytest.raises(UnsupportedError, match="MOE with gemm2_bias_swiglu_clamp") as e:
+        converter.load(path)
+    assert "openvino.save_model" in str(e.value)

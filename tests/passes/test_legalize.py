@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-import onnx_ir as ir
+from pathlib import Path
 
-from converter.errors import MappingError
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import TensorProto as T
+from onnx import helper as h
+
+import converter
+from converter.errors import MappingError, UnsupportedError
 from converter.graph.build import Builder, new_model
 from converter.graph.names import Names
 from converter.passes.legalize import rewritten
@@ -26,3 +33,19 @@ def test_a_rewrite_that_gives_up_inside_a_body_leaves_nothing() -> None:
     assert rewritten(node, Names(model), rewrite) == []
     assert [n.op_type for n in model.graph] == ["Tanh"]
     assert [u.node for u in model.graph.inputs[0].uses()] == [node]
+
+
+@pytest.mark.parametrize("target", ["coreml", "mlprogram", "nnapi", "openvino+ir=7"])
+def test_a_refusal_names_the_operator_of_the_file(target: str, tmp_path: Path) -> None:
+    """Not only a constant or an operator of its decomposition."""
+    node = h.make_node("BitwiseAnd", ["x", "y"], ["z"], name="bits")
+    x, y, z = (h.make_tensor_value_info(n, T.UINT32, [2, 3]) for n in "xyz")
+    model = h.make_model(h.make_graph([node], "g", [x, y], [z]), ir_version=9)
+    onnx.save(model, str(tmp_path / "m.onnx"))
+    with pytest.raises(UnsupportedError) as e:
+        converter.convert(tmp_path / "m.onnx", tmp_path / "out", target=target)
+    found = [d for d in e.value.diagnostics if d.level == "error"]
+    assert found
+    for one in found:
+        assert (one.where.layer, one.where.kind) == ("bits", "BitwiseAnd")
+        assert "BitwiseAnd" in one.message

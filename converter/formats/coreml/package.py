@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import hashlib
 
 SUFFIX, COMPILED = ".mlpackage", ".mlmodelc"
+ESPRESSO = ".espresso.net"  # the graph of a compiled neural network
+COMPILED_FROM = "convert the .mlpackage or .mlmodel that it was compiled from"
 TEXT, COMPILED_DATA = "model.mil", "coremldata.bin"  # of a compiled program
 MANIFEST = "Manifest.json"
 CORE_AI, PROGRAM = ".aimodel", "main.mlirb"  # a folder of Core AI, and the program in it
@@ -205,12 +207,11 @@ def compiled(path: Path) -> ReadError | None:
         return None
     if not made:
         return None
+    what = "of which only folders with the text of a program (model.mil) can be read"
+    if path.is_dir() and any(path.glob(f"*{ESPRESSO}")):
+        what = f"a neural network ({ESPRESSO}) whose layers Apple does not document"
     return unreadable(
-        "R106",
-        "this is a model compiled by Core ML (.mlmodelc), of which only folders with the text of a "
-        "program (model.mil) can be read",
-        path,
-        "convert the .mlpackage or .mlmodel that it was compiled from",
+        "R106", f"this is a model compiled by Core ML (.mlmodelc), {what}", path, COMPILED_FROM
     )
 
 

@@ -16,7 +16,14 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from converter.errors import ConverterError, Where, unreadable
-from converter.formats.coreml.package import COMPILED, LARGEST, MANIFEST, SUFFIX, model_of
+from converter.formats.coreml.package import (
+    COMPILED,
+    COMPILED_FROM,
+    LARGEST,
+    MANIFEST,
+    SUFFIX,
+    model_of,
+)
 
 MAGIC = b"PK\x03\x04"
 MOST_ENTRIES = 10_000
@@ -100,12 +107,13 @@ def _package(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.ZipInfo]
     roots = {e.filename[: -len(MANIFEST)] for e in files if _is_manifest(e.filename)}
     if not roots:
         if any(f"{COMPILED}/" in e.filename for e in files):
+            text = any(e.filename.endswith(f"{COMPILED}/model.mil") for e in files)
             raise unreadable(
                 "R106",
                 "the archive contains a model compiled by Core ML (.mlmodelc), "
-                "which only Apple's systems read",
+                "which is not read from archives",
                 path,
-                "convert the .mlpackage or .mlmodel that it was compiled from",
+                "unpack the archive and convert the folder" if text else COMPILED_FROM,
             )
         return {}
     if len(roots) > 1:

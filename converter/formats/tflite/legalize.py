@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import Diagnostic, Where
+from converter.errors import Diagnostic
 from converter.formats.tflite.kernels import kernels
 from converter.formats.tflite.mapping import MAPPING
 from converter.formats.tflite.rules.context import dims_of
@@ -16,7 +16,7 @@ from converter.formats.tflite.rules.recurrent import reason_against_lstm
 from converter.graph.build import Builder, attributes, attrs_of, builder_before, same_attrs
 from converter.graph.extensions import replace
 from converter.graph.infer import constant, evaluate, known, rank_of, schema_of, shape_of
-from converter.graph.names import Names, layer_name
+from converter.graph.names import Names, source_of, subject_of
 from converter.graph.value import Value, operand, producer_if, producer_of
 from converter.graph.walk import all_graphs, subgraphs
 from converter.mapping.rules import Custom
@@ -217,11 +217,10 @@ COUNTS = frozenset({"Shape", "Size", "ArgMax", "ArgMin", "NonZero", "TopK", "Non
 
 def _narrowed(node: ir.Node) -> Diagnostic:
     message = (
-        f"{node.op_type} of 64-bit integers is computed in 32 bits: TensorFlow Lite "
+        f"{subject_of(node)} of 64-bit integers is computed in 32 bits: TensorFlow Lite "
         "has no wider kernel"
     )
-    where = Where(layer=layer_name(node), kind=node.op_type)
-    return Diagnostic("X205", message, "warning", where=where)
+    return Diagnostic("X205", message, "warning", where=source_of(node))
 
 
 QUANTIZES = ("QuantizeLinear", "DequantizeLinear")

@@ -40,6 +40,7 @@ from converter.graph.network import Network
 from converter.graph.value import type_name
 from converter.io.files import Output
 from converter.mapping.lifting import refuse
+from converter.mapping.lowering import layer_refusal
 from converter.mapping.narrow import Narrowing
 from converter.mapping.node import Layer
 from converter.passes.labels import LABELS
@@ -223,8 +224,7 @@ class GraphWriter:
             try:
                 self._operator(layer)
             except MappingError as e:
-                where = Where(layer=layer.name, kind=layer.kind)
-                self.file.problems.append(Diagnostic(e.code, str(e), where=where))
+                self.file.problems.append(layer_refusal(layer, e))
 
     def _operator(self, layer: Layer) -> None:
         inputs = [-1 if v is None else self.tensor(v) for v in layer.inputs]

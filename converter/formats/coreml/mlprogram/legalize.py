@@ -21,6 +21,7 @@ from converter.passes.computed_sizes import flatten, gathered_slice, shape, size
 from converter.passes.constants import evaluate_constant
 from converter.passes.decompositions import DECOMPOSITIONS
 from converter.passes.decompositions.activations import power_of_one_type, x_of
+from converter.passes.decompositions.bitwise import BITS, by_digits
 from converter.passes.indices import cut_elements
 from converter.passes.legalize import Rewrite, Rewrites
 from converter.passes.promote_types import Signature, parameter, parameters, wider
@@ -287,6 +288,7 @@ OWN: Rewrites = {
     ("", "Equal"): equal,
     ("", "ConvTranspose"): transposed,
     ("", "GatherElements"): cut_elements,
+    **{("", name): by_digits for name in BITS},
 }
 
 

@@ -9,13 +9,14 @@ import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError
+from converter.errors import MappingError, UnsupportedError
 from converter.formats.coreml.mlprogram.blobs import NewBlobs
 from converter.formats.coreml.mlprogram.collector import COMPRESSED, MilLowering
 from converter.formats.coreml.mlprogram.names import Identifiers
 from converter.formats.coreml.mlprogram.operations import FLOATS
 from converter.graph.infer import Array
 from converter.graph.lazy_tensor import Converted, LazyTensor
+from converter.mapping.lowering import layer_refusal
 from converter.mapping.narrow import narrow_array
 from converter.mapping.node import Layer
 
@@ -69,14 +70,20 @@ class ProgramWriter:
         """Complete the message of a block with its constants, operations and outputs."""
         here: set[ir.Value] = set()
         for layer in layers:
-            for given in layer.attrs.values():
-                for one in given if isinstance(given, list | tuple) else (given,):
-                    if isinstance(one, ir.Value) and one.const_value is not None:
-                        self._constant(message, one, here)
-            self._operation(message, layer)
+            try:
+                self._layer(message, layer, here)
+            except MappingError as e:
+                raise UnsupportedError(layer_refusal(layer, e)) from None
         message.outputs.extend(self.name(v) for v in outputs)
         for value in here:  # other blocks do not see it
             del self.named[value]
+
+    def _layer(self, message: Any, layer: Layer, here: set[ir.Value]) -> None:
+        for given in layer.attrs.values():
+            for one in given if isinstance(given, list | tuple) else (given,):
+                if isinstance(one, ir.Value) and one.const_value is not None:
+                    self._constant(message, one, here)
+        self._operation(message, layer)
 
     def _constant(self, block: Any, value: ir.Value, here: set[ir.Value]) -> None:
         """Write a constant as an operation, in the first block that uses it."""

@@ -26,6 +26,7 @@ from converter.formats.format import Flavor
 from converter.graph.names import Names, public_name
 from converter.graph.network import Network
 from converter.mapping.lifting import refuse
+from converter.mapping.lowering import layer_refusal
 from converter.mapping.node import Layer
 from converter.passes.pipeline import run_passes
 
@@ -177,12 +178,15 @@ class NetworkWriter:
         """
         here = set(made)
         for layer in layers:
-            for value in layer.inputs:
-                source = self.low.resolve(value) if value is not None else None
-                if source is not None and source.const_value is not None and source not in here:
-                    self._constant(network, source)
-                    here.add(source)
-            self._layer(network, layer, frozenset(here))
+            try:
+                for value in layer.inputs:
+                    source = self.low.resolve(value) if value is not None else None
+                    if source is not None and source.const_value is not None and source not in here:
+                        self._constant(network, source)
+                        here.add(source)
+                self._layer(network, layer, frozenset(here))
+            except MappingError as e:
+                raise UnsupportedError(layer_refusal(layer, e)) from None
 
     def results(self, network: Any) -> None:
         """Write the outputs that are copies: of inputs, constants, other outputs, or under the name
@@ -238,7 +242,7 @@ class NetworkWriter:
         try:
             write_params(params, attrs)
         except (ValueError, OverflowError) as e:  # protobuf: a number outside its field's type
-            raise MappingError(f"{layer.kind} {layer.name!r}: {e}", "X204") from None
+            raise MappingError(f"{layer.kind}: {e}", "X204") from None
         custom = layer.kind == "custom"
         blobs = layer.blobs if custom else alike(layer.blobs, self.low.half)
         for path, data in blobs.items():

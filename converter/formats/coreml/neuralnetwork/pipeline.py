@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from converter.errors import Diagnostic, Where
+from converter.errors import Diagnostic
 from converter.formats.coreml.neuralnetwork.legalize import REWRITES
 from converter.formats.coreml.neuralnetwork.mapping import MAPPING
 from converter.formats.coreml.neuralnetwork.rules.control_flow import unconditional
 from converter.graph.infer import shape_of
-from converter.graph.names import layer_name
+from converter.graph.names import source_of
 from converter.graph.record import record
 from converter.graph.walk import all_nodes
 from converter.passes.collapse_dims import join_reshape_chains, lower_ranks, with_fewer_axes
@@ -50,7 +50,7 @@ def _of_bits(node: ir.Node) -> Diagnostic:
         "Core ML computes in float32, which represents integers up to 2^24: "
         "bit operations on larger ones lose bits",
         level="warning",
-        where=Where(layer=layer_name(node), kind=node.op_type),
+        where=source_of(node),
     )
 
 

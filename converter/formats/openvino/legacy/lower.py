@@ -33,7 +33,7 @@ from converter.graph.names import public_name, set_public_name
 from converter.graph.network import Network
 from converter.graph.value import type_name
 from converter.mapping.lifting import refuse
-from converter.mapping.lowering import Lowering
+from converter.mapping.lowering import Lowering, layer_refusal
 from converter.mapping.narrow import Narrowing, narrow_array
 from converter.mapping.node import Layer
 from converter.passes.pipeline import run_passes
@@ -294,11 +294,7 @@ class LayerWriter(BodyWriter):
                 return self._loop(layer, layer.extra)
             return self._layer(layer)
         except MappingError as e:
-            self.net.problems.append(
-                Diagnostic(
-                    e.code, str(e), where=Where(layer=layer.name, kind=layer.kind), help=e.help
-                )
-            )
+            self.net.problems.append(layer_refusal(layer, e))
             return None
 
     def _layer(self, layer: Layer) -> IrLayer:

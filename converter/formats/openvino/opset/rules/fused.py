@@ -7,7 +7,7 @@ src/core/dev_api/openvino/op/moe.hpp and src/plugins/intel_cpu/src/nodes/rope.cp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,14 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.opset.rules.context import LiftContext, element_type
+from converter.graph.build import Builder
 from converter.graph.linear_attention import recurrence
 from converter.graph.value import Value
 from converter.mapping.rules import custom
 
 T = ir.DataType
 CONFIG = "config."  # the structure that attributes are in
+SAVED = "save the model before OpenVINO compiles it: openvino.save_model(core.read_model(IN), OUT)"
 
 
 def option(r: LiftContext, name: str, kind: Any, default: Any) -> Any:
@@ -63,67 +65,133 @@ def gated_delta_net(r: LiftContext) -> Sequence[ir.Value]:
 
 
 def rotary(r: LiftContext) -> ir.Value:
-    """Rotary embeddings of halves, or of neighbors with sines and cosines in one operand."""
-    names = ("is_chatglm", "is_qwen", "support_2d_rope", "support_3d_rope", "is_ltx_video")
-    found = [name for name in (*names, "use_rope_cache") if option(r, name, bool, False)]
-    if found or option(r, "gather_position_arg_id", int, 0):
-        message = f"RoPE with {', '.join(found) or 'gathered positions'} is not supported"
-        raise MappingError(message, "X202")
-    b, x, count = r.b, r.input(0), option(r, "rotary_ndims", int, 0)
-    start, stop = (option(r, f"slice_{end}", int, 0) for end in ("start", "stop"))
-    if stop > start:
-        x = b.Slice(x, [start], [stop], [-1])
+    """Rotary embeddings of halves or of neighbors, of separate or of packed heads."""
+    for name in ("support_3d_rope", "is_ltx_video", "input_interleaved"):
+        if option(r, name, bool, False):
+            raise MappingError(
+                f"RoPE with {name} is not supported: it is undocumented", "X202", SAVED
+            )
+    option(r, "cos_sin_ndims", int, 0)
+    if option(r, "is_qwen", bool, False):
+        return _packed_halves(r)
+    if option(r, "is_chatglm", bool, False):
+        return _packed_neighbors(r)
+    b, x = r.b, _sliced(r)
     swapped = option(r, "output_trans0213", bool, False)
     if option(r, "input_trans0213", bool, False):
         x = b.Transpose(x, perm=[0, 2, 1, 3])
-    if not 0 < count <= r.static(x)[-1] or count % 2:
-        raise MappingError(f"rotary_ndims must be even and at most the size, got {count}", "R110")
-    wide = r.cast(x, T.FLOAT)
-    rotated = b.Slice(wide, [0], [count], [-1])
+    wide, count = r.cast(x, T.FLOAT), _rotated_size(r, x)
     if option(r, "is_interleaved", bool, False):
-        y = _neighbors(r, rotated, count)
+        both = b.Unsqueeze(r.cast(r.input(1), T.FLOAT), [2])  # [B,S,count]: sines, then cosines
+        sine, cosine = (b.Slice(both, [i], [i + count // 2], [-1]) for i in (0, count // 2))
+        y = _neighbors(r, wide, cosine, sine)
     else:
-        y = _halves(r, rotated, count)
-        option(r, "cos_sin_ndims", int, 0)
-    rest = b.Slice(wide, [count], [1 << 30], [-1])
-    y = b.Cast(b.Concat(y, rest, axis=-1), to=r.input(0).dtype)
+        y = _halves(r, wide, [_positioned(r, i, 0) for i in (1, 2)], count)
+    y = b.Cast(y, to=r.input(0).dtype)
     return b.Transpose(y, perm=[0, 2, 1, 3]) if swapped else y
 
 
-def _halves(r: LiftContext, x: Value, count: int) -> Value:
-    """[.., count] with cosines and sines of as many, or of half as many."""
+def _sliced(r: LiftContext) -> Value:
+    """The part of the data that is rotated."""
+    start, stop = (option(r, f"slice_{end}", int, 0) for end in ("start", "stop"))
+    return r.b.Slice(r.input(0), [start], [stop], [-1]) if stop > start else r.input(0)
+
+
+def _rotated_size(r: LiftContext, x: Value) -> int:
+    count = int(option(r, "rotary_ndims", int, 0))
+    if not 0 < count <= r.static(x)[-1] or count % 2:
+        raise MappingError(f"rotary_ndims must be even and at most the size, got {count}", "R110")
+    return count
+
+
+def _positioned(r: LiftContext, i: int, heads: int) -> Value:
+    """Return the operand `i`, cosines or sines, at the positions [B,S] or [B,N,S,1] that another
+    operand gives; `heads`: where the axis of heads is among the last three.
+    """
+    b, given = r.b, r.cast(r.input(i), T.FLOAT)
+    at = option(r, "gather_position_arg_id", int, 0)
+    if not at:
+        return given
+    sizes, positions = r.static(given), r.cast(r.input(at), T.INT64)
+    if any(n != 1 for k, n in enumerate(sizes[:-1]) if k != len(sizes) - 2 - heads):
+        raise MappingError(f"RoPE that gathers from {sizes} is not supported", "X202", SAVED)
+    table = b.Reshape(given, [-1, sizes[-1]])
+    if len(r.static(positions)) == 4:
+        rows = b.Gather(table, b.Squeeze(positions, [3]), axis=0)  # [B,N,S,size]
+        return b.Transpose(rows, perm=[0, 2, 1, 3]) if heads else rows
+    return b.Unsqueeze(b.Gather(table, positions, axis=0), [2 if heads else 1])
+
+
+def _packed(r: LiftContext) -> Value:
+    """[A,B,heads * size, ..] as [A,B,heads,size]."""
+    heads, size = (int(option(r, name, int, 0)) for name in ("head_cnt", "head_size"))
+    x = r.b.Slice(_sliced(r), [0], [heads * size], [-1])
+    return r.b.Reshape(r.cast(x, T.FLOAT), [0, 0, heads, size])
+
+
+def _packed_halves(r: LiftContext) -> Value:
+    """[B,S,..] with cosines and sines [1,K,1,count] for the last S of K positions, or for those
+    that are given.
+    """
+    b, x = r.b, _packed(r)
+    option(r, "rotary_ndims", int, 0)
+    factors = [_positioned(r, i, 1) for i in (1, 2)]
+    if not option(r, "gather_position_arg_id", int, 0):
+        last = b.Neg(b.Shape(x)[1:2])
+        factors = [b.Slice(f, last, [1 << 30], [1]) for f in factors]
+    y = _halves(r, x, factors, r.static(factors[0])[-1])
+    return b.Cast(y, to=r.input(0).dtype)
+
+
+def _packed_neighbors(r: LiftContext) -> Value:
+    """[S,B,..], or [B,S,..] to [B,N,S,..], with pairs of a cosine and a sine, or with cosines and
+    sines of the batch.
+    """
+    b, x, images = r.b, _packed(r), option(r, "support_2d_rope", bool, False)
+    count = _rotated_size(r, x)
+    if option(r, "use_rope_cache", bool, False) or not images:
+        both = b.Unsqueeze(r.cast(r.input(1), T.FLOAT), [2])  # [..,1,count/2,2]
+        cosine, sine = (b.Gather(both, np.array(i), axis=-1) for i in (0, 1))
+    else:
+        cosine, sine = (r.cast(r.input(i), T.FLOAT) for i in (1, 2))
+    cosine, sine = (b.Slice(f, [0], [count // 2], [-1]) for f in (cosine, sine))
+    y = b.Cast(_neighbors(r, x, cosine, sine), to=r.input(0).dtype)
+    return b.Transpose(y, perm=[0, 2, 1, 3]) if images else y
+
+
+def _halves(r: LiftContext, x: Value, factors: Sequence[Value], count: int) -> Value:
+    """Rotate the first `count` numbers, the first half of them with the second; cosines and sines
+    are as many, or half as many.
+    """
     b, half = r.b, count // 2
     low, high = b.Slice(x, [0], [half], [-1]), b.Slice(x, [half], [count], [-1])
-    rotated = b.Concat(-high, low, axis=-1)
-    factors = []
-    for i in (1, 2):
-        given = r.cast(r.input(i), T.FLOAT)
-        short = r.static(given)[-1] == half
-        factors.append(b.Concat(given, given, axis=-1) if short else given)
-    cosine, sine = (b.Slice(f, [0], [count], [-1]) for f in factors)
-    return x * cosine + rotated * sine
+    rotated, rest = b.Slice(x, [0], [count], [-1]), b.Slice(x, [count], [1 << 30], [-1])
+    full = [b.Concat(f, f, axis=-1) if r.static(f)[-1] == half else f for f in factors]
+    cosine, sine = (b.Slice(f, [0], [count], [-1]) for f in full)
+    y = rotated * cosine + b.Concat(-high, low, axis=-1) * sine
+    return b.Concat(y, rest, axis=-1)
 
 
-def _neighbors(r: LiftContext, x: Value, count: int) -> Value:
-    """[B,S,N,count] with sines and then cosines [B,S,count]."""
-    b, half = r.b, count // 2
-    both = b.Unsqueeze(r.cast(r.input(1), T.FLOAT), [2])
-    sine, cosine = b.Slice(both, [0], [half], [-1]), b.Slice(both, [half], [count], [-1])
+def _neighbors(r: LiftContext, x: Value, cosine: Value, sine: Value) -> Value:
+    """Rotate the first numbers in pairs of neighbors, for each of which there is a cosine."""
+    b, count = r.b, 2 * r.static(cosine)[-1]
     even, odd = (b.Slice(x, [i], [count], [-1], [2]) for i in (0, 1))
     pair = (cosine * even - sine * odd, cosine * odd + sine * even)
     apart = b.Concat(*(b.Unsqueeze(v, [-1]) for v in pair), axis=-1)
-    return b.Reshape(apart, [0, 0, 0, count])
+    rest = b.Slice(x, [count], [1 << 30], [-1])
+    return b.Concat(b.Reshape(apart, [0, 0, 0, count]), rest, axis=-1)
 
 
 def experts(r: LiftContext) -> ir.Value:
     """(tokens, weights of the experts [E,..,1], their indices, gate [E,I,H], up [E,I,H], down
-    [E,H,I]) -> the weighted sum of down(silu(gate(x)) * up(x)). Experts that are not chosen have
-    weights of zero.
+    [E,H,I]) -> the weighted sum of down(activation(gate(x)) * up(x)). Experts that are not chosen
+    have weights of zero.
     """
     kind = option(r, "expert_type", str, "gemm2_bias_swiglu_clamp").lower()
     activation = option(r, "activation_type", str, "swiglu").lower()
-    if kind != "gemm3_swiglu" or activation != "swiglu" or len(r.layer.inputs) != 6:
-        raise MappingError(f"MOE with {kind}, {activation} is not supported", "X202")
+    if kind != "gemm3_swiglu" or activation not in ACTIVATIONS or len(r.layer.inputs) != 6:
+        # of experts with two products, versions of OpenVINO swapped expert_alpha and expert_beta
+        raise MappingError(f"MOE with {kind}, {activation} is not supported", "X202", SAVED)
     for name, default in (("expert_alpha", 0.0), ("expert_beta", 1.0), ("gate_idx", 0.0)):
         option(r, name, float, default)
     b, x = r.b, r.input(0)
@@ -132,13 +200,19 @@ def experts(r: LiftContext) -> ir.Value:
     count, _, size = r.static(gate, "the experts")
     tokens = b.Reshape(r.cast(x, T.FLOAT), [1, -1, size])
     inner = b.MatMul(tokens, b.Transpose(gate, perm=[0, 2, 1]))
-    inner = inner * b.Sigmoid(inner) * b.MatMul(tokens, b.Transpose(up, perm=[0, 2, 1]))
+    inner = ACTIVATIONS[activation](b, inner)
+    inner = inner * b.MatMul(tokens, b.Transpose(up, perm=[0, 2, 1]))
     each = b.MatMul(inner, b.Transpose(down, perm=[0, 2, 1]))
     weights = b.Reshape(r.cast(r.input(1), T.FLOAT), [count, -1, 1])
     total = b.ReduceSum(each * weights, [0], keepdims=0)
     return b.Cast(b.Reshape(total, b.Shape(x)), to=x.dtype)
 
 
+ACTIVATIONS: dict[str, Callable[[Builder, Value], Value]] = {
+    "swiglu": lambda b, x: x * b.Sigmoid(x),
+    "geglu_tanh": lambda b, x: b.Gelu(x, approximate="tanh"),
+    "geglu_erf": lambda b, x: b.Gelu(x),
+}
 RULES = [
     custom("", "RMS", root_mean_square),
     custom("", "GatedDeltaNet", gated_delta_net),
