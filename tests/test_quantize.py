@@ -695,7 +695,7 @@ def test_int4_blocks_also_of_unequal_size(tmp_path: Path, suffix: str) -> None:
         # 31 dB for 3 bits of the mantissa and 6 less for each bit less, 5 less for three layers
         *[("f8e4m3", s, 26.0, 0.35) for s in (".onnx", ".xml")],
         ("f8e5m2", ".xml", 20.0, 0.35),
-        ("f4e2m1", ".xml", 15.0, 0.3),
+        *[("f4e2m1", s, 15.0, 0.3) for s in (".onnx", ".xml")],
     ],
 )
 def test_weights_of_small_floats(
@@ -765,7 +765,7 @@ def test_weights_that_are_not_finite_are_refused(tmp_path: Path) -> None:
             quantize(tmp_path / "n.onnx", tmp_path / "q.onnx", weights=form)
 
 
-@pytest.mark.parametrize("suffix", [".tflite", ".mlpackage"])
+@pytest.mark.parametrize("suffix", [".tflite", ".mlpackage", ".xml", ".onnx"])
 def test_a_recurrent_layer_in_floats_has_weights_of_8_bits(tmp_path: Path, suffix: str) -> None:
     samples = Path(__file__).parents[1] / "samples"
     source, data = samples / "digits_lstm.mlmodel", samples / "digits_lstm.npz"

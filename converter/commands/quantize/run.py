@@ -48,7 +48,6 @@ from converter.io import progress
 from converter.io.atomic import recover
 from converter.io.files import Output
 from converter.passes.constants import plain_weights
-from converter.passes.dead_code import remove_dead_code
 from converter.passes.decompositions.arithmetic import TABLE
 from converter.passes.fold import fold
 from converter.passes.fuse_constants import fuse_constants, fuse_factors
@@ -226,7 +225,6 @@ class _Job:
         form, used = self.options.weights, self.options.weights == "int4" and self.used
         moments = Moments(self.model, self._calibration) if used else None
         forms = compress(graph.ir, form, self.options.block, self._kept(), moments)
-        remove_dead_code(graph.ir)
         if not forms:
             raise _nothing(self.source, "no weights are large enough to be compressed")
         return graph, Quantized(forms=forms)
@@ -256,7 +254,7 @@ class _Job:
             forms = dict[str, str]()
             if rules.recurrent:
                 recurrent = partial(_unless_recurrent, kept)
-                forms = compress(made.ir, "int8", self.options.block, recurrent)
+                forms = compress(made.ir, rules.recurrent, self.options.block, recurrent)
             return made, placed, forms
 
         graph, placed, forms = attempt()
