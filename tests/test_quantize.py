@@ -565,12 +565,16 @@ def test_hard_swish_is_found_in_its_parts(tmp_path: Path, form: str) -> None:
     assert np.allclose(made.run({"x": x})["y"], model.run({"x": x})["y"], atol=1e-6)
 
 
-def test_infinite_constants_stay_in_floats(tmp_path: Path) -> None:
-    text = """<ir_version: 8, opset_import: ["" : 17]> net (float[1, 4] x) => (float[1, 4] y)
-        <float low = {-3.0e38}> { m = Max (x, low) y = Sigmoid (m) }"""
-    onnx.save(onnx.parser.parse_model(text), tmp_path / "n.onnx")
-    data = [{"x": np.random.default_rng(n).standard_normal((1, 4))} for n in range(3)]
-    found = quantize(tmp_path / "n.onnx", tmp_path / "q.tflite", data=data)
+@pytest.mark.parametrize("suffix", [".tflite", ".txt"])
+def test_infinite_constants_stay_in_floats(suffix: str, tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> net (float[1, 1] x) => (float[1, 1] y)
+        { s = Mul (x, x) m = Max (s, low) y = Mul (m, m) }"""
+    model = onnx.parser.parse_model(text)
+    low = np.array(-np.inf if suffix == ".txt" else -3e38, np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(low, "low"))
+    onnx.save(model, tmp_path / "n.onnx")
+    data = [{"x": np.random.default_rng(n).standard_normal((1, 1))} for n in range(3)]
+    found = quantize(tmp_path / "n.onnx", tmp_path / f"q{suffix}", data=data)
     (reason,) = found.floats.values()
     assert "infinite" in reason and found.quality.least > 30
 
