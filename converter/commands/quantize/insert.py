@@ -98,14 +98,13 @@ class _Insertion:
 
     def pair(self, value: ir.Value, scale: Scale) -> ir.Value:
         """Return the numbers of a value after quantization."""
-        b, name = self.b, f"{value.name}.quantized"
+        b = self.b
         if self.rules.fake:
             first, last = BITS[scale.dtype]
             ends = [self.bound(scale.numbers(n)) for n in (first, last)]
-            return b.FakeQuantize(value, *ends, *ends, levels=last - first + 1, name=name)
+            return b.FakeQuantize(value, *ends, *ends, levels=last - first + 1)
         given = scale.step, scale.zero.astype(scale.dtype)
-        integers = b.QuantizeLinear(value, *given, name=f"{value.name}.integers")
-        return b.DequantizeLinear(integers, *given, name=name)
+        return b.DequantizeLinear(b.QuantizeLinear(value, *given), *given)
 
     def bound(self, numbers: Array) -> ir.Value:
         """Return a constant, the same for the same numbers: most results of Relu begin at 0."""
@@ -127,7 +126,7 @@ class _Insertion:
             if owned or key(use.node) in self.placed.nodes:
                 use.node.replace_input_with(use.idx, made)
         if owned:  # the value with the name has the numbers of the file
-            value.name = self.b.names.fresh(f"{name}.real")
+            value.name = self.b.names.fresh("real")
             made.name = name
             if value.is_graph_output():
                 made.metadata_props.update(value.metadata_props)
