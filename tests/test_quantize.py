@@ -23,7 +23,7 @@ from converter.commands.quantize.blocks import packed as packed_blocks
 from converter.commands.quantize.feedback import with_feedback
 from converter.commands.quantize.measure import Noise, Quality, interval
 from converter.commands.quantize.run import prepared
-from converter.commands.quantize.scales import Observer, Range
+from converter.commands.quantize.scales import Observer, Range, whole
 from converter.commands.quantize.search import Limit
 from converter.commands.quantize.weights import palette
 from converter.engines import file
@@ -109,7 +109,14 @@ def quantize(source: Path, target: Path, **options: Any) -> Any:
 )
 def test_scale_of_a_range(ends: tuple[float, float], dtype: str, scale: float, zero: int) -> None:
     found = Range(*ends).scale(dtype)
-    assert found == (pytest.approx(scale), zero)
+    assert (found.step, found.zero) == (pytest.approx(scale), zero)
+
+
+def test_a_channel_of_zeros_has_the_range_of_all() -> None:
+    low, high = np.array([0.0, -1.0, 0.0]), np.array([2.0, 3.0, 0.0])
+    found = Range(low, high).scale("int8")
+    assert found.step == pytest.approx([2 / 255, 4 / 255, 4 / 255])
+    assert found.zero.tolist() == [-128, -64, -64]
 
 
 def test_percentile_is_that_of_numpy() -> None:
@@ -301,6 +308,27 @@ def test_openvino_quantizes_operands_alone(tmp_path: Path) -> None:
     assert sorted(t.size for t in high if t is not None) == [1, 1, 16]
 
 
+def test_openvino_has_whole_ranges_for_dynamic_shapes(tmp_path: Path) -> None:
+    """With AMX it ends the process on scales of channels there."""
+    rng = np.random.default_rng(0)
+    text = """<ir_version: 9, opset_import: ["" : 21]>
+        net (float[n, 32, 2, 2] x) => (float[n, 4, 2, 2] y) {
+        c = Conv (x, w, b) a = Relu (c)
+        d = Conv <group = 192, pads = [1, 1, 1, 1]> (a, v, b) e = Relu (d) y = Conv (e, u) }"""
+    model = onnx.parser.parse_model(text)
+    sizes = {"w": (192, 32, 1, 1), "b": (192,), "v": (192, 1, 3, 3), "u": (4, 192, 1, 1)}
+    for name, shape in sizes.items():
+        array = rng.standard_normal(shape).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    onnx.save(model, tmp_path / "n.onnx")
+    data = [{"x": rng.standard_normal((1, 32, 2, 2)).astype(np.float32)} for _ in range(4)]
+    found = quantize(tmp_path / "n.onnx", tmp_path / "q.xml", data=data)
+    assert found.quality.least > 30
+    fakes = [n for n in converter.load(tmp_path / "q.xml").ir.graph if n.op_type == "FakeQuantize"]
+    high = [n.inputs[2].const_value for n in fakes if n.inputs[2] is not None]
+    assert [t.size for t in high if t is not None] == [1, 1, 1]
+
+
 def test_openvino_keeps_wrong_kernels_in_floats(tmp_path: Path) -> None:
     chain = layers_of(tmp_path / "n.onnx", ("a", 136, 1, 1), ("b", 136, 1, 2), ("c", 8, 1, 1))
     found = quantize(chain, tmp_path / "q.xml", data=tmp_path / "n.npz")
@@ -420,7 +448,7 @@ def test_channels_of_depthwise_convolutions_get_equal_ranges(
     data = [{"x": rng.standard_normal((1, 3, 6, 6)).astype(np.float32)} for _ in range(8)]
     found = quantize(tmp_path / "n.onnx", tmp_path / "q.onnx", data=data)
     with monkeypatch.context() as patch:
-        patch.setattr(run, "equalize", lambda model, ranges: ranges)
+        patch.setattr(run, "equalize", lambda _, ranges: {n: whole(r) for n, r in ranges.items()})
         plain = quantize(tmp_path / "n.onnx", tmp_path / "p.onnx", data=data)
     assert found.quality.least > plain.quality.least + 5
     assert min(found.layers.values()) > 25  # compared with floats of the same factors
@@ -537,12 +565,16 @@ def test_hard_swish_is_found_in_its_parts(tmp_path: Path, form: str) -> None:
     assert np.allclose(made.run({"x": x})["y"], model.run({"x": x})["y"], atol=1e-6)
 
 
-def test_infinite_constants_stay_in_floats(tmp_path: Path) -> None:
-    text = """<ir_version: 8, opset_import: ["" : 17]> net (float[1, 4] x) => (float[1, 4] y)
-        <float low = {-3.0e38}> { m = Max (x, low) y = Sigmoid (m) }"""
-    onnx.save(onnx.parser.parse_model(text), tmp_path / "n.onnx")
-    data = [{"x": np.random.default_rng(n).standard_normal((1, 4))} for n in range(3)]
-    found = quantize(tmp_path / "n.onnx", tmp_path / "q.tflite", data=data)
+@pytest.mark.parametrize("suffix", [".tflite", ".txt"])
+def test_infinite_constants_stay_in_floats(suffix: str, tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> net (float[1, 1] x) => (float[1, 1] y)
+        { s = Mul (x, x) m = Max (s, low) y = Mul (m, m) }"""
+    model = onnx.parser.parse_model(text)
+    low = np.array(-np.inf if suffix == ".txt" else -3e38, np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(low, "low"))
+    onnx.save(model, tmp_path / "n.onnx")
+    data = [{"x": np.random.default_rng(n).standard_normal((1, 1))} for n in range(3)]
+    found = quantize(tmp_path / "n.onnx", tmp_path / f"q{suffix}", data=data)
     (reason,) = found.floats.values()
     assert "infinite" in reason and found.quality.least > 30
 
@@ -667,7 +699,7 @@ def test_int4_blocks_also_of_unequal_size(tmp_path: Path, suffix: str) -> None:
         # 31 dB for 3 bits of the mantissa and 6 less for each bit less, 5 less for three layers
         *[("f8e4m3", s, 26.0, 0.35) for s in (".onnx", ".xml")],
         ("f8e5m2", ".xml", 20.0, 0.35),
-        ("f4e2m1", ".xml", 15.0, 0.3),
+        *[("f4e2m1", s, 15.0, 0.3) for s in (".onnx", ".xml")],
     ],
 )
 def test_weights_of_small_floats(
@@ -737,7 +769,7 @@ def test_weights_that_are_not_finite_are_refused(tmp_path: Path) -> None:
             quantize(tmp_path / "n.onnx", tmp_path / "q.onnx", weights=form)
 
 
-@pytest.mark.parametrize("suffix", [".tflite", ".mlpackage"])
+@pytest.mark.parametrize("suffix", [".tflite", ".mlpackage", ".xml", ".onnx"])
 def test_a_recurrent_layer_in_floats_has_weights_of_8_bits(tmp_path: Path, suffix: str) -> None:
     samples = Path(__file__).parents[1] / "samples"
     source, data = samples / "digits_lstm.mlmodel", samples / "digits_lstm.npz"

@@ -63,7 +63,7 @@ class Integers:
     `fake`         whether scales are FakeQuantize, of the operands of kernels alone, instead of
                    QuantizeLinear and DequantizeLinear, of results too
     `reason`       why a node with a kernel computes in floats all the same, "" for others
-    `recurrent`    whether recurrent layers, which compute in floats, take weights of 8 bits
+    `recurrent`    the form of the weights of recurrent layers, which compute in floats; "": floats
     `fixed`        ranges that kernels dictate for results
     `option`       the option of the flavor that writes integers
     """
@@ -77,6 +77,6 @@ class Integers:
     biased: bool = False
     fake: bool = False
     reason: Callable[[ir.Node], str] = lambda node: ""
-    recurrent: bool = False
+    recurrent: str = ""
     fixed: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     option: str = ""

@@ -9,7 +9,6 @@ Source: Nagel et al., Data-Free Quantization (https://arxiv.org/abs/1906.04721),
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
@@ -32,8 +31,9 @@ def unrounded(value: ir.Value | None) -> ir.Value | None:
     node = producer_of(value)
     if node is not None and node.op_type == "DequantizeLinear":
         node = producer_of(node.inputs[0])
-    known = node is not None and node.op_type in ("QuantizeLinear", "FakeQuantize")
-    return node.inputs[0] if node is not None and known else value
+    if node is None or node.op_type not in ("QuantizeLinear", "FakeQuantize"):
+        return value
+    return node.inputs[0]
 
 
 def correct_biases(model: Network, rounded: Rounded, feeds: Sequence[Arrays]) -> None:
@@ -41,18 +41,17 @@ def correct_biases(model: Network, rounded: Rounded, feeds: Sequence[Arrays]) ->
     b = Builder(model.ir.graph, Names(model.ir))
     lost: dict[str, ir.Node] = {}
     for node, weights in rounded:
-        if node.op_type in WEIGHTED and rank_of(node.outputs[0]) is not None:
+        rank = rank_of(node.outputs[0])
+        if node.op_type in WEIGHTED and rank is not None:
             attrs = attrs_of(node)
             made = b.op(node.op_type, unrounded(node.inputs[0]), weights, **attrs)
             made = b.Sub(made, b.op(node.op_type, *node.inputs[:2], **attrs))
-            axes = [i for i in range(rank_of(made) or 0) if i != 1]
-            lost[str(b.ReduceMean(made, axes, keepdims=0).name)] = node
-    program = Program(replace(model, source=None))
+            mean = b.ReduceMean(made, [i for i in range(rank) if i != 1], keepdims=0)
+            lost[str(mean.name)] = node
     if lost and feeds:
-        session = program.compile(program.piece([*lost], set(program.inputs)))
-        means = [session.run(f) for f in feeds]
-        for i, node in enumerate(lost.values()):
-            shift = np.mean([m[i] for m in means], axis=0, dtype=np.float64)
+        means = Program(model).tensors(lost, feeds)
+        for name, node in lost.items():
+            shift = np.mean([m[name] for m in means], axis=0, dtype=np.float64)
             bias = constant(optional(node, 2))
             whole = shift if bias is None else bias + shift
             set_inputs(node, [*node.inputs[:2], b.const(whole.astype(np.float32), "bias")])

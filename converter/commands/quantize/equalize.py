@@ -17,7 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.commands.quantize.place import is_depthwise
-from converter.commands.quantize.scales import Range
+from converter.commands.quantize.scales import Range, whole
 from converter.graph.build import Builder
 from converter.graph.infer import Array, constant, has_constant, known
 from converter.graph.names import Names
@@ -58,30 +58,22 @@ def _starts_at_0(clip: ir.Node) -> bool:
 
 
 def equalize(model: ir.Model, ranges: Mapping[str, Range]) -> dict[str, Range]:
-    """Equalize in place; return the ranges of the new graph."""
+    """Equalize in place; return the ranges of the values of the new graph, each as a whole."""
     found, b = dict(ranges), Builder(model.graph, Names(model))
     for conv, values, depthwise in list(chains(model.graph)):
-        own = [ranges.get(str(v.name), Range(0, 0)) for v in values]
-        if not all(r.channels for r in own):  # not all of its numbers were finite
-            continue
-        sizes = [np.array([max(-c.low, c.high) for c in r.channels]) for r in own]
-        if not all(s.any() for s in sizes):
+        own = [ranges[n] for v in values if (n := str(v.name)) in ranges]
+        sizes = [np.maximum(-r.low, r.high).ravel() for r in own]
+        if len(own) < len(values) or not all(s.any() for s in sizes):
             continue
         least = np.finfo(np.float32).tiny
         factors = np.min([s.max() / np.maximum(s, s.max() / _MOST + least) for s in sizes], axis=0)
         for value, old in zip(values, own, strict=True):
             value.name = b.names.fresh(f"{value.name}.equalized")  # its numbers are others
-            found[value.name] = _scaled(old, factors)
+            each = factors.reshape(np.shape(old.low))
+            found[value.name] = Range(old.low * each, old.high * each)
         _multiply(b, conv, factors)
         _multiply(b, depthwise, 1 / factors, with_bias=False)
-    return found
-
-
-def _scaled(found: Range, factors: Array) -> Range:
-    pairs = zip(found.channels, factors.tolist(), strict=True)
-    channels = [Range(c.low * f, c.high * f) for c, f in pairs]
-    low, high = min(c.low for c in channels), max(c.high for c in channels)
-    return Range(low, high, channels, found.shape)
+    return {name: whole(r) for name, r in found.items()}
 
 
 def _multiply(b: Builder, node: ir.Node, factors: Array, *, with_bias: bool = True) -> None:

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from converter.commands.quantize.blocks import block_steps, nonzero
-from converter.commands.verify.feeds import Feed
 from converter.commands.verify.program import Program
 from converter.graph.infer import Array, Arrays
 from converter.graph.network import Network
@@ -50,18 +49,17 @@ class Moments:
         return None if few else found
 
     def _run(self, names: Sequence[str]) -> None:
-        program, room = Program(replace(self.model, source=None)), _ROOM
+        program, room = Program(self.model), _ROOM
         self.found, self.rows = {}, Counter()
         for name in dict.fromkeys(names):
             size = (program.values[name].shape or [0])[-1] if name in program.values else 0
             if isinstance(size, int) and size and (room > 0 or not self.found):
                 self.found[name] = np.zeros((size, size), np.float32)
                 room -= size * size
-        session = program.compile(program.piece([*self.found], set(program.inputs)))
+        feeds = self.feeds() if self.found else ()
         with progress.step("measuring the data of products"):
-            for given in self.feeds() if self.found else ():
-                feed = Feed("", given).by_value(self.model)
-                for name, array in zip(self.found, session.run(feed), strict=True):
+            for values in program.stream(self.found, feeds):
+                for name, array in values.items():
                     rows = array.reshape(-1, array.shape[-1]).astype(np.float32)
                     self.found[name] += rows.T @ rows
                     self.rows[name] += len(rows)

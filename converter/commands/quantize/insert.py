@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from converter.commands.quantize.blocks import nonzero
 from converter.commands.quantize.place import Placement, computed, data_inputs, is_depthwise, key
-from converter.commands.quantize.scales import BITS, Range, stored
+from converter.commands.quantize.scales import BITS, Range, Scale, whole
 from converter.formats.integers import Integers
 from converter.graph.build import Builder
 from converter.graph.infer import Array, constant
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import Names
-from converter.graph.record import record
 from converter.graph.value import optional
 from converter.graph.walk import replace_outputs
 from converter.passes.fuse_constants import channel_axis
@@ -26,15 +25,6 @@ D = ir.DataType
 _SELECTS = ("Max", "Min")
 # in units of the scale of data times that of weights; int32 holds twice that
 LARGEST_BIAS = 2.0**30
-
-
-@record
-class Scale:
-    """A scale and its zero point, arrays where each channel has its own, of an integer type."""
-
-    step: Any
-    zero: Any
-    dtype: str
 
 
 def insert(
@@ -54,8 +44,8 @@ def insert(
         if key(node) in placed.nodes:
             writer.constants(node)
             writer.requantize(node)
-    for value in writer.values:
-        writer.activation(value)
+    for name, value in writer.values.items():
+        writer.activation(name, value)
     model.graph.sort()
     return writer.rounded
 
@@ -73,7 +63,7 @@ class _Insertion:
         graph = model.graph
         self.b = Builder(graph, Names(model))
         everything = [*graph.inputs, *(v for n in graph for v in n.outputs)]
-        self.values = [v for v in everything if v.name in placed.groups]
+        self.values = {str(v.name): v for v in everything if v.name in placed.groups}
         self.scales: dict[str, Scale] = {}
         self.scale_in: dict[str, Callable[[str], Scale]] = {}  # of a value, in another type
         self.rounded: list[tuple[ir.Node, ir.Value]] = []
@@ -98,29 +88,23 @@ class _Insertion:
             return partial(_fixed, *fixed[0])
         if not found:
             return None
-        split = found[0] if self.rules.fake and found[0].channels and len(names) == 1 else None
-        if split is not None and self._feeds_channels(names[0]):
-            return lambda dtype: Scale(*split.by_channel(dtype), dtype)
-        whole = Range(min(r.low for r in found), max(r.high for r in found))
-        return lambda dtype: Scale(*whole.scale(dtype), dtype)
+        alone = len(names) == 1 and self._feeds_channels(names[0])
+        return (found[0] if alone else whole(*found)).scale
 
     def _feeds_channels(self, name: str) -> bool:
         """Return whether only depthwise convolutions read a value."""
-        value = next(v for v in self.values if v.name == name)
-        readers = [u.node for u in value.uses() if key(u.node) in self.placed.nodes]
+        readers = [u.node for u in self.values[name].uses() if key(u.node) in self.placed.nodes]
         return all(map(is_depthwise, readers))
 
     def pair(self, value: ir.Value, scale: Scale) -> ir.Value:
         """Return the numbers of a value after quantization."""
-        b, step, zero, dtype = self.b, scale.step, scale.zero, scale.dtype
-        name = f"{value.name}.quantized"
+        b = self.b
         if self.rules.fake:
-            ends = [self.bound(np.asarray((n - zero) * np.float64(step))) for n in BITS[dtype]]
-            levels = BITS[dtype][1] - BITS[dtype][0] + 1
-            return b.FakeQuantize(value, *ends, *ends, levels=levels, name=name)
-        given = np.asarray(step), np.asarray(zero, dtype)
-        integers = b.QuantizeLinear(value, *given, name=f"{value.name}.integers")
-        return b.DequantizeLinear(integers, *given, name=name)
+            first, last = BITS[scale.dtype]
+            ends = [self.bound(scale.numbers(n)) for n in (first, last)]
+            return b.FakeQuantize(value, *ends, *ends, levels=last - first + 1)
+        given = scale.step, scale.zero.astype(scale.dtype)
+        return b.DequantizeLinear(b.QuantizeLinear(value, *given), *given)
 
     def bound(self, numbers: Array) -> ir.Value:
         """Return a constant, the same for the same numbers: most results of Relu begin at 0."""
@@ -130,20 +114,19 @@ class _Insertion:
             self.bounds[key] = self.b.const(array)
         return self.bounds[key]
 
-    def activation(self, value: ir.Value) -> None:
-        producer = value.producer()
-        if (scale := self.scales.get(str(value.name))) is None or (
-            self.rules.fake and producer is not None and self._keeps_numbers(producer)
-        ):
+    def activation(self, name: str, value: ir.Value) -> None:
+        """Quantize a value for the nodes that compute on integers, or for all users."""
+        scale, producer = self.scales.get(name), value.producer()
+        keeps = self.rules.fake and producer is not None and self._keeps_numbers(producer)
+        if scale is None or keeps:
             return
-        name, uses = str(value.name), list(value.uses())
-        owned = name in self.placed.owned
+        owned, uses = name in self.placed.owned, list(value.uses())
         made = self.pair(value, scale)
         for use in uses:
             if owned or key(use.node) in self.placed.nodes:
                 use.node.replace_input_with(use.idx, made)
         if owned:  # the value with the name has the numbers of the file
-            value.name = self.b.names.fresh(f"{name}.real")
+            value.name = self.b.names.fresh("real")
             made.name = name
             if value.is_graph_output():
                 made.metadata_props.update(value.metadata_props)
@@ -185,8 +168,7 @@ class _Insertion:
                 made = self._weights(node, value, array)
                 self.rounded.append((node, value))
             else:
-                scale = self._scale_of(node, array)
-                made = self._constant(value, array, np.asarray(scale.step), scale.zero, scale.dtype)
+                made = self._constant(value, array, self._scale_of(node, array))
             node.replace_input_with(i, made)
 
     def _scale_of(self, node: ir.Node, array: Array) -> Scale:
@@ -194,8 +176,7 @@ class _Insertion:
         if result is not None and (node.op_type in self.rules.moves or node.op_type in _SELECTS):
             return result  # larger numbers than those of the result are clipped, and never selected
         dtype = self.dtype if result is None else result.dtype
-        whole = Range(float(array.min(initial=0)), float(array.max(initial=0)))
-        return Scale(*whole.scale(dtype), dtype)
+        return Range(array.min(initial=0), array.max(initial=0)).scale(dtype)
 
     def _weights(self, node: ir.Node, value: ir.Value, array: Array) -> ir.Value:
         """Symmetric 8 bits. Scales are so large that the bias fits into 32 bits."""
@@ -212,34 +193,27 @@ class _Insertion:
             size = np.abs(bias).astype(np.float64) / (float(data.step) * LARGEST_BIAS)
             largest = np.maximum(largest, 127 * (size.max(initial=0) if axis is None else size))
         steps = nonzero(np.asarray(largest / 127, np.float32))
-        return self._constant(value, array, steps, 0, "int8", axis)
+        return self._constant(value, array, Scale(steps, np.zeros(steps.shape, int), "int8"), axis)
 
     def _constant(
-        self,
-        value: ir.Value,
-        array: Array,
-        step: Array,
-        zero: int,
-        dtype: str,
-        axis: int | None = None,
+        self, value: ir.Value, array: Array, scale: Scale, axis: int | None = None
     ) -> ir.Value:
-        line = [-1 if i == axis else 1 for i in range(array.ndim)]
-        spread = np.asarray(step) if axis is None else step.reshape(line)
-        integers = partial(_integers, array, spread, zero, dtype)
-        tensor = LazyTensor(integers, D.from_numpy(np.dtype(dtype)), array.shape)
-        zeros = None if self.rules.fake and not zero else np.full(np.shape(step), zero, dtype)
-        return self.b.DequantizeLinear(
-            self.b.const(tensor, str(value.name)), np.asarray(step), zeros, axis=axis
-        )
+        line = () if axis is None else [-1 if i == axis else 1 for i in range(array.ndim)]
+        spread = replace(scale, step=scale.step.reshape(line), zero=scale.zero.reshape(line))
+        integers = partial(_integers, array, spread)
+        tensor = LazyTensor(integers, D.from_numpy(np.dtype(scale.dtype)), array.shape)
+        zeros = scale.zero.astype(scale.dtype) if scale.zero.any() or not self.rules.fake else None
+        stored = self.b.const(tensor, str(value.name))
+        return self.b.DequantizeLinear(stored, scale.step, zeros, axis=axis)
 
 
 def _fixed(low: float, high: float, dtype: str) -> Scale:
     """Return the scale that a kernel dictates."""
     if dtype == "int16":
-        return Scale(np.float32(2.0 ** np.ceil(np.log2(max(-low, high))) / 32768), 0, dtype)
-    return Scale(*Range(low, high).scale(dtype), dtype)
+        step = np.float32(2.0 ** np.ceil(np.log2(max(-low, high))) / 32768)
+        return Scale(np.asarray(step), np.asarray(0), dtype)
+    return Range(low, high).scale(dtype)
 
 
-def _integers(array: Array, step: Array, zero: int, dtype: str) -> Array:
-    found = stored(array, step, zero, dtype)
-    return np.asarray(found.astype(dtype))
+def _integers(array: Array, scale: Scale) -> Array:
+    return scale.stored(array).astype(scale.dtype)

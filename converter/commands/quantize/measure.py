@@ -11,7 +11,7 @@ import numpy as np
 
 from converter import engines
 from converter.commands.dataset import Sample, fed_to, scores_in
-from converter.commands.verify.feeds import Feed
+from converter.commands.verify.native import output_order
 from converter.commands.verify.program import Program
 from converter.engines import file
 from converter.errors import Diagnostic, NothingComparedError
@@ -163,9 +163,7 @@ def _part(
     if ran.stage in ("load", "run", "crash"):
         why = f"{engine} does not run the quantized file: {ran.error}"
         raise NothingComparedError(Diagnostic("N405", why))
-    order = [next((i for i, own in enumerate(ran.outputs) if n in own), -1) for n in outputs]
-    if -1 in order and len(outputs) == len(ran.outputs):
-        order = [*range(len(outputs))]
+    order = output_order(outputs, ran.outputs) or ()
     return [[r[i] for i in order if i in r] for r in ran.results] or [[]]
 
 
@@ -182,14 +180,14 @@ def as_shaped(array: Array, shape: Sequence[Any] | None) -> Array:
 
 
 def by_layer(
-    reference: Network, candidate: Network, names: Iterable[str], feeds: Iterable[Arrays]
+    reference: Network, candidate: Network, names: Iterable[str], feeds: Sequence[Arrays]
 ) -> dict[str, float]:
-    """Return decibels of values that two graphs have under one name."""
-    mine, theirs, noise = Program(reference), Program(candidate), Noise()
-    kept = [n for n in names if n in mine.values and n in theirs.values]
-    sessions = [p.compile(p.piece(kept, set(p.inputs))) for p in (mine, theirs)]
-    for feed in feeds:
-        given = Feed("", reference.check_feeds(feed)).by_value(reference)
-        for name, a, b in zip(kept, *(s.run(given) for s in sessions), strict=True):
-            noise.add(name, a, b)
+    """Return decibels of values that two graphs have under one name, for feeds by the names of the
+    graphs' inputs.
+    """
+    programs, noise = [Program(reference), Program(candidate)], Noise()
+    kept = [n for n in names if all(n in p.values for p in programs)]
+    for mine, theirs in zip(*(p.stream(kept, feeds) for p in programs), strict=True):
+        for name, array in mine.items():
+            noise.add(name, array, theirs[name])
     return noise.decibels()

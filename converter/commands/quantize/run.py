@@ -21,7 +21,7 @@ from converter.commands.dataset import Preparation, Sample, samples_of
 from converter.commands.options.convert import Convert
 from converter.commands.options.quantize import Quantize
 from converter.commands.quantize.bias import correct_biases
-from converter.commands.quantize.doubts import doubts, unexpected
+from converter.commands.quantize.doubts import doubts
 from converter.commands.quantize.equalize import chains, equalize
 from converter.commands.quantize.feedback import Moments
 from converter.commands.quantize.insert import insert
@@ -40,14 +40,14 @@ from converter.formats.coreml.package import size_of
 from converter.formats.format import Flavor, Format
 from converter.formats.integers import NOTE
 from converter.formats.sidefiles import demand_replaceable
-from converter.graph.infer import Arrays
+from converter.graph.infer import Arrays, shape_of
 from converter.graph.network import Network
+from converter.graph.value import operand
 from converter.graph.walk import all_nodes
 from converter.io import progress
 from converter.io.atomic import recover
 from converter.io.files import Output
 from converter.passes.constants import plain_weights
-from converter.passes.dead_code import remove_dead_code
 from converter.passes.decompositions.arithmetic import TABLE
 from converter.passes.fold import fold
 from converter.passes.fuse_constants import fuse_constants, fuse_factors
@@ -147,30 +147,30 @@ class _Job:
         """Run the network on the data, once for all targets, and return the observed ranges."""
         if self.observed is not None:
             return self.observed
-        split = {str(n.inputs[0].name) for n in self.graph.ir.graph if is_depthwise(n)}  # type: ignore[union-attr]
-        split |= {str(v.name) for _, values, _ in chains(self.graph.ir.graph) for v in values}
+        graph = self.graph.ir.graph
+        split = {str(operand(n).name) for n in graph if is_depthwise(n)}
+        split |= {str(v.name) for _, values, _ in chains(graph) for v in values}
         self.observed = Observer(self.options.method, split)
         program = Program(self.graph)
         names = [n for n, v in program.values.items() if v.dtype == ir.DataType.FLOAT]
-        session = program.compile(program.piece(names, set(program.inputs)))
         with progress.step("calibrating"):
-            for given in self._calibration():
-                feed = Feed("", given).by_value(self.graph)
-                self.feeds += [feed] if len(self.feeds) < CORRECTED else []
-                self.observed.add(dict(zip(names, session.run(feed), strict=True)))
-        self.notes += doubts(self.observed, self.model, len(self.used))
-        self.notes += unexpected(self.model, self.feeds[:SHOWN])
+            for values in program.stream(names, self._calibration()):
+                self.observed.add(values)
+        count, shown = len(self.used), self.feeds[:SHOWN]
+        self.notes += doubts(self.observed, self.model, count, shown)
         return self.observed
 
     def _calibration(self) -> Iterator[Arrays]:
-        """Yield the data that are quantized for, and compute their hash."""
-        self.digest = hashlib.sha256()
+        """Yield the data that are quantized for, compute their hash, and keep the first."""
+        self.digest, self.feeds = hashlib.sha256(), []
         for sample in self.used:
             given = self.model.check_feeds(sample.load())
             for name in sorted(given):
                 self.digest.update(f"{name} {given[name].dtype} {given[name].shape}".encode())
                 self.digest.update(np.ascontiguousarray(given[name]).tobytes())
-            yield given
+            feed = Feed("", given).by_value(self.model)
+            self.feeds += [feed] if len(self.feeds) < CORRECTED else []
+            yield feed
 
     def write(self, path: Path, flavor: Flavor) -> Quantized:
         target, options = formats.get(flavor.format), self.options
@@ -225,7 +225,6 @@ class _Job:
         form, used = self.options.weights, self.options.weights == "int4" and self.used
         moments = Moments(self.model, self._calibration) if used else None
         forms = compress(graph.ir, form, self.options.block, self._kept(), moments)
-        remove_dead_code(graph.ir)
         if not forms:
             raise _nothing(self.source, "no weights are large enough to be compressed")
         return graph, Quantized(forms=forms)
@@ -238,7 +237,9 @@ class _Job:
         ranges = self.calibrate().ranges(dtype)
         narrow = {key(n) for n in self.graph.ir.graph if n.op_type in rules.narrow}
         self.floating = floating = replace(self.graph, ir=self.graph.ir.clone())
-        if not rules.fake:  # FakeQuantize has a scale for each channel
+        # FakeQuantize has a scale for each channel; with dynamic shapes OpenVINO (2026.4, with AMX)
+        # crashes on it
+        if not rules.fake or any(shape_of(v) is None for v in floating.ir.graph.inputs):
             ranges = equalize(floating.ir, ranges)
 
         def attempt(
@@ -253,7 +254,7 @@ class _Job:
             forms = dict[str, str]()
             if rules.recurrent:
                 recurrent = partial(_unless_recurrent, kept)
-                forms = compress(made.ir, "int8", self.options.block, recurrent)
+                forms = compress(made.ir, rules.recurrent, self.options.block, recurrent)
             return made, placed, forms
 
         graph, placed, forms = attempt()
@@ -285,7 +286,9 @@ class _Job:
         )
 
     def _by_layer(self, graph: Network, layers: Iterable[str]) -> dict[str, float]:
-        return by_layer(self.floating, graph, layers, (s.load() for s in self.shown[:SHOWN]))
+        given = (self.model.check_feeds(s.load()) for s in self.shown[:SHOWN])
+        feeds = [Feed("", g).by_value(self.model) for g in given]
+        return by_layer(self.floating, graph, layers, feeds)
 
     def _about(self) -> dict[str, Any]:
         about = {"netconv": sys.modules["converter"].__version__}  # its API imports this

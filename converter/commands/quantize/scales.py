@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,33 +22,54 @@ _STEPS = 80  # of a range that is tried shorter and shorter
 
 
 @record
-class Range:
-    """The least and the greatest of the numbers that are represented, and those of channels,
-    whose numbers broadcast in `shape`.
+class Scale:
+    """Scale and zero point of integers of a type: numbers, or arrays where each channel has its
+    own.
     """
 
-    low: float
-    high: float
-    channels: Sequence[Range] = ()
-    shape: tuple[int, ...] = ()
+    step: Any
+    zero: Any
+    dtype: str
 
-    def scale(self, dtype: str) -> tuple[np.float32, int]:
-        """Return scale and zero point: 0 is represented exactly, and is the zero point of 16
-        bits.
+    def stored(self, array: Array) -> Array:
+        """Return the integers of numbers."""
+        rounded = np.rint(array / np.float64(self.step)) + self.zero
+        return np.asarray(np.clip(rounded, *BITS[self.dtype]))
+
+    def numbers(self, integers: Any) -> Array:
+        """Return the numbers that integers represent."""
+        return np.asarray((integers - self.zero) * np.float64(self.step))
+
+
+@record
+class Range:
+    """The least and the greatest of the numbers that are represented: numbers, or arrays that
+    broadcast along axis 1 where each channel has its own.
+    """
+
+    low: Any
+    high: Any
+
+    def scale(self, dtype: str) -> Scale:
+        """Return the scale: 0 is represented exactly, and is the zero point of 16 bits. A channel
+        of zeros has the range of all channels.
         """
         first, last = BITS[dtype]
-        low, high = min(self.low, 0.0), max(self.high, 0.0)
+        low, high = np.minimum(np.float64(self.low), 0), np.maximum(np.float64(self.high), 0)
+        zero = low == high
+        low, high = np.where(zero, low.min(), low), np.where(zero, high.max(), high)
         if dtype == "int16":
-            low, high = -max(-low, high), max(-low, high)
-        step = np.float32((high - low) / (last - first))
-        if not step >= np.finfo(np.float32).tiny:
-            return np.float32(1.0), min(max(first, 0), last)
-        return step, min(max(round(first - low / float(step)), first), last)
+            low, high = -np.maximum(-low, high), np.maximum(-low, high)
+        steps = np.asarray((high - low) / (last - first), np.float32)
+        empty = ~(steps >= np.finfo(np.float32).tiny)
+        steps = np.where(empty, np.float32(1), steps)
+        zeros = np.where(empty, 0, np.rint(first - low / np.float64(steps)))
+        return Scale(steps, np.clip(zeros, first, last).astype(int), dtype)
 
-    def by_channel(self, dtype: str) -> tuple[Array, Array]:
-        """Return scales and zero points that broadcast along axis 1."""
-        scales, zeros = zip(*(c.scale(dtype) for c in self.channels), strict=True)
-        return np.reshape(scales, self.shape), np.reshape(zeros, self.shape)
+
+def whole(*ranges: Range) -> Range:
+    """Return the range of all numbers of some ranges."""
+    return Range(min(np.min(r.low) for r in ranges), max(np.max(r.high) for r in ranges))
 
 
 class Observer:
@@ -80,26 +101,25 @@ class Observer:
             finite = np.isfinite(array)
             odd = array.size - int(np.count_nonzero(finite))
             finite &= np.abs(array) < LARGEST
+            if name in self.by_channel:
+                rest, plain = (0, *range(2, array.ndim)), np.where(finite, array, 0)
+                ends = [f(axis=rest, initial=0, keepdims=True)[0] for f in (plain.min, plain.max)]
+                least, most = self.channels.get(name, (ends[0], ends[1]))
+                self.channels[name] = np.minimum(least, ends[0]), np.maximum(most, ends[1])
             array = np.asarray(array if finite.all() else array[finite], np.float32)
             low, high, before = self.seen.get(name, (np.inf, -np.inf, 0))
             low = min(low, float(array.min(initial=np.inf)))
             high = max(high, float(array.max(initial=-np.inf)))
             self.seen[name] = low, high, odd + before
-            if name in self.by_channel and finite.all():
-                rest = (0, *range(2, array.ndim))
-                ends = [f(axis=rest, initial=0, keepdims=True)[0] for f in (array.min, array.max)]
-                least, most = self.channels.get(name, (ends[0], ends[1]))
-                self.channels[name] = np.minimum(least, ends[0]), np.maximum(most, ends[1])
             if self.collector is not None and array.size:
                 self.collector.collect_value({name: array})
 
     def ranges(self, dtype: str) -> dict[str, Range]:
         """Return the range of each value for a quantized type, by channel where requested."""
         found = self._wholes(dtype)
-        for name, ends in self.channels.items():
-            low, high = found[name].low, found[name].high
-            clipped = zip(*(np.clip(e, low, high).ravel().tolist() for e in ends), strict=True)
-            found[name] = Range(low, high, [Range(*pair) for pair in clipped], ends[0].shape)
+        for name in found.keys() & self.channels.keys():
+            ends = (np.clip(e, found[name].low, found[name].high) for e in self.channels[name])
+            found[name] = Range(*(e.astype(np.float64) for e in ends))
         return found
 
     def _wholes(self, dtype: str) -> dict[str, Range]:
@@ -114,24 +134,13 @@ class Observer:
         return found | {n: Range(float(low), float(high)) for n, (low, high, *_) in ends.items()}
 
 
-def _least_error(whole: Range, counts: Array, edges: Array, dtype: str) -> Range:
+def _least_error(found: Range, counts: Array, edges: Array, dtype: str) -> Range:
     """Return the part of a range for which rounding and clipping lose least."""
     centers = (edges[1:] + edges[:-1]) / 2
-    best, least = whole, np.inf
-    for i in range(_STEPS):
-        part = Range(whole.low * (1 - i / _STEPS), whole.high * (1 - i / _STEPS))
-        lost = float((counts * (rounded(centers, part, dtype) - centers) ** 2).sum())
-        if lost < least:
-            best, least = part, lost
-    return best
 
+    def lost(part: Range) -> float:
+        scale = part.scale(dtype)
+        return float((counts * (scale.numbers(scale.stored(centers)) - centers) ** 2).sum())
 
-def rounded(array: Array, found: Range, dtype: str) -> Array:
-    """Return the numbers as they are after quantization."""
-    step, zero = found.scale(dtype)
-    return np.asarray((stored(array, step, zero, dtype) - zero) * np.float64(step))
-
-
-def stored(array: Array, step: Any, zero: int, dtype: str) -> Array:
-    """Return the integers of numbers."""
-    return np.asarray(np.clip(np.rint(array / np.float64(step)) + zero, *BITS[dtype]))
+    shares = (1 - i / _STEPS for i in range(_STEPS))
+    return min((Range(found.low * s, found.high * s) for s in shares), key=lost)

@@ -19,6 +19,7 @@ from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import Names
 from converter.graph.value import optional
 from converter.graph.walk import all_graphs
+from converter.passes.dead_code import remove_dead_code
 from converter.passes.fuse_constants import channel_axis
 from converter.passes.stored_halves import HALVES, is_weight, note_halves
 
@@ -70,6 +71,7 @@ def compress(
             b = builder_before(next(iter(node.graph)), names)  # type: ignore[arg-type]
             made[value, chosen] = _compressed(b, node, value, chosen, block, moments)
         node.replace_input_with(index, made[value, chosen])
+    remove_dead_code(model)
     return forms
 
 

@@ -159,7 +159,7 @@ def _examined(s: Side, judge: Judge) -> Native:
         )
         return s.found(SKIPPED, "N406", message)
     wanted = [public_name(v) for v in graph.outputs]
-    places = _places(wanted, found.outputs)
+    places = output_order(wanted, found.outputs)
     if places is None:
         message = f"the file has {len(found.outputs)} outputs, but netconv reads {len(wanted)}"
         return s.found(DIFFERS, "N404", message)
@@ -230,7 +230,7 @@ _REFUSED = {
 }
 
 
-def _places(wanted: Sequence[str], outputs: Sequence[tuple[str, ...]]) -> list[int] | None:
+def output_order(wanted: Sequence[str], outputs: Sequence[tuple[str, ...]]) -> list[int] | None:
     """Return the index in the file of each of our outputs: by name, else by order."""
     by_name = [next((i for i, names in enumerate(outputs) if w in names), None) for w in wanted]
     if None not in by_name and len(set(by_name)) == len(by_name):

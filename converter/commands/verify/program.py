@@ -207,11 +207,18 @@ class Program(Cutter):
         """Return the piece from all inputs to all outputs."""
         return self.piece(self.outputs, set(self.inputs))
 
-    def tensors(self, names: Iterable[str], feeds: Sequence[Mapping[str, Array]]) -> list[Arrays]:
+    def tensors(self, names: Iterable[str], feeds: Iterable[Mapping[str, Array]]) -> list[Arrays]:
         """Compute the tensors `names` of the model for each feed."""
+        return list(self.stream(names, feeds))
+
+    def stream(
+        self, names: Iterable[str], feeds: Iterable[Mapping[str, Array]]
+    ) -> Iterator[Arrays]:
+        """Compute the same one feed at a time, for many feeds or large tensors."""
         wanted = list(dict.fromkeys(names))
         session = self.compile(self.piece(wanted, set(self.inputs)))
-        return [dict(zip(wanted, session.run(f), strict=True)) for f in feeds]
+        for feed in feeds:
+            yield dict(zip(wanted, session.run(feed), strict=True))
 
     def compile(
         self,

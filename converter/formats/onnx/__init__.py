@@ -7,6 +7,7 @@ wire.py                 large tensors cut out of a file before it is parsed
 codec.py                bytes to and from ModelProto, weights mapped and streamed
 attributes.py, types.py attributes and types as Python values
 narrow_types.py         types of a few bits in wider ones
+four_bits.py            floats of 4 bits written as indices into their table
 unsigned_bytes.py       signed quantized bytes written as unsigned ones
 schema.py               checks of nodes against onnx's schemas
 op.py                   a node of a file on its way into the graph, and the tables that rewrite it

@@ -147,6 +147,7 @@ FORMAT = Format(
     integers=Integers(
         COMMON | {"LeakyRelu", "Sigmoid", "Softmax"},
         activations=("int8", "uint8", "int16"),
+        recurrent="int8",
         narrow=named("Gemm MatMul"),  # by default onnxruntime rounds their data to 8 bits
     ),
 )

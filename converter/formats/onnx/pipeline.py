@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from converter.errors import Diagnostic, MappingError, UnsupportedError
 from converter.formats.onnx.boundary import values_of
+from converter.formats.onnx.four_bits import store_four_bits
 from converter.formats.onnx.loadable import make_loadable, name_apart, pair_int8
 from converter.formats.onnx.opset_converter.decompose_newer import (
     REWRITES,
@@ -236,6 +237,9 @@ PIPELINE: list[Pass[Opset]] = [
         "make-loadable",
         "Replace operators for which onnxruntime has no kernel",
         _make_loadable,
+    ),
+    change(
+        "store-four-bits", "Store floats of 4 bits as indices into their table", store_four_bits
     ),
     change(
         "bind-definitions",

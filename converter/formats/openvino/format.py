@@ -209,6 +209,10 @@ FORMAT = Format(
     versions="reads 2 to 7 (legacy layers), 10 and 11 (opset1 to opset17); writes 5 to 7, 10, 11",
     engine=engine,
     integers=Integers(
-        COMMON - {"Mul"} | {"ReduceMean"}, ranks=(3, 4, 5), fake=True, reason=reason_for_floats
+        COMMON - {"Mul"} | {"ReduceMean"},
+        ranks=(3, 4, 5),
+        fake=True,
+        recurrent="palette8",  # of int8 its passes for integers make no constants, which it needs
+        reason=reason_for_floats,
     ),
 )

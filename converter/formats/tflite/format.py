@@ -123,7 +123,7 @@ FORMAT = Format(
         ),
         activations=("int8", "uint8", "int16"),
         biased=True,
-        recurrent=True,
+        recurrent="int8",
         fixed=FIXED,
     ),
 )

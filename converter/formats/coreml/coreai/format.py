@@ -95,7 +95,7 @@ FORMAT = Format(
     read_signature=read_signature,
     options=(Option("fp16", "compute floats in half precision"),),
     # the operations around which Apple's own quantizer (coreai-opt 0.4) puts scales
-    integers=Integers(COMMON | {"Sub"}, ranks=(3, 4, 5)),
+    integers=Integers(COMMON | {"Sub"}, ranks=(3, 4, 5), recurrent="int8"),
     versions="asset version 2.0, macOS and iOS 27 (coreai-core 1.0.0 beta)",
     states=lambda flavor: "static",
     engine=lambda path: "coreai",

@@ -142,6 +142,6 @@ FORMAT = Format(
     ),
     text=lambda flavor: True,  # of classifiers
     versions="specification 6-10",
-    integers=Integers(COMMON - {"Mul"}, recurrent=True),
+    integers=Integers(COMMON - {"Mul"}, recurrent="int8"),
     states=lambda flavor: "computed",  # its lowering says which are none
 )

@@ -287,6 +287,8 @@ class Plan:
             array = constant(value)
             assert array is not None
             number = float(array.item())
+            if not np.isfinite(number):
+                raise MappingError("an infinite constant has no integer form")
             params = QuantParams.of(abs(number) / 127 if number else 1.0, 0, ir.DataType.INT8)
             integers = params.quantize(array)
         else:
