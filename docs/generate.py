@@ -21,7 +21,7 @@ from typing import Any
 import converter
 from converter import formats
 from converter.cli.names import COMMANDS, command
-from converter.commands.explain import CODES
+from converter.commands.explain import CODES, Explanation
 from converter.commands.options.declare import Declared, Group, Options, declared
 from converter.commands.options.general import General
 from converter.errors import SEVERITY, ExitCode
@@ -108,13 +108,17 @@ def codes() -> Iterator[str]:
         for code, page in CODES.items():
             if code.startswith(letter):
                 yield f"({code.lower()})=\n### {code}: {page.title}\n\n{page.text}\n\n{page.help}\n"
-                if page.example:
-                    commands, repaired = (
-                        "".join(f"$ {line}\n" for line in text.split(" && "))
-                        for text in (page.example, page.repaired)
-                    )
-                    yield f"```console\n{commands}{page.output}\n```\n"
-                    yield f"Repaired:\n\n```console\n{repaired}```\n"
+                yield from _example(page)
+
+
+def _example(page: Explanation) -> Iterator[str]:
+    """Yield commands that give a code, one line of their output, and the commands without it."""
+    if page.no_example:
+        yield f"There is no example. {page.no_example}\n"
+        return
+    first, last = (c.replace(" && ", "\n$ ") for c in (page.example, page.repaired))
+    yield f"```console\n$ {first}\n{page.output}\n```\n"
+    yield f"Repaired:\n\n```console\n$ {last}\n```\n"
 
 
 def options() -> Iterator[str]:

@@ -131,3 +131,5 @@ def test_verify_with_seeds_and_a_limit_of_memory(
     ]
     code, out = verify("wide.onnx", "wide.onnx", "--max-memory", "500M")
     assert code == 8 and "U503" in out
+    code, out = verify("a.onnx", "a.onnx", "--max-memory", "1K")  # libraries that load later
+    assert code == 8 and "U503" in out

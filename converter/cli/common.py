@@ -171,7 +171,7 @@ class Data(Source):
         return f"{name}{equal}{super().convert(place, param, ctx)}"
 
 
-class Place(FilePath):
+class PathOrUrl(FilePath):
     """A path or a URL, passed on unchanged."""
 
     name = "PLACE"

@@ -17,7 +17,7 @@ from converter.cli.common import (
     FormatName,
     Most,
     Numbers,
-    Place,
+    PathOrUrl,
     Source,
 )
 from converter.cli.shapes import Pair, Shapes, Values
@@ -47,7 +47,7 @@ _PARSERS: dict[Kind, Callable[[Option], Any]] = {
     Kind.PAIRS: lambda o: Pair(o.metavar),
     Kind.FILE: lambda o: FilePath(),
     Kind.SOURCE: lambda o: Source(),
-    Kind.PLACE: lambda o: Place(),
+    Kind.PLACE: lambda o: PathOrUrl(),
     Kind.DATA: lambda o: Data(),
     Kind.MAP: lambda o: Source(),
     Kind.MAX_OUTPUT: lambda o: Most(),

@@ -13,7 +13,8 @@ from converter.graph.record import record
 class Explanation:
     """The page for a code: its meaning and cause (`text`), the way out (`help`), and a
     command that gives the code (`example`), a line of its output (`output`), and a command that
-    does not give the code (`repaired`). The commands run in a folder with the samples.
+    does not give the code (`repaired`). The commands run in a folder with the samples. A code
+    without an example has the reason instead (`no_example`).
     """
 
     title: str
@@ -22,8 +23,28 @@ class Explanation:
     example: str = ""
     output: str = ""
     repaired: str = ""
+    no_example: str = ""
 
 
+# doubles the scales of biases in digits.tflite
+_SCALES = """import pathlib, tflite; p = pathlib.Path('digits.tflite'); \
+data = bytearray(p.read_bytes()); g = tflite.Model.GetRootAs(data).Subgraphs(0); \
+t = [g.Tensors(i) for i in range(g.TensorsLength())]; \
+[x.Quantization().ScaleAsNumpy().__imul__(2) for x in t if b'bias' in x.Name()]; \
+p.write_bytes(data)"""
+_POOL = """(float[1,1,5,5] x) => (float[1,1,5,5] y) \
+{ y = MaxPool<kernel_shape=[2,2], dilations=[2,2], AUTO>(x) }"""
+_PADS = _POOL.replace("AUTO", "pads=[1,1,1,1]"), _POOL.replace("AUTO", 'auto_pad="SAME_UPPER"')
+_BOXES = """(float[1,6,4] boxes, float[1,1,6] scores) => (int64[n,3] rows) \
+<int64 most = {3}> { rows = NonMaxSuppression(boxes, scores, most) }"""
+_HIDDEN = """(float[4] x) => (float[4] y) <float w = {2.0}> \
+{ a = Abs(x)  b = Mul(a, w)  n = Neg(b)  y = Relu(n) }"""
+_TWICE = "(float[1,200] x) => (float[1,200] y) { a = MatMul(x, w)  y = MatMul(a, w) }"
+_WEIGHT = """import numpy; m.graph.initializer.append(\
+onnx.numpy_helper.from_array(numpy.ones((200, 200), 'f'), 'w'))"""
+_IMAGE = """(float[1,3,8,8] x) => (float[1,3,4,4] y) \
+{ y = MaxPool<kernel_shape=[2,2], strides=[2,2]>(x) }"""
+_RUN = "netconv batch samples -t onnx -o out"
 _CNN = "samples/digits_cnn.mlmodel"
 _DATA = "--data samples/digits_cnn.npz"
 
@@ -35,6 +56,22 @@ def _then(file: str, *commands: str) -> str:
         edits = command.startswith(("s/", "s,", "/"))
         steps.append(f"sed -i.bak '{command}' {file}" if edits else command)
     return " && ".join(steps)
+
+
+def _python(code: str) -> str:
+    """Return the command that runs Python code."""
+    quoted = code.replace('"', '\\"')
+    return f'python -c "{quoted}"'
+
+
+def _onnx(graph: str, *commands: str, edit: str = "") -> str:
+    """Return the commands after writing net.onnx from the text of its graph. `edit` is a Python
+    statement that changes the model `m`.
+    """
+    text = f'<ir_version: 10, opset_import: ["": 21]> g {graph}'
+    steps = ["import onnx", f"m = onnx.parser.parse_model('{text}')", edit]
+    write = _python("; ".join([*filter(None, steps), "onnx.save(m, 'net.onnx')"]))
+    return " && ".join((write, *commands))
 
 
 CODES: dict[str, Explanation] = {
@@ -143,6 +180,10 @@ CODES: dict[str, Explanation] = {
         "The file declares something that its engine does not read. netconv computes the same as "
         "the engine.",
         "Correct the file if the ignored part is intended.",
+        f"netconv quantize {_CNN} digits.tflite {_DATA} && {_python(_SCALES)} && "
+        "netconv inspect digits.tflite",
+        "warning[R112] the scale of bias 'bias.4' is not the product of input and weight scales",
+        f"netconv quantize {_CNN} digits.tflite {_DATA} && netconv inspect digits.tflite",
     ),
     "R130": Explanation(
         "the layer type is not known",
@@ -196,6 +237,15 @@ CODES: dict[str, Explanation] = {
         "A constant cannot be represented in the type that the target has, for example an int64 "
         "in int32.",
         "Use smaller values, or another format.",
+        _onnx(
+            "(int64[1] x) => (int64[1] y) <int64[1] c = {3000000000}> { y = Add(x, c) }",
+            "netconv check net.onnx -t nnapi",
+        ),
+        "error[X204] Add: c contains 3000000000, which int32 cannot represent",
+        _onnx(
+            "(int64[1] x) => (int64[1] y) <int64[1] c = {2000000000}> { y = Add(x, c) }",
+            "netconv check net.onnx -t nnapi",
+        ),
     ),
     "X205": Explanation(
         "an activation is stored in a narrower type",
@@ -220,6 +270,17 @@ CODES: dict[str, Explanation] = {
         "parameters, image descriptions), or an attribute has no defined result (the seed of "
         "random numbers).",
         "No action is needed unless a program reads this detail.",
+        _onnx(
+            "(float[1] h, float[1] x) => (float[1] y, float[1] h1) { h1 = Add(h, x) y = Relu(h1) }",
+            "netconv convert net.onnx net.xml --state h=h1",
+            "netconv convert net.xml state.txt",
+        ),
+        "warning[X207] Zhouyi Compass IR has no states; they are written as inputs and outputs: h",
+        _onnx(
+            "(float[1] h, float[1] x) => (float[1] y, float[1] h1) { h1 = Add(h, x) y = Relu(h1) }",
+            "netconv convert net.onnx net.xml --state h=h1",
+            "netconv convert net.xml state.tflite",
+        ),
     ),
     "X208": Explanation(
         "an opaque operator cannot be run",
@@ -240,12 +301,27 @@ CODES: dict[str, Explanation] = {
         "and QuantizeLinear, or no integer form computes their numbers; then the message gives "
         "the reason.",
         "Quantize the model, for example with netconv quantize.",
+        f"netconv quantize {_CNN} digits.txt -t zhouyi {_DATA}",
+        "warning[X209] these layers compute in floating point: probabilities (Softmax: ",
+        f"netconv quantize {_CNN} digits.txt -t zhouyi+npu {_DATA}",
     ),
     "X210": Explanation(
         "an input or output is renamed",
         "The names of inputs and outputs must be unique in the target, but the source uses one "
         "name twice.",
         "Use the new name, or rename it with netconv extract --rename.",
+        _onnx(
+            "(float[2] image) => (float[2] score) { score = Relu(image) }",
+            "netconv convert net.onnx net.tflite",
+            "sed -i.bak s/score/image/g net.tflite",
+            "netconv convert net.tflite net.xml",
+        ),
+        "warning[X210] output 'image' is renamed to 'image_1', because another input or output",
+        _onnx(
+            "(float[2] image) => (float[2] score) { score = Relu(image) }",
+            "netconv convert net.onnx net.tflite",
+            "netconv convert net.tflite net.xml",
+        ),
     ),
     "X211": Explanation(
         "an input or output is stored in another form",
@@ -253,12 +329,18 @@ CODES: dict[str, Explanation] = {
         "source: channels last with --io-layout native (the default of NNAPI), four axes instead "
         "of more in NNAPI, or float32 instead of float16 in TensorFlow Lite.",
         "Feed the written form, or use --io-layout keep.",
+        _onnx(_IMAGE, "netconv convert net.onnx net.nnapi.json"),
+        "warning[X211] input x is channels-last, [1,8,8,3]; in the source it is [1,3,8,8]",
+        _onnx(_IMAGE, "netconv convert net.onnx net.nnapi.json --io-layout keep"),
     ),
     "X212": Explanation(
         "the written weights are much larger than those of the source",
         "The source shares weights between layers, packs them in a few bits, or uses loops, which "
         "the target does not support. The numbers are the same.",
         "Write another format, for example an ML Program instead of a Core ML neural network.",
+        _onnx(_TWICE, "netconv convert net.onnx net.mlmodel", edit=_WEIGHT),
+        "warning[X212] the weights have 160.0 kB in the source and 320.1 kB in the written file",
+        _onnx(_TWICE, "netconv convert net.onnx net.mlpackage", edit=_WEIGHT),
     ),
     "X213": Explanation(
         "onnxruntime contradicts ONNX for an operator",
@@ -267,6 +349,9 @@ CODES: dict[str, Explanation] = {
         "dilations and auto_pad SAME_UPPER or SAME_LOWER, and ConvTranspose, AveragePool and "
         "LpPool with such an auto_pad and a kernel smaller than the stride.",
         "Use explicit pads in the source.",
+        _onnx(_PADS[1], "netconv convert net.onnx net.xml"),
+        "warning[X213] MaxPool with auto_pad=SAME_UPPER and dilations is padded as ONNX specifies",
+        _onnx(_PADS[0], "netconv convert net.onnx net.xml"),
     ),
     "X215": Explanation(
         "there is nothing to quantize",
@@ -285,6 +370,9 @@ CODES: dict[str, Explanation] = {
         "come first, and one more output, NAME_count, is their number; the rows after them hold -1 "
         "(0 without a sign).",
         "Read the first NAME_count rows.",
+        _onnx(_BOXES, "netconv convert net.onnx net.nnapi.json -t nnapi+padded"),
+        "warning[X216] output rows has 3 rows, of which the first rows_count are valid",
+        _onnx(_BOXES, "netconv convert net.onnx net.tflite"),
     ),
     "W301": Explanation(
         "the output cannot be written",
@@ -308,6 +396,13 @@ CODES: dict[str, Explanation] = {
         "The target is a text format without control characters, but a name or an attribute "
         "contains one.",
         "Rename the tensor or the layer.",
+        _then(
+            "net.nnapi.json",
+            's/"image"/"im\\\\u0007ge"/',
+            "netconv convert net.nnapi.json net.xml",
+        ),
+        "error[W303] XML cannot represent name 'im\\x07ge'",
+        _then("net.nnapi.json", "netconv convert net.nnapi.json net.xml"),
     ),
     "W304": Explanation(
         "the output is far larger than its source",
@@ -326,6 +421,18 @@ CODES: dict[str, Explanation] = {
         "The value would not be read back unchanged: NaN, `=`, line ends, or a string such as "
         "`12`.",
         "Change the value, or write another format.",
+        _onnx(
+            "(float[2] x) => (float[2] y) { y = Elu<alpha=0.5>(x) }",
+            "netconv convert net.onnx net.xml",
+            "sed -i.bak s/0.5/nan/ net.xml",
+            "netconv convert net.xml elu.txt",
+        ),
+        "error[W330] alpha: NaN cannot be represented in this format",
+        _onnx(
+            "(float[2] x) => (float[2] y) { y = Elu<alpha=0.5>(x) }",
+            "netconv convert net.onnx net.xml",
+            "netconv convert net.xml elu.txt",
+        ),
     ),
     "N401": Explanation(
         "the results differ",
@@ -365,6 +472,9 @@ CODES: dict[str, Explanation] = {
         "rounding noise of the network, or --rtol and --atol. A model that was changed in Python "
         "after loading also differs from its file.",
         "Please report it with the file.",
+        _onnx(_PADS[1], "netconv verify net.onnx net.onnx"),
+        "error[N404] netconv misreads this file, or onnxruntime does: ",
+        _onnx(_PADS[0], "netconv verify net.onnx net.onnx"),
     ),
     "N405": Explanation(
         "the engine cannot load this file",
@@ -373,6 +483,15 @@ CODES: dict[str, Explanation] = {
         "reason. For the reference it is a warning: the comparison is valid, but nothing confirms "
         "how netconv reads it.",
         "Choose another flavor of the target, or leave the engine out with --native off.",
+        _onnx(
+            "(bool[3] c, bool[3] a, bool[3] b) => (bool[3] y) { y = Where(c, a, b) }",
+            "netconv verify net.onnx net.onnx",
+        ),
+        "error[N405] onnxruntime cannot load this file: [ONNXRuntimeError] : 9 : NOT_IMPLEMENTED",
+        _onnx(
+            "(bool[3] c, float[3] a, float[3] b) => (float[3] y) { y = Where(c, a, b) }",
+            "netconv verify net.onnx net.onnx",
+        ),
     ),
     "N406": Explanation(
         "a part of the file was not run in its own engine",
@@ -381,6 +500,15 @@ CODES: dict[str, Explanation] = {
         "it; or Python cannot represent the types of inputs or outputs, so that the file was only "
         "loaded.",
         "No action is needed.",
+        _onnx(
+            "(bfloat16[3] x) => (float[3] y) { y = Cast<to=1>(x) }",
+            "netconv verify net.onnx net.onnx",
+        ),
+        "note[N406] onnxruntime loads the file, but Python cannot represent the types",
+        _onnx(
+            "(float16[3] x) => (float[3] y) { y = Cast<to=1>(x) }",
+            "netconv verify net.onnx net.onnx",
+        ),
     ),
     "N407": Explanation(
         "arrays of the data are not used",
@@ -398,12 +526,30 @@ CODES: dict[str, Explanation] = {
         "inputs. Exit code 9.",
         "Compare on other inputs (--data, --seeds), or use --tensors all to make it a difference "
         "(exit code 1).",
+        " && ".join(
+            (
+                _onnx(_HIDDEN, "cp net.onnx a.onnx"),
+                _onnx(_HIDDEN.replace("2.0", "3.0"), "netconv verify a.onnx net.onnx"),
+            )
+        ),
+        'hidden difference: outputs are equal, but 1 layer differs: "b"',
+        _onnx(_HIDDEN, "netconv verify net.onnx net.onnx"),
     ),
     "N409": Explanation(
         "the models classify a data set differently",
         "With --labels, the models agree on the most likely class of fewer samples than "
         "--agreement requires. A quantized network may; see how often each model is correct.",
         "Lower --agreement if the accuracy is acceptable.",
+        _then(
+            "digits.xml",
+            "s/ReLU/Sigmoid/",
+            f"netconv verify {_CNN} digits.xml {_DATA} --labels labels --native off",
+        ),
+        "error[N409] the models agree on 73 of 360 samples, fewer than 100.00%",
+        _then(
+            "digits.xml",
+            f"netconv verify {_CNN} digits.xml {_DATA} --labels labels --native off",
+        ),
     ),
     "N410": Explanation(
         "a file of a certificate is missing or has changed",
@@ -444,9 +590,13 @@ CODES: dict[str, Explanation] = {
     ),
     "N413": Explanation(
         "the result of a quantization",
-        "The size, and the lowest signal-to-noise ratio of the outputs in the engine of the "
-        "format, in decibels: 40 dB correspond to differences of 1 %, 20 dB to 10 %.",
-        "No action is needed; limit the loss with --max-drop.",
+        "A note has the size, and the lowest signal-to-noise ratio of the outputs in the engine of "
+        "the format, in decibels: 40 dB correspond to differences of 1 %, 20 dB to 10 %. A warning "
+        "says that the target stores the compressed weights as large as before.",
+        "Limit the loss with --max-drop; if the file is not smaller, choose another target.",
+        f"netconv quantize {_CNN} digits.txt --compress int4",
+        "warning[N413] Zhouyi Compass IR has no compact form of int4 for these weights",
+        f"netconv quantize {_CNN} digits.tflite --compress int4",
     ),
     "N414": Explanation(
         "the engine's default options give other numbers",
@@ -455,38 +605,53 @@ CODES: dict[str, Explanation] = {
         "add products of 8-bit integers in 16 bits, which saturate.",
         'Set the session option "session.x64quantprecision" to "1", or store weights as uint8 or '
         "in 7 bits. netconv writes unsigned weights to ONNX where the source is another format.",
+        no_example="It needs an x86 processor without VNNI: others compute alike with all options.",
     ),
     "B601": Explanation(
         "another run is active",
         "Two batches must not write to the same folder at the same time; its journal is locked.",
         "Wait until the other run ends, or choose another folder.",
+        f"{_RUN} && flock out/.netconv/journal.jsonl {_RUN}",
+        "error[B601] another run is writing to the same folder",
+        f"{_RUN} && {_RUN}",
     ),
     "B602": Explanation(
         "a job crashed",
         "The job was tried twice, each time in a fresh process; the other jobs are not affected.",
         "Run the batch again, which retries the job; please report it if it crashes again.",
+        no_example="It needs a bug in netconv or a library; the known ones are corrected.",
     ),
     "B603": Explanation(
         "a job exceeded its time limit",
         "The job was ended at its time limit (timeout, --timeout).",
         "Raise the limit and run the batch again.",
+        f"{_RUN} --timeout 0.01",
+        "2 x time limit: B603 the job exceeded its time limit of 0.01 s",
+        f"{_RUN} --timeout 600",
     ),
     "B604": Explanation(
         "a job exceeded its memory limit",
         "The job was ended at its memory limit (--max-memory), which does not include the program "
         "itself.",
         "Raise the limit and run the batch again.",
+        f"{_RUN} --max-memory 1M",
+        "2 x memory limit: B604 the job needs more memory than its limit of 1048576 bytes",
+        f"{_RUN} --max-memory 2G",
     ),
     "B605": Explanation(
         "a job was not run",
         "The run ended before: too many failures (--max-failures), or an interruption.",
         "Run the batch again.",
+        f"cp samples/README.md samples/a.onnx && {_RUN} --jobs 1 --max-failures 1",
+        "1 x not run: digits_lstm.mlmodel -> onnx",
+        f"{_RUN} --jobs 1 --max-failures 1",
     ),
     "B606": Explanation(
         "the journal cannot be locked",
         "The file system does not support locks, so nothing prevents two runs from writing to the "
         "same folder at the same time. A single run works as usual.",
         "Start only one run for the folder.",
+        no_example="It needs a file system without locks, such as NFS without its lock service.",
     ),
     "B607": Explanation(
         "the file is not a journal",
@@ -513,12 +678,18 @@ CODES: dict[str, Explanation] = {
         "litert), Core AI (coreai), images (images), batches on many machines and at URLs (batch), "
         "and models of the Hugging Face Hub (hub).",
         "Run the command that the message prints, for example pip install 'openvino>=2025.0'.",
+        "netconv inspect s3://models/digits.onnx",
+        "error[U502] cannot open s3://models/digits.onnx: ",
+        f"netconv inspect {_CNN}",
     ),
     "U503": Explanation(
         "not enough memory is available",
         "The model, or a result of it, does not fit into the memory of this machine, or exceeds "
         "the limit set for it.",
         "Raise --max-memory, or use a machine with more memory.",
+        _then("digits.onnx", f"netconv verify {_CNN} digits.onnx --max-memory 1M"),
+        "error[U503] the comparison needs more memory than 1M",
+        _then("digits.onnx", f"netconv verify {_CNN} digits.onnx --max-memory 2G"),
     ),
     "U504": Explanation(
         "a dimension name has several sizes",
@@ -526,6 +697,15 @@ CODES: dict[str, Explanation] = {
         "--inputs or --freeze; some exporters give all unknown dimensions one name ('?'). The "
         "given shapes hold, and other dimensions of that name stay dynamic.",
         "Fix the other dimensions with --inputs, too, if they must be static.",
+        _onnx(
+            "(float[n,n] x) => (float[n,n] y) { y = Relu(x) }",
+            "netconv convert net.onnx net.xml --inputs x:2,3",
+        ),
+        "warning[U504] dimension 'n' has the sizes 2, 3 in the given shapes",
+        _onnx(
+            "(float[n,n] x) => (float[n,n] y) { y = Relu(x) }",
+            "netconv convert net.onnx net.xml --inputs x:2,2",
+        ),
     ),
     "U505": Explanation(
         "the time limit was exceeded",
@@ -541,5 +721,14 @@ CODES: dict[str, Explanation] = {
         "such as the target of a Reshape, were found and computed for the new one; the evidence "
         "lists them, with the values before and after.",
         "No action is needed if the sizes after it are the intended ones.",
+        _onnx(
+            "(float[2,6] x) => (float[2,2,3] y) <int64[3] s = {2, 2, 3}> { y = Reshape(x, s) }",
+            "netconv convert net.onnx net.xml --inputs x:4,6",
+        ),
+        "note[U506] the given shapes changed 1 constant that had the old sizes",
+        _onnx(
+            "(float[2,6] x) => (float[2,2,3] y) <int64[3] s = {2, 2, 3}> { y = Reshape(x, s) }",
+            "netconv convert net.onnx net.xml --inputs x:2,6",
+        ),
     ),
 }

@@ -449,7 +449,7 @@ def main(name: str, model: str, request: str, results: str, report: str) -> int:
         with np.load(request, allow_pickle=False) as arrays:
             given = {k: arrays[k] for k in arrays.files}
         engine = ENGINES[name](model, str(given["function"]))
-        wanted = by_place(given, "expected")
+        wanted = by_index(given, "expected")
         if given["full_floats"] and isinstance(engine, OpenVino):
             engine.full_floats()
         if given["exact"] and not (engine.may_be_exact and wanted):
@@ -483,7 +483,7 @@ def compute(
     ports, required = engine.inputs(), engine.required()
     said |= {"stage": "feed", "inputs": ports, "outputs": engine.outputs()}
     names = [str(n) for n in given["names"]]
-    feeds = by_place(given, "feed")
+    feeds = by_index(given, "feed")
     for number in range(int(given["feeds"])):
         feed = feeds.get(number, {})  # empty for a network without inputs
         places = matched(ports, required, names, len(feed))
@@ -500,7 +500,7 @@ def compute(
     said["stage"] = "done"
 
 
-def by_place(given: dict[str, Any], kind: str) -> dict[int, dict[int, Any]]:
+def by_index(given: dict[str, Any], kind: str) -> dict[int, dict[int, Any]]:
     """Return the arrays KIND/FEED/INDEX, by feed and index."""
     feeds: dict[int, dict[int, Any]] = {}
     for key in given:

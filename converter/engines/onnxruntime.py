@@ -16,7 +16,7 @@ from converter.errors import Diagnostic, UnsupportedError
 from converter.formats.onnx.legalize import BOUNDARY, legalize_for_onnxruntime
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.extensions import can_expand
-from converter.graph.names import place_of
+from converter.graph.names import source_location
 from converter.graph.walk import all_nodes
 from converter.io import limits
 from converter.passes.dead_code import remove_dead_code
@@ -242,5 +242,5 @@ def refuse_opaque(model: ir.Model) -> None:
     if found:
         why = "cannot be executed: it has no definition"
         raise UnsupportedError(
-            Diagnostic("X208", f"{n.op_type} {why}", where=place_of(n)) for n in found
+            Diagnostic("X208", f"{n.op_type} {why}", where=source_location(n)) for n in found
         )

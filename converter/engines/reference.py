@@ -19,7 +19,7 @@ from converter.errors import Diagnostic, UnsupportedError
 from converter.graph.build import Builder, attrs_of
 from converter.graph.extensions import can_expand, expand
 from converter.graph.infer import known, shape_of
-from converter.graph.names import Names, place_of
+from converter.graph.names import Names, source_location
 from converter.graph.value import optional
 from converter.graph.walk import all_nodes
 from converter.passes.legalize import rewrite_illegal
@@ -45,7 +45,7 @@ def prepare(model: Network) -> Prepared:
         Diagnostic(
             "N403",
             f"onnx.reference computes {n.op_type} incorrectly: {why}",
-            where=place_of(n),
+            where=source_location(n),
         )
         for n in all_nodes(clone.graph)
         if (why := known_error(n))

@@ -19,7 +19,7 @@ import onnx
 
 from converter.engines.file_child import import_onnxruntime
 from converter.graph.infer import Array
-from converter.io.mapped_file import place_of, release
+from converter.io.mapped_file import file_offset_of, release
 
 LARGE = 1 << 26  # bytes of weights from which a session must not hold them twice
 MUCH = 1 << 20  # bytes of weights that are worth releasing
@@ -54,7 +54,7 @@ class Weights:
             dims=array.shape,
             data_location=onnx.TensorProto.EXTERNAL,
         )
-        place = self._place(array, parts) if self.large else None
+        place = self._store(array, parts) if self.large else None
         if place is None:
             self.lent.append((name, np.require(_joined(array, parts), requirements=["C", "A"])))
             place = "in memory", 0
@@ -62,14 +62,14 @@ class Weights:
             proto.external_data.add(key=key, value=str(text))
         return proto
 
-    def _place(self, array: Array, parts: Iterable[Array]) -> tuple[str, int] | None:
+    def _store(self, array: Array, parts: Iterable[Array]) -> tuple[str, int] | None:
         """Return the file name in the folder, and the offset."""
         if self._spool is not None:
             start = self._spool.tell()
             for part in parts:
                 self._spool.write(np.ascontiguousarray(part).data)
             return Path(self._spool.name).name, start
-        found = place_of(array)
+        found = file_offset_of(array)
         if found is None or self._folder not in (None, found[0].parent):
             return None
         self._folder = found[0].parent

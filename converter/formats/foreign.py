@@ -186,7 +186,9 @@ def recognize(path: Path, head: bytes, models: Models) -> Foreign | None:
         if path.is_dir():
             return _folder(path, models)
         checks: Iterator[Foreign | None] = (check(path, head) for check in _CHECKS)
-        found = _empty(path, head) or _beside(path, models) or next(filter(None, checks), None)
+        found = (
+            _empty(path, head) or _side_file_of(path, models) or next(filter(None, checks), None)
+        )
         return found or _zip(path, head, models) or SUFFIXES.get(path.suffix.lower())
     except OSError:
         return None
@@ -274,7 +276,7 @@ def _json(path: Path, head: bytes) -> Foreign | None:
     return None
 
 
-def _beside(path: Path, models: Models) -> Foreign | None:
+def _side_file_of(path: Path, models: Models) -> Foreign | None:
     """Recognize a side file of a model in the same folder, or of the package around it."""
     for folder in path.parents:
         if package.is_model_folder(folder):

@@ -143,7 +143,7 @@ class Builder:
     ) -> tuple[Value, ...]:
         """Create one node with `outputs` outputs."""
         count = max(outputs, len(names))
-        operands = [self._beside(op_type, domain, inputs, i) for i in range(len(inputs))]
+        operands = [self._as_operand(op_type, domain, inputs, i) for i in range(len(inputs))]
         if op_type in VARIADIC and not domain and None in operands:
             raise InferenceError(f"{op_type} lacks an operand")
         while operands and operands[-1] is None:
@@ -162,7 +162,7 @@ class Builder:
         )
         if self.made_for:
             node.meta[MADE_FOR] = self.made_for
-        self.place(node)
+        self.insert(node)
         infer(node)
         return found
 
@@ -234,7 +234,7 @@ class Builder:
         with np.errstate(over="ignore"):  # out of a narrow type: infinite
             return self.const(representable(number, dtype, name), name)
 
-    def beside(self, reference: ir.Value, number: float) -> Value:
+    def operand_like(self, reference: ir.Value, number: float) -> Value:
         """Return `like(reference, number)`, except that a fraction with an integer `reference` is
         not truncated, but keeps a type that the operator refuses.
         """
@@ -243,7 +243,7 @@ class Builder:
             return self.const(np.float32(number))
         return self.like(reference, number)
 
-    def _beside(
+    def _as_operand(
         self, op_type: str, domain: str, inputs: Sequence[Any], index: int
     ) -> ir.Value | None:
         """Return operand `index` as a value: a Python number takes the type of an operand that the
@@ -254,10 +254,10 @@ class Builder:
             for i in () if domain else _same_type(op_type, index, len(inputs)):
                 peer = inputs[i]
                 if isinstance(peer, ir.Value) and peer.dtype is not None:
-                    return self.beside(peer, number)
+                    return self.operand_like(peer, number)
         return self.value(number)
 
-    def place(self, node: ir.Node) -> None:
+    def insert(self, node: ir.Node) -> None:
         """Insert a node before the current one, or append it to the graph."""
         if self.before is None:
             self.graph.append(node)
@@ -514,8 +514,8 @@ class RecordingBuilder(Builder):
         self.source, self.made_for = _source_of(before), made_for(before)
         self.made: list[ir.Node] = []
 
-    def place(self, node: ir.Node) -> None:
-        super().place(node)
+    def insert(self, node: ir.Node) -> None:
+        super().insert(node)
         self.made.append(node)
 
 

@@ -17,7 +17,7 @@ from converter.graph.value import Value, with_operators
 Body = Callable[[Builder, Sequence[ir.Value]], Sequence[ir.Value]]  # its results from its inputs
 
 
-def truth(b: Builder, value: ir.Value) -> Value:
+def as_scalar(b: Builder, value: ir.Value) -> Value:
     """Return a condition, which has one element, as a scalar."""
     if value.dtype != ir.DataType.BOOL:
         value = b.Cast(value, to=int(ir.DataType.BOOL))
@@ -38,7 +38,7 @@ def choice(
         branch.output(*write(branch, inputs))
         branches.append(branch.graph)
     then, other = branches
-    start = truth(b, condition)
+    start = as_scalar(b, condition)
     return b.ops("If", start, outputs=count, then_branch=then, else_branch=other)
 
 
@@ -67,8 +67,8 @@ def while_loop(
         if wider == shapes:
             break
         shapes = wider
-    again = truth(body, condition(body, after)[0])
-    body.start = truth(b, condition(b, states)[0])
+    again = as_scalar(body, condition(body, after)[0])
+    body.start = as_scalar(b, condition(b, states)[0])
     return body.end(*after, going=again)
 
 

@@ -38,7 +38,7 @@ class Names:
         return name
 
 
-def tell_nodes_apart(model: ir.Model) -> None:
+def make_node_names_unique(model: ir.Model) -> None:
     """Give the nodes of each graph distinct names, which runtimes require; their names in the
     source file are recorded first.
     """
@@ -106,7 +106,7 @@ def source_of(node: ir.Node) -> Where:
     )
 
 
-def place_of(node: ir.Node) -> Where:
+def source_location(node: ir.Node) -> Where:
     """Return the location of a node's source layer, for diagnostics."""
     return Where(layer=node.metadata_props.get("netconv.layer", ""), kind=node.op_type)
 

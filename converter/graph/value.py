@@ -30,7 +30,7 @@ class Writer(Protocol):
     """The part of a builder that operators on values need."""
 
     def operator(self, op_type: str) -> Callable[..., Value]: ...
-    def beside(self, reference: ir.Value, number: float, /) -> Value: ...
+    def operand_like(self, reference: ir.Value, number: float, /) -> Value: ...
 
 
 _WRITERS: ContextVar[tuple[Writer, ...]] = ContextVar("netconv.writers", default=())
@@ -299,4 +299,4 @@ def _operand(x: Value, other: Operand) -> Any:
         return other
     if not isinstance(other, int | float):
         return NotImplemented
-    return writer().beside(x, other)
+    return writer().operand_like(x, other)

@@ -15,6 +15,8 @@ from converter.errors import Diagnostic, ExitCode, TimeLimitError, wrong_call
 from converter.io.signals import loading
 
 MOST_AXES = 64  # axes of a tensor: the maximum of numpy
+# parts of messages of libraries and of their loader
+_OUT_OF_MEMORY = ("alloc", "out of memory", "failed to map segment", "can't start new thread")
 GRACE = 10.0  # seconds that native code has to finish after the time limit
 
 
@@ -48,8 +50,11 @@ def memory(size: int) -> Iterator[None]:
 
 
 def ran_out(error: Exception) -> bool:
-    """Return whether an error message of a native library reports that memory ran out."""
-    return isinstance(error, MemoryError) or "alloc" in str(error).lower()
+    """Return whether an error is a MemoryError, or its message, of a native library or of the
+    loader of libraries, reports that memory ran out.
+    """
+    text = str(error).lower()
+    return isinstance(error, MemoryError) or any(t in text for t in _OUT_OF_MEMORY)
 
 
 def _address_space() -> int:

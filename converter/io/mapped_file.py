@@ -111,7 +111,7 @@ def copied(data: memoryview, target: int) -> int:
     return 0
 
 
-def place_of(array: npt.NDArray[Any]) -> tuple[Path, int] | None:
+def file_offset_of(array: npt.NDArray[Any]) -> tuple[Path, int] | None:
     """Return the file and offset of a contiguous array that is a part of a mapped file, provided
     that its path still refers to that file; None for any other array.
     """

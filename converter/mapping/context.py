@@ -206,7 +206,7 @@ class LiftContext:
         """Return the integers of an input that is known. Raises MappingError; `what` is its name
         there.
         """
-        return whole_numbers(self.known(self.optional(index), what), what)
+        return as_integers(self.known(self.optional(index), what), what)
 
     def integers(self, source: str | int, what: str, default: Any = REQUIRED) -> list[int]:
         """Return the integers of an attribute of the layer (`source` is its key) or of a constant
@@ -446,7 +446,7 @@ class LowerContext:
         """Return the integers of a constant operand, or `default` if it is left out."""
         if default is not None and not self.has(index):
             return list(default)
-        return whole_numbers(self.constant(index, what), what)
+        return as_integers(self.constant(index, what), what)
 
     def untransposed(self, index: int) -> ir.Value | None:
         """Return the stored matrices if operand `index` is a constant view of them with the last
@@ -610,7 +610,7 @@ class LowerContext:
         return self.low.add(kind, [self.operand(v) for v in operands], results, spelled)
 
 
-def whole_numbers(array: Array, what: str) -> list[int]:
+def as_integers(array: Array, what: str) -> list[int]:
     """Return the elements as integers; raise MappingError R110 for NaN and infinity."""
     try:
         return [int(v) for v in array.reshape(-1)]

@@ -50,7 +50,7 @@ class Target:
             if (what := self._foreign(value))
         ]
         if self.floats_only:
-            found += whole_integers(model, self.floats_only)
+            found += demand_exact_integers(model, self.floats_only)
         if self.fed and not model.graph.inputs:
             message = f"the network has no inputs, but {self.fed} needs at least one"
             found.append(Diagnostic("X202", message))
@@ -68,7 +68,7 @@ class Target:
         return "" if known or dtype is None else dtype.name
 
 
-def whole_integers(model: ir.Model, target: str) -> list[Diagnostic]:
+def demand_exact_integers(model: ir.Model, target: str) -> list[Diagnostic]:
     """Return X202 for hashes, which need every bit of an integer, in a target that computes in
     float32.
     """

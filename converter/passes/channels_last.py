@@ -44,14 +44,16 @@ def to_nhwc(
     records it ("0,2,3,1"); all others, and those with the public names `kept`, are unchanged.
     """
     assert io_layout in ("keep", "native"), io_layout
-    _turn(model, last=True, turns=lambda v: io_layout == "native" and public_name(v) not in kept)
+    _transpose_boundary(
+        model, last=True, turns=lambda v: io_layout == "native" and public_name(v) not in kept
+    )
     ends = [("input", v) for v in model.graph.inputs] + [("output", v) for v in model.graph.outputs]
     return [
-        _turned(side, v, perm) for side, v in ends if (perm := boundary_permutation(v)) is not None
+        _note(side, v, perm) for side, v in ends if (perm := boundary_permutation(v)) is not None
     ]
 
 
-def _turned(side: str, value: ir.Value, perm: Perm) -> Diagnostic:
+def _note(side: str, value: ir.Value, perm: Perm) -> Diagnostic:
     stored = dims_of(value)
     source = [stored[i] for i in axes.inverse(perm)]
     message = (
@@ -71,7 +73,7 @@ def to_nchw(model: ir.Model) -> None:
     """Convert a graph of channels-last variants to plain operators on N, C, spatial, in place;
     graph inputs and outputs are unchanged.
     """
-    _turn(model, last=False, turns=lambda _: False)
+    _transpose_boundary(model, last=False, turns=lambda _: False)
 
 
 def restore_boundary(
@@ -136,7 +138,7 @@ def _like(stored: ir.Value, perm: Sequence[int]) -> ir.Value:
     return ir.Value(name="canonical", type=stored.type, shape=shape)
 
 
-def _turn(model: ir.Model, *, last: bool, turns: Callable[[ir.Value], bool]) -> None:
+def _transpose_boundary(model: ir.Model, *, last: bool, turns: Callable[[ir.Value], bool]) -> None:
     names = Names(model)
     for graph in list(all_graphs(model.graph)):
         Rewriting(

@@ -61,7 +61,7 @@ def on_fewer_axes(node: ir.Node, b: Builder, most: int) -> list[ir.Value] | None
     if handler is None or optional(node, 0) is None:
         return None
     if node.op_type == "Transpose" and shape_of(node.inputs[0]) is None:
-        return _turned(node, b, most)
+        return _transpose_of_one_unknown(node, b, most)
     given = [shape_of(v) for v in node.inputs if v is not None]
     wanted = [shape_of(o) for o in node.outputs]
     if None in given or any(s is None or 0 in s for s in (given[0], *wanted)):
@@ -78,7 +78,7 @@ def _open_shape(value: ir.Value) -> list[int] | None:
     return found if found is not None and 0 not in found and found.count(-1) < 2 else None
 
 
-def _turned(node: ir.Node, b: Builder, most: int) -> list[ir.Value] | None:
+def _transpose_of_one_unknown(node: ir.Node, b: Builder, most: int) -> list[ir.Value] | None:
     """Rewrite a Transpose with one unknown dimension, usually the batch."""
     x = operand(node)
     sizes = _open_shape(x)

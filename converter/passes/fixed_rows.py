@@ -218,7 +218,7 @@ class _Plan:
         given, steps = (known(optional(node, i)) for i in (3, 4))
         where = range(count) if given is None else given.reshape(-1).tolist()
         cut = [i for i, axis in enumerate(where) if axis % (rank_of(operand(node)) or 1) in axes]
-        if not cut or self._is_whole(node, axes):
+        if not cut or self._has_all_axes(node, axes):
             return False
         ends = known(optional(node, 2))
         if starts is None or starts.reshape(-1)[cut].any() or len(where) > 1:
@@ -229,7 +229,7 @@ class _Plan:
         self._take(node, where[0] % (rank_of(operand(node)) or 1))
         return True
 
-    def _is_whole(self, node: ir.Node, axes: dict[int, str]) -> bool:
+    def _has_all_axes(self, node: ir.Node, axes: dict[int, str]) -> bool:
         return self.axes(node.outputs[0]) == axes
 
     def _row_by_row(self, node: ir.Node) -> None:
@@ -243,7 +243,7 @@ class _Plan:
         else:
             self._demand_kept(node, (name for axes in inputs for name in axes.values()))
         if node.op_type in ("Reshape", "Flatten"):
-            self._demand_in_place(node)
+            self._demand_same_rows(node)
         self._demand_named(node)
 
     def _demand_kept(self, node: ir.Node, names: Iterable[str]) -> None:
@@ -252,7 +252,7 @@ class _Plan:
             if not wanted <= set(self.axes(out).values()):
                 raise _refusal(node, "does not compute each of them by itself")
 
-    def _demand_in_place(self, node: ir.Node) -> None:
+    def _demand_same_rows(self, node: ir.Node) -> None:
         """Demand that a Reshape has as many elements before the rows as its operand."""
         for value in (operand(node), node.outputs[0]):
             if len(self.axes(value)) != 1:
@@ -458,7 +458,7 @@ def _positions(node: ir.Node, b: Builder, rows: int) -> tuple[Value, Value]:
     """Return the positions of elements that are not 0, those of the first element in columns that
     are not valid, and the number of those that are.
     """
-    from converter.graph.catalogue.compact import front
+    from converter.graph.catalogue.compact import first_true_indices
     from converter.graph.catalogue.compact import total as count_true
     from converter.passes.decompositions.indexing import strides_of
 
@@ -466,7 +466,7 @@ def _positions(node: ir.Node, b: Builder, rows: int) -> tuple[Value, Value]:
     shape = shape_of(x) or ()
     mask = x if x.dtype == BOOL else ~b.Equal(x, 0)
     flat = b.Reshape(mask, [1, rows])
-    places, _ = front(b, flat, rows)
+    places, _ = first_true_indices(b, flat, rows)
     number = b.Reshape(count_true(b, flat, rows), [1])
     columns: list[Value] = []
     strides = strides_of(shape)

@@ -40,7 +40,7 @@ def fuse_biases(model: ir.Model) -> None:
     _merge(
         model,
         lambda node, b: (
-            _behind(node, b, _SUMS) if node.op_type == "Add" and not node.domain else None
+            _fused_after(node, b, _SUMS) if node.op_type == "Add" and not node.domain else None
         ),
     )
 
@@ -55,7 +55,9 @@ def fuse_factors(model: ir.Model) -> None:
     _merge(
         model,
         lambda node, b: (
-            _behind(node, b, kinds) if node.op_type in ("Add", "Mul") and not node.domain else None
+            _fused_after(node, b, kinds)
+            if node.op_type in ("Add", "Mul") and not node.domain
+            else None
         ),
     )
 
@@ -80,11 +82,11 @@ def _merged(node: ir.Node, b: Builder) -> ir.Value | None:
     if node.op_type == "InstanceNormalization":
         return _as_layer(node, b)
     if node.op_type in ("Add", "Mul"):
-        return _behind(node, b, _SUMS | _NORMS if node.op_type == "Add" else _NORMS)
+        return _fused_after(node, b, _SUMS | _NORMS if node.op_type == "Add" else _NORMS)
     return (_shuffled(node, b) or _unfolded(node, b)) if node.op_type == "Reshape" else None
 
 
-def _behind(node: ir.Node, b: Builder, kinds: set[str]) -> ir.Value | None:
+def _fused_after(node: ir.Node, b: Builder, kinds: set[str]) -> ir.Value | None:
     """Return the fused form of an Add or Mul of a constant after one of these operators, of which
     it must be the single consumer.
     """

@@ -192,7 +192,7 @@ def batched_gather_orders(
     return order, [*range(batch), *rest[: axis - batch], *own, *rest[axis - batch :]]
 
 
-def from_front(b: Builder, index: ir.Value, extent: int | ir.Value) -> ir.Value:
+def from_start(b: Builder, index: ir.Value, extent: int | ir.Value) -> ir.Value:
     """Convert indices to count from the front of an axis of size `extent`, a number or an int64
     [1].
     """
@@ -207,10 +207,10 @@ def one_hot(node: ir.Node, b: Builder) -> ir.Value | None:
         return None
     return b.op(
         "OneHot",
-        from_front(b, index, int(depth.reshape(-1)[0])),
+        from_start(b, index, int(depth.reshape(-1)[0])),
         *node.inputs[1:],
         **attrs_of(node),
     )
 
 
-__all__ = ["NOT_NEGATIVE", "batched_gather_orders", "from_front", "never_negative", "one_hot"]
+__all__ = ["NOT_NEGATIVE", "batched_gather_orders", "from_start", "never_negative", "one_hot"]

@@ -105,7 +105,7 @@ def _attempt(step: Rewrite, node: ir.Node, b: RecordingBuilder) -> Sequence[ir.V
     except CONVERSION_ERRORS:
         results = None
     found = [results] if isinstance(results, ir.Value) else results
-    if found is not None and _whole(node, found):
+    if found is not None and _is_complete(node, found):
         return found
     for made in reversed(b.made):
         for use in [u for o in made.outputs for u in o.uses()]:
@@ -124,7 +124,7 @@ def either(first: Rewrite, second: Rewrite) -> Rewrite:
     return both
 
 
-def _whole(node: ir.Node, results: Sequence[ir.Value | None]) -> bool:
+def _is_complete(node: ir.Node, results: Sequence[ir.Value | None]) -> bool:
     """Return whether every used output has a replacement: a function body may be empty for types
     that it does not support.
     """

@@ -105,7 +105,7 @@ def _begin_with_zeros(
     dtype = ir.DataType.FLOAT if value.dtype is None else value.dtype
     if value.shape is None:
         raise wrong_call(f"--state needs the rank of {name!r}, which is unknown")
-    sources = [_place_of(d, axis, others) for axis, d in enumerate(value.shape)]
+    sources = [_other_source_of(d, axis, others) for axis, d in enumerate(value.shape)]
     if not any(sources):
         sizes = [d if isinstance(d, int) else 0 for d in value.shape]
         network.interface.setdefault("defaults", {})[name] = np.zeros(sizes, dtype.numpy())
@@ -125,7 +125,7 @@ def _begin_with_zeros(
         node.replace_input_with(index, state)
 
 
-def _place_of(
+def _other_source_of(
     dim: int | ir.SymbolicDim, at: int, others: list[ir.Value]
 ) -> tuple[ir.Value, int] | None:
     """Return another input and the axis that determines the size of the dynamic dimension `dim` at

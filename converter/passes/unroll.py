@@ -180,7 +180,7 @@ def inlined(branch: ir.Graph, b: Builder) -> list[ir.Value]:
         b.graph.register_initializer(value)
     for inner in list(branch):
         branch.remove(inner)
-        b.place(inner)
+        b.insert(inner)
     results = list(branch.outputs)
     branch.outputs.clear()
     return results

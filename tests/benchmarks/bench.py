@@ -11,13 +11,14 @@
 * chain: 20,000 layers, every pair; the cost of a layer there against 2,500 layers;
 * batch: 500 small models with warm workers against fresh processes;
 * verify: two files of a ResNet-50 against running both;
-* peers: the times of other tools (the extra `bench`) for the step that they share with netconv;
-* quantize: int8 by netconv and by those of ai-edge-quantizer, onnx2tf and NNCF that `--lite-python`
+* peers: the times of other tools (the extra `bench`, onnx2coreml, coreai-onnx) for the step that
+  they share with netconv;
+* quantize: int8 by netconv and by those of ai-edge-quantizer, onnx2tf and NNCF that `--peer-python`
   has;
 * large: GPT-2, a decoder of 1.1 billion parameters in three types, ViT-L, whisper-base and the
   denoiser of Stable Diffusion to every format, and to OpenVINO IR beside ovc (30 GB);
 * lite: onnx2tf and tf2onnx on ten small networks, and whose results are right. They demand other
-  packages than netconv: `--lite-python` is the interpreter that has them.
+  packages than netconv: `--peer-python` is the interpreter that has them.
 
 With --against another checkout of netconv is measured in turn with this one, with the same Python
 and packages: the conversions of `small` and `resnet50`, this checkout's time divided by the other's
@@ -77,9 +78,9 @@ HEAD = (
 
 
 class Bench:
-    def __init__(self, folder: Path, repeat: int, wanted: str, lite_python: str) -> None:
+    def __init__(self, folder: Path, repeat: int, wanted: str, peer_python: str) -> None:
         self.folder, self.repeat, self.wanted = folder, repeat, wanted
-        self.env, self.lite_python = environment(folder), lite_python
+        self.env, self.peer_python = environment(folder), peer_python
         self.results: dict[str, Any] = {}
         self.failed = 0
 
@@ -400,13 +401,13 @@ class Bench:
         run([sys.executable, "-c", SAMPLES, str(source), str(data)], self.env)
         print("\nquantize: netconv / the target's own quantizer, from a float file of its format")
         for q in QUANTIZERS:
-            there = run([self.lite_python, "-c", f"import {q.module}"]).status == 0
+            there = run([self.peer_python, "-c", f"import {q.module}"]).status == 0
             floats = self.folder / q.target / f"model{q.suffix}"
             assert self.convert(source, q.target, floats)().status == 0
             mine, theirs = (self.folder / f"{n}-{q.module}{q.suffix}" for n in ("mine", "theirs"))
             given = str(source if q.source else floats)
             own = [*NETCONV, "quantize", given, str(mine), "--data", str(data), "--force"]
-            peer = [self.lite_python, "-c", q.script, given, str(data), str(theirs)]
+            peer = [self.peer_python, "-c", q.script, given, str(data), str(theirs)]
             actions = {"own": lambda own=own: run(own, self.env)}
             actions |= {"peer": lambda peer=peer: run(peer)} if there else {}
             found = rounds(actions, self.repeat)
@@ -422,7 +423,7 @@ class Bench:
             sides = {"mine": mine, "theirs": theirs} if there else {"mine": mine}
             for side, path in sides.items():
                 size = sum(f.stat().st_size for f in self.folder.glob(f"{path.stem}.*"))
-                script = [self.lite_python, "-c", q.noise, str(floats), str(data), str(path)]
+                script = [self.peer_python, "-c", q.noise, str(floats), str(data), str(path)]
                 noise = subprocess.run(script, capture_output=True, text=True, check=False).stdout
                 figures[f"{side} MB"] = size / 1e6
                 figures[f"{side} dB"] = float(noise) if noise.strip() else float("nan")
@@ -433,7 +434,7 @@ class Bench:
     def peers(self) -> None:
         self.make("resnet50", "bert_base")
         print("\npeers: netconv / peer, for the step that both do")
-        for peer in peers(self.folder):
+        for peer in peers(self.folder, self.peer_python):
             if peer.missing:
                 self.say("peers", peer.name, peer.missing)
                 continue
@@ -506,9 +507,9 @@ class Bench:
             self.convert(source, "tflite", self.folder / "to" / "model.tflite")()
             shutil.copy(self.folder / "to" / "model.tflite", source.with_suffix(".tflite"))
         print("\nlite: netconv / peer, and the largest relative difference of both results")
-        for peer in lite_peers(folder, self.lite_python):
-            if run([self.lite_python, "-c", f"import {peer.tool}"], self.env).status:
-                self.say("lite", peer.tool, f"not installed in {self.lite_python}")
+        for peer in lite_peers(folder, self.peer_python):
+            if run([self.peer_python, "-c", f"import {peer.tool}"], self.env).status:
+                self.say("lite", peer.tool, f"not installed in {self.peer_python}")
                 continue
             self.lite_peer(peer, folder)
 
@@ -602,14 +603,14 @@ def main() -> int:
         help="where the temporary folder is made: the disk that is measured (10 GB)",
     )
     parser.add_argument(
-        "--lite-python",
+        "--peer-python",
         default=sys.executable,
         metavar="PYTHON",
-        help="the interpreter that has onnx2tf and tf2onnx",
+        help="the interpreter that has the other tools",
     )
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="netconv-bench-", dir=args.folder) as folder:
-        bench = Bench(Path(folder), args.repeat, args.pair, args.lite_python)
+        bench = Bench(Path(folder), args.repeat, args.pair, args.peer_python)
         known = dict(comparisons(bench, args.against) if args.against else sections(bench))
         if unknown := set(args.only or ()) - known.keys():
             parser.error(f"no section {', '.join(sorted(unknown))}; known: {', '.join(known)}")

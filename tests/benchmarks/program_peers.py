@@ -19,10 +19,10 @@ import json
 import random
 import shlex
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -70,18 +70,24 @@ def convert(tool: str, source: Path, package: Path) -> None:
 
 
 def work(tool: str, folder: Path, begin: int, suffix: str) -> None:
-    """Writes a line for each case: its number, seconds, the error, peak memory so far."""
+    """Write a line for each case: its number, seconds of processor time (with child processes),
+    the error, peak memory so far.
+    """
     import resource
+
+    def spent() -> float:
+        kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+        return sum(u.ru_utime + u.ru_stime for u in map(resource.getrusage, kinds))
 
     sources = sorted((folder / "cases").glob("*.onnx"))
     for i, source in enumerate(sources[begin:], begin):
         package, problem = folder / tool / f"{source.stem}{suffix}", ""
-        start = time.perf_counter()
+        start = spent()
         try:
             convert(tool, source, package)
         except Exception as e:  # any exception of a tool is its refusal
             problem = f"{type(e).__name__}: {e}"[:200]
-        seconds = time.perf_counter() - start
+        seconds = spent() - start
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         print("\n" + json.dumps([i, seconds, problem, peak]), flush=True)
 
@@ -219,8 +225,10 @@ def main() -> int:
         folder = Path(name)
         make_cases(folder, args.sample)
         total = len(list((folder / "cases").glob("*.onnx")))
-        print(f"{total} cases\n{'':12} right wrong cannot refused   seconds   peak MB")
+        print(f"{total} cases; x CPU: netconv's processor time for a case divided by the tool's")
+        print(f"{'':12} right wrong cannot refused   x CPU   peak MB")
         suffix, tools = TARGETS[args.target]
+        own: dict[str, float] = {}  # netconv's times of the cases that it writes
         for tool in tools:
             python = sys.executable if tool == "netconv" else args.peer_python
             have = [python, "-c", f"import {tool}"]
@@ -235,10 +243,12 @@ def main() -> int:
             ]
             judgements = judged(tool, written, folder, args.judge, suffix)
             counts = list(judgements.values())
-            seconds, peak = sum(v[0] for v in found.values()), max(v[2] for v in found.values())
+            own = own or {n: found[n][0] for n in written}
+            both = [own[n] / found[n][0] for n in written if n in own and found[n][0]]
+            ratio, peak = statistics.median(both), max(v[2] for v in found.values())
             figures = [counts.count(k) for k in ("right", "wrong", "cannot")]
             line = "{:6}{:6}{:7}".format(*figures) + f"{total - len(written):8}"
-            print(f"{tool:12}{line}{seconds:10.1f}{peak / 1e6:10.0f}", flush=True)
+            print(f"{tool:12}{line}{ratio:8.2f}{peak / 1e6:10.0f}", flush=True)
             if args.list:
                 for n, (_, problem, _) in found.items():
                     why = problem or judgements.get(n, "no package")

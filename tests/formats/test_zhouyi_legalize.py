@@ -414,13 +414,13 @@ def test_steps_are_transposed_once(tmp_path: Path) -> None:
     assert not layers({"x": floats(5, 1, 3)}, network, tmp_path)["Transpose"]
 
 
-def one_place(b: Builder, x: ir.Value) -> ir.Value:
+def unsqueeze_scalar_index(b: Builder, x: ir.Value) -> ir.Value:
     chosen = b.op("Gather", x, np.array(2), axis=1)
     return b.op("Where", b.op("Greater", chosen, np.zeros(6, np.float32)), chosen, b.like(x, -1))
 
 
 def test_one_index_of_the_last_axis(tmp_path: Path) -> None:
-    found = layers({"x": floats(6, 4) - 0.5}, one_place, tmp_path)
+    found = layers({"x": floats(6, 4) - 0.5}, unsqueeze_scalar_index, tmp_path)
     assert (found["Gather"], found["Reshape"]) == (1, 1)
     gather = next(x for x in read_ir(tmp_path / "m.txt").layers if x.type == "Gather")
     assert list(gather.outputs[0].shape) == [6, 1]
@@ -429,7 +429,7 @@ def test_one_index_of_the_last_axis(tmp_path: Path) -> None:
 @pytest.mark.judges
 def test_one_index_of_the_last_axis_in_the_executor(tmp_path: Path) -> None:
     x = floats(6, 4) - 0.5
-    layers({"x": x}, one_place, tmp_path)
+    layers({"x": x}, unsqueeze_scalar_index, tmp_path)
     (found,) = run_in("zhouyi-vendor", tmp_path / "m.txt", {"x": x}).values()
     np.testing.assert_allclose(found, np.where(x[:, 2] > 0, x[:, 2], -1), 1e-5)
 

@@ -23,7 +23,7 @@ from converter.mapping.concepts.axes import (
     Axis,
     FixedAxis,
     Permutation,
-    from_front,
+    nonnegative_axes,
 )
 from converter.mapping.concepts.matmul import Transposes
 from converter.mapping.context import LiftContext
@@ -99,7 +99,7 @@ def reading(*fields: Field, shape: Any = (2, 3, 4), **attrs: Any) -> LiftContext
 
 
 def test_axes_are_sorted_counted_from_the_front_and_named_once() -> None:
-    assert from_front([-1, 0, 2], 3) == [0, 2]
+    assert nonnegative_axes([-1, 0, 2], 3) == [0, 2]
     r = reading(Axes(), axes=[-1, 0, 2])
     assert constant(r.node.inputs[1]).tolist() == [0, 2]  # type: ignore[union-attr]
 

@@ -12,7 +12,7 @@ import converter
 from converter.api import Model
 from converter.engines.session_weights import LARGE, Weights
 from converter.graph.build import new_model
-from converter.io.mapped_file import MappedFile, place_of
+from converter.io.mapped_file import MappedFile, file_offset_of
 from support import run_python
 
 WIDTH = 2048
@@ -74,8 +74,8 @@ def test_a_weight_is_identified_by_its_offset_in_the_file(tmp_path: Path) -> Non
     (tmp_path / "w.bin").write_bytes(b"head" + numbers.tobytes())
     file = MappedFile(tmp_path / "w.bin")
     part = file.slice(4, numbers.nbytes).view(np.float32)
-    assert place_of(part) == (tmp_path / "w.bin", 4)
-    assert place_of(part.copy()) is None and place_of(part[::2]) is None
+    assert file_offset_of(part) == (tmp_path / "w.bin", 4)
+    assert file_offset_of(part.copy()) is None and file_offset_of(part[::2]) is None
     weights = Weights(large=True)
     proto = weights.proto("w", 1, part, [part])
     told = {e.key: e.value for e in proto.external_data}
@@ -83,7 +83,7 @@ def test_a_weight_is_identified_by_its_offset_in_the_file(tmp_path: Path) -> Non
     assert not weights.lent
     (tmp_path / "other").write_bytes(b"another file")
     (tmp_path / "other").replace(tmp_path / "w.bin")  # the path is no longer the mapped file
-    assert place_of(part) is None
+    assert file_offset_of(part) is None
 
 
 def test_weights_from_a_file_give_the_same_numbers(tmp_path: Path) -> None:

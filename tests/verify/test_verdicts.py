@@ -218,7 +218,7 @@ def test_float64_separates_rounding_from_a_fault(tmp_path: Path) -> None:
     network = converter.load(tmp_path / "a.onnx")
     program = Program(network)
     (feed,) = (f.by_value(network) for f in feeds_for(network) if f.name == "ones")
-    found = in_doubles(program, program.whole(), [feed])
+    found = in_doubles(program, program.complete(), [feed])
     assert found is not None
     ((result,),) = found
     session = onnx.reference.ReferenceEvaluator(model)
@@ -240,7 +240,7 @@ def test_convolutions_in_doubles(kwargs: dict[str, object]) -> None:
     network = Model(model, "onnx")
     feed = {"x": rng.standard_normal((2, 4, 7, 9)).astype(F32)}
     program = Program(network)
-    found = in_doubles(program, program.whole(), [feed])
+    found = in_doubles(program, program.complete(), [feed])
     assert found is not None
     np.testing.assert_allclose(found[0][0], network.run(feed)["y"], rtol=1e-4, atol=1e-5)
 
@@ -251,10 +251,10 @@ def test_the_noise_of_an_input_is_its_own() -> None:
     bad = copy_of(good)
     weight = next(v for v in bad.ir.graph.initializers.values() if v.const_value.size > 8)  # type: ignore[union-attr]
     weight.const_value = ir.tensor(weight.const_value.numpy() * F32(1 + 1e-5))  # type: ignore[union-attr]
-    whole = verify(good, bad)
-    feed = next(f for f in feeds_for(good) if f.name == whole.outputs[0].feed)
+    result = verify(good, bad)
+    feed = next(f for f in feeds_for(good) if f.name == result.outputs[0].feed)
     alone = verify(good, bad, feed.arrays)
-    assert alone.outputs[0].difference.tolerance == whole.outputs[0].difference.tolerance
+    assert alone.outputs[0].difference.tolerance == result.outputs[0].difference.tolerance
 
 
 def test_a_tolerance_that_was_chosen_is_no_fault_of_the_reader(tmp_path: Path) -> None:
@@ -348,10 +348,10 @@ def _product(form: str) -> Model:
     model, b = new_model()
     x = b.input("x", ir.DataType.FLOAT, [1, 128])
     halves = rng.standard_normal((128, 64)).astype(F16)
-    whole = rng.integers(-127, 128, (128, 64)).astype(np.int8)
+    quantized = rng.integers(-127, 128, (128, 64)).astype(np.int8)
     steps = (rng.random(64) * 0.01 + 0.001).astype(F32)
     blocks = (rng.random((4, 64)) * 0.1 + 0.01).astype(F32)
-    nibbles = (whole // 16).astype(np.int8)
+    nibbles = (quantized // 16).astype(np.int8)
     w: object
     match form:
         case "half":
@@ -359,9 +359,9 @@ def _product(form: str) -> Model:
         case "half plain":
             w = b.const(halves.astype(F32))
         case "int8":
-            w = b.op("DequantizeLinear", b.const(whole), b.const(steps), axis=1)
+            w = b.op("DequantizeLinear", b.const(quantized), b.const(steps), axis=1)
         case "int8 plain":
-            w = b.const(whole.astype(F32) * steps)
+            w = b.const(quantized.astype(F32) * steps)
         case "blocks":
             w = b.op("DequantizeLinear", b.const(nibbles), b.const(blocks), axis=0, block_size=32)
         case "chain":

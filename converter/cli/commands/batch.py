@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from converter.cli.common import Place
+from converter.cli.common import PathOrUrl
 from converter.cli.console import Console, current
 from converter.cli.options import REPORTS, subcommand
 from converter.cli.streams import fetched, is_url
@@ -25,7 +25,7 @@ netconv batch jobs.toml --scheduler tcp://10.0.0.1:8786"""
 
 
 @subcommand("batch", BatchCommand, REPORTS, EXAMPLES)
-@click.argument("source", metavar="JOBS.toml|DIR", type=Place())
+@click.argument("source", metavar="JOBS.toml|DIR", type=PathOrUrl())
 def command(console: Console, options: BatchCommand, source: str) -> None:
     """Run many conversions in parallel; an interrupted run can be resumed.
 

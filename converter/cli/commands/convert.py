@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from converter.cli import destination
-from converter.cli.common import Place, Source
+from converter.cli.common import PathOrUrl, Source
 from converter.cli.console import Console
 from converter.cli.destination import Destination
 from converter.cli.options import REPORTS, subcommand
@@ -25,7 +25,7 @@ netconv convert net.xml -o zhouyi/ -t zhouyi --verify"""
 
 @subcommand("convert", ConvertCommand, REPORTS, EXAMPLES)
 @click.argument("file", metavar="IN", type=Source())
-@click.argument("out", metavar="[OUT]", required=False, type=Place())
+@click.argument("out", metavar="[OUT]", required=False, type=PathOrUrl())
 def command(console: Console, options: ConvertCommand, file: Path, out: str | None) -> None:
     """Convert IN to OUT: a file, a URL, - for standard output, or a folder: DIR/.
 
@@ -96,7 +96,7 @@ def write(
         console.result = {"files": [str(p) for p in written.files], "format": str(written.flavor)}
         if output == DASH:
             return None
-        _tell(console, written, file)
+        _print_written(console, written, file)
         if more.get("with_map"):
             console.say(f"{convert.map_of(target).name} written")
         if options.with_verify:
@@ -105,7 +105,7 @@ def write(
         return None
 
 
-def _tell(console: Console, written: Any, shown: Path) -> None:
+def _print_written(console: Console, written: Any, shown: Path) -> None:
     from converter.formats.coreml.package import size_of
     from converter.io.files import size_text
 

@@ -61,6 +61,8 @@ def command(console: Console, options: ExplainCommand, code: str | None, name: s
     if page_.example:
         console.say(*_command("example", page_.example), f"    {page_.output}")
         console.say(*_command("repaired", page_.repaired))
+    else:
+        console.say(f"  no example: {page_.no_example}")
 
 
 def _command(title: str, command: str) -> list[str]:

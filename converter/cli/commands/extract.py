@@ -8,7 +8,7 @@ import click
 
 from converter.cli import destination
 from converter.cli.commands.convert import write
-from converter.cli.common import Place, Source
+from converter.cli.common import PathOrUrl, Source
 from converter.cli.console import Console
 from converter.cli.options import REPORTS, subcommand
 from converter.commands.options.convert import ExtractCommand
@@ -20,7 +20,7 @@ netconv extract net.mlmodel renamed.mlmodel --rename image=x"""
 
 @subcommand("extract", ExtractCommand, REPORTS, EXAMPLES)
 @click.argument("file", metavar="IN", type=Source())
-@click.argument("out", metavar="[OUT]", required=False, type=Place())
+@click.argument("out", metavar="[OUT]", required=False, type=PathOrUrl())
 def command(console: Console, options: ExtractCommand, file: Path, out: str | None) -> None:
     """Extract a part of IN: between tensors, with fixed sizes and inputs, or renamed.
 

@@ -208,7 +208,7 @@ def _compare(a: Any, b: Any, options: VerifyCommand) -> Any:
     try:
         with limits.memory(with_limit):
             return compare(a, b, options)
-    except (MemoryError, NothingComparedError) as e:
+    except (MemoryError, ImportError, NothingComparedError) as e:
         if not with_limit or not limits.ran_out(e):
             raise
         why = Diagnostic(

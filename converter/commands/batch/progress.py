@@ -40,7 +40,7 @@ def shown(total: int, say: Say, bar: bool) -> Iterator[Callable[[Done], None]]:
     count = kept = 0
     width = len(str(total))
 
-    def tell_kept() -> None:
+    def print_kept() -> None:
         nonlocal kept
         if kept:
             say(f"[{count:{width}}/{total}] {kept} kept from an earlier run")
@@ -51,7 +51,7 @@ def shown(total: int, say: Say, bar: bool) -> Iterator[Callable[[Done], None]]:
         if done.kept:
             count, kept = count + 1, kept + 1
             return
-        tell_kept()
+        print_kept()
         count += 1
         again = f", attempt {done.attempts}" if done.attempts > 1 else ""
         say(
@@ -60,7 +60,7 @@ def shown(total: int, say: Say, bar: bool) -> Iterator[Callable[[Done], None]]:
         )
 
     yield line
-    tell_kept()
+    print_kept()
 
 
 @contextmanager

@@ -195,17 +195,17 @@ def _entries(path: Path) -> list[Entry]:
 
 
 def _times(path: Path) -> Json:
-    return _beside(path, "timing.json")
+    return _read_json(path, "timing.json")
 
 
 def _origin(path: Path) -> Json:
     """Return the origin of stored results, empty if it is unknown."""
     data = strict_json.read(path, "JSON")
     found = data.get("origin") if isinstance(data, dict) else None
-    return found if isinstance(found, dict) else _beside(path, origin.FILE)
+    return found if isinstance(found, dict) else _read_json(path, origin.FILE)
 
 
-def _beside(path: Path, name: str) -> Json:
+def _read_json(path: Path, name: str) -> Json:
     """Read a file next to results.json; empty if it is not there."""
     beside = path.with_name(name)
     known = path.name == "results.json" and beside.is_file()

@@ -13,7 +13,7 @@ LINES = 5  # of a failure that are shown next to the file
 def render(diagnostics: Sequence[Diagnostic], cases: Sequence[Case]) -> str:
     """Return diagnostics and failed cases as annotations of GitHub Actions."""
     failed = [
-        _command("error", {**_place(c.where), "title": c.name}, _brief(c.failure))
+        _command("error", {**_attributes_of(c.where), "title": c.name}, _brief(c.failure))
         for c in cases
         if c.failure
     ]
@@ -26,7 +26,7 @@ def _brief(text: str) -> str:
     return "\n".join([*lines[:LINES], *(["..."] if len(lines) > LINES else [])])
 
 
-def _place(where: Where) -> dict[str, str]:
+def _attributes_of(where: Where) -> dict[str, str]:
     if not where.file:
         return {}
     return {"file": where.file, **({"line": str(where.line)} if where.line else {})}
@@ -36,7 +36,7 @@ def _annotation(d: Diagnostic) -> str:
     properties = {"title": f"{d.code} {d.where.layer}".strip()}
     return _command(
         "notice" if d.level == "note" else d.level,
-        {**_place(d.where), **properties},
+        {**_attributes_of(d.where), **properties},
         d.message + (f" ({d.help})" if d.help else ""),
     )
 

@@ -240,7 +240,7 @@ def _parts(e: Entry, rows: int) -> Iterator[str]:
         yield wrong.samples(e.numbers)
         yield parts.errors(e.numbers.tensors)
         yield parts.native(e.numbers)
-    yield parts.said(e.diagnostics)
+    yield parts.grouped_diagnostics(e.diagnostics)
     if e.coverage is not None:
         yield parts.coverage(e.coverage)
     if e.numbers is not None and e.numbers.tensors:

@@ -224,7 +224,7 @@ def losses(trip: Json) -> str:
     return "<h3>There and back</h3>" + table(("", ""), rows)
 
 
-def said(diagnostics: Sequence[Diagnostic]) -> str:
+def grouped_diagnostics(diagnostics: Sequence[Diagnostic]) -> str:
     """Return diagnostics, similar ones grouped."""
     groups = group(diagnostics)
     rows = [
@@ -232,7 +232,7 @@ def said(diagnostics: Sequence[Diagnostic]) -> str:
             Cell(linked(g[0].code)),
             g[0].level,
             g[0].message + (f" (help: {g[0].help})" if g[0].help else ""),
-            _places(g),
+            _locations(g),
         )
         for g in groups[:SHOWN]
     ]
@@ -240,7 +240,7 @@ def said(diagnostics: Sequence[Diagnostic]) -> str:
     return f"<h3>Diagnostics</h3>{table(('code', '', 'what', 'where'), rows)}{more}" if rows else ""
 
 
-def _places(alike: Sequence[Diagnostic]) -> str:
+def _locations(alike: Sequence[Diagnostic]) -> str:
     places = [str(d.where) for d in alike if str(d.where)]
     return "; ".join(places[:4]) + (f"; and {len(places) - 4} more" if len(places) > 4 else "")
 

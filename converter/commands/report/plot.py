@@ -34,7 +34,7 @@ def curve(tensors: Sequence[Tensor]) -> str:
     high = max(high, low + 1)
     step = WIDTH / max(len(chosen) - 1, 1)
 
-    def place(i: int, value: float) -> str:
+    def xy(i: int, value: float) -> str:
         share = (high - math.log10(value)) / (high - low) if value else 1
         return f"{i * step:.1f},{share * HEIGHT:.1f}"
 
@@ -45,7 +45,7 @@ def curve(tensors: Sequence[Tensor]) -> str:
         for _, y in heights
     ]
     drawn += [
-        f'<polyline class="{name}" points="{" ".join(place(i, v) for i, v in enumerate(points))}"/>'
+        f'<polyline class="{name}" points="{" ".join(xy(i, v) for i, v in enumerate(points))}"/>'
         for name, points in curves.items()
         if any(points)
     ]

@@ -55,7 +55,7 @@ def _section(made: Quantized) -> str:
             _wide(made),
             _floats(made),
             _weights(made),
-            parts.said(made.notes),
+            parts.grouped_diagnostics(made.notes),
         ]
     )
     title = f'{name(files)} <span class="badge s-ok">{escape(str(made.flavor))}</span>'
@@ -170,10 +170,10 @@ def _floats(made: Quantized) -> str:
     body = table(("layer", "why"), rows[:SHOWN], kind="sortable")
     few = " open" if len(rows) <= FEW else ""
     count = Counter(made.floats.values())
-    said = "".join(f"<li>{n} × {escape(why)}</li>" for why, n in count.most_common())
+    reasons = "".join(f"<li>{n} × {escape(why)}</li>" for why, n in count.most_common())
     title = f"<summary>{counted(len(rows), 'layer')}</summary>"
     folded = f"<details{few}>{title}{body}</details>"
-    return f"<h3>Layers in floating point</h3><ul>{said}</ul>{folded}"
+    return f"<h3>Layers in floating point</h3><ul>{reasons}</ul>{folded}"
 
 
 def _weights(made: Quantized) -> str:

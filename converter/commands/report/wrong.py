@@ -253,7 +253,7 @@ def _box(n: Json, t: Tensor | None) -> Json:
         "state": n["status"],
         "scope": -1,
         **errors(t),
-        "title": "\n".join(_said(n, t)),
+        "title": "\n".join(_summary(n, t)),
     }
 
 
@@ -271,7 +271,7 @@ def height(d: Difference | None) -> float:
     return round(min(1.0, max(0.04, (math.log10(share) + 7) / 7)) if share > 0 else 0.04, 3)
 
 
-def _said(n: Json, t: Tensor | None) -> Iterator[str]:
+def _summary(n: Json, t: Tensor | None) -> Iterator[str]:
     yield f"{n['index']} {n['layer']} ({n['kind']})"
     if n["shape"] is not None:
         yield f"shape {n['shape']}"

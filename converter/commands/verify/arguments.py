@@ -96,7 +96,7 @@ def _along(axis: Callable[[ir.Node], int], first: int = 0) -> Ranging:
     return rule
 
 
-def _places(node: ir.Node, sizes: Sizes) -> Range | None:
+def _flat_index_range(node: ir.Node, sizes: Sizes) -> Range | None:
     """Return the range of indices of several axes at once, which the shortest of them bounds."""
     shape, indices = sizes.of(node.inputs[0]), sizes.of(optional(node, 1))
     first = int(attrs_of(node).get("batch_dims", 0))
@@ -128,8 +128,8 @@ _RANGES: dict[tuple[str, int], Ranging] = {
     ("Gather", 1): _along(_axis),
     ("GatherElements", 1): _along(_axis),
     ("ScatterElements", 1): _along(_axis),
-    ("GatherND", 1): _places,
-    ("ScatterND", 1): _places,
+    ("GatherND", 1): _flat_index_range,
+    ("ScatterND", 1): _flat_index_range,
     ("RoiAlign", 2): _along(lambda n: 0),
     ("OneHot", 0): _classes,
     ("BitShift", 1): _bits,

@@ -26,7 +26,7 @@ from converter.commands.verify.compare import Difference
 from converter.commands.verify.feeds import notes as unused
 from converter.commands.verify.isolate import Unit
 from converter.commands.verify.layers import Layers, any_hidden, isolated, needed
-from converter.commands.verify.outputs import BothResults, decided_by_layers, inherited, run_whole
+from converter.commands.verify.outputs import BothResults, decided_by_layers, inherited, run_outputs
 from converter.commands.verify.plan import Plan
 from converter.commands.verify.result import (
     EQUAL,
@@ -47,7 +47,7 @@ def check(plan: Plan) -> Result:
     """Run a comparison."""
     compared = plan.judged()
     plan.limits.check_used(compared)
-    ran, outputs = run_whole(plan)
+    ran, outputs = run_outputs(plan)
     plan = ran.plan
     outputs = [o for o in outputs if plan.outputs_alone or o.reference in compared]
     if plan.outputs_alone:
@@ -117,11 +117,11 @@ def _samples(
         found.append(evidence.of_output(pair, names, mine, theirs))
     graphs = plan.reference.ir.graph, plan.candidate.ir.graph
 
-    def placed(s: evidence.Sample) -> evidence.Sample:
+    def with_file_axes(s: evidence.Sample) -> evidence.Sample:
         a, b = map(evidence.axes_in_file, graphs, (s.tensor, s.counterpart))
         return replace(s, axes=(a, b))
 
-    return tuple(asdict(placed(s)) for s in found if s is not None)
+    return tuple(asdict(with_file_axes(s)) for s in found if s is not None)
 
 
 def _tensor(plan: Plan, layers: Layers, u: Unit) -> Tensor:

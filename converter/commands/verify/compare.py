@@ -163,7 +163,9 @@ def _numbers(a: Array, b: Array, tolerance: Array | float | None) -> Difference:
     at = tuple(int(i) for i in np.unravel_index(worst, x.shape))
     both = np.isfinite(x) & np.isfinite(y)
     one_sided = not np.isfinite(delta).all()
-    cos, l2, psnr = (WORST.cos, WORST.l2, WORST.psnr) if one_sided else _whole(x[both], y[both])
+    cos, l2, psnr = (
+        (WORST.cos, WORST.l2, WORST.psnr) if one_sided else _array_metrics(x[both], y[both])
+    )
     ulps = ulp_distance(a, b) if delta.any() else np.zeros(x.shape)
     return Difference(
         max_abs=float(delta.max()),
@@ -204,7 +206,7 @@ def wide(a: Array) -> Doubles:
     return np.asarray(a, np.float64)
 
 
-def _whole(x: Doubles, y: Doubles) -> tuple[float, float, float]:
+def _array_metrics(x: Doubles, y: Doubles) -> tuple[float, float, float]:
     """Return cosine similarity, relative L2 norm of the difference, and peak signal-to-noise
     ratio.
     """

@@ -86,7 +86,7 @@ class Noise:
 
     def _repeated(self, k: int) -> Results:
         moved = Jitter(k, self.precision) if k else None
-        session = self.program.compile(self.program.whole(), moved, optimize=moved is not None)
+        session = self.program.compile(self.program.complete(), moved, optimize=moved is not None)
         if moved is None:
             return [session.run(f) for f in self.feeds]
         return [session.run(shaken(f, k - 1, self.precision.__getitem__)) for f in self.feeds]
@@ -164,7 +164,7 @@ class Noise:
 
     def _with_moved(self, floors: Floors, moved: Sequence[Jitter]) -> Floors:
         for m in moved:
-            session = self.program.compile(self.program.whole(), m)
+            session = self.program.compile(self.program.complete(), m)
             results = [session.run(f) for f in self.feeds]
             floors = each(
                 lambda f, b, r: np.maximum(f, anywhere(spread(b, [r]))), floors, self.base, results
@@ -177,6 +177,6 @@ class Noise:
         """
         if self._floats is None and self.program.halves:
             with contextlib.suppress(CannotRun):
-                session = self.program.compile(self.program.whole(), floats=True)
+                session = self.program.compile(self.program.complete(), floats=True)
                 self._floats = [session.run(f) for f in self.feeds]
         return self._floats

@@ -268,7 +268,9 @@ class LockStep:
         """Return whether two tensors are equal after transposing or, in quantized networks, in
         other units, so that their pairing is doubtful.
         """
-        return _turned(base, result) or (self.mine.quantized and in_other_units(base, result))
+        return _is_transposition(base, result) or (
+            self.mine.quantized and in_other_units(base, result)
+        )
 
     def rounds(self, u: Unit) -> bool:
         """Return whether a piece quantizes."""
@@ -431,7 +433,7 @@ def _alike(base: Array, result: Array) -> Array:
     return np.full(base.shape, np.nan) if aligned is None else aligned
 
 
-def _turned(base: Array, result: Array) -> bool:
+def _is_transposition(base: Array, result: Array) -> bool:
     """Return whether one array is a transposition of the other."""
     if base.dtype.kind not in "fiu" or result.dtype.kind != base.dtype.kind or not base.size:
         return False

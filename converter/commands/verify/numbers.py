@@ -129,7 +129,7 @@ def _matched(
     """
     by_size: dict[int, list[str]] = defaultdict(list)
     for c, y in theirs.items():
-        if _tells(y):
+        if _is_distinctive(y):
             by_size[y.size].append(c)
     pairs: list[tuple[str, str]] = []
     for off in (EXACT, OFF):
@@ -141,7 +141,7 @@ def _matched(
                 if c not in used and _close(x, theirs[c], off) and fit(r, c)
             ]
             for r, x in mine.items()
-            if r not in done and _tells(x)
+            if r not in done and _is_distinctive(x)
         }
         found = _mutual(fits)
         done, used = {r for r, _ in found}, {c for _, c in found}
@@ -162,7 +162,7 @@ def _mutual(fits: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
     return [(r, cs[0]) for r, cs in fits.items() if len(cs) == 1 and count[cs[0]] == 1]
 
 
-def _tells(array: Array) -> bool:
+def _is_distinctive(array: Array) -> bool:
     """Return whether the numbers of a tensor identify it: finite, and not all the same, as zeros
     are.
     """

@@ -75,7 +75,7 @@ class BothResults:
 
 
 @progress.step("running both models")
-def run_whole(plan: Plan) -> tuple[BothResults, list[Output]]:
+def run_outputs(plan: Plan) -> tuple[BothResults, list[Output]]:
     """Run both models on all feeds and judge the outputs against the noise of the whole network
     (measured only if there are differences).
     """
@@ -92,7 +92,7 @@ def _run_reference(plan: Plan) -> tuple[Plan, Results, tuple[str, ...]]:
     others.
     """
     try:
-        session = plan.mine.compile(plan.mine.whole())
+        session = plan.mine.compile(plan.mine.complete())
     except CannotRun as e:
         raise refuse(e, "reference") from None
     taken: Results = []
@@ -111,7 +111,7 @@ def _run_reference(plan: Plan) -> tuple[Plan, Results, tuple[str, ...]]:
 
 def _run_candidate(plan: Plan) -> Results:
     try:
-        session = plan.theirs.compile(plan.theirs.whole())
+        session = plan.theirs.compile(plan.theirs.complete())
         return [session.run(f) for f in plan.others]
     except CannotRun as e:
         raise refuse(e, "candidate") from None
@@ -159,8 +159,8 @@ def _exact_floors(ran: BothResults, floors: Floors) -> Floors | None:
     outputs that agree in doubles; None if that cannot be determined.
     """
     plan = ran.plan
-    a = in_doubles(plan.mine, plan.mine.whole(), plan.arrays)
-    b = None if a is None else in_doubles(plan.theirs, plan.theirs.whole(), plan.others)
+    a = in_doubles(plan.mine, plan.mine.complete(), plan.arrays)
+    b = None if a is None else in_doubles(plan.theirs, plan.theirs.complete(), plan.others)
     if a is None or b is None:
         return None
     found = [list(of_feed) for of_feed in floors]

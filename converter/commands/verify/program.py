@@ -203,7 +203,7 @@ class Program(Cutter):
         called = dict.fromkeys(n.op_identifier() for n in (*inner, *nodes))
         return [f for i in called if (f := self._functions.get(i)) is not None]
 
-    def whole(self) -> Piece:
+    def complete(self) -> Piece:
         """Return the piece from all inputs to all outputs."""
         return self.piece(self.outputs, set(self.inputs))
 

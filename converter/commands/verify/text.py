@@ -170,12 +170,12 @@ def _worst(o: Output, first: Finding | None, failed: bool) -> str:
         else ""
     )
     share = _times(d)
-    whole = "" if d.note else f" ({_whole(d)})"
+    whole = "" if d.note else f" ({_array_text(d)})"
     cause = f'   caused by layer "{first.layer}"' if first is not None and failed else ""
     return f'WORST  output "{o.reference}"   {measure}{at}{whole}{share} (input {o.feed}){cause}'
 
 
-def _whole(d: Difference) -> str:
+def _array_text(d: Difference) -> str:
     """Describe the difference of the whole array, besides that of the worst element."""
     largest = f"at most {d.max_abs:.3g} abs, " if d.max_abs > d.abs_at_index else ""
     ulp = f", {d.ulp:.0f} ulp" if d.ulp > d.ulp_at_index else ""

@@ -158,7 +158,7 @@ class _Maker:
             key: text
             for key, text in (
                 ("t", self._own(node)),
-                ("w", _place(node)),
+                ("w", _location(node)),
             )
             if text and text != data["k"]
         }
@@ -234,7 +234,7 @@ def _plain(value: Any) -> bool:
     return not isinstance(value, ir.Graph)
 
 
-def _place(node: ir.Node) -> str:
+def _location(node: ir.Node) -> str:
     """Return the location of a node in its file."""
     found = location_of(node)
     return f"line {found}" if found.isdecimal() else found

@@ -100,13 +100,13 @@ class Declared:
         shape, sizes = shape or [1], self._sizes_of(value)
         if None not in shape or not value.is_graph_input():
             array.shape.extend(d for d in shape if d is not None and None not in shape)
-            self._tell(name, sizes, None, Sizes(tuple(d or 1 for d in shape)))
+            self._warn_narrower(name, sizes, None, Sizes(tuple(d or 1 for d in shape)))
             return
         left = sizes.fitted(shape) if sizes is not None else None
         ends = tuple((1, -1) if d is None else (d, d) for d in shape)
         open_ = Sizes(tuple(d or 1 for d in shape), ends)
         declare_array(array, left or open_)
-        self._tell(name, sizes, left, open_)
+        self._warn_narrower(name, sizes, left, open_)
 
     def _sizes_of(self, value: ir.Value) -> Sizes | None:
         own = value.is_graph_input()
@@ -129,7 +129,7 @@ class Declared:
         fixed = Sizes(tuple(int(d or 1) for d in shape[-2:]))
         kind.imageType.colorSpace = color
         declare_image(kind.imageType, left or fixed)
-        self._tell(name, sizes, left, fixed)
+        self._warn_narrower(name, sizes, left, fixed)
         return True
 
     def picture(self, feature: Any, value: ir.Value, fixed: bool = False) -> bool:
@@ -169,7 +169,9 @@ class Declared:
             return _COLORS["grayscale"]
         return _COLORS.get(str(named), _COLORS["RGB"]) if list(channels) == [3] else None
 
-    def _tell(self, name: str, sizes: Sizes | None, left: Sizes | None, fixed: Sizes) -> None:
+    def _warn_narrower(
+        self, name: str, sizes: Sizes | None, left: Sizes | None, fixed: Sizes
+    ) -> None:
         """Warn where less is left of the sizes that the source declares."""
         if sizes is not None and (left is None or not left.includes(sizes)):
             now = left or (fixed if fixed.ranges else "x".join(map(str, fixed.default)))

@@ -200,17 +200,17 @@ def from_json(data: Any) -> Sizes | None:
     if not isinstance(data, dict):
         return None
     default, ranges, choices = data.get("default"), data.get("ranges"), data.get("choices")
-    if not _whole(default):
+    if not _are_sizes(default):
         return None
     found = Sizes(())
-    if isinstance(ranges, list) and all(_whole(r) and len(r) == 2 for r in ranges):
+    if isinstance(ranges, list) and all(_are_sizes(r) and len(r) == 2 for r in ranges):
         found = _ranged(default, ranges)
-    elif isinstance(choices, list) and all(_whole(c) for c in choices):
+    elif isinstance(choices, list) and all(_are_sizes(c) for c in choices):
         found = _chosen(default, choices)
     return None if found.fixed else found
 
 
-def _whole(data: Any) -> TypeGuard[list[int]]:
+def _are_sizes(data: Any) -> TypeGuard[list[int]]:
     return isinstance(data, list) and all(type(n) is int and -1 <= n <= _MOST for n in data)
 
 

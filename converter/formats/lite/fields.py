@@ -20,7 +20,7 @@ def is_real(dtype: ir.DataType | None) -> bool:
     return dtype is not None and dtype.is_floating_point()
 
 
-def is_whole(dtype: ir.DataType | None) -> bool:
+def is_integer_type(dtype: ir.DataType | None) -> bool:
     """Return whether a type is known and an integer type."""
     return dtype is not None and dtype.is_integer()
 
@@ -32,8 +32,8 @@ REALS = Guard(
 )
 WHOLE = Guard(
     "only integers are supported",
-    lambda w: is_whole(w.data.dtype),
-    lambda r: is_whole(r.data.dtype),
+    lambda w: is_integer_type(w.data.dtype),
+    lambda r: is_integer_type(r.data.dtype),
 )
 
 

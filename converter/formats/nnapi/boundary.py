@@ -33,19 +33,19 @@ class StoredEnds:
     inputs: Mapping[str, Operand] = field(default_factory=dict)
     outputs: Mapping[str, Operand] = field(default_factory=dict)
 
-    def turn(self, model: ir.Model) -> None:
+    def transpose_boundary(self, model: ir.Model) -> None:
         """Transpose inputs and outputs, in place, to the axis order of the table."""
-        restore_boundary(model, *self._turns(inverse))
+        restore_boundary(model, *self._permutations(inverse))
 
     def restore(self, model: ir.Model) -> None:
-        """Undo `turn`, and restore the shapes that the source had; in place."""
-        restore_boundary(model, *self._turns(tuple))
+        """Undo `transpose_boundary`, and restore the shapes that the source had; in place."""
+        restore_boundary(model, *self._permutations(tuple))
         ends = ((model.graph.inputs, self.inputs), (model.graph.outputs, self.outputs))
         stored = ([side.get(public_name(v)) for v in values] for values, side in ends)
         shapes = [[None if o is None else o.source_shape for o in side] for side in stored]
         _reshape_ends(model, *shapes)
 
-    def _turns(
+    def _permutations(
         self, order: Callable[[list[int]], tuple[int, ...]]
     ) -> Iterator[dict[str, tuple[int, ...]]]:
         """Return, by name, for inputs and for outputs, the permutation that `order` computes from

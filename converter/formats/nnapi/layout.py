@@ -68,7 +68,7 @@ def lay_out(table: Table) -> Layout:
         lifetimes = subgraph.lifetimes()
         locations = []
         for operand, lifetime in zip(subgraph.operands, lifetimes, strict=True):
-            locations.append(_place(operand, lifetime, values, layout))
+            locations.append(_location(operand, lifetime, values, layout))
         layout.lifetimes.append(lifetimes)
         layout.locations.append(locations)
     layout.values = bytes(values)
@@ -92,7 +92,7 @@ def by_size(table: Table) -> Table:
     return replace(clean(table), referenced=[clean(s) for s in table.referenced])
 
 
-def _place(operand: Operand, lifetime: Lifetime, values: bytearray, layout: Layout) -> Location:
+def _location(operand: Operand, lifetime: Lifetime, values: bytearray, layout: Layout) -> Location:
     if lifetime is Lifetime.SUBGRAPH:
         return Location(0, operand.subgraph or 0, 0)
     if operand.value is None or not lifetime.is_constant:

@@ -35,10 +35,10 @@ from converter.passes.lite.integers import (
     relu,
     remainder,
     sign,
-    turned_around,
     wrapped,
+    wrapped_around,
 )
-from converter.passes.lite.picking import gather, top_k, truth
+from converter.passes.lite.picking import booleans_as_floats, gather, top_k
 from converter.passes.lite.small_integers import in_floats, one_index, quotient_in_floats
 from converter.passes.split_directions import forward_alone
 from converter.passes.unroll import copy_body
@@ -167,13 +167,13 @@ def choice(node: ir.Node, b: Builder) -> list[ir.Value] | None:
 
 
 INTEGER: dict[str, Rewrite] = {
-    **dict.fromkeys(("Add", "Sub", "Mul"), either(turned_around, in_floats)),
+    **dict.fromkeys(("Add", "Sub", "Mul"), either(wrapped_around, in_floats)),
     **dict.fromkeys(JOINS, reduced),
     **dict.fromkeys(BITS, by_digits),
-    **dict.fromkeys(("Split", "Pad", "Tile", "Expand"), truth),
-    "Reshape": either(truth, in_floats),
-    **dict.fromkeys(("Transpose", "Slice"), either(moved, truth)),
-    "Concat": either(joined, truth),
+    **dict.fromkeys(("Split", "Pad", "Tile", "Expand"), booleans_as_floats),
+    "Reshape": either(booleans_as_floats, in_floats),
+    **dict.fromkeys(("Transpose", "Slice"), either(moved, booleans_as_floats)),
+    "Concat": either(joined, booleans_as_floats),
     "Sign": sign,
     "Relu": relu,
     "Div": either(quotient_in_floats, quotient),
@@ -198,7 +198,7 @@ REWRITES: dict[str, Rewrite] = {
     "LeakyRelu": leaky_relu,
     "HardSigmoid": hard_sigmoid,
     "TopK": top_k,
-    "Where": either(equal_shapes, truth),
+    "Where": either(equal_shapes, booleans_as_floats),
     "Gather": either(gather, one_index),
     "If": choice,
 }

@@ -197,17 +197,17 @@ def bind(operation: Operation, subgraph: Subgraph) -> Binding:
         tuple(operands[i].type for i in operation.inputs),
         tuple(operands[i].type for i in operation.outputs),
     )
-    inputs = _placed(found.inputs, operation.inputs)
-    return replace(found, inputs=inputs, outputs=_placed(found.outputs, operation.outputs))
+    inputs = _with_indexes(found.inputs, operation.inputs)
+    return replace(found, inputs=inputs, outputs=_with_indexes(found.outputs, operation.outputs))
 
 
-def _placed(positions: Mapping[str, Bound], indexes: list[int]) -> dict[str, Bound]:
-    def placed(at: Bound) -> Bound:
+def _with_indexes(positions: Mapping[str, Bound], indexes: list[int]) -> dict[str, Bound]:
+    def index_of(at: Bound) -> Bound:
         if isinstance(at, list):
             return [indexes[i] for i in at]
         return None if at is None else indexes[at]
 
-    return {name: placed(at) for name, at in positions.items()}
+    return {name: index_of(at) for name, at in positions.items()}
 
 
 Types = tuple[OperandType, ...]

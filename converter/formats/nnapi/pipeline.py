@@ -205,7 +205,7 @@ def _legalize(model: ir.Model, context: Level, wanted: Callable[[ir.Node], bool]
 
 def _channels_last(model: ir.Model, context: Level) -> None:
     ends = context.ends
-    ends.stored.turn(model)
+    ends.stored.transpose_boundary(model)
     context.notes.extend(to_nhwc(model, ends.io_layout, kept=ends.high))
 
 

@@ -300,7 +300,7 @@ def _rename(graph: onnx.GraphProto, old: str, new: str) -> None:
 
 def _put(f: BinaryIO, name: str, tensor: ir.TensorProtocol, location: str) -> onnx.TensorProto:
     if tensor.dtype == _STRING:
-        return _whole(name, tensor)
+        return _serialized(name, tensor)
     f.write(b"\0" * (-f.tell() % ALIGNMENT))
     offset = f.tell()
     length = _write(f, tensor)
@@ -331,7 +331,7 @@ def reference(name: str, tensor: ir.TensorProtocol, entries: dict[str, str]) -> 
     return proto
 
 
-def _whole(name: str, tensor: ir.TensorProtocol) -> onnx.TensorProto:
+def _serialized(name: str, tensor: ir.TensorProtocol) -> onnx.TensorProto:
     proto = ir.serde.serialize_tensor(tensor)
     proto.name = name
     return proto
@@ -349,7 +349,7 @@ def _stream(
     size = len(graph)
     for name, tensor in weights:
         if tensor.dtype == _STRING:
-            body = _whole(name, tensor).SerializeToString(deterministic=True)
+            body = _serialized(name, tensor).SerializeToString(deterministic=True)
             heads.append((header(5, len(body)) + body, None))
             size += len(heads[-1][0])
             continue

@@ -21,7 +21,7 @@ from converter.graph import REDUCTIONS
 from converter.graph.build import Builder, attrs_of
 from converter.graph.extensions import can_expand, expand
 from converter.graph.infer import constant, known, rank_of, schema_of, shape_of
-from converter.graph.names import Names, tell_nodes_apart
+from converter.graph.names import Names, make_node_names_unique
 from converter.graph.value import operand, optional, producer_if
 from converter.graph.walk import all_graphs, all_nodes
 from converter.passes.decompositions import DECOMPOSITIONS
@@ -69,7 +69,7 @@ def legalize_for_onnxruntime(model: ir.Model) -> None:
             if node.domain == "":
                 legalize_node(node, names)
     _boundary(model.graph, names)
-    tell_nodes_apart(model)
+    make_node_names_unique(model)
 
 
 def legalize_node(node: ir.Node, names: Names) -> None:

@@ -20,7 +20,7 @@ from converter.graph import REDUCTIONS
 from converter.graph.build import Builder, attrs_of, builder_before
 from converter.graph.extensions import can_expand, expand
 from converter.graph.infer import constant, has_constant, set_type, shape_of
-from converter.graph.names import Names, place_of
+from converter.graph.names import Names, source_location
 from converter.graph.value import operand, optional, producer_if, producer_operand
 from converter.graph.walk import all_graphs, all_nodes, take_over
 from converter.passes.decompositions import DECOMPOSITIONS
@@ -47,7 +47,7 @@ def make_loadable(graph: ir.Graph, names: Names, notes: list[Diagnostic] | None 
             if node.graph is not None and not _came_so(node) and not inlined(node.op_type):
                 if notes is not None and (types := narrowed(node)):
                     message = f"onnxruntime has no kernel for {node.op_type} of {types}"
-                    notes.append(Diagnostic("X205", message, "warning", place_of(node)))
+                    notes.append(Diagnostic("X205", message, "warning", source_location(node)))
                 legalize_node(node, names)
 
 

@@ -351,13 +351,13 @@ def inverse(op: Op, b: Builder) -> Results:
         ones = b.OneHot(place, [n], np.array([0, 1], dtype), axis=-1)
         unit = b.Unsqueeze(b.Squeeze(ones, [-2]), [-1])
         own = eye[:, k : k + 1]
-        row, pivot = both[..., k : k + 1, :], _turned(b, unit) @ both
+        row, pivot = both[..., k : k + 1, :], _transposed(b, unit) @ both
         both = both + (own - unit) * (pivot - row)
         scaled = pivot / pivot[..., k : k + 1]
         both = both - (both[..., k : k + 1] - own) * scaled
     return both[..., n : 2 * n]
 
 
-def _turned(b: Builder, value: Value) -> Value:
+def _transposed(b: Builder, value: Value) -> Value:
     rank = value.shape.rank() if value.shape is not None else 2
     return b.Transpose(value, perm=[*range(rank - 2), rank - 1, rank - 2])

@@ -51,7 +51,7 @@ def _direction(
     size = op.shape(2)[1]
     lengths = None if (given := op.input(4)) is None else b.Cast(given, to=_T.INT64)
     steps = b.Shape(op.x, start=0, end=1)
-    x = _turned(b, op.x, lengths) if backward else op.x
+    x = _reversed(b, op.x, lengths) if backward else op.x
     weights = [entry(b, op.need(i), d) for i in (1, 8, 9)]
     rows = product(b, b.DynamicQuantizeLinear(_reached(b, x, lengths, steps), outputs=3), *weights)
     recurrent = [entry(b, op.need(i), d) for i in (2, 10, 11)]
@@ -77,7 +77,7 @@ def _direction(
     if lengths is not None:
         some = b.Unsqueeze(lengths > 0, [1])
         h, c = (b.Where(some, v, b.like(v, 0)) for v in (h, c))
-    return [_turned(b, y, lengths) if backward else y, h, c]
+    return [_reversed(b, y, lengths) if backward else y, h, c]
 
 
 def _reached(b: Builder, x: Value, lengths: Value | None, steps: Value) -> Value:
@@ -91,7 +91,7 @@ def _reached(b: Builder, x: Value, lengths: Value | None, steps: Value) -> Value
     return b.Where(b.Unsqueeze(here, [1, 2]), x, b.like(x, 0))
 
 
-def _turned(b: Builder, x: Value, lengths: Value | None) -> Value:
+def _reversed(b: Builder, x: Value, lengths: Value | None) -> Value:
     """Reverse each sequence from its end to its start, [steps, batch, ...]."""
     if lengths is None:
         return x[::-1]

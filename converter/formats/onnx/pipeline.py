@@ -26,7 +26,13 @@ from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN, IR_VERSION, 
 from converter.graph.build import AT, Builder, attrs_of, builder_before
 from converter.graph.custom import attributes_of, carried_note, current
 from converter.graph.extensions import bind, can_expand, expand, replace
-from converter.graph.names import Names, place_of, public_name, set_public_name, tell_nodes_apart
+from converter.graph.names import (
+    Names,
+    make_node_names_unique,
+    public_name,
+    set_public_name,
+    source_location,
+)
 from converter.graph.record import record
 from converter.graph.walk import all_graphs, all_nodes
 from converter.passes.dead_code import remove_unread_initializers, unread_initializers
@@ -50,7 +56,7 @@ class Opset(Context):
     unread: list[Any] = field(default_factory=list)
 
 
-def _drop_places(model: ir.Model) -> None:
+def _drop_locations(model: ir.Model) -> None:
     for node in all_nodes(model.graph):
         node.metadata_props.pop(AT, None)
 
@@ -72,7 +78,9 @@ def _without_definition(model: ir.Model, context: Opset) -> None:
     for node in all_nodes(model.graph):
         if node.domain == EXTENSION_DOMAIN and not can_expand(node):
             message = f"{node.op_type} is written without a definition"
-            context.notes.append(Diagnostic("X208", message, "warning", where=place_of(node)))
+            context.notes.append(
+                Diagnostic("X208", message, "warning", where=source_location(node))
+            )
 
 
 def _public_names(model: ir.Model) -> None:
@@ -109,7 +117,7 @@ def _respell(model: ir.Model, version: int) -> None:
         Diagnostic(
             "X206",
             reason,
-            where=place_of(n),
+            where=source_location(n),
         )
         for n in all_nodes(model.graph)
         if (reason := _reason(n, version) or _wrong_type(n, version))
@@ -209,13 +217,13 @@ def _write_custom(model: ir.Model, context: Opset) -> None:
             }
             b = builder_before(node, names)
             made = b.ops(name, *node.inputs, domain=domain, outputs=len(node.outputs), **numbers)
-            context.notes.append(carried_note(name, place_of(node)))
+            context.notes.append(carried_note(name, source_location(node)))
             replace(node, made, b)
             model.graph.opset_imports.setdefault(domain, 1)
 
 
 PIPELINE: list[Pass[Opset]] = [
-    change("drop-places", "Remove notes about where nodes come from", _drop_places),
+    change("drop-places", "Remove notes about where nodes come from", _drop_locations),
     change(
         "share-weights",
         "Store equal weights once",
@@ -259,7 +267,7 @@ PIPELINE: list[Pass[Opset]] = [
         lambda model, context: remove_unread_initializers(model, context.unread[-1]),
     ),
     change("public-names", "Give inputs and outputs the names of the source", _public_names),
-    change("name-nodes", "Give each node a unique name", tell_nodes_apart),
+    change("name-nodes", "Give each node a unique name", make_node_names_unique),
     Pass("write-custom", "Write preserved operators in their own domain", _write_custom),
     Pass(
         "check-definitions",

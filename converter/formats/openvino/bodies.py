@@ -43,7 +43,7 @@ class BodyReader(ABC):
         self.read = set(self.producers.values())
         for layer in body.ordered():
             places = [(layer.id, p.id) for p in layer.inputs]
-            operands = [self._operand(place) for place in places]
+            operands = [self._operand(port) for port in places]
             if any(
                 p in self.producers and v is None for p, v in zip(places, operands, strict=True)
             ):
@@ -51,9 +51,9 @@ class BodyReader(ABC):
             with self.lifting.noting(self.net.where(layer)):
                 self.bind(layer, self.layer(layer, operands))
 
-    def _operand(self, place: tuple[int, int]) -> ir.Value | None:
-        source = self.producers.get(place)
-        return self.feeds.get(place) if source is None else self.values.get(source)
+    def _operand(self, port: tuple[int, int]) -> ir.Value | None:
+        source = self.producers.get(port)
+        return self.feeds.get(port) if source is None else self.values.get(source)
 
     @abstractmethod
     def layer(self, layer: Layer, operands: list[ir.Value | None]) -> Sequence[ir.Value]:
@@ -119,9 +119,11 @@ class BodyWriter(ABC):
         layer.inputs = [self.port(i, v, True) for i, v in enumerate(inputs)]
         first = len(inputs) + apart
         layer.outputs = [self.port(i, v, False) for i, v in enumerate(outputs, first)]
-        return self.place(layer, inputs, outputs)
+        return self.append_layer(layer, inputs, outputs)
 
-    def place(self, layer: Layer, inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]) -> Layer:
+    def append_layer(
+        self, layer: Layer, inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]
+    ) -> Layer:
         """Append a layer whose ports carry these values."""
         self.body.layers.append(layer)
         for port, value in zip(layer.inputs, inputs, strict=True):

@@ -45,15 +45,15 @@ def lay_out(net: Net) -> tuple[Places, list[LazyTensor]]:
     places: Places = {}
     for layer in net.walk():
         for name, blob in layer.blobs.items():
-            places[blob] = pool.place(blob)
+            places[blob] = pool.range_of(blob)
             if not net.legacy:
                 _check_size(layer, name, places[blob][1])
                 # OpenVINO takes a constant of no bytes for an unknown one; its own writer spends a
                 # byte on it
-                places[blob] = places[blob] if places[blob][1] else pool.place(_NOTHING)
+                places[blob] = places[blob] if places[blob][1] else pool.range_of(_NOTHING)
     for channel in net.pre_process.channels if net.pre_process else ():
         if isinstance(channel.mean, LazyTensor):
-            places[channel.mean] = pool.place(channel.mean)
+            places[channel.mean] = pool.range_of(channel.mean)
     return places, pool.weights
 
 
@@ -80,7 +80,7 @@ class _Pool:
         self._end = 0
         self._places: EqualWeights[tuple[int, int]] = EqualWeights()
 
-    def place(self, weight: LazyTensor) -> tuple[int, int]:
+    def range_of(self, weight: LazyTensor) -> tuple[int, int]:
         return self._places.once(weight, lambda: self._append(weight))
 
     def _append(self, weight: LazyTensor) -> tuple[int, int]:
@@ -88,9 +88,9 @@ class _Pool:
         if gap:
             self.weights.append(LazyTensor(np.zeros(gap, np.uint8)))
         self.weights.append(weight)
-        place = (self._end + gap, weight.length)
-        self._end = sum(place)
-        return place
+        found = (self._end + gap, weight.length)
+        self._end = sum(found)
+        return found
 
 
 def write_xml(net: Net, places: Places, f: BinaryIO) -> None:
@@ -201,7 +201,7 @@ class _Xml:
         e = self.element("layer", own | layer.attrs, layer=layer)
         data = layer.data
         if not self.net.legacy and "value" in layer.blobs:
-            data = data | self.place(layer.blobs["value"])
+            data = data | self.offset_attributes(layer.blobs["value"])
         if data or layer.data_children:
             e.append(self.element("data", data, *self.trees(*layer.data_children), layer=layer))
         e.extend(self.trees(layer.rt_info))
@@ -228,13 +228,13 @@ class _Xml:
         e.extend(self.trees(port.rt_info))
         return e
 
-    def place(self, blob: LazyTensor) -> dict[str, str]:
+    def offset_attributes(self, blob: LazyTensor) -> dict[str, str]:
         offset, size = self.places[blob]
         return {"offset": str(offset), "size": str(size)}
 
     def blob(self, tag: str, blob: LazyTensor) -> XmlElement:
         precision = {"precision": blob.element} if self.net.legacy and blob.element else {}
-        return self.element(tag, self.place(blob) | precision)
+        return self.element(tag, self.offset_attributes(blob) | precision)
 
     def connections(self, tag: str, body: SubNet) -> Iterable[XmlElement]:
         maps = [("input", m) for m in body.inputs] + [("output", m) for m in body.outputs]

@@ -320,10 +320,10 @@ def write_flat(model: LiteModel, out: Output) -> None:
     size = sum(
         w.nbytes for w in {w if isinstance(w, LazyTensor) else LazyTensor(w) for w in weights}
     )
-    builder = _Builder(size) if size <= LARGEST else _Behind()
+    builder = _Builder(size) if size <= LARGEST else _AppendedWeights()
     builder.model(model)
-    if isinstance(builder, _Behind):
-        builder = builder.placed()
+    if isinstance(builder, _AppendedWeights):
+        builder = builder.with_offsets()
         builder.model(model)
     with out.open() as f:
         builder.write(f)
@@ -541,7 +541,7 @@ class _Builder:
         return self._table("Operator", **fields)
 
 
-class _Behind(_Builder):
+class _AppendedWeights(_Builder):
     """Weights that follow the flatbuffer.
 
     Their offsets depend on the size of the flatbuffer, so it is built twice; the fields of the
@@ -553,9 +553,9 @@ class _Behind(_Builder):
         self.start = self.end = start
         self.behind: list[LazyTensor] = []
 
-    def placed(self) -> _Behind:
+    def with_offsets(self) -> _AppendedWeights:
         """Return a builder with the offsets after the flatbuffer that was built here."""
-        return _Behind(_aligned(len(self.b.Output())))
+        return _AppendedWeights(_aligned(len(self.b.Output())))
 
     def _weight(self, weight: LazyTensor) -> int:
         self.behind.append(weight)

@@ -115,7 +115,7 @@ def keep_wide(model: ir.Model) -> None:
                 replace(node, [result], b)
 
 
-def first_place(node: ir.Node, b: Builder) -> Value | None:
+def first_best_index(node: ir.Node, b: Builder) -> Value | None:
     """The first element that equals the largest, or the smallest, of its row."""
     x, a = operand(node), attributes(node)
     if a["select_last_index"]:
@@ -151,7 +151,7 @@ WIDE: dict[str, Rewrite] = {
     "Abs": lambda node, b: b.Max(operand(node), b.Neg(operand(node))),
     "Sign": lambda node, b: b.Max(b.Min(operand(node), 1), -1),
     "Relu": lambda node, b: b.Max(operand(node), 0),
-    **dict.fromkeys(("ArgMax", "ArgMin"), first_place),
+    **dict.fromkeys(("ArgMax", "ArgMin"), first_best_index),
     "Div": by_divisor_that_fits,
 }
 
@@ -265,7 +265,7 @@ def norm_on_last_axis(node: ir.Node, b: Builder) -> Value | None:
     return b.Transpose(y, perm=order)
 
 
-def places_from_front(node: ir.Node, b: Builder) -> Value | None:
+def nonnegative_indices(node: ir.Node, b: Builder) -> Value | None:
     """Replace negative indices by indices that count from the front."""
     x, places = operand(node), operand(node, 1)
     depth, batch = dims_of(places)[-1], int(attrs_of(node).get("batch_dims", 0))
@@ -371,8 +371,8 @@ _OWN: dict[str, Rewrite] = {
     "BitwiseOr": by_bits,
     "BitwiseNot": all_bits,
     "Mod": remainder,
-    "GatherND": places_from_front,
-    "ScatterND": places_from_front,
+    "GatherND": nonnegative_indices,
+    "ScatterND": nonnegative_indices,
     "OneHot": one_hot,
     "GatherElements": elements,
     "ScatterElements": elements,

@@ -149,13 +149,13 @@ class GraphLifting(Lifting):
     def run(self) -> None:
         for i in self.subgraph.inputs:
             if i not in self.values and i not in self.handles:
-                with self.noting(Where(self.file, path=self._place("inputs"), layer=self.name(i))):
+                with self.noting(Where(self.file, path=self._path("inputs"), layer=self.name(i))):
                     self._input(i)
         for position, operator in enumerate(self.subgraph.operators):
             self._operator(position, operator)
         for i in self.subgraph.outputs:
             if i not in self.refused and not self.problems:
-                where = Where(self.file, path=self._place("outputs"), layer=self.name(i))
+                where = Where(self.file, path=self._path("outputs"), layer=self.name(i))
                 with self.noting(where):
                     self.value(i)
 
@@ -167,7 +167,7 @@ class GraphLifting(Lifting):
         pairs += zip(graph.outputs, found.outputs, strict=False)
         return [public_name(v) for v, i in pairs if self.tensors[i].type in COMPLEX]
 
-    def _place(self, what: str) -> str:
+    def _path(self, what: str) -> str:
         return f"subgraphs[{self.number}].{what}"
 
     # values --------------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ class GraphLifting(Lifting):
             return
         kind = operator.custom if operator.builtin == "CUSTOM" else operator.builtin
         name = self.name(operator.outputs[0]) if operator.outputs else ""
-        place = self._place(f"operators[{position}]")
+        place = self._path(f"operators[{position}]")
         where = Where(self.file, path=place, layer=name, kind=kind)
         results: list[ir.Value] | None = None
         with self.noting(where):

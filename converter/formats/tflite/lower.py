@@ -296,7 +296,7 @@ class GraphWriter:
         return index
 
     def _output(self, value: ir.Value, taken: set[int]) -> None:
-        index = self._whole(value)
+        index = self._full_precision(value)
         if value.dtype == D.FLOAT16 and self.file.halves:
             index = self._cast(index, HALF, public_name(value))
         else:
@@ -307,7 +307,7 @@ class GraphWriter:
         taken.add(index)
         self.lite.outputs.append(index)
 
-    def _whole(self, value: ir.Value) -> int:
+    def _full_precision(self, value: ir.Value) -> int:
         """Return the tensor of an output; a half-precision constant is converted by an operator."""
         source = self.low.source(value)
         if source.const_value is None or source.dtype != D.FLOAT16:

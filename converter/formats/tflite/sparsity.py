@@ -45,7 +45,7 @@ def dense(stored: Array, shape: Sequence[int], sparsity: Sparsity) -> Array:
     if not fits or not n or any(not 0 <= b < n for b in blocks):
         raise MappingError("the sparsity of the tensor contradicts its shape", "R103")
     demand_small(*shape)
-    places = _places(sparsity, [_size(shape, sparsity, i) for i in sparsity.order])
+    places = _stored_indices(sparsity, [_size(shape, sparsity, i) for i in sparsity.order])
     if len(places) != stored.size:
         message = f"{stored.size} elements are stored, but the sparsity declares {len(places)}"
         raise MappingError(message, "R103")
@@ -70,7 +70,7 @@ def _size(shape: Sequence[int], sparsity: Sparsity, axis: int) -> int:
     return shape[axis] // max(1, math.prod(_size(shape, sparsity, i) for i in inner))
 
 
-def _places(sparsity: Sparsity, sizes: Sequence[int]) -> Array:
+def _stored_indices(sparsity: Sparsity, sizes: Sequence[int]) -> Array:
     """Return the indices of the stored elements, one row each, in traversal order."""
     places = np.zeros((1, 0), np.int64)
     for dimension, size in zip(sparsity.dimensions, sizes, strict=True):

@@ -165,14 +165,14 @@ def write_ir(document: Document, out: Output) -> None:
         assert document.bin is not None
         out.stream(".bin", [document.bin.bytes])
     else:
-        constants = _place_constants(document)
+        constants = _assign_offsets(document)
         if document.path is None or constants:
             out.stream(".bin", (weight.stored() for weight in constants))
     with out.open() as f:
         f.write(print_ir(document, out.stem).encode())
 
 
-def _place_constants(document: Document) -> list[LazyTensor]:
+def _assign_offsets(document: Document) -> list[LazyTensor]:
     """Assign an offset in the .bin to all constants; return the content of the .bin."""
     shared: EqualWeights[int] = EqualWeights()
     stored: list[LazyTensor] = []

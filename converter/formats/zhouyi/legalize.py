@@ -133,7 +133,7 @@ def with_shift(node: ir.Node, b: Builder) -> Value | None:
 # look-ups and scatters ----------------------------------------------------------------------------
 
 
-def one_place(node: ir.Node, b: Builder) -> Value | None:
+def unsqueeze_scalar_index(node: ir.Node, b: Builder) -> Value | None:
     """Give a scalar index an axis, which is removed afterwards; executors expect an axis there."""
     index = operand(node, 1)
     if static(index):
@@ -315,7 +315,7 @@ REWRITES: Rewrites = {
     ("", "ConvTranspose"): windows.conv_transpose,
     **{("", op): windows.pool for op in ("AveragePool", "MaxPool", "LpPool")},
     **{("", f"{kind}Normalization"): windows.computed_scale for kind in ("Instance", "Group")},
-    ("", "Gather"): one_place,
+    ("", "Gather"): unsqueeze_scalar_index,
     **{("", op): extreme for op in ("ScatterElements", "ScatterND")},
     ("", "MatMul"): windows.mat_mul,
     # two layers, where the common decomposition unrolls every step, which supports alphas or betas

@@ -84,7 +84,7 @@ def padded(b: Builder, x: Value, begin: Array, end: Array) -> Value:
 # patches ------------------------------------------------------------------------------------------
 
 LARGEST = 1 << 24  # elements of a table of indices
-MOST_PLACES = 1 << 12  # of a window, each of which becomes a layer
+MOST_POSITIONS = 1 << 12  # of a window, each of which becomes a layer
 
 
 def computed_weights(node: ir.Node, b: Builder) -> Value:
@@ -93,7 +93,7 @@ def computed_weights(node: ir.Node, b: Builder) -> Value:
     """
     w, bias, g, group = operand(node, 1), optional(node, 2), geometry(node), group_of(node)
     out, places = static(node.outputs[0]), math.prod(g.kernel.tolist())
-    if places > MOST_PLACES:
+    if places > MOST_POSITIONS:
         shown = " x ".join(map(str, g.kernel))
         raise MappingError(f"a window of {shown} elements is too large to enumerate")
     x = padded(b, operand(node), g.begin, g.end)
@@ -150,7 +150,7 @@ def transposed_begin(node: ir.Node, g: Geometry) -> Array:
     return np.array(pads[: len(g.kernel)], np.int64)
 
 
-def whole_size(g: Geometry) -> Array:
+def uncropped_size(g: Geometry) -> Array:
     """Return the size of a transposed convolution's result before the padding is cropped."""
     return np.asarray(g.strides * (g.data - 1) + g.reach + 1)
 
@@ -166,7 +166,7 @@ def _apart(b: Builder, x: Value, axis: int, stride: int) -> Value:
     return b.Slice(flat, [0], [(size - 1) * stride + 1], [axis])
 
 
-def best_places(node: ir.Node, b: Builder) -> tuple[Value, ...] | None:
+def pool_with_indices(node: ir.Node, b: Builder) -> tuple[Value, ...] | None:
     """Max pooling with indices, flattened over N, C, spatial, for windows other than plain ones
     over two axes, which the format has.
     """
@@ -200,8 +200,8 @@ def _greatest(
     if missing.any():
         under = b.Where(np.broadcast_to(missing, [n, c, windows, k]), -np.inf, under)
     best = b.ArgMax(under, axis=3, keepdims=1)
-    all_places = arange(n * c).reshape(n, c, 1, 1) * size + places
-    index = b.GatherElements(all_places, best, axis=3)
+    indices = arange(n * c).reshape(n, c, 1, 1) * size + places
+    index = b.GatherElements(indices, best, axis=3)
     return b.Reshape(b.ReduceMax(under, [3], keepdims=0), [*out]), b.Reshape(index, [*out])
 
 
@@ -214,11 +214,11 @@ def conv(node: ir.Node, b: Builder) -> ir.Value | None:
         return window_over_images(node, b)
     bias = optional(node, 2)
     if bias is not None and constant(bias) is None and constant(operand(node, 1)) is not None:
-        return _bias_behind(node, b, bias)
+        return _separate_bias(node, b, bias)
     return computed_weights(node, b) if constant(operand(node, 1)) is None else None
 
 
-def _bias_behind(node: ir.Node, b: Builder, bias: Value) -> ir.Value:
+def _separate_bias(node: ir.Node, b: Builder, bias: Value) -> ir.Value:
     y = b.op(node.op_type, operand(node), operand(node, 1), **attributes(node))
     return with_operators(y) + column(b, bias, static(node.outputs[0]))
 
@@ -233,10 +233,10 @@ def conv_transpose(node: ir.Node, b: Builder) -> ir.Value | None:
     if len(static(x)) == 3:
         return window_over_images(node, b)
     if bias is not None and constant(bias) is None:
-        return _bias_behind(node, b, bias)
+        return _separate_bias(node, b, bias)
     g = geometry(node)
     begin = transposed_begin(node, g)
-    end = whole_size(g) - begin - g.out
+    end = uncropped_size(g) - begin - g.out
     short, rank = np.maximum(-end, 0), len(begin)
     y = b.ConvTranspose(
         x,
@@ -261,7 +261,7 @@ def pool(node: ir.Node, b: Builder) -> ir.Value | tuple[ir.Value, ...] | None:
     x, a = operand(node), attributes(node)
     shape = static(x)
     if len(node.outputs) != 1:
-        return best_places(node, b)
+        return pool_with_indices(node, b)
     if len(shape) == 3:
         return window_over_images(node, b)
     g = geometry(node)

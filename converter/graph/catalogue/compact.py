@@ -12,7 +12,7 @@ from converter.graph.value import FLOAT, INT64
 
 
 @writing
-def front(b: Builder, mask: Value, count: int) -> tuple[Value, Value]:
+def first_true_indices(b: Builder, mask: Value, count: int) -> tuple[Value, Value]:
     """Return the indices of the first `count` true elements of mask[b, n] in order, int64 [b,
     count], and which of these are valid.
     """
@@ -56,7 +56,7 @@ def GetValidCount(
     mask = b.Gather(x, np.array(score_index), axis=2) > score_threshold
     if id_index >= 0:
         mask = mask & (b.Gather(x, np.array(id_index), axis=2) >= 0)
-    places, real = front(b, mask, n)
+    places, real = first_true_indices(b, mask, n)
     return (
         total(b, mask, n),
         take(b, x, places, real, -1.0),
@@ -71,7 +71,7 @@ def FilterSlices(b: Builder, selector: Value, *data: Value, axis: int) -> tuple[
     """
     n = static(selector)[0]
     mask = ~b.Equal(b.Reshape(selector, [1, n]), 0)
-    places, real = front(b, mask, n)
+    places, real = first_true_indices(b, mask, n)
     flat = b.Reshape(places, [n])
     results = []
     for x in data:
@@ -92,7 +92,7 @@ def AccidentalHits(
     samples = static(sampled)[0]
     hits = b.Equal(true_classes[:, :, None], b.Reshape(sampled, [1, 1, samples]))
     mask = b.Reshape(hits, [1, rows * trues * samples])
-    places, real = front(b, mask, size)
+    places, real = first_true_indices(b, mask, size)
     zero = b.const(np.array(0, np.int64))
     row = b.Where(real, places / (trues * samples), zero)
     column = b.Where(real, places % samples, zero)

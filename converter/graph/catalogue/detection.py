@@ -10,7 +10,7 @@ import numpy as np
 
 from converter.errors import MappingError
 from converter.graph.build import Builder, Value
-from converter.graph.catalogue.overlaps import NOTHING, at_places, decoded, upright
+from converter.graph.catalogue.overlaps import NOTHING, decoded, scatter_scores, upright
 from converter.graph.demands import at_least
 from converter.graph.extensions import SOME, extension
 from converter.graph.record import record
@@ -154,7 +154,7 @@ def _strongest(
         return scores
     flat = b.Reshape(scores, [n, 1, c * p]) if together else scores
     values, places = b.TopK(flat, [k], outputs=2, axis=2)
-    return b.Reshape(at_places(b, flat, places, values), [n, c, p])
+    return b.Reshape(scatter_scores(b, flat, places, values), [n, c, p])
 
 
 def _suppress(

@@ -73,7 +73,7 @@ def _int32(numbers: object) -> np.ndarray:
     return np.array(numbers, np.int32)
 
 
-def _places(b: Builder, x: Value, count: int) -> Value:
+def _low_bits(b: Builder, x: Value, count: int) -> Value:
     """Return the lowest `count` bits of numbers >= 0 along their last axis, which has length 1."""
     return x / b.const(_int32(1 << arange(count))) % b.const(_int32(2))
 
@@ -88,7 +88,7 @@ def _integer_bits(b: Builder, x: Value) -> Value:
     high = x / half
     low = x - high * half + b.const(_int32(2 << 16))
     high = high + low / half + b.const(_int32((1 << 16) - 2))
-    return b.Concat(_places(b, low, 16), _places(b, high, 16), axis=-1)
+    return b.Concat(_low_bits(b, low, 16), _low_bits(b, high, 16), axis=-1)
 
 
 def _float_bits(b: Builder, x: Value) -> Value:
@@ -111,7 +111,7 @@ def _float_bits(b: Builder, x: Value) -> Value:
     normal = exponent > b.const(_int32(0))
     fraction = b.Cast(b.Where(normal, fraction, 0), to=INT32)
     negative = b.Cast(x < 0, to=INT32)
-    parts = [_places(b, fraction, 23), _places(b, exponent, 8), negative]
+    parts = [_low_bits(b, fraction, 23), _low_bits(b, exponent, 8), negative]
     return b.Concat(*parts, axis=-1)
 
 
@@ -148,7 +148,7 @@ def _farmhash(b: Builder, words: list[Value]) -> Value:
 
     def bits(bytes_: Value) -> Value:
         shape = [*(shape_of(bytes_) or ())[:-1], 64]
-        return b.Reshape(_places(b, bytes_[..., None], 8), shape)
+        return b.Reshape(_low_bits(b, bytes_[..., None], 8), shape)
 
     def rotate(v: Value, n: int) -> Value:
         """Rotate to the right."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from converter.graph.build import Builder, Value
-from converter.graph.catalogue.overlaps import length, numbers, whole
-from converter.graph.catalogue.sequences import changes, in_front
+from converter.graph.catalogue.overlaps import as_int64, length, numbers
+from converter.graph.catalogue.sequences import changes, move_to_front
 from converter.graph.extensions import extension
 from converter.graph.value import INT64
 
@@ -36,7 +36,7 @@ def CTCLoss(
     """
     scores = b.LogSoftmax(logits, axis=2)
     last_class = length(b, logits, 2) - 1
-    nothing = last_class if blank is None else whole(b, blank)
+    nothing = last_class if blank is None else as_int64(b, blank)
     targets, counts = _decoded(b, labels, label_lengths, bool(collapse_repeated), bool(unique))
     targets = b.Max(b.Min(targets, last_class), 0)
     places = (
@@ -75,7 +75,7 @@ def _decoded(
         keep = keep & b.Equal(repeated, 0)
     elif collapse:
         keep = keep & (b.Equal(number, 0) | changes(b, labels))
-    return in_front(b, labels, keep, 0), b.ReduceSum(b.Cast(keep, to=INT64), [1])
+    return move_to_front(b, labels, keep, 0), b.ReduceSum(b.Cast(keep, to=INT64), [1])
 
 
 def _interleaved(b: Builder, targets: Value, nothing: Value) -> Value:

@@ -11,7 +11,6 @@ from converter.graph.build import Builder, Value
 from converter.graph.catalogue.overlaps import (
     NOTHING,
     apart,
-    at_places,
     corner_overlap,
     fullest,
     greedy,
@@ -19,6 +18,7 @@ from converter.graph.catalogue.overlaps import (
     numbers,
     product,
     ranked,
+    scatter_scores,
     sides,
 )
 from converter.graph.extensions import extension
@@ -150,7 +150,7 @@ def MulticlassNms(
     selection = _Selection(
         sort_result_type, bool(sort_result_across_batch), keep_top_k, rank_classes=True
     )
-    return selection.rows(b, at_places(b, each, places, kept), flat, shared)
+    return selection.rows(b, scatter_scores(b, each, places, kept), flat, shared)
 
 
 def _by_image(b: Builder, scores: Value, roisnum: Value) -> Value:
@@ -210,7 +210,7 @@ def MatrixNms(
     selection = _Selection(
         sort_result_type, bool(sort_result_across_batch), keep_top_k, rank_classes=False
     )
-    return selection.rows(b, at_places(b, scores, places, kept), flat, shared=True)
+    return selection.rows(b, scatter_scores(b, scores, places, kept), flat, shared=True)
 
 
 def _decay(b: Builder, boxes: Value, function: str, sigma: float, edge: float) -> Value:

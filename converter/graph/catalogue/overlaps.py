@@ -29,7 +29,7 @@ def numbers(b: Builder, count: Value) -> Value:
     return b.Range(0, b.Squeeze(count, [0]), 1)
 
 
-def whole(b: Builder, number: Value) -> Value:
+def as_int64(b: Builder, number: Value) -> Value:
     """Return a single number, of any integer type and shape, as int64[1]."""
     return b.Reshape(b.Cast(number, to=INT64), [1])
 
@@ -93,7 +93,7 @@ def upright(b: Builder, boxes: Value) -> Value:
     return b.Concat(low, b.Max(low, high), axis=-1)
 
 
-def at_places(b: Builder, scores: Value, places: Value, values: Value) -> Value:
+def scatter_scores(b: Builder, scores: Value, places: Value, values: Value) -> Value:
     """Return values [.., .., K] at their indices along the last axis of scores, -inf elsewhere."""
     nothing = b.Expand(np.float32(NOTHING), b.Shape(scores))
     return b.ScatterElements(nothing, places, values, axis=2)
@@ -225,7 +225,7 @@ def SoftNonMaxSuppression(
     owner = numbers(b, length(b, each, 0)) / classes
     all_boxes = b.Gather(plain, owner, axis=0)
     limits = [b.Reshape(v, [1]) for v in (iou, least, sigma)]
-    wanted = whole(b, most)
+    wanted = as_int64(b, most)
     start = b.Where(each > limits[1], each, NOTHING)
     best, place = _decaying(b, all_boxes, start, b.Min(wanted, count), limits, bool(hard))
     found = (best > NOTHING) & (numbers(b, length(b, best, 1)) < wanted)

@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder, Value
-from converter.graph.catalogue.overlaps import whole
+from converter.graph.catalogue.overlaps import as_int64
 from converter.graph.extensions import extension, opaque
 from converter.graph.generators import mersenne, philox
 from converter.graph.infer import Array, known, rank_of
@@ -180,7 +180,7 @@ def ClassDraws(
     given = b.Cast(probabilities, to=FLOAT)
     given = given[None] if alone else given
     chances = b.Exp(given) if log else given
-    size = whole(b, count)
+    size = as_int64(b, count)
     batch, classes = b.Shape(given, start=0, end=1), b.Shape(given, start=1, end=2)
     if replacement:
         u = _uniform(b, b.Concat(batch, size, axis=0), FLOAT, op_seed or global_seed)

@@ -9,12 +9,12 @@ import numpy as np
 from converter.graph.build import Builder, Value
 from converter.graph.catalogue.overlaps import (
     NOTHING,
+    as_int64,
     fullest,
     greedy,
     length,
     numbers,
     over_union,
-    whole,
 )
 from converter.graph.extensions import extension
 from converter.graph.value import FLOAT
@@ -46,7 +46,9 @@ def NMSRotated(
     values, places = b.TopK(b.Where(usable, each, NOTHING), fullest(b, usable), outputs=2, axis=1)
     rows = (numbers(b, length(b, each, 0)) / classes)[:, None] * count + places
     shapes = b.Gather(b.Reshape(_outlines(b, boxes, bool(clockwise)), [-1, 9]), rows)
-    stays = greedy(b, shapes, values > NOTHING, _overlap, b.Reshape(iou, [1]), most=whole(b, most))
+    stays = greedy(
+        b, shapes, values > NOTHING, _overlap, b.Reshape(iou, [1]), most=as_int64(b, most)
+    )
     at = b.Transpose(b.NonZero(stays), perm=[1, 0])
     group = at[:, :1]
     box = b.GatherND(places, at)[:, None]
@@ -83,12 +85,14 @@ def _overlap(b: Builder, one: Value, many: Value) -> Value:
         _inside(b, (x2, y2), (x1, y1)),
     ]
     shape = b.Concat(b.Shape(x2, end=2), [-1], axis=0)
-    whole = b.Concat(b.Shape(x2, end=2), [4], axis=0)
+    target = b.Concat(b.Shape(x2, end=2), [4], axis=0)
     valid = b.Concat(
-        b.Reshape(found[0][2], shape), *(b.Expand(f[2], whole) for f in found[1:]), axis=2
+        b.Reshape(found[0][2], shape), *(b.Expand(f[2], target) for f in found[1:]), axis=2
     )
     x, y = (
-        b.Concat(b.Reshape(found[0][i], shape), *(b.Expand(f[i], whole) for f in found[1:]), axis=2)
+        b.Concat(
+            b.Reshape(found[0][i], shape), *(b.Expand(f[i], target) for f in found[1:]), axis=2
+        )
         for i in (0, 1)
     )
     common = _area(b, x, y, valid)

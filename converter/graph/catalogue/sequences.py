@@ -6,7 +6,7 @@ import numpy as np
 
 from converter.errors import MappingError
 from converter.graph.build import Builder, Value
-from converter.graph.catalogue.overlaps import length, numbers, whole
+from converter.graph.catalogue.overlaps import as_int64, length, numbers
 from converter.graph.extensions import extension
 from converter.graph.infer import rank_of
 from converter.graph.value import FLOAT, INT64
@@ -30,13 +30,13 @@ def CTCGreedyDecoderSeqLen(
     counts once. Both results are int64. Source: OpenVINO, CTCGreedyDecoderSeqLen-6.
     """
     label = b.ArgMax(logits, axis=2, keepdims=0)
-    nothing = length(b, logits, 2) - 1 if blank is None else whole(b, blank)
+    nothing = length(b, logits, 2) - 1 if blank is None else as_int64(b, blank)
     ends = b.Cast(lengths, to=INT64)[:, None]
     keep = (numbers(b, length(b, label, 1)) < ends) & ~b.Equal(label, nothing)
     if merge_repeated:
         keep = keep & changes(b, label)
     counts = b.ReduceSum(b.Cast(keep, to=INT64), [1], keepdims=0)
-    return in_front(b, label, keep, -1), counts
+    return move_to_front(b, label, keep, -1), counts
 
 
 def changes(b: Builder, labels: Value) -> Value:
@@ -44,7 +44,7 @@ def changes(b: Builder, labels: Value) -> Value:
     return ~b.Equal(labels, b.Pad(labels, [0, 1, 0, 0], -1)[:, :-1])
 
 
-def in_front(b: Builder, labels: Value, keep: Value, fill: int) -> Value:
+def move_to_front(b: Builder, labels: Value, keep: Value, fill: int) -> Value:
     """Move those of labels[N, T] that are kept to the front, in order, followed by `fill`."""
     steps = length(b, labels, 1)
     # labels that are dropped go to column T
@@ -75,7 +75,7 @@ def EmbeddingSegments(
     if weights is not None:
         tail = (rank_of(table) or 2) - 1
         rows = rows * b.Unsqueeze(weights, list(range(1, tail + 1)))
-    total = whole(b, count)
+    total = as_int64(b, count)
     places = b.Cast(segments, to=INT64)[:, None]
     zeros = b.Expand(b.like(table, 0), b.Concat(total, b.Shape(table, start=1), axis=0))
     summed = b.ScatterND(zeros, places, rows, reduction="add")
@@ -86,7 +86,7 @@ def EmbeddingSegments(
         summed = summed / b.Max(found, 1)
     if default is None:
         return summed
-    row = whole(b, default)
+    row = as_int64(b, default)
     usual = b.Gather(table, b.Max(row, 0), axis=0)
     usual = b.Where(b.Squeeze(row, [0]) < 0, 0, usual)
     return b.Where(b.Equal(found, 0), usual, summed)
@@ -113,7 +113,7 @@ def SegmentMax(
         raise MappingError("the maximum of booleans is not supported", "R105")
     lowest = -float("inf") if dtype.is_floating_point() else int(np.iinfo(dtype.numpy()).min)
     places = b.Cast(segments, to=INT64)
-    total = places[-1:] + 1 if count is None else whole(b, count)
+    total = places[-1:] + 1 if count is None else as_int64(b, count)
     rows = b.Min(places, total)[:, None]  # one more row, for rows that are left out
     start = b.Expand(b.like(x, lowest), b.Concat(total + 1, b.Shape(x, start=1), axis=0))
     largest = b.Slice(b.ScatterND(start, rows, x, reduction="max"), [0], total, [0])

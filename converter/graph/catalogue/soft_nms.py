@@ -123,7 +123,7 @@ def _packed(
     place = b.Cast(b.Where(kept > 0, place, size), to=INT64)
     at = b.Reshape(place, [batch, c * n])
 
-    def placed(data: Value, tail: list[int]) -> Value:
+    def scattered(data: Value, tail: list[int]) -> Value:
         index = b.Expand(b.Reshape(at, [batch, c * n, *[1] * len(tail)]), [batch, c * n, *tail])
         spread = b.Reshape(b.Expand(data[:, None], [batch, c, n, *tail]), [batch, c * n, *tail])
         filled = b.ScatterElements(
@@ -139,4 +139,4 @@ def _packed(
         axis=1,
     )
     shown = b.ReduceSum(b.Cast(place < size, to=FLOAT), [2], keepdims=0)
-    return placed(boxes, [4]), shown, score[:, :size], placed(inner, [])
+    return scattered(boxes, [4]), shown, score[:, :size], scattered(inner, [])

@@ -7,8 +7,8 @@ from __future__ import annotations
 import numpy as np
 
 from converter.graph.build import Builder, Value
-from converter.graph.catalogue.compact import front
-from converter.graph.catalogue.overlaps import whole
+from converter.graph.catalogue.compact import first_true_indices
+from converter.graph.catalogue.overlaps import as_int64
 from converter.graph.catalogue.suppression import ranked
 from converter.graph.extensions import SOME, extension
 from converter.graph.sizes import arange, static
@@ -58,7 +58,7 @@ def SparseWeightedSum(
     scaled = belongs if weights is None else belongs * weights[None]
     flat = b.Reshape(table, b.Concat(b.Shape(table)[:1], [-1], axis=0))
     total = scaled @ b.Gather(flat, b.Cast(values, to=INT64))
-    missing = b.Gather(flat, whole(b, default))
+    missing = b.Gather(flat, as_int64(b, default))
     tail = b.Shape(table)[1:]
     return b.Reshape(b.Where(some, total, missing), b.Concat([rows], tail, axis=0))
 
@@ -132,7 +132,7 @@ def FixedNonMaxSuppression(
     mask = b.SuppressionMask(boxes, high, _one(b, iou, 1.0), center_point_box=center_point_box)
     values, places, real = ranked(b, mask, high, count)
     if most is not None:
-        real = real & b.Less(arange(count), whole(b, most))
+        real = real & b.Less(arange(count), as_int64(b, most))
     return suppressed_rows(b, values, places, real, rows, bool(sort_result_descending))
 
 
@@ -157,7 +157,7 @@ def suppressed_rows(
         )
         good = found > float("-inf")
     else:
-        order, good = front(b, flat[2], min(count, batch * classes * n))
+        order, good = first_true_indices(b, flat[2], min(count, batch * classes * n))
     group = order / n
     columns = [group / classes, group % classes, b.GatherElements(flat[1], order, axis=1)]
     table = b.Concat(*(b.Reshape(b.Where(good, c, -1), [-1, 1]) for c in columns), axis=1)

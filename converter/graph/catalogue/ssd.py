@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from converter.graph.build import Builder, Value, writing
-from converter.graph.catalogue.compact import front, take, total
+from converter.graph.catalogue.compact import first_true_indices, take, total
 from converter.graph.catalogue.overlaps import around, decoded
 from converter.graph.demands import not_zero, of_length
 from converter.graph.extensions import extension
@@ -55,7 +55,7 @@ def grouped(
     batch, c, n = static(scores)
     mask = scores > threshold
     flat = b.Reshape(mask, [batch, c * n])
-    places, real = front(b, flat, size)
+    places, real = first_true_indices(b, flat, size)
     kept = take(b, boxes, places % n, real)
     values = take(b, b.Reshape(scores, [batch, c * n]), places, real)
     counts = b.ReduceSum(b.Cast(mask, to=FLOAT), [2], keepdims=0)
@@ -66,14 +66,14 @@ def grouped(
 def present(b: Builder, counts: Value, size: int) -> tuple[Value, Value]:
     """Move the non-zero counts to the front, and return their number [b, 1]; float."""
     mask = counts > 0.0
-    places, real = front(b, mask, size)
+    places, real = first_true_indices(b, mask, size)
     return take(b, counts, places, real), b.Cast(total(b, mask, size, keepdims=1), to=FLOAT)
 
 
 @writing
 def labels_of(b: Builder, counts: Value, size: int) -> Value:
     """Return the indices of the first `size` positive counts as floats, 0 where there are fewer."""
-    places, real = front(b, counts > 0.0, size)
+    places, real = first_true_indices(b, counts > 0.0, size)
     return b.Cast(b.Where(real, places, 0), to=FLOAT)
 
 
@@ -201,7 +201,7 @@ def FuseRegions(
     scores, boxes = b.Concat(s0, s1, axis=1), b.Concat(b0, b1, axis=1)
     batch, n = static(scores)
     member = members(b, label, real, classes)
-    places, kept = front(b, b.Reshape(member, [batch, classes * n]), size)
+    places, kept = first_true_indices(b, b.Reshape(member, [batch, classes * n]), size)
     at = places % n
     counts = b.ReduceSum(b.Cast(member, to=FLOAT), [2], keepdims=0)
     per_class, number = present(b, counts, classes)
@@ -245,11 +245,11 @@ def GroupedNMS(
         boxes, each, [per_class], *limits, center_point_box=center_point_box
     )
     image, box = (b.Reshape(chosen[:, i : i + 1], [-1]) for i in (0, 2))
-    at = _places(b, image, batch, size)
+    at = _row_numbers(b, image, batch, size)
     target, source = (b.Concat(image[:, None], v[:, None], axis=1) for v in (at, box))
     inner = b.const(arange(n, dtype=np.float32)) - starts
 
-    def placed(data: Value, shape: list[int]) -> Value:
+    def scattered(data: Value, shape: list[int]) -> Value:
         filled = b.ScatterND(
             np.zeros([batch, size + 1, *shape], np.float32),
             target,
@@ -264,10 +264,10 @@ def GroupedNMS(
         shown,
         reduction="add",
     )
-    return placed(boxes, [4]), kept, placed(scores, []), placed(inner, [])
+    return scattered(boxes, [4]), kept, scattered(scores, []), scattered(inner, [])
 
 
-def _places(b: Builder, image: Value, batch: int, size: int) -> Value:
+def _row_numbers(b: Builder, image: Value, batch: int, size: int) -> Value:
     """Return the running number of each row within its image; surplus rows get the index `size`,
     which is truncated later.
     """
@@ -305,5 +305,5 @@ def MultiboxDecode(
     boxes = refined(b, middles(b, anchors), moves, variances)
     rows = b.Concat(label[:, :, None], best[:, :, None], boxes, axis=2)
     mask = best > threshold
-    places, real = front(b, mask, a)
+    places, real = first_true_indices(b, mask, a)
     return take(b, rows, places, real, -1.0), total(b, mask, a)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from converter.errors import MappingError
 from converter.graph.build import Builder, Value
-from converter.graph.catalogue.sequences import changes, in_front
+from converter.graph.catalogue.sequences import changes, move_to_front
 from converter.graph.demands import at_least
 from converter.graph.extensions import extension
 from converter.graph.sizes import static
@@ -85,5 +85,5 @@ def CTCGreedyDecoder(
     keep = b.Equal(b.CumSum(ended, 1), 0.0) & (label < shape[2] - 1)
     if ctc_merge_repeated:
         keep = keep & changes(b, label)
-    result = in_front(b, b.Cast(label, to=FLOAT), keep, -1)[:, :, None, None]
+    result = move_to_front(b, b.Cast(label, to=FLOAT), keep, -1)[:, :, None, None]
     return result if logits.dtype in (None, FLOAT) else b.CastLike(result, logits)

@@ -36,7 +36,7 @@ def PlanesToColor(b: Builder, *planes: Value, pairs: int = 1, order: str = "RGB"
         raise MappingError(f"a picture of {len(planes)} planes is not supported", "R105")
     wide = [as_float(b, v) for v in planes]
     luma, u, v = (
-        _whole(b, wide[0], bool(pairs)) if len(wide) == 1 else _separate(b, wide, bool(pairs))
+        _planes(b, wide[0], bool(pairs)) if len(wide) == 1 else _separate(b, wide, bool(pairs))
     )
     c = (luma - 16) * 1.164
     d, e = u - 128, v - 128
@@ -67,7 +67,7 @@ def _separate(b: Builder, planes: list[Value], pairs: bool) -> list[Value]:
     return [planes[0], *(_twice(b, p) for p in chroma)]
 
 
-def _whole(b: Builder, x: Value, pairs: bool) -> list[Value]:
+def _planes(b: Builder, x: Value, pairs: bool) -> list[Value]:
     batch, rows, width, _ = static(x)
     height = rows * 2 // 3
     luma, rest = x[:, :height], x[:, height:rows]

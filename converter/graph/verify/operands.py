@@ -80,7 +80,7 @@ def different_axes(axes: Sequence[int], x: Dims) -> str | None:
     return None if fits else f"axes {axes} must be different axes of the shape {x}"
 
 
-def _turned(node: ir.Node) -> str | None:
+def _reverse_sequence(node: ir.Node) -> str | None:
     """Check ReverseSequence: one length per batch entry, none longer than the time axis."""
     x, batch, time = (
         dims_of(node, 0),
@@ -352,7 +352,7 @@ CHECKS: dict[str, Law] = {
     "CumSum": _along,
     "Trilu": _triangle,
     "MeanVarianceNormalization": _axes,
-    "ReverseSequence": _turned,
+    "ReverseSequence": _reverse_sequence,
     "Resize": _resize,
     "Range": _range,
     "GroupNormalization": _groups,

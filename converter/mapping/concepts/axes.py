@@ -20,7 +20,7 @@ from converter.mapping.fields import MISSING, Field
 NONE, ALL = "none", "all"
 
 
-def from_front(axes: Iterable[int], rank: int) -> list[int]:
+def nonnegative_axes(axes: Iterable[int], rank: int) -> list[int]:
     """Return the axes as non-negative numbers, sorted and without duplicates.
 
     Raise MappingError R110 if an axis is out of range for the rank.
@@ -184,7 +184,7 @@ class Axes(Field):
         found = r.integers(self.source, "the axes", range(rank) if self.absent else MISSING)
         if not found and not self.empty:
             raise MappingError(f"{self.source} must name at least one axis", "R110")
-        return from_front(found or (range(rank) if self.empty == ALL else ()), rank)
+        return nonnegative_axes(found or (range(rank) if self.empty == ALL else ()), rank)
 
     def lower(self, w: Any) -> None:
         if self.computed and w.has(self.index) and known(w.input(self.index)) is None:
@@ -199,7 +199,7 @@ class Axes(Field):
     def reduced(self, w: Any) -> list[int]:
         """Return the axes that the operator reduces."""
         rank, nothing = w.rank(), bool(w.attr("noop_with_empty_axes", 0))
-        axes = from_front(w.ints(self.index, "the axes", ()), rank)
+        axes = nonnegative_axes(w.ints(self.index, "the axes", ()), rank)
         axes = axes if axes or nothing else list(range(rank))
         if not axes and not self.writable and (nothing or not self.every):
             raise no_axes(w)

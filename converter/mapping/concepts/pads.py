@@ -12,7 +12,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.graph.demands import axis_of
 from converter.graph.infer import known
-from converter.mapping.context import FIX_INPUTS, whole_numbers
+from converter.mapping.context import FIX_INPUTS, as_integers
 from converter.mapping.fields import Field
 
 Sizes = list[int]
@@ -71,7 +71,7 @@ class Pads(Field, abc.ABC):
             message = "the amounts and axes of a Pad must be known at conversion time"
             raise MappingError(message, "X202", FIX_INPUTS)
         both = np.zeros((2, rank), np.int64)
-        both[:, axes] = np.reshape(whole_numbers(numbers, "the amounts"), (2, -1))
+        both[:, axes] = np.reshape(as_integers(numbers, "the amounts"), (2, -1))
         self.check_amounts(mode, both, rank)
         before, after = both.tolist()
         self.write(w, before, after)

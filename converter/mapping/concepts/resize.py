@@ -122,7 +122,7 @@ def sampling_of(w: Any, antialiased: bool = False) -> Sampling:
     """
     a = w.attr
     before, after = (spatial(w.node, v) for v in (w.data, w.out))
-    one, other = (_beside(w, v) for v in (w.data, w.out))
+    one, other = (_outer_sizes(w, v) for v in (w.data, w.out))
     if len(before) != 2 or len(after) != 2 or (None not in (*one, *other) and one != other):
         raise MappingError("only height and width of images [N, C, H, W] can be resized")
     if one != other:
@@ -146,7 +146,7 @@ def sampling_of(w: Any, antialiased: bool = False) -> Sampling:
     return found
 
 
-def _beside(w: Any, value: ir.Value) -> list[Any]:
+def _outer_sizes(w: Any, value: ir.Value) -> list[Any]:
     """Return the batch and channel sizes of an image; None if unknown."""
     sizes = known_sizes(value) or [None, None]
     return [sizes[0], sizes[-1 if w.node.last else 1]]

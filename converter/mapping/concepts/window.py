@@ -94,7 +94,7 @@ def weights_kernel(node: Node, index: int = 1, first: int = 2) -> Sizes:
     return list(static(weights, "the weights")[first:])
 
 
-def whole_image(node: Node) -> Sizes:
+def global_window(node: Node) -> Sizes:
     """Return the size of a window that covers the whole image."""
     image = node.input(0)
     sizes = [] if image is None else spatial(node, image)

@@ -503,7 +503,7 @@ class _Decision:
         b, roots = self.b, self.forest.roots
         chosen = b.Gather(self.x, self.tables["feature"][roots], axis=1)
         here = {name: b.const(table[roots]) for name, table in self.tables.items()}
-        return self._behind(chosen, here.__getitem__)
+        return self._successors(chosen, here.__getitem__)
 
     def next(self, at: Value) -> Value:
         """Return the successors of the nodes `at`, which are computed."""
@@ -514,9 +514,9 @@ class _Decision:
         def here(name: str) -> Value:
             return b.Gather(self._constants[name], at, axis=0)
 
-        return self._behind(b.GatherElements(self.x, here("feature"), axis=1), here)
+        return self._successors(b.GatherElements(self.x, here("feature"), axis=1), here)
 
-    def _behind(self, chosen: Value, here: Callable[[str], Value]) -> Value:
+    def _successors(self, chosen: Value, here: Callable[[str], Value]) -> Value:
         """Return the successors; `here` looks up a table's entries for the current nodes."""
         holds = {mode: self._compared(mode, chosen, here) for mode in self.modes}
         if len(holds) > 1:

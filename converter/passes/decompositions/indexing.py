@@ -39,7 +39,7 @@ def strides_of(extents: Sequence[int]) -> list[int]:
     return [math.prod(extents[i + 1 :]) for i in range(len(extents))]
 
 
-def own_places(places: Sequence[int], strides: Sequence[int], axis: int) -> Array:
+def own_indices(places: Sequence[int], strides: Sequence[int], axis: int) -> Array:
     """Return the flat index of each element computed from its own coordinates except the one along
     `axis`.
 
@@ -118,7 +118,7 @@ def gather_elements(node: ir.Node, b: Builder) -> Value | None:
     strides = strides_of(shape)
     flat = _counted(index, [shape[axis]], b)
     flat = flat if strides[axis] == 1 else flat * np.array(strides[axis])
-    own = own_places(out, strides, axis)
+    own = own_indices(out, strides, axis)
     flat = flat + own if np.any(own) else flat
     return b.Reshape(b.Gather(b.Reshape(x_of(node), [-1]), b.Reshape(flat, [-1])), list(out))
 

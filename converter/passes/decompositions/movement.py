@@ -68,7 +68,7 @@ def _shape(b: Builder, sizes: Sequence[Any]) -> Any:
     return b.Concat(*([n] if isinstance(n, int) else n for n in sizes), axis=0)
 
 
-def _whole_part(size: Any, divisor: int) -> Any:
+def _quotient(size: Any, divisor: int) -> Any:
     return size // divisor if isinstance(size, int) else size / divisor
 
 
@@ -78,7 +78,7 @@ def depth_to_space(node: ir.Node, b: Builder) -> Value | None:
     if dims is None:
         return None
     (n, c, h, w), s = dims, attrs["blocksize"]
-    first, depth = attrs["mode"] == "DCR", _whole_part(c, s**2)
+    first, depth = attrs["mode"] == "DCR", _quotient(c, s**2)
     blocks = [n, s, s, depth, h, w] if first else [n, depth, s, s, h, w]
     split = b.Reshape(x_of(node), _shape(b, blocks))
     transposed = b.Transpose(split, perm=[0, 3, 4, 1, 5, 2] if first else [0, 1, 4, 2, 5, 3])
@@ -91,7 +91,7 @@ def space_to_depth(node: ir.Node, b: Builder) -> Value | None:
     if dims is None:
         return None
     n, c, h, w = dims
-    rows, columns = _whole_part(h, s), _whole_part(w, s)
+    rows, columns = _quotient(h, s), _quotient(w, s)
     split = b.Reshape(x_of(node), _shape(b, [n, c, rows, s, columns, s]))
     transposed = b.Transpose(split, perm=[0, 3, 5, 1, 2, 4])
     return b.Reshape(transposed, _shape(b, [n, c * s * s, rows, columns]))

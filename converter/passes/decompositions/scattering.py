@@ -16,7 +16,7 @@ from converter.graph.infer import constant, rank_of, shape_of
 from converter.graph.sizes import arange
 from converter.graph.value import FLOAT, INT64, operand, producer_if
 from converter.passes.decompositions.activations import is_float
-from converter.passes.decompositions.indexing import own_places, strides_of
+from converter.passes.decompositions.indexing import own_indices, strides_of
 from converter.passes.decompositions.table import Table
 
 LARGEST = 1 << 22  # elements of the table
@@ -53,7 +53,7 @@ def scatter_elements(node: ir.Node, b: Builder) -> Value | None:
     if count > LARGEST:
         return None
     strides = strides_of(shape)
-    own = np.broadcast_to(own_places(places, strides, axis), places).reshape(-1)
+    own = np.broadcast_to(own_indices(places, strides, axis), places).reshape(-1)
     flat: Any = _one_index(index, [shape[axis]], count, b)
     flat = (
         flat * strides[axis] + own

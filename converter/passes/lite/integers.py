@@ -112,7 +112,7 @@ def wrapped(node: ir.Node, b: Builder) -> Value | None:
     return b.Where(rest > int(out.dtype.max), rest - count, rest)
 
 
-def turned_around(node: ir.Node, b: Builder) -> Value | None:
+def wrapped_around(node: ir.Node, b: Builder) -> Value | None:
     """Wrap 8-bit results around, while these kernels saturate: compute in floats, which represent
     every result, and wrap them.
     """

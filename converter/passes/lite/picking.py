@@ -12,15 +12,15 @@ import onnx_ir as ir
 from converter.graph.build import Builder, attributes, same_attrs
 from converter.graph.infer import known, rank_of
 from converter.graph.value import Value, operand
-from converter.passes.indices import from_front, never_negative
+from converter.passes.indices import from_start, never_negative
 
 
 def gather(node: ir.Node, b: Builder) -> Value | Sequence[ir.Value] | None:
     """Convert indices to count from the front, as GATHER requires."""
     x, axis = operand(node), attributes(node)["axis"]
     index, rank = operand(node, 1), rank_of(x)
-    if rank is None or counts_from_front(node):
-        return truth(node, b)
+    if rank is None or has_nonnegative_indices(node):
+        return booleans_as_floats(node, b)
     size = list(x.shape or ())[axis]
     if not isinstance(size, int):
         places = rank_of(index)
@@ -32,7 +32,7 @@ def gather(node: ir.Node, b: Builder) -> Value | Sequence[ir.Value] | None:
             if places
             else b.Gather(b.Shape(x), np.array(axis % rank))
         )
-    return b.Gather(x, from_front(b, index, size), axis=axis)
+    return b.Gather(x, from_start(b, index, size), axis=axis)
 
 
 UNSIGNED = (ir.DataType.UINT8, ir.DataType.UINT16, ir.DataType.UINT32, ir.DataType.UINT64)
@@ -60,7 +60,7 @@ def top_k(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
     return (values * -1 if signed is x else b.Cast(values * -1, to=x.dtype)), places
 
 
-def truth(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
+def booleans_as_floats(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
     """Move booleans as 0.0 and 1.0; there is no common decomposition for this."""
     if node.outputs[0].dtype != ir.DataType.BOOL:
         return None
@@ -72,7 +72,7 @@ def truth(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
     return [b.Cast(y, to=ir.DataType.BOOL) for y in made]
 
 
-def counts_from_front(node: ir.Node) -> bool:
+def has_nonnegative_indices(node: ir.Node) -> bool:
     """Return whether the indices of a Gather are known to be non-negative.
 
     They are constants, or proven to be, or come from NNAPI, which has no negative indices.

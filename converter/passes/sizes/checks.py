@@ -47,7 +47,7 @@ def demand_no_batches(walk: Walk, node: ir.Node) -> None:
                 raise Refused(node, f"one operand has {other.new} matrices, the other {one.new}")
 
 
-def demand_no_whole_window(walk: Walk, node: ir.Node) -> None:
+def demand_no_global_window(walk: Walk, node: ir.Node) -> None:
     """Refuse a window over the whole image of the old size: it may be a global pooling."""
     pairs = walk.pairs(node.inputs[0])
     kernel = attribute(node, "kernel_shape", [])

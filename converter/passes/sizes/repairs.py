@@ -18,8 +18,8 @@ from converter.passes.sizes.checks import (
     demand_batch,
     demand_no_batches,
     demand_no_constants,
+    demand_no_global_window,
     demand_no_traces,
-    demand_no_whole_window,
     demand_not_all,
     demand_scale_of_axis,
 )
@@ -37,7 +37,7 @@ _FOLLOWING = frozenset(
         *("QuantizeLinear", "DequantizeLinear", "DepthToSpace", "SpaceToDepth", "Concat"),
     }
 )
-_WHOLE_AXIS = (1 << 63) - 1
+_TO_THE_END = (1 << 63) - 1
 
 
 def _reshape(walk: Walk, node: ir.Node) -> None:
@@ -147,7 +147,7 @@ def _end(node: ir.Node, pair: Pair, start: int, end: int, step: int) -> int:
     """Return the end of a slice of an axis whose size has changed."""
     begins = start < 0 or start < max(step, 2)  # counted from the end, or at the first elements
     if end >= pair.old and begins and (start != 1 or step > 1 or pair.old > FEW):
-        return _WHOLE_AXIS
+        return _TO_THE_END
     first = (start, end) == (0, 1) and pair.old > FEW
     if (end < 0 and begins) or first:
         return end
@@ -324,7 +324,7 @@ _REPAIRS: dict[str, Repair] = {
     "LayerNormalization": demand_scale_of_axis,
     "DequantizeLinear": demand_scale_of_axis,
     "QuantizeLinear": demand_scale_of_axis,
-    **dict.fromkeys(("AveragePool", "MaxPool", "LpPool"), demand_no_whole_window),
+    **dict.fromkeys(("AveragePool", "MaxPool", "LpPool"), demand_no_global_window),
     "TopK": demand_not_all,
     "ConvTranspose": _conv_transpose,
     **dict.fromkeys(("LSTM", "GRU", "RNN"), _recurrent),

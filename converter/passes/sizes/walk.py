@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import Diagnostic
+from converter.errors import Diagnostic, counted
 from converter.graph.build import RecordingBuilder
 from converter.graph.infer import Array, InferenceError, constant, known, shape_of
 from converter.graph.names import Names, layer_name, public_name
@@ -116,7 +116,9 @@ class Walk:
             f"{name}: {text_of(old)} became {text_of(new)}"
             for name, (old, new) in self.computed.items()
         ]
-        message = f"{len(said)} constants that fix sizes were computed for the new shapes"
+        message = (
+            f"the given shapes changed {counted(len(said), 'constant')} that had the old sizes"
+        )
         return [Diagnostic("U506", message, "note", evidence=tuple(said[:_SHOWN]))]
 
     def _shape(self, shapes: Mapping[str, Sequence[int]]) -> None:

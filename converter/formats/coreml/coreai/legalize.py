@@ -23,7 +23,7 @@ from converter.graph.windows import halves, of_all_axes, overhang
 from converter.passes.computed_sizes import flatten, gathered_slice, shape, size
 from converter.passes.decompositions import DECOMPOSITIONS
 from converter.passes.decompositions.activations import power_of_one_type, x_of
-from converter.passes.decompositions.indexing import own_places, strides_of
+from converter.passes.decompositions.indexing import own_indices, strides_of
 from converter.passes.decompositions.linear import bias_after
 from converter.passes.decompositions.recurrent import looped, recurrent
 from converter.passes.indices import cut_elements
@@ -364,7 +364,7 @@ def scattered_elements(node: ir.Node, b: Builder) -> Value | None:
     axis, steps = int(a["axis"]) % len(sizes), strides_of(sizes)
     index = b.Cast(index, to=D.INT64)
     index = b.Where(b.Greater(b.const(np.int64(0)), index), index + sizes[axis], index)
-    own = np.broadcast_to(own_places(places, steps, axis), places)
+    own = np.broadcast_to(own_indices(places, steps, axis), places)
     each = index * steps[axis] + b.const(np.asarray(own, np.int64))
     return _in_a_line(b, x, each, updates, a["reduction"])
 

@@ -54,7 +54,7 @@ def write_model(network: Network, path: Path, flavor: Flavor) -> list[Diagnostic
     except MappingError as e:
         raise UnsupportedError(Diagnostic(e.code, str(e), help=e.help)) from None
     with Output(path) as out:
-        package.write_package(out, function.said(), lambda f: _write(f, text, function.program))
+        package.write_package(out, function.metadata(), lambda f: _write(f, text, function.program))
     return notes
 
 
@@ -164,17 +164,17 @@ class MainFunction:
                 Diagnostic("X205", text, "warning", where=Where(layer=name), help=help)
             )
 
-    def said(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Return the content of metadata.json."""
-        said = dict(self.network.interface.get("coreai", {}))
+        metadata = dict(self.network.interface.get("coreai", {}))
         named = {public_name(k): public_name(v) for k, v in self.states.items()}
         declared = {k: v for k, v in named.items() if v != f"{k}_out"}
         if declared:
-            said["creatorDefinedMetadata"] = {
-                **said.get("creatorDefinedMetadata", {}),
+            metadata["creatorDefinedMetadata"] = {
+                **metadata.get("creatorDefinedMetadata", {}),
                 STATES: declared,
             }
-        return said
+        return metadata
 
     def text(self) -> str:
         """The module."""

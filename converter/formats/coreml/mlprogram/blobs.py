@@ -48,12 +48,12 @@ class Blobs:
         """The file that a value names, opened without following a link in the package."""
         from converter.formats.coreml.package import open_part_of
 
-        place = self.place(name, where)
-        if place == self.weights:
-            return MappedFile(place)
-        return open_part_of(self.package if self.weights is None else self.weights, place)
+        path = self.path_of(name, where)
+        if path == self.weights:
+            return MappedFile(path)
+        return open_part_of(self.package if self.weights is None else self.weights, path)
 
-    def place(self, name: str, where: Where) -> Path:
+    def path_of(self, name: str, where: Where) -> Path:
         """Return the path of the file that a value names."""
         from converter.formats.coreml.package import inside
 
@@ -100,10 +100,10 @@ class NewBlobs:
         return self._places[dtype].once(tensor, lambda: self._append(tensor, dtype))
 
     def _append(self, tensor: LazyTensor, dtype: int) -> int:
-        place = self._end + -self._end % _HEAD
+        offset = self._end + -self._end % _HEAD
         self.tensors.append((dtype, tensor))
-        self._end = place + _HEAD + tensor.length
-        return place
+        self._end = offset + _HEAD + tensor.length
+        return offset
 
     def write(self, file: BinaryIO) -> None:
         """Write the storage: a head, and each tensor with its own head, aligned."""

@@ -28,7 +28,7 @@ def write(
     """Write the last operation, and the description of its results."""
     text = isinstance(found.labels[0], str)
     code, words = CODES[D.STRING if text else D.INT64], "strings" if text else "longInts"
-    scores = _whole(found.scores, writer, block)
+    scores = _as_float32(found.scores, writer, block)
     operation = block.operations.add(type="classify")
     set_word(operation.attributes["name"], found.label)
     operation.inputs["probabilities"].arguments.add().name = scores
@@ -53,7 +53,7 @@ def write(
     description.predictedProbabilitiesName = probabilities
 
 
-def _whole(value: ir.Value, writer: ProgramWriter, block: Any) -> str:
+def _as_float32(value: ir.Value, writer: ProgramWriter, block: Any) -> str:
     """The probabilities in single precision."""
     name = writer.name(value)
     if writer.low.carried(value) == D.FLOAT:

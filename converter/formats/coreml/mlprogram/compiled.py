@@ -334,7 +334,7 @@ class _Text:
         elif name in ("string", "bool"):
             tensor = message.immediateValue.tensor
             field = tensor.strings if name == "string" else tensor.bools
-            self.nested(field.values, self.quoted if name == "string" else self.truth)
+            self.nested(field.values, self.quoted if name == "string" else self.boolean)
         else:
             self.numbers(message.immediateValue.tensor, name)
 
@@ -354,7 +354,7 @@ class _Text:
                 self.need(",")
         self.need(")")
 
-    def truth(self) -> bool:
+    def boolean(self) -> bool:
         word = self.word()
         if word not in ("true", "false"):
             raise self.fail(f"true or false is expected, got {word!r}")

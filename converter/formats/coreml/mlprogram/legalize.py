@@ -292,7 +292,7 @@ OWN: Rewrites = {
 }
 
 
-def _in_turn(own: Rewrite | None) -> Rewrite:
+def _with_common_rewrites(own: Rewrite | None) -> Rewrite:
     def rewrite(node: ir.Node, b: Builder) -> ir.Value | list[ir.Value | None] | None:
         found = None if own is None else own(node, b)
         return found if found is not None else in_other_types(node, b)  # type: ignore[return-value]
@@ -302,5 +302,9 @@ def _in_turn(own: Rewrite | None) -> Rewrite:
 
 REWRITES: Rewrites = {
     **OWN,
-    **{("", op): _in_turn(OWN.get(("", op))) for domain, op in TABLE.ops() if not domain},
+    **{
+        ("", op): _with_common_rewrites(OWN.get(("", op)))
+        for domain, op in TABLE.ops()
+        if not domain
+    },
 }

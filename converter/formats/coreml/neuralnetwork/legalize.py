@@ -73,7 +73,7 @@ def _shifted(node: ir.Node, b: Builder) -> Value:
     turns = x * y * 2.0**-32
     rest = turns - b.Sign(turns) * b.Floor(b.Abs(turns))
     if out.dtype == ir.DataType.INT32:
-        above, below = (b.Cast(truth, to=ir.DataType.FLOAT) for truth in (rest >= 0.5, rest < -0.5))
+        above, below = (b.Cast(flags, to=ir.DataType.FLOAT) for flags in (rest >= 0.5, rest < -0.5))
         rest = rest - above + below
     else:
         rest = b.Abs(rest)  # declares the sign: no unsigned number is negative

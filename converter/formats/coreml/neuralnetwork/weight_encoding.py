@@ -131,7 +131,7 @@ def stored_form(value: ir.Value | None, half: bool = False, axis: int = 0) -> We
     when it is not constant.
 
     `axis` is where the layer expects per-channel scales; scales along another one are multiplied
-    out. See `turned_form` for matrices that the layer stores the other way.
+    out. See `transposed_form` for matrices that the layer stores the other way.
     """
     if value is None:
         return None
@@ -167,7 +167,7 @@ def computed(
     return WeightData.lazy("float32", math.prod(shape), lambda: numbers(np.float32))
 
 
-def turned_form(value: ir.Value) -> WeightData | None:
+def transposed_form(value: ir.Value) -> WeightData | None:
     """Return the storage of the transpose of a quantized matrix, with one scale or one for each row
     of the transpose; None if it is not a matrix, or packed.
     """

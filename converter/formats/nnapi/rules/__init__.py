@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from converter.formats.lite.normalization import scales_a_softmax
 from converter.formats.nnapi.rules.index import INDEX
-from converter.formats.nnapi.rules.weights import turns_weights
+from converter.formats.nnapi.rules.weights import only_permutes_weights
 from converter.mapping.rules import FamilyTable
 
 FAMILIES = (
@@ -34,5 +34,5 @@ TABLE = FamilyTable(__name__, FAMILIES, INDEX)
 ON_DEMAND: dict[tuple[str, str], Callable[[ir.Node], bool]] = {
     ("", "DequantizeLinear"): lambda node: True,
     ("", "Mul"): scales_a_softmax,
-    ("", "Transpose"): turns_weights,
+    ("", "Transpose"): only_permutes_weights,
 }

@@ -18,7 +18,7 @@ from converter.graph.record import record
 from converter.mapping.concepts.axes import Axis
 from converter.mapping.fields import Attr, Detail, Field, Guard, RequireAttr
 from converter.mapping.rules import op
-from converter.passes.lite.picking import counts_from_front
+from converter.passes.lite.picking import has_nonnegative_indices
 
 LARGE = 1 << 30  # "to the end": small enough for engines that choose limits as floats
 
@@ -174,19 +174,19 @@ def is_old(w: LowerContext) -> bool:
     return w.version < 3
 
 
-FROM_FRONT = Guard(
+NONNEGATIVE_INDICES = Guard(
     "negative indices are not supported by NNAPI",
-    lambda w: counts_from_front(w.source),
+    lambda w: has_nonnegative_indices(w.source),
 )
 RULES = [
     op("Slice", "SLICE", from_level(3), BEGIN_AND_SIZE, example_inputs="4,6 =[1] =[4]"),
     op("Slice", "STRIDED_SLICE", Strides()),
     op("Slice", "REVERSE", REVERSED_AXIS, lift_only=True),
-    op("Gather", "GATHER", FROM_FRONT, Axis(), Indices()),
+    op("Gather", "GATHER", NONNEGATIVE_INDICES, Axis(), Indices()),
     op(
         "Gather",
         "EMBEDDING_LOOKUP",
-        FROM_FRONT,
+        NONNEGATIVE_INDICES,
         Guard("GATHER must be used where it is available", is_old),
         RequireAttr("axis", 0),
         Stored(),

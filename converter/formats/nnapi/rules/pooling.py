@@ -9,7 +9,7 @@ from converter.formats.nnapi.rules.fields import (
     Window,
     sizes,
 )
-from converter.mapping.concepts.window import Geometry, whole_image
+from converter.mapping.concepts.window import Geometry, global_window
 from converter.mapping.fields import FirstResult, RequireAttr
 from converter.mapping.node import Node
 from converter.mapping.rules import op, ops
@@ -35,13 +35,13 @@ class PoolWindow(Window):
         w.layer.attrs |= dict(zip(SIZE, window.kernel, strict=True))
 
 
-class WholeImage(PoolWindow):
+class GlobalWindow(PoolWindow):
     """The window of a pool over the whole image."""
 
     names = ()
 
     def kernel(self, node: Node) -> list[int]:
-        return whole_image(node)
+        return global_window(node)
 
 
 NO_INDICES = FirstResult("the indices output is not supported")
@@ -58,7 +58,7 @@ RULES = [
     ),
     *ops(
         "GlobalAveragePool=AVERAGE_POOL_2D GlobalMaxPool=MAX_POOL_2D",
-        WholeImage(),
+        GlobalWindow(),
         FusedActivation(),
         lower_only=True,
     ),

@@ -85,7 +85,7 @@ RESULT_TYPE = Detail(
 )
 
 
-def write_truth_value(w: LowerContext) -> None:
+def write_boolean(w: LowerContext) -> None:
     """A number as a boolean (whether it is not 0), or a boolean as a number (1 or 0)."""
     have, want = types_of(w)
     if want != DT.BOOL:
@@ -108,8 +108,8 @@ def write_choice(w: LowerContext, have: DT | None) -> None:
     w.set(mask=w.stored(w.data))
 
 
-TRUTH_VALUE = Detail(
-    write=write_truth_value,
+BOOLEAN_VALUE = Detail(
+    write=write_boolean,
     names=("to", "saturate", "round_mode"),
     inputs=(0,),
     keys=("mask", "a", "b"),
@@ -161,7 +161,7 @@ class Scale(Field):
                 raise MappingError("the quantized data are read with several scales")
 
 
-def write_whole_scale(w: LowerContext) -> None:
+def write_integer_scale(w: LowerContext) -> None:
     """Integers of 32 bits have a cast, then a multiplication."""
     scale, _ = demanded_scale(w)
     source = w.stored(w.data)
@@ -172,8 +172,8 @@ def write_whole_scale(w: LowerContext) -> None:
     w.set(a=real, b=factor, activation=0)
 
 
-WHOLE_SCALE = Detail(
-    write=write_whole_scale, names=ATTRIBUTES, inputs=(0, 1, 2), keys=("a", "b", "activation")
+INTEGER_SCALE = Detail(
+    write=write_integer_scale, names=ATTRIBUTES, inputs=(0, 1, 2), keys=("a", "b", "activation")
 )
 
 
@@ -198,7 +198,7 @@ def same_type(t: LowerContext) -> None:
     t.alias(t.node.outputs[0], t.data)
 
 
-def is_whole(w: LowerContext) -> bool:
+def has_int32_data(w: LowerContext) -> bool:
     """Return whether the data are int32."""
     return w.data.dtype == DT.INT32
 
@@ -213,8 +213,10 @@ def is_plain(w: LowerContext) -> bool:
     return operand.scale == 1 and operand.zero_point == 0
 
 
-TRUTH = Guard("only booleans are supported by this operation", lambda w: DT.BOOL in types_of(w)[:1])
-TO_TRUTH = Guard(
+BOOLEANS_ONLY = Guard(
+    "only booleans are supported by this operation", lambda w: DT.BOOL in types_of(w)[:1]
+)
+TO_BOOLEAN = Guard(
     "only booleans are supported by this operation", lambda w: types_of(w)[1] == DT.BOOL
 )
 
@@ -223,13 +225,21 @@ RULES: list[Rule | Custom] = [
     op(
         "Cast",
         "NOT_EQUAL",
-        TO_TRUTH,
+        TO_BOOLEAN,
         Stored(),
-        TRUTH_VALUE,
+        BOOLEAN_VALUE,
         lower_only=True,
         example_inputs="i32:2,3",
     ),
-    op("Cast", "SELECT", TRUTH, Stored(), TRUTH_VALUE, lower_only=True, example_inputs="b:2,3"),
+    op(
+        "Cast",
+        "SELECT",
+        BOOLEANS_ONLY,
+        Stored(),
+        BOOLEAN_VALUE,
+        lower_only=True,
+        example_inputs="b:2,3",
+    ),
     op(
         "Cast",
         "DEQUANTIZE",
@@ -244,9 +254,9 @@ RULES: list[Rule | Custom] = [
     op(
         "DequantizeLinear",
         "MUL",
-        Guard("only int32 data are supported by this operation", is_whole),
+        Guard("only int32 data are supported by this operation", has_int32_data),
         Stored(),
-        WHOLE_SCALE,
+        INTEGER_SCALE,
         lower_only=True,
         example_inputs="i32:2,3 =[0.5]",
     ),

@@ -26,7 +26,7 @@ def seeds_of(w: LowerContext) -> dict[str, Any]:
     return {"seeds": [low - (low >> 31 << 32), seed >> 32]}
 
 
-def whole_classes(w: LowerContext) -> None:
+def integer_classes(w: LowerContext) -> None:
     """The classes are integers in NNAPI: the Cast after the operator becomes a part of it."""
     user = only_user(w.out)
     whole = (ir.DataType.INT32, ir.DataType.INT64)
@@ -46,6 +46,6 @@ RULES = [
         RequireAttr("logits", 1),
         RequireAttr("temperature", 1.0),
         ImpliedAttrs(("eps",)),  # of probabilities
-        before_lower=whole_classes,
+        before_lower=integer_classes,
     ),
 ]

@@ -130,7 +130,7 @@ def quantized_lstm(r: LiftContext) -> tuple[ir.Value, ...]:
     def number(name: str, *default: float) -> Any:
         return np.float32(r.attr(name, float, *default))
 
-    def whole(name: str) -> Value:
+    def without_zero_point(name: str) -> Value:
         zero = r.operand(name).zero_point
         integers = double(r.stored(name))
         return integers - zero if zero else integers
@@ -138,26 +138,26 @@ def quantized_lstm(r: LiftContext) -> tuple[ir.Value, ...]:
     exponent = power_of_two(r.operand("cell_state_in").scale)
 
     with b:
-        x, h, c = (whole(n) for n in ("input", *STATES))
+        x, h, c = (without_zero_point(n) for n in ("input", *STATES))
 
         def gate(name: str, cell: Value | None) -> Value:
             unit, norm = number(f"{name}_intermediate_scale"), f"{name}_layer_norm_weights"
             own, other = f"input_to_{name}_weights", f"recurrent_to_{name}_weights"
-            bias = whole("cell_bias" if name == "cell" else f"{name}_gate_bias")
-            product = dense(b, x, whole(own))
+            bias = without_zero_point("cell_bias" if name == "cell" else f"{name}_gate_bias")
+            product = dense(b, x, without_zero_point(own))
             if not r.has(norm):
                 product += bias
             y = limited(scaled(product, factor(scale(own), scale("input"), unit)), *INT16_RANGE)
-            product = dense(b, h, whole(other))
+            product = dense(b, h, without_zero_point(other))
             by = factor(scale(other), scale("output_state_in"), unit)
             y = limited(y + scaled(product, by), *INT16_RANGE)
             peephole = f"cell_to_{name}_weights"
             if cell is not None and r.has(peephole):
                 by = factor(np.float64(2.0**exponent), scale(peephole), unit)
-                y = limited(y + scaled(cell * whole(peephole), by), *INT16_RANGE)
+                y = limited(y + scaled(cell * without_zero_point(peephole), by), *INT16_RANGE)
             if not r.has(norm):
                 return y
-            return normalized(y, r.shape(norm)[0], whole(norm), bias, scale(norm))
+            return normalized(y, r.shape(norm)[0], without_zero_point(norm), bias, scale(norm))
 
         def share(y: Value) -> Value:
             return looked_up(y, logistic_table(), "logistic")
@@ -178,9 +178,9 @@ def quantized_lstm(r: LiftContext) -> tuple[ir.Value, ...]:
         y = limited(scaled(y, by) - zero, -128, 127)  # as Android has it: subtracted here
         if r.has("projection_weights"):
             weights = "projection_weights"
-            product = dense(b, y + zero, whole(weights))
+            product = dense(b, y + zero, without_zero_point(weights))
             if r.has("projection_bias"):
-                product += whole("projection_bias")
+                product += without_zero_point("projection_bias")
             state = np.float32(out.scale)
             y = scaled(product, factor(scale(weights), hidden, state)) + out.zero_point
             y = limited(y, -128, 127) - out.zero_point

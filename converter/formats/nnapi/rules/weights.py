@@ -15,7 +15,7 @@ from converter.graph.build import attrs_of
 _DENSE = ("Conv", "ConvTranspose", "MatMul", "Gemm")
 
 
-def turns_weights(node: ir.Node) -> bool:
+def only_permutes_weights(node: ir.Node) -> bool:
     """Return whether a Transpose only gives weights or matrices their order.
 
     NNAPI's own order may be the one before it.

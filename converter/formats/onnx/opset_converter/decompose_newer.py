@@ -112,7 +112,7 @@ def _one_by_one(node: ir.Node, x: ir.Value, axes: ir.Value, b: Builder) -> ir.Va
     rank, count = rank_of(x), shape_of(axes)
     if rank is None or not count or not count[0]:
         return None
-    places = _places(b, axes, rank)
+    places = _nonnegative_axes(b, axes, rank)
     y = x
     for i in range(rank):
         meant = b.ReduceMax(b.Cast(b.Equal(places, i), to=ir.DataType.INT32), [0], keepdims=0)
@@ -130,7 +130,7 @@ def _one_by_one(node: ir.Node, x: ir.Value, axes: ir.Value, b: Builder) -> ir.Va
     return y if attrs_of(node).get("keepdims", 1) else b.Squeeze(y, places)
 
 
-def _places(b: Builder, axes: ir.Value, rank: int) -> ir.Value:
+def _nonnegative_axes(b: Builder, axes: ir.Value, rank: int) -> ir.Value:
     """Return axes as int64, without negative ones."""
     number = b.Cast(axes, to=_INT64)
     return b.Where(number < 0, number + rank, number)
@@ -142,7 +142,7 @@ def _all_axes(
     """`given` has values for the axes `axes`, `times` over; `neutral` has those for the other
     axes.
     """
-    places = _places(b, axes, rank)
+    places = _nonnegative_axes(b, axes, rank)
     index = b.Concat(*(places + i * rank for i in range(times)), axis=0)
     return b.ScatterElements(neutral, index, given, axis=0)
 

@@ -37,7 +37,7 @@ def fitted(layers: Iterable[Layer]) -> list[Layer]:
     layers of more axes than the limit run on flat data.
     """
     low = Lowering(FormatMapping(Table([]), spelling=SPELLING))
-    w = LowerContext.beside(low)
+    w = LowerContext.for_no_operator(low)
     made: dict[ir.Value | None, Layer] = {}
     places: dict[ir.Value | None, Layer] = {}  # integers that an ArgMax gives as floats
     for layer in layers:

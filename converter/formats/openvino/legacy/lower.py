@@ -169,7 +169,7 @@ class NetWriter:
             v: made[v] for v in outputs if v in made and times[v] == 1 and not ties.ends[v]
         }
         low = Lowering(MAPPING, self.net.version)
-        writer = LowerContext.beside(low)
+        writer = LowerContext.for_no_operator(low)
         names = [public_name(v) for v in graph.outputs]
         for twice in dict.fromkeys(n for n in names if names.count(n) > 1):
             self.problems.append(

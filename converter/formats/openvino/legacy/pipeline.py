@@ -16,9 +16,9 @@ from converter.formats.openvino.legacy.loop_slices import slices_by_step
 from converter.formats.openvino.legacy.mapping import MAPPING
 from converter.formats.openvino.legacy.rules.control_flow import counts
 from converter.formats.openvino.legacy.types import (
+    booleans_as_numbers,
     keeps_type,
     kind_before,
-    truth_as_numbers,
     widen_inputs,
     wrap_small_integers,
     written,
@@ -148,7 +148,7 @@ PREPARE: list[Pass[Version]] = [
     change("widen-inputs", "Give inputs the types that the format has for them", widen_inputs),
 ]
 IN_OWN_TYPES: list[Pass[Version]] = [
-    change("truth-as-numbers", "Write booleans as floating-point data", truth_as_numbers),
+    change("truth-as-numbers", "Write booleans as floating-point data", booleans_as_numbers),
     change(
         "drop-needless",
         "Remove Casts and Reshapes without effect in the types of the format",

@@ -151,11 +151,11 @@ def widen_inputs(model: ir.Model) -> None:
             user.replace_input_with(place, wide)
 
 
-def truth_as_numbers(model: ir.Model) -> None:
+def booleans_as_numbers(model: ir.Model) -> None:
     """Give every boolean the type FLOAT or INT32; afterwards the types of the graph are those in
     which it is written.
     """
-    truth = _Truth(Names(model))
+    truth = _BooleanTypes(Names(model))
     for graph in all_graphs(model.graph):
         for node in list(graph):
             if not (node.op_type == "Cast" and truth.same(node)):
@@ -165,7 +165,7 @@ def truth_as_numbers(model: ir.Model) -> None:
         truth.retype(graph)
 
 
-class _Truth:
+class _BooleanTypes:
     """Decides the numeric type of each boolean, in the order of the nodes, and inserts conversions
     where operands have to agree.
 

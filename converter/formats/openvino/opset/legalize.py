@@ -61,7 +61,7 @@ def bitwise(node: ir.Node, b: Builder) -> Value | None:
     return by_digits(node, b) if x_of(node).dtype in (T.INT32, T.INT64) else None
 
 
-def resize_in_turn(node: ir.Node, b: Builder) -> Value | None:
+def resize_in_steps(node: ir.Node, b: Builder) -> Value | None:
     """Resize more axes than the runtime supports at once: the last ones first, then the others."""
     x, attrs, (_, _, scales, sizes) = x_of(node), attrs_of(node), operands(node, 4)
     shape, rank, wanted = shape_of(x), rank_of(x), known(scales if sizes is None else sizes)
@@ -134,13 +134,13 @@ def top_k(node: ir.Node, b: Builder) -> list[Value] | None:
     first = [int(i == axis) for i in range(rank)]
     group = b.CumSum(b.Pad(new, [*first, *[0] * rank], b.like(new, 0)), axis)
     if count > MOST_KEYS:
-        found = _in_turn(b, group, places, count, axis)
+        found = _sort_in_steps(b, group, places, count, axis)
         return [b.Slice(v, [0], k, [axis]) for v in (values, found)]
     keys = b.TopK(group * size + places, k, axis=axis, largest=0, sorted=0, outputs=2)[0]
     return [b.Slice(values, [0], k, [axis]), keys % size]
 
 
-def _in_turn(b: Builder, group: Value, places: Value, size: int, axis: int) -> Value:
+def _sort_in_steps(b: Builder, group: Value, places: Value, size: int, axis: int) -> Value:
     """Sort indices by group, then by index, for keys of more than 32 bits: sort by index, by the
     low digit of the group, and by the high one, each key combined with the previous order.
     """
@@ -159,7 +159,7 @@ def _in_turn(b: Builder, group: Value, places: Value, size: int, axis: int) -> V
     return found
 
 
-def place_of_best(node: ir.Node, b: Builder) -> Value | None:
+def first_best_index(node: ir.Node, b: Builder) -> Value | None:
     """Return the smallest index of the best element before opset 11, whose TopK gives any of
     several equal elements.
     """
@@ -227,9 +227,9 @@ REWRITES: Rewrites = {
     ("", "Cast"): in_bounds,
     **{("", name): by_integers for name in ("ReduceMax", "ReduceMin")},
     ("", "TopK"): top_k,
-    **{("", name): place_of_best for name in ("ArgMax", "ArgMin")},
+    **{("", name): first_best_index for name in ("ArgMax", "ArgMin")},
     ("", "DequantizeLinear"): blocks_last,
-    ("", "Resize"): resize_in_turn,
+    ("", "Resize"): resize_in_steps,
     **{("", name): bitwise for name in BITS},
     ("", "GatherElements"): gather_elements,
     **{("", name): all_infinite for name in ("Equal", "IsInf")},

@@ -240,7 +240,7 @@ class NetWriter(BodyWriter):
             self._const(self._name_of(value), tensor, value)
 
     def _const(self, name: str, tensor: ir.TensorProtocol, value: ir.Value) -> IrLayer:
-        return self.place(write_const(len(self.body.layers), name, tensor), [], [value])
+        return self.append_layer(write_const(len(self.body.layers), name, tensor), [], [value])
 
     def _narrow(self, tensor: ir.TensorProtocol) -> str:
         """Return the half-precision type to store a constant in: as requested, or as in the source

@@ -113,7 +113,7 @@ class Window(window.Window):
         self.options(w, window)
         sizes, same = spatial(w.node, w.data), bool(window.scheme)
         if any(window.counted):
-            w.layer.inputs[0] = in_front(w, window.counted)
+            w.layer.inputs[0] = explicit_pad(w, window.counted)
             sides = np.reshape(window.counted, (2, -1)).sum(axis=0)
             sizes = [n if n is None else n + int(p) for n, p in zip(sizes, sides, strict=True)]
         if any(window.pads) and not same:
@@ -130,10 +130,10 @@ class Window(window.Window):
 
     def padded(self, t: LowerContext, pads: list[int]) -> None:
         """Replace the image by the result of a PAD."""
-        t.layer.inputs[0] = in_front(t, pads)
+        t.layer.inputs[0] = explicit_pad(t, pads)
 
 
-def in_front(t: LowerContext, pads: list[int], value: float | None = None) -> ir.Value:
+def explicit_pad(t: LowerContext, pads: list[int], value: float | None = None) -> ir.Value:
     """The image with padding: zeros, or `value` where it is given."""
     n, shape = len(pads) // 2, t.image(t.data)
     amounts = np.zeros((n + 2, 2), np.int32)

@@ -49,7 +49,7 @@ class Indices(Int64Operand):
         w.one_scale()
 
 
-def counts_from_front(w: LowerContext) -> bool:
+def has_nonnegative_indices(w: LowerContext) -> bool:
     """Return whether no index is negative at run time: it is known, or it comes from a format
     without negative indices.
     """
@@ -57,8 +57,8 @@ def counts_from_front(w: LowerContext) -> bool:
     return given or known(w.input(1)) is not None or never_negative(w.input(1))
 
 
-FROM_FRONT = Guard(
-    "negative indices are not supported by TensorFlow Lite", lower_if=counts_from_front
+NONNEGATIVE_INDICES = Guard(
+    "negative indices are not supported by TensorFlow Lite", lower_if=has_nonnegative_indices
 )
 
 
@@ -117,9 +117,9 @@ class OneHotIndices(Field):
             count = w.emit("RESHAPE", small(w, w.input(1)), w.int32([]), shape=[])
         else:
             count = w.int32(int(depth))
-        w.layer.inputs = [self.from_front(w, depth, count), count]
+        w.layer.inputs = [self.nonnegative_axes(w, depth, count), count]
 
-    def from_front(self, w: LowerContext, depth: float | None, count: ir.Value) -> ir.Value:
+    def nonnegative_axes(self, w: LowerContext, depth: float | None, count: ir.Value) -> ir.Value:
         """Return indices that count from the begin; negative ones of computed depth are moved.
         Raises MappingError if they may be negative at a constant depth.
         """
@@ -276,7 +276,7 @@ def write_updates_of_zeros(w: LowerContext) -> None:
     reduction, sizes = w.attr("reduction", "none"), dims_of(w.data)
     if w.quantized or reduction not in ("none", "add"):
         raise MappingError(f"reduction={reduction!r} of these data is not supported")
-    places, array = nonnegative_places(w, sizes)
+    places, array = nonnegative_indices(w, sizes)
     shape, updates = w.shape(sizes, w.data), w.input(2)
     if reduction == "none" and not are_distinct(w.input(1), array):
         updates = last_update_wins(w, places, updates)
@@ -288,7 +288,7 @@ def write_updates_of_zeros(w: LowerContext) -> None:
         w.after_emit(lambda: w.put("SELECT_V2", hit(w, places, updates, shape), there, w.data))
 
 
-def nonnegative_places(w: LowerContext, sizes: Dims) -> tuple[ir.Value, Array | None]:
+def nonnegative_indices(w: LowerContext, sizes: Dims) -> tuple[ir.Value, Array | None]:
     """Return indices that count from the front, and their array if it is known."""
     array = known(w.input(1))
     if array is None:
@@ -315,7 +315,7 @@ def hit(w: LowerContext, places: ir.Value, updates: ir.Value, shape: ir.Value) -
     return w.emit("GREATER", hits, w.int32(0), dtype=ir.DataType.BOOL, shape=sizes)
 
 
-def values_and_places(r: LiftContext) -> None:
+def read_unique(r: LiftContext) -> None:
     """Return distinct values in the order of their first occurrence, and the index of each."""
     r.outputs = 4
     r.after_emit(lambda found: [found[0], found[2]])
@@ -356,7 +356,7 @@ RULES = [
     op(
         "Gather",
         "GATHER",
-        FROM_FRONT,
+        NONNEGATIVE_INDICES,
         RequireKey("batch_dims", 0),
         Axis(signed=True),
         Indices(),
@@ -366,7 +366,7 @@ RULES = [
     op(
         "GatherND",
         "GATHER_ND",
-        FROM_FRONT,
+        NONNEGATIVE_INDICES,
         RequireAttr("batch_dims", 0),
         Indices(),
         example_inputs="4,3 =i64:[[2],[0]]",
@@ -378,7 +378,13 @@ RULES = [
         before_lift=rows_of_table,
         lift_only=True,
     ),
-    op("ScatterND", "SCATTER_ND", FROM_FRONT, ON_ZEROS, example_inputs="4,3 =i64:[[2],[0]] 2,3"),
+    op(
+        "ScatterND",
+        "SCATTER_ND",
+        NONNEGATIVE_INDICES,
+        ON_ZEROS,
+        example_inputs="4,3 =i64:[[2],[0]] 2,3",
+    ),
     op(
         "ScatterND",
         "SPARSE_TO_DENSE",
@@ -402,7 +408,7 @@ RULES = [
         after_lift=lambda r, y: r.b.Transpose(y, perm=[1, 0]),
         before_lower=rows_as_columns,
     ),
-    op("Unique", "UNIQUE", RequireAttr("sorted", 0), before_lift=values_and_places, lift_only=True),
+    op("Unique", "UNIQUE", RequireAttr("sorted", 0), before_lift=read_unique, lift_only=True),
     op("ScatterND", "DYNAMIC_UPDATE_SLICE", before_lift=updated_slice, lift_only=True),
     op("Where", "MATRIX_DIAG", before_lift=matrix_of_diagonal, lift_only=True),
     op("Where", "MATRIX_SET_DIAG", before_lift=with_diagonal, lift_only=True),

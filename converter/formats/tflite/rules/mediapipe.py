@@ -83,7 +83,7 @@ def pool_sizes(r: LiftContext) -> tuple[list[int], list[int]]:
     return kernel, strides
 
 
-def pool_with_places(r: LiftContext) -> Sequence[ir.Value]:
+def pool_with_indices(r: LiftContext) -> Sequence[ir.Value]:
     """The largest number of each window, and which of the window it is, row by row: a float, and
     0.1 more than that.
     """
@@ -290,7 +290,7 @@ RULES: list[Rule | Custom] = [
         Leftover(),
         lift_only=True,
     ),
-    custom("", "MaxPoolingWithArgmax2D", pool_with_places),
+    custom("", "MaxPoolingWithArgmax2D", pool_with_indices),
     custom("", "MaxUnpooling2D", unpooled),
     custom("", "TransformLandmarks", moved_landmarks),
     custom("", "TransformTensor TransformTensorBilinear", moved_image),

@@ -13,7 +13,7 @@ from converter.formats.tflite.rules.fields import (
     FusedActivation,
     Window,
     data,
-    in_front,
+    explicit_pad,
 )
 from converter.formats.tflite.schema import schema
 from converter.graph.value import Value, with_operators
@@ -110,7 +110,7 @@ class MaxWindow(PoolWindow):
     """Padding has the lowest number."""
 
     def padded(self, t: LowerContext, pads: list[int]) -> None:
-        t.layer.inputs[0] = in_front(t, pads, -np.inf)
+        t.layer.inputs[0] = explicit_pad(t, pads, -np.inf)
 
 
 class MeanWindow(PoolWindow):
@@ -119,7 +119,7 @@ class MeanWindow(PoolWindow):
     names = (*Window.names, "count_include_pad")
 
 
-NO_PLACES = FirstResult("the indices output is not supported")
+NO_INDICES = FirstResult("the indices output is not supported")
 RULES = [
     op(
         "AveragePool",
@@ -130,7 +130,7 @@ RULES = [
     op(
         "MaxPool",
         "MAX_POOL_2D",
-        NO_PLACES,
+        NO_INDICES,
         MaxWindow(),
         RequireAttr("storage_order", 0),
         FusedActivation(),

@@ -86,13 +86,13 @@ def read_wide(r: LiftContext) -> None:
 WIDE = Detail(read=read_wide)
 
 
-def read_truths(r: LiftContext) -> None:
+def compare_as_numbers(r: LiftContext) -> None:
     """Booleans are numbers while they are compared."""
     r.data = r.cast(data(r), ir.DataType.INT32)
     r.after_first(lambda y: r.cast(y, ir.DataType.BOOL))
 
 
-TRUTHS = Detail(read=read_truths)
+COMPARED_AS_NUMBERS = Detail(read=compare_as_numbers)
 
 
 INT32 = Guard(
@@ -108,7 +108,9 @@ RULES = [
         AXES,
         KEEP,
     ),
-    *ops("ReduceMax=REDUCE_ANY ReduceMin=REDUCE_ALL", TRUTHS, AXES, KEEP, lift_only=True),
+    *ops(
+        "ReduceMax=REDUCE_ANY ReduceMin=REDUCE_ALL", COMPARED_AS_NUMBERS, AXES, KEEP, lift_only=True
+    ),
     *ops(
         "ArgMax=ARG_MAX ArgMin=ARG_MIN",
         Ordered(),

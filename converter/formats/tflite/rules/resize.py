@@ -55,7 +55,7 @@ class Resize(resize.Resize):
         if not wanted.dynamic:
             w.place(1, w.int32([int(n or 0) for n in wanted.after], "size"))
         elif wanted.factors is not None:
-            w.place(1, w.image_size([_whole(f) for f in wanted.factors], [0, 0]))
+            w.place(1, w.image_size([_integer_factor(f) for f in wanted.factors], [0, 0]))
         else:
             w.place(1, self.computed_size(w))
         w.one_scale()
@@ -76,7 +76,7 @@ class Resize(resize.Resize):
         return w.emit("SLICE", sizes, place, count, shape=[2])
 
 
-def _whole(factor: float) -> int:
+def _integer_factor(factor: float) -> int:
     """Return a factor by which each size is divisible: the layer computes with the ratio of the
     sizes.
     """
@@ -100,15 +100,17 @@ class HalfwayCorners(Field):
                 f"a size of {size} does not fit data of rank {r.rank(data(r))}", "R105"
             )
         rows, columns = (
-            self.places(n, m) for n, m in zip(r.static(data(r))[1:3], size, strict=True)
+            self.nearest_indices(n, m) for n, m in zip(r.static(data(r))[1:3], size, strict=True)
         )
         r.set_inputs(r.b.Gather(data(r), rows, axis=1), columns)
 
-    def places(self, n: int, m: int) -> Array:
+    def nearest_indices(self, n: int, m: int) -> Array:
         """Return the index of the nearest of `n` elements for each of `m` results."""
         scale = np.float32(n - 1) / np.float32(m - 1) if m > 1 else np.float32(n) / np.float32(m)
-        places = np.floor((arange(m, dtype=np.float32) + np.float32(0.5)) * scale + np.float32(0.5))
-        return np.asarray(np.clip(places, 0, n - 1), np.int64)
+        positions = np.floor(
+            (arange(m, dtype=np.float32) + np.float32(0.5)) * scale + np.float32(0.5)
+        )
+        return np.asarray(np.clip(positions, 0, n - 1), np.int64)
 
 
 def is_fixed_point(r: LiftContext) -> bool:
@@ -139,9 +141,9 @@ class FixedPoint(Field):
         corners, half = flags(r)
         steps = (n - 1, m - 1) if corners and m > 1 else (n, m)
         scale = (ONE * steps[0] + steps[1] // 2) // steps[1]
-        places = arange(m) * scale + ((scale // 2 - ONE // 2) if half else 0)
-        low = np.clip(places // ONE, 0, n - 1)
-        part = np.clip(places - low * ONE, 0, ONE).reshape([-1] + [1] * (3 - axis))
+        positions = arange(m) * scale + ((scale // 2 - ONE // 2) if half else 0)
+        low = np.clip(positions // ONE, 0, n - 1)
+        part = np.clip(positions - low * ONE, 0, ONE).reshape([-1] + [1] * (3 - axis))
         first, second = (r.b.Gather(x, i, axis=axis) for i in (low, np.minimum(low + 1, n - 1)))
         return first, (second - first) * r.b.const((part / ONE).astype(np.float32))
 

@@ -380,8 +380,8 @@ def axes_of_ranges(rank: int, ellipsis: Array, new: Array, shrinks: Array) -> tu
     if between < 0 or ellipsis.sum() > 1:
         message = f"{count} ranges and {ellipsis.sum()} ellipses do not fit {rank} axes"
         raise MappingError(message, "R105")
-    axes = in_front_of(np.where(ellipsis, between, ~new))
-    return axes, in_front_of(np.where(ellipsis, between, new | ~shrinks))[new]
+    axes = exclusive_sum(np.where(ellipsis, between, ~new))
+    return axes, exclusive_sum(np.where(ellipsis, between, new | ~shrinks))[new]
 
 
 def apply_masks(
@@ -449,7 +449,7 @@ def masks_of(
 RANGES = Detail(read=read_ranges, write=write_ranges, inputs=(1, 2, 3, 4), keys=(*MASKS, "offset"))
 
 
-def in_front_of(counts: Array) -> Array:
+def exclusive_sum(counts: Array) -> Array:
     """Return the sum of the counts before each position."""
     return np.asarray(np.cumsum(counts) - counts)
 
@@ -639,7 +639,7 @@ class ExpandShape(Int64Operand):
         w.one_scale()
 
 
-def write_whole_shape(w: LowerContext) -> None:
+def write_shape_slice(w: LowerContext) -> None:
     """The shape is computed with 64 bits; a part of it is sliced after the operator."""
     w.layer.attrs["out_type"] = TENSOR_INT64
     rank = w.rank()
@@ -651,7 +651,7 @@ def write_whole_shape(w: LowerContext) -> None:
         w.after_emit(lambda: w.put("SLICE", result, *ends))
 
 
-WHOLE_SHAPE = Detail(write=write_whole_shape, names=("start", "end"))
+SHAPE_SLICE = Detail(write=write_shape_slice, names=("start", "end"))
 
 
 def read_filled(r: LiftContext) -> None:
@@ -792,7 +792,7 @@ RULES: list[Rule | Custom] = [
         before_lift=leading_axes,
         example_inputs="4,3 =[1,2,3]",
     ),
-    op("Shape", "SHAPE", WHOLE_SHAPE, example_inputs="n,3"),
+    op("Shape", "SHAPE", SHAPE_SLICE, example_inputs="n,3"),
     custom("Size", "", lower=lower_count),
     RANK,
     op("Shape", "BROADCAST_ARGS", before_lift=joint_shape, lift_only=True),

@@ -27,7 +27,7 @@ from converter.formats.zhouyi.rules.detection import at_most, chosen_proposals
 from converter.formats.zhouyi.rules.fields import words
 from converter.formats.zhouyi.unsupported import undocumented
 from converter.graph.build import Builder
-from converter.graph.catalogue.compact import front, take, total
+from converter.graph.catalogue.compact import first_true_indices, take, total
 from converter.graph.catalogue.ssd import class_of, grouped
 from converter.graph.demands import of_length
 from converter.graph.infer import Array
@@ -113,7 +113,7 @@ def lift_multibox(r: IntegerLiftContext) -> list[Value]:
     score = bounded(shifted(score, r.bit_count("score_shift_value")), *r.limits())
     rows = stack([label, score, *(moved[i] for i in order)])
     mask = best > r.attr("score_threshold_value", int)
-    places, real = front(b, mask, anchors)
+    places, real = first_true_indices(b, mask, anchors)
     return _typed(r, [take(b, rows, places, real, -1.0), total(b, mask, anchors)])
 
 
@@ -328,7 +328,7 @@ def lift_nms(r: IntegerLiftContext) -> list[Value]:
     least = least if per_class else np.inf
     found = _kept(b, b.Reshape(first, [-1, n]), overlaps, least, turns)
     at, value, mask = (b.Reshape(v, [batch, -1]) for v in found)
-    places, good = front(b, mask, size)
+    places, good = first_true_indices(b, mask, size)
     place = take(b, at, places, good)
     taken = shifted(low_32_bits(take(b, box, place, good) * r.scales[0]), r.shifts[0])
     inner = single(place) - b.GatherElements(starts, place, axis=1)

@@ -22,8 +22,8 @@ from converter.formats.zhouyi.quantization.requantize import (
     INT32,
     MOST_BITS,
     Limits,
-    beside,
     bits_of,
+    constant_like,
     double,
     limits_of_bits,
     numbers,
@@ -247,11 +247,11 @@ class IntegerLiftContext(LiftContext):
                 biases = biases.astype(np.float32).astype(np.float64)
             biases = np.clip(np.floor(biases * 2.0**-early), *INT32)
             if absorbed.any():
-                total = total - beside(absorbed, total, "absorbed")
+                total = total - constant_like(absorbed, total, "absorbed")
             total = rescale(total, 2.0**-early, 0, INT32)
             by = self.scales * 2.0 ** (early - first)
         if biases.any():
-            total = total + beside(biases, total, f"{self.layer.name}.biases")
+            total = total + constant_like(biases, total, f"{self.layer.name}.biases")
         return total, by
 
     def activated(self, x: Value, by: Any) -> Value:

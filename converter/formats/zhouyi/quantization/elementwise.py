@@ -16,8 +16,8 @@ from converter.formats.zhouyi.quantization.requantize import (
     INT16,
     INT32,
     approximate,
-    beside,
     bounded,
+    constant_like,
     double,
     entry,
     floor,
@@ -196,7 +196,7 @@ def _elements_multiplied(r: IntegerLiftContext) -> Value:
     size = r.static(y)[axis]
     index = bounded(b.Where(index < 0, index + size, index), 0, size - 1)
     updates, most = r.double(2), limits[1] + 1
-    for i in range(_turns(r.static(index)[axis])):
+    for i in range(_update_count(r.static(index)[axis])):
         at, by = (b.Slice(v, [i], [i + 1], [axis]) for v in (index, updates))
         product = low_32_bits(b.GatherElements(y, at, axis=axis) * by)
         # so many bits that the remaining ones are 16
@@ -220,7 +220,7 @@ def _slices_multiplied(r: IntegerLiftContext) -> Value:
     rows, depth = int(np.prod(shape[:-1])), shape[-1]
     index = b.Reshape(index, [rows, depth])
     updates = b.Reshape(updates, [rows, *r.static(y)[depth:]])
-    for i in range(_turns(rows)):
+    for i in range(_update_count(rows)):
         at, by = (v[i : i + 1] for v in (index, updates))
         product = b.GatherND(y, at) * by
         found = rescale(product, 2.0 ** -r.shifts[2], 0, limits_of_bits(32, signed), rounding)
@@ -228,7 +228,7 @@ def _slices_multiplied(r: IntegerLiftContext) -> Value:
     return r.stored(r.rescaled(y, first, rounding))
 
 
-def _turns(count: int) -> int:
+def _update_count(count: int) -> int:
     """The number of updates that are written out one by one."""
     if count > MOST_UPDATES:
         raise MappingError(f"{count} updates multiplied one by one would make the graph too large")
@@ -269,7 +269,7 @@ def lift_table(r: IntegerLiftContext) -> Value:
         both = (r.b.Relu(v) for v in (x, -x))
         return r.requantized(r.b.Concat(*both, axis=r.attr("axis", int, -1)))
     if layer.kind in ("Sine", "Cosine") and r.is_scaled():
-        return _of_turns(r)
+        return _periodic_table(r)
     if "lut" not in layer.blobs or r.is_scaled():
         what = f"{layer.kind} {method}".strip()
         raise MappingError(
@@ -278,7 +278,7 @@ def lift_table(r: IntegerLiftContext) -> Value:
     return r.stored(r.looked_up(r.input(0), "lut", *r.width()))
 
 
-def _of_turns(r: IntegerLiftContext) -> Value:
+def _periodic_table(r: IntegerLiftContext) -> Value:
     """Return a table of one period, whose size divides the scaled number."""
     lut = r.blob("lut").reshape(-1)
     if lut.size & (lut.size - 1):
@@ -316,7 +316,7 @@ def _lift_prelu(r: IntegerLiftContext) -> Value:
     if slope.ndim > rank:
         slope = slope.reshape(slope.shape[slope.ndim - rank :])
     slope = np.ldexp(slope, -r.bit_count("negative_slope_shift"))
-    slopes = beside(slope, x, f"{r.layer.name}.negative_slope")
+    slopes = constant_like(slope, x, f"{r.layer.name}.negative_slope")
     y = b.Relu(x) + b.Round(b.Min(x, 0) * slopes)
     dtype = r.types[0]
     unsigned = dtype.is_integer() and not dtype.is_signed()

@@ -34,7 +34,7 @@ from converter.mapping.node import Layer as FarLayer
 # operands that are positions, lengths or conditions: never quantized numbers
 _SECOND = """Gather GatherElements GatherND ScatterND ScatterElements ReverseSequence MaxUnpool
 UpsampleByIndex InTopK Compress SegmentReduce Repeat CTCGreedyDecoder"""
-_WHOLE = {
+_INTEGER_FORMS = {
     **dict.fromkeys(_SECOND.split(), 1),
     **dict.fromkeys(("Where", "OneHot"), 0),
     **dict.fromkeys(("CropAndResize", "RoiAlign"), 2),
@@ -62,7 +62,7 @@ _INTEGER_ONLY = frozenset(
 )
 # parameters that the vendor's quantizer takes out of the file: only the table still contains them
 _IN_TABLE = {"ELU": "alpha", "CELU": "alpha", "SHRINK": "lambd"}
-_STAYS_WHOLE = frozenset({"Logical", "Bitwise", "BitShift", "Shape", "NonZero"})
+_STAYS_INTEGER = frozenset({"Logical", "Bitwise", "BitShift", "Shape", "NonZero"})
 Params = list[QuantParams | None]
 
 
@@ -106,7 +106,7 @@ class NumbersLift(GraphLift):
         if kind in ("Cast", "Quantize", "DeQuantize"):
             return [self._real(layer.inputs[0], source)]
         if _is_integer_only(far, source) and not self.parser:
-            return self._whole(layer, far, sources, results)
+            return self._integer_form(layer, far, sources, results)
         for i, (tensor, params) in enumerate(zip(layer.inputs, sources, strict=True)):
             if _is_number(kind, i, params):
                 far.inputs[i] = self._real(tensor, params)
@@ -115,14 +115,14 @@ class NumbersLift(GraphLift):
         except CONVERSION_ERRORS:
             if self.parser or kind not in TABLE:
                 raise
-        return self._whole(layer, self._far(layer), sources, results)
+        return self._integer_form(layer, self._far(layer), sources, results)
 
-    def _whole(
+    def _integer_form(
         self, layer: Layer, far: FarLayer, sources: Params, results: Params
     ) -> list[ir.Value]:
         """The integer form, on floats that hold integers."""
         far.inputs = [
-            _whole_number(self.builder, self._real(t, p), p)
+            _as_quantized_value(self.builder, self._real(t, p), p)
             for t, p in zip(layer.inputs, sources, strict=True)
         ]
         values = self._integers(layer, far, [ir.DataType.FLOAT] * len(layer.outputs))
@@ -236,7 +236,7 @@ def _merged_factor(far: FarLayer, sources: Params, results: Params) -> float:
 
 def _is_number(kind: str, port: int, params: QuantParams | None) -> bool:
     """Return whether input `port` of a layer is read as quantized numbers."""
-    whole = kind in _STAYS_WHOLE or _WHOLE.get(kind) == port
+    whole = kind in _STAYS_INTEGER or _INTEGER_FORMS.get(kind) == port
     return params is not None and not params.indices and not whole
 
 
@@ -250,7 +250,7 @@ def _moves(layer: FarLayer, around: Params) -> bool:
     return keeps_integers(layer) and same
 
 
-def _whole_number(b: Builder, value: ir.Value, params: QuantParams | None) -> ir.Value:
+def _as_quantized_value(b: Builder, value: ir.Value, params: QuantParams | None) -> ir.Value:
     """Return a real number as a float that holds the quantized value."""
     if params is None or params.plain:
         return value

@@ -38,7 +38,7 @@ from converter.mapping.node import Layer
 _FUSED = FUSED | {"CLIP"}
 _BOUNDS = ("RELU", "RELU6", "CLIP")  # the same before and after rounding
 UNWRITTEN = "no integer form can be written"
-TRUTH = QuantParams.of(1.0, 0, ir.DataType.UINT8)
+BOOLEAN = QuantParams.of(1.0, 0, ir.DataType.UINT8)
 
 
 def moves(layer: Layer) -> bool:
@@ -52,7 +52,7 @@ def moves(layer: Layer) -> bool:
     )
 
 
-def _said(params: QuantParams) -> str:
+def _scale_text(params: QuantParams) -> str:
     return f"scale {params.scale:.7g} and zero point {params.zero}"
 
 
@@ -119,8 +119,8 @@ class Plan:
         # an integer layer has its own factor, all other scales are written once, with the tensor
         if read.zero != params.zero or (read.scale != params.scale and source not in self.reals):
             raise MappingError(
-                f"{out.name} is quantized with {_said(params)} but dequantized "
-                f"with {_said(read)}; a Zhouyi tensor has one scale and one "
+                f"{out.name} is quantized with {_scale_text(params)} but dequantized "
+                f"with {_scale_text(read)}; a Zhouyi tensor has one scale and one "
                 "zero point"
             )
         plain = replace(layer, kind="Quantize", attrs={})
@@ -239,10 +239,10 @@ class Plan:
         if rule is None or rule.lower is None or len(layer.outputs) != 1:
             raise MappingError(UNWRITTEN)
         out = layer.outputs[0]
-        params, place = self._target(layer, out) if _is_real(out) else (TRUTH, out)
+        params, place = self._target(layer, out) if _is_real(out) else (BOOLEAN, out)
         assert params is not None
         operands = [
-            self._operand(v) if _is_real(v) else (v, TRUTH) for v in layer.inputs if v is not None
+            self._operand(v) if _is_real(v) else (v, BOOLEAN) for v in layer.inputs if v is not None
         ]
         inputs, sources = [v for v, _ in operands], [p for _, p in operands]
         if any(p.dtype.bitwidth > 16 for p in (*sources, params)):

@@ -13,7 +13,7 @@ from converter.formats.zhouyi.quantization.context import IntegerLiftContext
 from converter.formats.zhouyi.quantization.requantize import (
     INT32,
     Limits,
-    beside,
+    constant_like,
     double,
     limits_of_bits,
     numbers,
@@ -67,7 +67,7 @@ class Steps:
     def product(self, value: Value, weights: Array) -> Value:
         """Return the product with weights as float64."""
         value = single(value) if self.single else value
-        return double(value @ beside(weights, value, "weights"))
+        return double(value @ constant_like(weights, value, "weights"))
 
     def rescaled(self, value: Value, by: Any, limits: Limits) -> Value:
         """Rescale a value and clamp it to limits."""

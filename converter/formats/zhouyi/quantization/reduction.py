@@ -14,7 +14,7 @@ from converter.formats.zhouyi.quantization.context import (
 )
 from converter.formats.zhouyi.quantization.requantize import (
     UINT16,
-    beside,
+    constant_like,
     double,
     entry,
     floor,
@@ -196,6 +196,6 @@ def lift_batch_norm(r: IntegerLiftContext) -> Value:
 
     y = real(x, narrow=True)
     if r.layer.kind != "BiasAdd":
-        y = y * beside(along(with_zero_points(r.layer, "weights")), y, f"{name}.weights")
-    y = y + beside(along(with_zero_points(r.layer, "biases")), y, f"{name}.biases")
+        y = y * constant_like(along(with_zero_points(r.layer, "weights")), y, f"{name}.weights")
+    y = y + constant_like(along(with_zero_points(r.layer, "biases")), y, f"{name}.biases")
     return r.activated(double(y), along(r.factor).astype(np.float64))

@@ -174,7 +174,9 @@ class Axis:
         number = b.Max(b.Ceil(length[:, None] / cell), 1)
         return number, max(1, math.ceil(longest / cell))
 
-    def places(self, b: Builder, first: Value, step: Value, between: Value, most: int) -> Value:
+    def sample_positions(
+        self, b: Builder, first: Value, step: Value, between: Value, most: int
+    ) -> Value:
         """Return [R, cells * most]: the coordinates of samples, at odd multiples of `between` from
         the start of each cell.
         """
@@ -239,8 +241,8 @@ def _pair(r: IntegerLiftContext, key: str, count: int, index: int) -> tuple[floa
 
 def _ends(r: IntegerLiftContext, rois: Value, axis: Axis, by: float) -> list[Value]:
     """Start and end of regions along an axis, scaled."""
-    places = (rois[..., 1 + axis.index + 2 * e] * by for e in (0, 1))
-    return [cut(_single(x) * 2.0 ** -r.shifts[1]) for x in places]
+    corners = (rois[..., 1 + axis.index + 2 * e] * by for e in (0, 1))
+    return [cut(_single(x) * 2.0 ** -r.shifts[1]) for x in corners]
 
 
 def _fixed(r: IntegerLiftContext, rois: Value, axis: Axis) -> tuple[list[Value], Along]:
@@ -252,7 +254,7 @@ def _fixed(r: IntegerLiftContext, rois: Value, axis: Axis) -> tuple[list[Value],
     length = axis.length(b, ends)
     stride = cut(_single(length * cell) * 2.0**-cell_bits)
     between = cut(stride * step * 2.0**-step_bits)
-    at = axis.places(b, ends[0], stride, between, axis.samples)
+    at = axis.sample_positions(b, ends[0], stride, between, axis.samples)
     low = shifted(at, bits)
     count, most = axis.counted(b, length, 0.0)
     whole = 2.0**bits
@@ -370,7 +372,7 @@ def _of_box(r: IntegerLiftContext, boxes: Value, axis: Axis, by: float) -> tuple
     count, most = axis.counted(b, length, min(largest * by + 1, UINT16[1]))
     step = cut(length / axis.cells)
     between = cut(step[:, None] / (count * 2.0))
-    at = axis.places(b, ends[0], step, b.Squeeze(between, [1]), most)
+    at = axis.sample_positions(b, ends[0], step, b.Squeeze(between, [1]), most)
     low = shifted(at, bits)
     share, known = at - low * 2.0**bits, (low >= -1) & (low <= axis.size)
     low, high = (bounded(v, 0, axis.size - 1) for v in (low, low + 1.0))

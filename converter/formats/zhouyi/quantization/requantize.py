@@ -182,7 +182,7 @@ def real(x: ir.Value, zero: int = 0, narrow: bool = False) -> Value:
     return y + zero if zero else y
 
 
-def beside(array: Array, x: ir.Value, name: str = "const") -> Value:
+def constant_like(array: Array, x: ir.Value, name: str = "const") -> Value:
     """A constant in the type of `x`."""
     return open_builder().const(np.asarray(array, numpy_type(x)), name)
 

@@ -15,7 +15,7 @@ from converter.formats.zhouyi.quantization.context import (
     IntegerLowerContext,
     Written,
 )
-from converter.formats.zhouyi.quantization.requantize import beside, real, rescale
+from converter.formats.zhouyi.quantization.requantize import constant_like, real, rescale
 from converter.formats.zhouyi.rules.fields import words
 from converter.formats.zhouyi.types import numpy_type
 from converter.formats.zhouyi.unsupported import undocumented
@@ -51,13 +51,13 @@ def lift_resize(r: IntegerLiftContext) -> Value:
     if r.attr("antialias", bool, False):
         return _smoothed(r, r.bit_count("interp_shift_value"))
     steps = 2.0 ** r.bit_count("interp_shift_value", INTERPOLATION_BITS, 0)
-    rows, columns = (_places(r.static(x)[a], shape[a], mode) for a in (1, 2))
+    rows, columns = (_neighbors_and_weights(r.static(x)[a], shape[a], mode) for a in (1, 2))
     y = real(x)
     parts = []
     for (row, by_row), (column, by_column) in itertools.product(rows, columns):
         weights = np.floor(np.outer(by_row, by_column) * steps + 0.5)
         under = b.Gather(b.Gather(y, row, axis=1), column, axis=2)
-        parts.append(under * beside(weights.astype(np.float32)[None, :, :, None], y))
+        parts.append(under * constant_like(weights.astype(np.float32)[None, :, :, None], y))
     total = functools.reduce(operator.add, parts)
     return r.stored(rescale(total, 1 / steps, 0, r.limits()))
 
@@ -92,7 +92,7 @@ def _check_bounds(low: Array, high: Array, window: int, size: int) -> None:
         raise MappingError(f"{message} along an axis of {size}", "R105")
 
 
-def _places(size: int, count: int, mode: str) -> Line:
+def _neighbors_and_weights(size: int, count: int, mode: str) -> Line:
     """Return, for each of `count` positions along an axis, the two neighbors and their weights."""
     i = arange(count, dtype=np.float64)
     if mode == "ALIGN_CORNERS":

@@ -8,7 +8,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.zhouyi.quantization.gelu import table_of_steps
 from converter.formats.zhouyi.quantization.quant_params import QuantParams
-from converter.formats.zhouyi.quantization.requantize import beside, floor, real
+from converter.formats.zhouyi.quantization.requantize import constant_like, floor, real
 from converter.graph.build import new_model, open_builder
 from converter.graph.extensions import can_expand, expand
 from converter.graph.infer import Array, constant
@@ -32,14 +32,14 @@ def look_up(x: ir.Value, table: Array, bits: int, signed: bool) -> Value:
         raise MappingError(message, "R105")
     b, table = open_builder(), np.append(table, table[-1]).astype(np.float64)
     at = real(x, 1 << (bits - 1) if signed else 0)
-    entries = beside(table, at, "lut")
+    entries = constant_like(table, at, "lut")
     if bits <= size:
         return b.Gather(entries, b.Cast(at, to=ir.DataType.INT32))
     step = 1 << (bits - size)
     high = floor(at / step)
     rest = at - high * step
     index = b.Cast(high, to=ir.DataType.INT32)
-    slope = b.Gather(beside(np.diff(table, append=table[-1]), at, "slope"), index)
+    slope = b.Gather(constant_like(np.diff(table, append=table[-1]), at, "slope"), index)
     return b.Gather(entries, index) + floor(slope * rest / step)
 
 

@@ -21,7 +21,7 @@ from converter.formats.zhouyi.rules.fields import (
 from converter.formats.zhouyi.types import dtype_name, numpy_type
 from converter.formats.zhouyi.unsupported import undocumented
 from converter.graph.build import Builder
-from converter.graph.catalogue.compact import front, take
+from converter.graph.catalogue.compact import first_true_indices, take
 from converter.graph.catalogue.proposals import filled, survivors, top
 from converter.graph.catalogue.ssd import class_of, labels_of, present
 from converter.graph.demands import of_length, representable, shaped
@@ -317,7 +317,7 @@ def lift_detection_output(r: LiftContext) -> list[ir.Value]:
     own = b.Transpose(scores[..., 1 : classes + 1], perm=[0, 2, 1])
     mask = own > r.attr("score_threshold", float)
     size, width = r.declared_size(0), r.declared_size(2)
-    places, real = front(b, b.Reshape(mask, [batch, classes * count]), size)
+    places, real = first_true_indices(b, b.Reshape(mask, [batch, classes * count]), size)
     kept = take(b, b.Reshape(boxes, [batch, classes * count, 4]), places, real)
     values = take(b, b.Reshape(own, [batch, classes * count]), places, real)
     counts = at_most(r, b.ReduceSum(b.Cast(mask, to=FLOAT), [2], keepdims=0), size)
@@ -361,12 +361,12 @@ def lift_filter_boxes(r: LiftContext) -> list[ir.Value]:
     y1, x1, y2, x2 = (boxes[..., i] for i in range(4))
     mask = real & (scores > r.attr("score_threshold", float))
     mask = mask & (y2 - y1 >= smallest[0]) & (x2 - x1 >= smallest[1])
-    places, found = front(b, mask, most)
+    places, found = first_true_indices(b, mask, most)
     every = arange(classes, dtype=np.float32).reshape(classes, 1)
     member = b.Equal(index[:, None], every) & mask[:, None]
     sums = at_most(r, b.ReduceSum(b.Cast(member, to=FLOAT), [2], keepdims=0), most)
     per_class, total = present(b, sums, classes)
-    at, there = front(b, sums > 0, classes)
+    at, there = first_true_indices(b, sums > 0, classes)
     kept = [take(b, v, places, found) for v in (boxes, scores)]
     return r.typed([*kept, per_class, take(b, labels, at, there), total])
 
@@ -413,7 +413,7 @@ def chosen_proposals(r: LiftContext, scores: Value, boxes: Value, mask: Value) -
     mask is true, padded to the declared size, their count, and the number of classes.
     """
     b = r.b
-    places, real = front(b, mask, r.declared_size(0))
+    places, real = first_true_indices(b, mask, r.declared_size(0))
     count = b.ReduceSum(b.Cast(real, to=FLOAT), [1])
     count = b.Pad(count, [0, 0, 0, r.declared_size(2) - 1])
     one = b.const(np.ones((r.static(scores)[0], 1), np.float32))

@@ -12,12 +12,12 @@ from converter.formats.zhouyi.rules.fields import (
     FLOATS,
     FRACTIONS,
     INTEGERS,
+    booleans,
     constant_of,
     flat,
     is_number,
     is_signed,
     method,
-    truth,
     word,
     words,
 )
@@ -329,10 +329,10 @@ COMPARISONS = {
 }
 LOGIC = [
     *(op(name, "Logical", method(word), EQUAL) for name, word in COMPARISONS.items()),
-    *(op(n, "Logical", method(n.upper()), EQUAL, truth(0, 1)) for n in ("And", "Or", "Xor")),
-    op("Not", "Logical", method("NOT"), truth(0)),
+    *(op(n, "Logical", method(n.upper()), EQUAL, booleans(0, 1)) for n in ("And", "Or", "Xor")),
+    op("Not", "Logical", method("NOT"), booleans(0)),
     op("Equal", "Logical", method("NOT_EQUAL"), after_lift=lambda r, y: r.b.Not(y), lift_only=True),
-    op("Where", "Where", EQUAL, truth(0)),
+    op("Where", "Where", EQUAL, booleans(0)),
 ]
 
 # casts -------------------------------------------------------------------------------------------
@@ -396,7 +396,7 @@ def clamped(r: LiftContext, x: Value, dtype: ir.DataType) -> Value:
     return r.b.Clip(x, low, float(top))
 
 
-def to_truth(w: LowerContext) -> None:
+def write_nonzero(w: LowerContext) -> None:
     """True for every value other than 0."""
     x, shape = w.input(0), w.static()
     demand_small(*shape)
@@ -427,7 +427,7 @@ CASTS = [
         method("NOT_EQUAL"),
         RequireAttr("to", int(T.BOOL)),
         ImpliedAttrs(("saturate",)),
-        before_lower=to_truth,
+        before_lower=write_nonzero,
         lower_only=True,
     ),
     op(

@@ -101,7 +101,7 @@ FOUR_AXES = Guard("only data of rank 4 are supported", lambda w: w.rank() == 4)
 # operands ----------------------------------------------------------------------------------------
 
 
-def truth(*positions: int) -> InputType:
+def booleans(*positions: int) -> InputType:
     """Booleans, which the format keeps as uint8."""
     return InputType(positions, T.BOOL)
 

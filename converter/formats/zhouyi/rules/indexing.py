@@ -10,16 +10,16 @@ from converter.formats.zhouyi.rules.context import LiftContext
 from converter.formats.zhouyi.rules.fields import (
     CAST_TO_DECLARED,
     DeclaredSize,
+    booleans,
     constant_of,
     indices,
     int64,
     method,
-    truth,
     word,
     words,
 )
 from converter.formats.zhouyi.types import numpy_type
-from converter.graph.catalogue.compact import front, take
+from converter.graph.catalogue.compact import first_true_indices, take
 from converter.graph.demands import at_least, axis_of, representable
 from converter.graph.infer import constant
 from converter.graph.sizes import arange, demand_small
@@ -225,7 +225,7 @@ def lift_collapse_repeated(r: LiftContext) -> list[ir.Value]:
         wide = r.cast(labels, T.FLOAT)
         differs = ~b.Equal(wide[:, 1:], wide[:, : n - 1])
         mask = mask & b.Concat(np.ones((batch, 1), np.bool_), differs, axis=1)
-    places, real = front(b, mask, r.declared_size(0))
+    places, real = first_true_indices(b, mask, r.declared_size(0))
     count = b.ReduceSum(b.Cast(mask, to=T.INT64), [1], keepdims=0)
     return [take(b, with_operators(labels), places, real), count]
 
@@ -322,7 +322,7 @@ RULES = [
             "axis must be given",
             lambda w: w.attr("axis", None) is not None,
         ),
-        truth(1),
+        booleans(1),
         Axis(default=None),
     ),
     op(

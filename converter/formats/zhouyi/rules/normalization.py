@@ -20,7 +20,7 @@ from converter.formats.zhouyi.rules.fields import (
 from converter.graph import CHANNELS_LAST_DOMAIN
 from converter.graph.demands import axis_of
 from converter.graph.value import Value
-from converter.mapping.concepts.axes import Axis, from_front
+from converter.mapping.concepts.axes import Axis, nonnegative_axes
 from converter.mapping.context import LowerContext, Results
 from converter.mapping.fields import Attr, Detail, Field, Guard, RequireAttr, Weight, attrs, ignore
 from converter.mapping.rules import custom, op, ops
@@ -106,7 +106,7 @@ CHANNEL_AXIS = Detail(read=read_channel_axis, write=write_channel_axis, keys=("a
 def read_last_axes(r: LiftContext) -> None:
     """The first of the last axes <-> `axis`, all of them."""
     axes, rank = axes_of(r.layer), r.rank(r.input(0))
-    found = from_front(axes, rank)
+    found = nonnegative_axes(axes, rank)
     if not found or found != list(range(found[0], rank)):
         raise MappingError(f"axis={axes} must be the last axes", "R110")
     r.node.attrs["axis"] = found[0]
@@ -202,7 +202,7 @@ def transposed(r: LiftContext, x: Value) -> Value:
     return x[..., ::-1]
 
 
-def turned_input(r: LiftContext) -> Value:
+def transposed_input(r: LiftContext) -> Value:
     """Return the transposed data."""
     return transposed(r, r.data)
 
@@ -272,7 +272,7 @@ RULES = [
         Guard("only data of rank 4 and an odd size are supported", odd_neighbors),
         method("ACROSS_CHANNELS"),
         *attrs(alpha=1.0, beta=0.5, bias=1.0, size=int),
-        before_lift=turned_input,
+        before_lift=transposed_input,
         after_lift=transposed,
         example_inputs="1,4,8,8",
     ),

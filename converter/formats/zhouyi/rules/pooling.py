@@ -16,7 +16,7 @@ from converter.graph.infer import Array, shape_of
 from converter.graph.sizes import arange, demand_small
 from converter.graph.value import Value, with_operators
 from converter.mapping.codecs import enum
-from converter.mapping.concepts.window import whole_image
+from converter.mapping.concepts.window import global_window
 from converter.mapping.context import LowerContext
 from converter.mapping.fields import Attr, Field, Guard, RequireAttr, WriteKey, ignore
 from converter.mapping.node import Layer, Node
@@ -111,7 +111,7 @@ def pooling(kind: str, rank: int) -> list[Rule]:
             name,
             kind,
             method(word),
-            WholeImage(rank),
+            GlobalWindow(rank),
             *FLOOR,
             *more,
             lower_only=True,
@@ -125,13 +125,13 @@ def pooling(kind: str, rank: int) -> list[Rule]:
     return [average, maximum, *norms, *whole]
 
 
-class WholeImage(Window):
+class GlobalWindow(Window):
     """The window of a global pool, which is the whole image."""
 
     names = ()
 
     def kernel(self, node: Node) -> list[int]:
-        return whole_image(node)
+        return global_window(node)
 
 
 # indices of maxima -------------------------------------------------------------------------------

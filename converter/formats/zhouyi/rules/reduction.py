@@ -10,9 +10,9 @@ from converter.formats.zhouyi.rules.context import LiftContext
 from converter.formats.zhouyi.rules.fields import (
     AXES,
     CAST_TO_DECLARED,
+    booleans,
     constant_of,
     method,
-    truth,
 )
 from converter.graph.value import Value, with_operators
 from converter.mapping.concepts.axes import Axis, AxisInput
@@ -68,7 +68,7 @@ def as_numbers(r: LiftContext) -> Value:
     return r.b.Cast(r.data, to=T.INT32)
 
 
-def as_truth(r: LiftContext, y: ir.Value) -> ir.Value:
+def as_boolean(r: LiftContext, y: ir.Value) -> ir.Value:
     """Cast the result to booleans."""
     return r.b.Cast(y, to=T.BOOL)
 
@@ -109,11 +109,11 @@ RULES = [
             name,
             "Reduce",
             method(word),
-            truth(0),
+            booleans(0),
             AXES,
             KEPT,
             before_lift=as_numbers,
-            after_lift=as_truth,
+            after_lift=as_boolean,
             lift_only=True,
         )
         for name, word in (("ReduceMin", "ALL"), ("ReduceMax", "ANY"))

@@ -25,7 +25,7 @@ from converter.graph.value import Value
 from converter.mapping.codecs import enum
 from converter.mapping.concepts.axes import Axis, Permutation, permutation
 from converter.mapping.concepts.pads import Pads
-from converter.mapping.context import LowerContext, static, whole_numbers
+from converter.mapping.context import LowerContext, as_integers, static
 from converter.mapping.fields import Attr, Const, Detail, Field, Guard, attrs, ignore_inputs, spread
 from converter.mapping.rules import custom, op, ops
 
@@ -196,7 +196,7 @@ def _counts(repeats: Array, count: int) -> Array:
     """Return the number of times each of `count` slices is repeated: constants, one for all or one
     for each.
     """
-    given = whole_numbers(repeats, "the repeats")
+    given = as_integers(repeats, "the repeats")
     at_least(0, repeats=given)
     if len(given) not in (1, count):
         raise MappingError(f"{len(given)} repeats do not fit {count} slices", "R105")

@@ -189,7 +189,7 @@ def floor(r: LiftContext, y: Value) -> ir.Value:
     return r.b.Floor(y)
 
 
-def beside_zero(r: LiftContext) -> None:
+def compare_with_zero(r: LiftContext) -> None:
     """Add 0 as the second operand."""
     r.set_input(1, r.b.like(r.data, 0))
 
@@ -267,7 +267,7 @@ RULES: list[Rule | Custom] = [
         REALS,
     ),
     op("Identity", "round", WHOLE, lift_only=True, example_inputs="i32:2,3"),
-    op("Max", "relu", WHOLE, before_lift=beside_zero, lift_only=True),
+    op("Max", "relu", WHOLE, before_lift=compare_with_zero, lift_only=True),
     *ops("Abs=abs Relu=relu", NUMBERS),
     op("Not", "not"),
     *[rule for pairs, fields in BINARY for rule in _both(pairs, *fields)],

@@ -125,12 +125,12 @@ def statistics(r: LiftContext) -> Any:
     return scale, b.like(top, low) - bottom / scale
 
 
-def truths(r: LiftContext) -> None:
+def booleans_as_int32(r: LiftContext) -> None:
     """Cast booleans to int32, which reductions take."""
     r.data = r.cast(r.input(0), D.INT32)
 
 
-def truth_again(r: LiftContext, y: Value) -> ir.Value:
+def as_boolean(r: LiftContext, y: Value) -> ir.Value:
     """Cast the result to booleans."""
     return r.cast(y, D.BOOL)
 
@@ -143,8 +143,22 @@ RULES: list[Rule | Custom] = [
         *(NUMBERS, *KEPT),
         example_inputs="2,3 =i64:[1]",
     ),
-    op("ReduceMin", "all", *KEPT, before_lift=truths, after_lift=truth_again, lift_only=True),
-    op("ReduceMax", "any", *KEPT, before_lift=truths, after_lift=truth_again, lift_only=True),
+    op(
+        "ReduceMin",
+        "all",
+        *KEPT,
+        before_lift=booleans_as_int32,
+        after_lift=as_boolean,
+        lift_only=True,
+    ),
+    op(
+        "ReduceMax",
+        "any",
+        *KEPT,
+        before_lift=booleans_as_int32,
+        after_lift=as_boolean,
+        lift_only=True,
+    ),
     op("ArgMax", "argmax", KeptAxis()),
     op("Softmax", "softmax", REALS, AttrInput("axis", 1, int, np.int32)),
     op("CumSum", "scan", RequireKey("scan_op", 0), Running(), example_inputs="2,3 =i32:(1)"),

@@ -111,7 +111,7 @@ def write_linear(w: LowerContext) -> None:
         raise no_match("a linear layer supports neither a transposed input nor alpha and beta")
     size = w.static(1)[0 if w.attr("transB", 0) else 1]
     if not w.attr("transB", 0):
-        weights = turned_weights(w, weights)
+        weights = transposed_weights(w, weights)
     given = None if bias is None else w.constant(2, "the bias").reshape(-1)
     if given is not None and given.size not in (1, size):
         raise no_match("the bias must have one element per row")
@@ -144,14 +144,14 @@ def write_biased(w: LowerContext) -> None:
             continue
         found = compact_matrix(weights)
         if found is None and weights.const_value is not None and len(weights.shape or ()) == 2:
-            found = turned_weights(w, weights)
+            found = transposed_weights(w, weights)
         if found is not None:
             w.operation("linear", x=x, weight=found, bias=w.const(numbers.reshape(-1), "bias"))
             return
     raise no_match("only a linear layer followed by its bias is supported")
 
 
-def turned_weights(w: LowerContext, weights: ir.Value) -> ir.Value:
+def transposed_weights(w: LowerContext, weights: ir.Value) -> ir.Value:
     """A constant matrix with its axes changed, computed when it is written unless it is a view."""
     assert weights.const_value is not None
     permuted = LazyTensor.of(weights.const_value).transposed()

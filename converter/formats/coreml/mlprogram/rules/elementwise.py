@@ -9,7 +9,7 @@ from converter.errors import MappingError, no_match
 from converter.formats.coreml.fields import Gate
 from converter.formats.coreml.mlprogram.operations import FLOATS, SHORT
 from converter.formats.coreml.mlprogram.rules.context import LiftContext, LowerContext
-from converter.formats.coreml.mlprogram.rules.fields import Parameter, Places, mil, mils
+from converter.formats.coreml.mlprogram.rules.fields import Parameter, TransposedIndices, mil, mils
 from converter.graph.demands import floating_type
 from converter.graph.infer import constant
 from converter.graph.record import record
@@ -197,7 +197,7 @@ def floor(r: LiftContext, y: ir.Value) -> ir.Value:
     return r.b.Floor(y)
 
 
-def whole_multiple(r: LiftContext) -> None:
+def multiple_to_subtract(r: LiftContext) -> None:
     """Return the number to subtract for the remainder: y times the quotient, rounded down."""
     x, y = r.operands()
     r.set_input(1, y * r.b.Floor(x / y))
@@ -250,7 +250,7 @@ RULES = [
     mil("Div", "floor_div", "x y", REALS, after_lift=floor, lift_only=True),
     mil("netconv::FloorDiv", "floor_div", "x y", WHOLE, example_inputs="i32:2,3 i32:2,3"),
     mil("Mod", "mod", "x y", WHOLE, RequireAttr("fmod", 0), example_inputs="i32:2,3 i32:2,3"),
-    mil("Sub", "mod", "x y", REALS, before_lift=whole_multiple, lift_only=True),
+    mil("Sub", "mod", "x y", REALS, before_lift=multiple_to_subtract, lift_only=True),
     mil("Pow", "exp2", "x", RequireInput(0, 2), lift_only=True),
     mil("Mul", "square", "x", before_lift=twice, lift_only=True),
     mil("Log", "log", "x", Added(1e-45)),
@@ -315,7 +315,7 @@ RULES = [
             lambda r: not (r.has("a") or r.has("b")),
         ),
         InputType((0,), D.BOOL),
-        Places(),
+        TransposedIndices(),
         lift_only=True,
     ),
 ]

@@ -15,7 +15,7 @@ from converter.graph.value import Value
 from converter.graph.windows import SAME
 from converter.mapping.codecs import Codec
 from converter.mapping.concepts import window
-from converter.mapping.concepts.axes import from_front
+from converter.mapping.concepts.axes import nonnegative_axes
 from converter.mapping.concepts.window import Geometry, weights_kernel
 from converter.mapping.fields import Field
 from converter.mapping.node import Node
@@ -58,7 +58,7 @@ def axes_of(r: LiftContext, value: ir.Value, key: str = "axes") -> list[int]:
     """The axes of a parameter, counted from the front; all where it is omitted."""
     rank = r.rank(value)
     found = listed(r, key)
-    return from_front(range(rank) if found is None else found, rank)
+    return nonnegative_axes(range(rank) if found is None else found, rank)
 
 
 def first_axis(w: LowerContext, axis: Any) -> int:
@@ -93,7 +93,7 @@ class Results(Field):
         r.outputs = self.count
 
 
-class Places(Field):
+class TransposedIndices(Field):
     """The result, [indices, axes], transposed."""
 
     def lift(self, r: LiftContext) -> None:

@@ -9,7 +9,7 @@ from converter.errors import MappingError
 from converter.formats.coreml.mlprogram.rules.context import LiftContext, LowerContext
 from converter.formats.coreml.mlprogram.rules.elementwise import DTYPES
 from converter.formats.coreml.mlprogram.rules.fields import (
-    Places,
+    TransposedIndices,
     first_axis,
     mil,
     numbers,
@@ -94,7 +94,7 @@ class Unbatched(RequireKey):
         return
 
 
-def count_from_front(w: LowerContext) -> None:
+def make_indices_nonnegative(w: LowerContext) -> None:
     """Indices that are constant count from the front."""
     array = constant(w.input(1))
     if array is None or (array >= 0).all():
@@ -106,7 +106,7 @@ def count_from_front(w: LowerContext) -> None:
     w.layer.attrs["indices"] = w.const(found, "indices")
 
 
-COUNT_FROM_FRONT = Detail(write=count_from_front)
+NONNEGATIVE_INDICES = Detail(write=make_indices_nonnegative)
 
 
 def _cut(shape: ir.Shape | None, indices: ir.Shape | None, axis: int | None) -> bool:
@@ -187,7 +187,7 @@ RULES: list[Rule | Custom] = [
         Unbatched("batch_dims", 0, absent=True),
         Attr("axis", kind=int, default=0),
         InputType((1,)),
-        COUNT_FROM_FRONT,
+        NONNEGATIVE_INDICES,
         CHECKED,
         example_inputs="2,3 =[1,0]",
     ),
@@ -207,7 +207,7 @@ RULES: list[Rule | Custom] = [
         ALIKE,
         Attr("axis", kind=int, default=0),
         InputType((1,)),
-        COUNT_FROM_FRONT,
+        NONNEGATIVE_INDICES,
         CHECKED,
         example_inputs="4,4 i64:4,4",
     ),
@@ -259,7 +259,7 @@ RULES: list[Rule | Custom] = [
         Attr("axis", kind=int, default=-1),
         lift_only=True,
     ),
-    mil("NonZero", "non_zero", "x", Places()),
+    mil("NonZero", "non_zero", "x", TransposedIndices()),
     custom("", "make_list", make_list),
     custom("", "list_write", list_write),
     mil(

@@ -61,7 +61,7 @@ class Neighbors(Field):
 
     def lift(self, r: LiftContext) -> None:
         if r.attr("size", int) % 2 == 0:  # the longer half is before the channel, in ONNX after it
-            self.turn(r)
+            self.reverse_channels(r)
         defaults = (1e-4, 0.75, 1.0)
         numbers = [r.attr(k, float, d) for k, d in zip(self.keys[1:], defaults, strict=True)]
         r.node.attrs |= dict(zip(self.names, [r.attr("size", int), *numbers], strict=True))
@@ -72,7 +72,7 @@ class Neighbors(Field):
         numbers = {k: float(w.attr(n)) for k, n in zip(self.keys[1:], self.names[1:], strict=True)}
         w.set(size=int(w.attr("size")), **numbers)
 
-    def turn(self, r: LiftContext) -> None:
+    def reverse_channels(self, r: LiftContext) -> None:
         """Reverse the channels before and after the operator."""
         last = np.iinfo(np.int64).min + 1
         r.data = r.b.Slice(r.data, [-1], [last], [1], [-1])

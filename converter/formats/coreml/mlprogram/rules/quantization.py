@@ -191,7 +191,7 @@ def of_table(r: LiftContext) -> Value:
         shape = [int(n) for n in r.array("shape").reshape(-1)]
         bits = int(math.log2(table.size)) if table.size else 1
         whole = numbers_of(indices, bits, shape)
-        return r.b.Gather(table.reshape(-1), _places(r, whole), axis=0)
+        return r.b.Gather(table.reshape(-1), _palette_indices(r, whole), axis=0)
     groups, width = table.shape[:-2], table.shape[-1]
     axis = r.attr("vector_axis", int, -1) if r.has("vector_axis") else -1
     shape = list(indices.shape.numpy())
@@ -202,7 +202,7 @@ def of_table(r: LiftContext) -> Value:
             "R105",
         )
     if math.prod(groups) == width == 1:
-        return r.b.Gather(table.reshape(-1), _places(r, indices), axis=0)
+        return r.b.Gather(table.reshape(-1), _palette_indices(r, indices), axis=0)
     if width > 1:
         shape[axis] *= width
     return later(r, lambda: looked_up(indices.numpy(), table, axis), table.dtype, shape)
@@ -224,7 +224,7 @@ def numbers_of(data: LazyTensor, bits: int, shape: Sequence[int]) -> LazyTensor:
     return LazyTensor(lambda: unpacked(data.numpy(), bits)[:count].reshape(shape), D.UINT8, shape)
 
 
-def _places(r: LiftContext, indices: LazyTensor) -> Value:
+def _palette_indices(r: LiftContext, indices: LazyTensor) -> Value:
     plain = indices.derived(Converted(D.UINT8), D.UINT8)
     return r.b.Cast(r.b.const(plain), to=D.INT32)
 

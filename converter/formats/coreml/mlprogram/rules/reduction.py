@@ -58,7 +58,7 @@ class Sorted(Field):
         r.node.attrs["sorted"] = 1
 
 
-def whole_axis(r: LiftContext) -> None:
+def sort_whole_axis(r: LiftContext) -> None:
     """argsort: all of an axis by size."""
     axis = axis_of(int(r.node.attrs["axis"]), r.rank(r.data))
     size = (r.data.shape or [None])[axis]
@@ -131,5 +131,5 @@ RULES: list[Rule | Custom] = [
         example_inputs="2,3,4 =[2] -> 2",
     ),
     custom("TopK", "argsort", None, write_some),
-    mil("TopK", "argsort", "x", AXIS, FALLING, before_lift=whole_axis, lift_only=True),
+    mil("TopK", "argsort", "x", AXIS, FALLING, before_lift=sort_whole_axis, lift_only=True),
 ]

@@ -66,12 +66,14 @@ def squeeze_index_axis(w: LowerContext) -> None:
     w.after_emit(lambda: w.put("squeeze", gathered, axes=[axis % rank]))
 
 
-def _same_places(w: LowerContext) -> bool:
+def _has_sizes_of_data(w: LowerContext) -> bool:
     scatter = w.node.op != "GatherElements"
     return not cut_axes(int(w.attr("axis")), w.data, w.input(1), scatter)
 
 
-SAME_PLACES = Guard("indices must have the sizes of the data along the other axes", _same_places)
+SAME_SIZES = Guard(
+    "indices must have the sizes of the data along the other axes", _has_sizes_of_data
+)
 
 
 def lookup(r: LiftContext, indices: Value, rows: int, width: int) -> Value:
@@ -158,7 +160,7 @@ def reordered(r: LiftContext, order: list[int]) -> None:
     r.after_first(lambda y: r.b.Transpose(y, perm=inverse(order)))
 
 
-def read_whole_rows(r: LiftContext) -> None:
+def read_rows(r: LiftContext) -> None:
     """container[.., indices, ..] op= updates on one axis <-> ScatterND with that axis first, whose
     indices have an additional axis.
     """
@@ -173,7 +175,7 @@ def read_whole_rows(r: LiftContext) -> None:
     reordered(r, [axis, *(i for i in range(rank) if i != axis)])
 
 
-def write_whole_rows(w: LowerContext) -> None:
+def write_rows(w: LowerContext) -> None:
     """Write a ScatterND of rows along axis 0, with the indices before their last axis of 1 was
     added.
     """
@@ -184,7 +186,7 @@ def write_whole_rows(w: LowerContext) -> None:
     w.layer.inputs[1], w.layer.attrs["axis"] = rows, 0
 
 
-WHOLE_ROWS = Detail(read=read_whole_rows, write=write_whole_rows, keys=("axis",))
+SCATTERED_ROWS = Detail(read=read_rows, write=write_rows, keys=("axis",))
 
 
 def read_on_off(r: LiftContext) -> None:
@@ -503,7 +505,7 @@ RULES: list[Rule | Custom] = [
     op(
         "GatherElements",
         "gatherAlongAxis",
-        SAME_PLACES,
+        SAME_SIZES,
         DATA,
         INDICES,
         AXIS,
@@ -514,14 +516,14 @@ RULES: list[Rule | Custom] = [
         "scatter",
         INDICES,
         Mode(),
-        WHOLE_ROWS,
+        SCATTERED_ROWS,
         example_inputs="4,3 Unsqueeze(=i64:2;=[1]) 2,3",
     ),
     op("ScatterND", "scatterND", INDICES, Mode()),
     op(
         "ScatterElements",
         "scatterAlongAxis",
-        SAME_PLACES,
+        SAME_SIZES,
         INDICES,
         Mode(),
         AXIS,

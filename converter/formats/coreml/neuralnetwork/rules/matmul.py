@@ -14,7 +14,7 @@ from converter.formats.coreml.neuralnetwork.rules.fields import KEEP_ONE_AXIS, O
 from converter.formats.coreml.neuralnetwork.weight_encoding import (
     computed,
     dynamic_int8,
-    turned_form,
+    transposed_form,
 )
 from converter.formats.coreml.neuralnetwork.weights import WeightData
 from converter.graph.infer import constant, rank_of, shape_of
@@ -35,7 +35,7 @@ def transposed(w: LowerContext, weights: Value) -> WeightData:
     stored = producer_operand(weights, "Transpose")
     if weights.const_value is None and stored is not None and rank_of(weights) == 2:
         return w.stored(stored)
-    compact = turned_form(weights)
+    compact = transposed_form(weights)
     if compact is not None:
         return compact
     half = producer_operand(weights, "Cast")
@@ -175,7 +175,7 @@ AFFINE = (
     RequireAttr("beta", 1.0),
     RequireAttr("transA", 0),
 )
-TURNED = RequireAttr("transB", 1)
+TRANSPOSED_B = RequireAttr("transB", 1)
 TRANSPOSES = Transposes("transposeA", "transposeB")
 NO_SWAP = ignore(*TRANSPOSES.keys)
 # innerProduct contracts three axes from rank 4 on
@@ -198,10 +198,10 @@ RULES = [
         example_inputs="MatMul(1,2,2,3;=3,4) =4",
         lower_only=True,
     ),
-    op("Gemm", "innerProduct", MATRIX, *AFFINE, TURNED),
+    op("Gemm", "innerProduct", MATRIX, *AFFINE, TRANSPOSED_B),
     op("Gemm", "innerProduct", *AFFINE, RequireAttr("transB", 0), lower_only=True),
     op("MatMul", "innerProduct", FEW_AXES, InnerProduct(*INNER), example_inputs="2,2,3 =3,4"),
-    op("Gemm", "innerProduct", *AFFINE, TURNED, before_lift=as_columns, lift_only=True),
+    op("Gemm", "innerProduct", *AFFINE, TRANSPOSED_B, before_lift=as_columns, lift_only=True),
     op(
         "MatMul",
         "batchedMatmul",

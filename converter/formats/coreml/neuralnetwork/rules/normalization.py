@@ -59,7 +59,7 @@ def standardised(r: LiftContext, x: Value, axes: list[int], epsilon: float) -> V
     return centered
 
 
-def whole_batch(r: LiftContext) -> None:
+def normalize_over_batch(r: LiftContext) -> None:
     """Each channel by the statistics of the whole batch."""
     x, channels = r.input(0), [r.attr("channels", int)]
     rank = blobs.rank(x, 3)
@@ -210,7 +210,7 @@ RULES: list[Rule] = [
         GAMMA,
         BETA,
         STORE_UNUSED_STATISTICS,
-        before_lift=whole_batch,
+        before_lift=normalize_over_batch,
         lift_only=True,
     ),
     op("Sub", "mvn", CENTERD, ACROSS, ignore("epsilon"), before_lift=centered, lift_only=True),

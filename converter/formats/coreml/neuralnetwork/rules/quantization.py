@@ -82,7 +82,7 @@ def wraps(x: Value, out: Value) -> bool:
     return bool(x.dtype.min < out.dtype.min or x.dtype.max > out.dtype.max)
 
 
-def _is_whole(value: Value) -> bool:
+def _has_integral_values(value: Value) -> bool:
     """Return whether all numbers are known to be whole."""
     node = value.producer()
     if node is None or node.domain:
@@ -107,14 +107,14 @@ def _is_compact(x: Value) -> bool:
     return packed or x.const_value is not None
 
 
-def _tells_truth(x: Value, out: Value) -> bool:
+def _tests_for_nonzero(x: Value, out: Value) -> bool:
     """Return whether a Cast tests for nonzero numbers."""
     return out.dtype == T.BOOL and x.dtype not in (T.BOOL, T.STRING) and not _is_compact(x)
 
 
-def demand_truth(w: LowerContext) -> None:
+def write_nonzero(w: LowerContext) -> None:
     """Return whether numbers are not zero."""
-    if not _tells_truth(w.data, w.out):
+    if not _tests_for_nonzero(w.data, w.out):
         raise no_match("only a Cast to bool is supported by this layer")
 
 
@@ -123,7 +123,7 @@ def lower_cast(w: LowerContext) -> None:
     become a separate constant.
     """
     x, out = w.data, w.out
-    if _tells_truth(x, out):
+    if _tests_for_nonzero(x, out):
         raise no_match("only a Cast that preserves all values is supported by this layer")
     if T.STRING in (x.dtype, out.dtype):
         raise MappingError("strings are not supported by Core ML")
@@ -142,7 +142,7 @@ def lower_cast(w: LowerContext) -> None:
             f"a Cast of data that may be negative to {after} is not supported, "
             "because it wraps around"
         )
-    as_it_is = _is_whole(x) or (w.origin[0] == "coreml" and _only_indices(out))
+    as_it_is = _has_integral_values(x) or (w.origin[0] == "coreml" and _only_indices(out))
     if out.dtype in INTEGERS and is_float(x) and not as_it_is:
         truncate(w, x)
     else:
@@ -157,7 +157,7 @@ RULES: list[Rule | Custom] = [
     op(
         "Cast",
         "notEqual",
-        Detail(write=demand_truth, names=("to", "saturate", "round_mode")),
+        Detail(write=write_nonzero, names=("to", "saturate", "round_mode")),
         RequireKey("alpha", 0.0),
         lower_only=True,
     ),

@@ -74,19 +74,19 @@ def check_count(r: LiftContext) -> None:
         raise MappingError(f"K={k} is more than the {size} elements of the axis", "R110")
 
 
-def read_places_in_rows(r: LiftContext) -> None:
+def read_index_rows(r: LiftContext) -> None:
     """The layer gives one row per index, ONNX one column."""
     r.after_first(lambda y: r.b.Transpose(y, perm=[1, 0]))
 
 
-def write_places_in_rows(w: LowerContext) -> None:
+def write_index_rows(w: LowerContext) -> None:
     """Write positions as rows, [count, rank], and transpose them afterwards."""
     rows = w.result("rows")
     rows.shape = ir.Shape([None, max(1, w.rank())])
     w.after_emit(lambda: w.put("transpose", rows, axes=[1, 0]))
 
 
-PLACES_IN_ROWS = Detail(read=read_places_in_rows, write=write_places_in_rows)
+INDEX_ROWS = Detail(read=read_index_rows, write=write_index_rows)
 
 
 ALL_OF_THEM = (
@@ -196,5 +196,5 @@ RULES = [
         Attr("reverse", kind=bool),
         example_inputs="2,3 =i64:",
     ),
-    op("NonZero", "whereNonZero", ANY, PLACES_IN_ROWS),
+    op("NonZero", "whereNonZero", ANY, INDEX_ROWS),
 ]

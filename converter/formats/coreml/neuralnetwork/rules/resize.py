@@ -78,11 +78,11 @@ def factors_of(r: LiftContext) -> list[float]:
     return [float(f) for f in factors]
 
 
-def _is_whole(factors: list[float]) -> bool:
+def _are_integers(factors: list[float]) -> bool:
     return all(f.is_integer() for f in factors)
 
 
-class WholeFactors(Field):
+class IntegerFactors(Field):
     """Whole factors of the last two axes."""
 
     keys = ("scalingFactor", "fractionalScalingFactor")
@@ -96,7 +96,7 @@ class WholeFactors(Field):
         w.set(scalingFactor=[int(f) for f in wanted_factors(w)[0]])
 
 
-class Fractions(WholeFactors):
+class Fractions(IntegerFactors):
     """Fractional factors, to the sizes floor(factor * size), from which the positions follow."""
 
     def lift(self, r: LiftContext) -> None:
@@ -207,7 +207,7 @@ def by_fractions(r: LiftContext) -> Value:
 UNALIGNED = Guard(
     "only fractional scales without alignment are supported by this layer",
     lift_if=lambda r: (
-        r.attr("linearUpsampleMode", str) == "DEFAULT" and not _is_whole(factors_of(r))
+        r.attr("linearUpsampleMode", str) == "DEFAULT" and not _are_integers(factors_of(r))
     ),
 )
 
@@ -297,17 +297,17 @@ MIDDLES = Guard(
         and w.attr("nearest_mode").startswith("round")
     ),
 )
-WHOLE = Guard(
+INTEGER_FACTORS = Guard(
     "only integer scales are supported by this layer",
     lambda w: wanted_factors(w)[1],
-    lift_if=lambda r: _is_whole(factors_of(r)),
+    lift_if=lambda r: _are_integers(factors_of(r)),
 )
 BILINEAR = RequireKey("mode", "BILINEAR")
 NEAREST = (
     RequireKey("mode", "NN"),
     RequireAttr("mode", "nearest"),
     AsRank(4),
-    WholeFactors(),
+    IntegerFactors(),
     ignore("linearUpsampleMode"),
     UNUSED,
 )
@@ -344,7 +344,13 @@ RULES: list[Rule] = [
         lift_only=True,
     ),
     op(
-        "Resize", "upsample", WHOLE, *LINEAR_MODE, WholeFactors(), Positions(), example_inputs=IMAGE
+        "Resize",
+        "upsample",
+        INTEGER_FACTORS,
+        *LINEAR_MODE,
+        IntegerFactors(),
+        Positions(),
+        example_inputs=IMAGE,
     ),
     op(
         "Resize",

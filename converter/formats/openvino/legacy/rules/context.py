@@ -74,7 +74,7 @@ class LowerContext(context.LowerContext):
     """`version` is that of the IR. Shapes are static, types are FP32 and I32."""
 
     @classmethod
-    def beside(cls, low: Lowering) -> LowerContext:
+    def for_no_operator(cls, low: Lowering) -> LowerContext:
         """Return a context for layers that belong to no operator."""
         return cls(Node(""), low)
 

@@ -179,7 +179,7 @@ def write_loop(
     A slice along an axis keeps that axis with length 1; a reshape in the body removes it. Likewise
     a value that is collected over the iterations gets a first axis of length 1.
     """
-    w = LowerContext.beside(Lowering(FormatMapping(Table([]), spelling=SPELLING)))
+    w = LowerContext.for_no_operator(Lowering(FormatMapping(Table([]), spelling=SPELLING)))
     sliced: dict[ir.Value, Slice] = {}
     front: list[Layer] = []
     for value, cut in plan.slices.items():

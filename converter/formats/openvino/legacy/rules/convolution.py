@@ -123,7 +123,7 @@ def _meets_depthwise(value: ir.Value) -> bool:
     return False
 
 
-class BiasBehind(Field):
+class SeparateBias(Field):
     """The blob `biases` as an Add, of an operator without bias."""
 
     blobs = ("biases",)
@@ -212,7 +212,7 @@ RULES = [
             KernelBlob(2, shape=False),
             groups,
             Deformation(),
-            BiasBehind(),
+            SeparateBias(),
             lift_only=groups.key != "deformable_group",
             example_inputs="1,4,8,8 1,18,4,7 =6,4,3,3",
         )

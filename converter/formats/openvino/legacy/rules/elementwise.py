@@ -413,7 +413,7 @@ class Slopes(Field):
         w.layer.blobs["weights"] = found
 
 
-def as_truth(r: LiftContext) -> None:
+def cast_to_boolean(r: LiftContext) -> None:
     """Cast the operand to booleans."""
     r.set_inputs(r.cast(r.input(0), D.BOOL))
 
@@ -442,14 +442,14 @@ OWN_LAYERS = [
         before_lift=from_zero,
         lift_only=True,
     ),
-    *ops("Not Not=LogicalNot", before_lift=as_truth, lift_only=True),
+    *ops("Not Not=LogicalNot", before_lift=cast_to_boolean, lift_only=True),
 ]
 ACTIVATIONS = [
     activation("Sigmoid", "sigmoid"),
     activation("Tanh", "tanh"),
     activation("Exp", "exp"),
     activation("Elu", "elu", Attr("alpha", kind=float, default=1.0)),
-    activation("Not", "not", before_lift=as_truth),
+    activation("Not", "not", before_lift=cast_to_boolean),
     activation("Sigmoid", "logistic", lift_only=True),
     *(activation(k, k.lower(), lift_only=True) for k in (*SIMPLE.split(), "Sqrt")),
     *(

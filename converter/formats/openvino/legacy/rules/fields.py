@@ -20,7 +20,7 @@ from converter.mapping.context import Results
 from converter.mapping.fields import Detail, Field, Guard
 
 
-def whole(value: Any) -> int:
+def parse_integer(value: Any) -> int:
     """An integer as the engine reads it: also spelled as a float."""
     number = float_of(value)
     if not (math.isfinite(number) and number == int(number) and abs(number) <= 1 << 53):
@@ -28,7 +28,7 @@ def whole(value: Any) -> int:
     return int(number)
 
 
-def truth(value: Any) -> bool:
+def parse_boolean(value: Any) -> bool:
     """Return the boolean that a text spells; "-1" is false. Raises ValueError for other texts."""
     word = str(value).strip().lower()
     if word not in ("true", "1", "false", "0", "-1"):
@@ -47,12 +47,12 @@ def listed(values: Sequence[Any]) -> str:
 
 
 SPELLING: Mapping[Kind, Codec] = {
-    bool: Codec(lambda v: int(truth(v)), lambda v: str(int(v))),
-    int: Codec(whole, lambda v: str(int(v))),
+    bool: Codec(lambda v: int(parse_boolean(v)), lambda v: str(int(v))),
+    int: Codec(parse_integer, lambda v: str(int(v))),
     float: Codec(float_of, number_text),
     str: Codec(lambda v: str(v).strip().lower(), str),  # words are compared in lower case
     Floats: Codec(lambda v: [float_of(i) for i in items(v)], listed),
-    list: Codec(lambda v: [whole(i) for i in items(v)], listed),
+    list: Codec(lambda v: [parse_integer(i) for i in items(v)], listed),
     tuple: Codec(lambda v: tuple(i.lower() for i in items(v)), listed),
 }
 

@@ -133,7 +133,7 @@ def write_scalars(w: LowerContext) -> None:
 SCALARS = Detail(read=read_scalars, write=write_scalars)
 
 
-def rows_in_place(r: LiftContext) -> None:
+def scatter_rows(r: LiftContext) -> None:
     """ScatterUpdate: rows of `updates` replace those at `indices` along the axis."""
     b, x, size = r.b, r.input(0), r.static()
     axis, index = gathered_axis(r, 3), r.cast(r.input(1), D.INT64)
@@ -370,7 +370,7 @@ RULES: list[Rule] = [
         "ScatterElements",
         "ScatterUpdate",
         ignore("axis"),
-        before_lift=rows_in_place,
+        before_lift=scatter_rows,
         lift_only=True,
     ),
     op(

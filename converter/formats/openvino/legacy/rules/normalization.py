@@ -120,7 +120,7 @@ def over_pixels(r: LiftContext) -> None:
 
 
 @record
-class WholeAxes(Field):
+class AcrossAxes(Field):
     """A flag is set if the axes are all from 1 on; otherwise they are `other`, or all after it."""
 
     flag: str
@@ -263,7 +263,7 @@ RULES = [
         "netconv::NormalizeL2",
         "Normalize",
         RequireAttr("eps_mode", "add"),
-        WholeAxes("across_spatial", (2, 3, 4), CHANNELS),
+        AcrossAxes("across_spatial", (2, 3, 4), CHANNELS),
         Attr("eps", kind=float, default=1e-10),
         SCALE,
         ignore("scale_filler", "value"),
@@ -273,7 +273,7 @@ RULES = [
         "netconv::MVN",
         "MVN",
         RequireAttr("eps_mode", "inside_sqrt"),
-        WholeAxes("across_channels", (4, 5), TWO_AXES, True),
+        AcrossAxes("across_channels", (4, 5), TWO_AXES, True),
         Attr("normalize_variance", kind=bool, default=1),
         Attr("eps", kind=float, default=1e-9),
         example_inputs="1,4,8,8",

@@ -21,7 +21,7 @@ from converter.formats.openvino.legacy.rules.windows import (
     window_of,
 )
 from converter.graph.windows import of_all_axes
-from converter.mapping.concepts.window import Geometry, whole_image
+from converter.mapping.concepts.window import Geometry, global_window
 from converter.mapping.fields import Field, RequireKey, ignore
 from converter.mapping.node import Node
 from converter.mapping.rules import Rule, op
@@ -42,10 +42,10 @@ class PoolWindow(Window):
         if any(k in r.layer.attrs for k in KERNELS):
             window = window_of(r, len(out))
         window = padded_for(r, window, size, out)
-        return replace(self.placed(r, window, size, out), dilations=[])
+        return replace(self.with_output_padding(r, window, size, out), dilations=[])
 
     def kernel(self, node: Node) -> list[int]:
-        return list(node.attrs.get("kernel_shape") or whole_image(node))
+        return list(node.attrs.get("kernel_shape") or global_window(node))
 
     def write(self, w: LowerContext, window: Geometry) -> None:
         if w.used(1) or w.attr("storage_order", 0):
@@ -78,7 +78,7 @@ class AverageWindow(PoolWindow):
 
     names = (*PoolWindow.names, "count_include_pad")
 
-    def placed(
+    def with_output_padding(
         self, r: LiftContext, window: Geometry, size: Sequence[int], out: Sequence[int]
     ) -> Geometry:
         n, include = len(size), r.attr("exclude-pad", excluded, 1)

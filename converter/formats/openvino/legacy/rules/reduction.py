@@ -40,7 +40,7 @@ def alone(r: LiftContext) -> None:
     del r.node.inputs[1:]
 
 
-def as_truth(r: LiftContext) -> None:
+def test_for_nonzero(r: LiftContext) -> None:
     """ReduceAnd and ReduceOr test whether numbers are 0."""
     r.data = r.cast(r.cast(r.data, D.BOOL), D.FLOAT)
 
@@ -89,7 +89,7 @@ RULES = [
         "ReduceMin=ReduceAnd ReduceMax=ReduceOr",
         *REDUCED,
         MARK_LAYER,
-        before_lift=as_truth,
+        before_lift=test_for_nonzero,
         lift_only=True,
     ),
 ]

@@ -131,9 +131,9 @@ class Window(window.Window):
     def read(self, r: LiftContext) -> Geometry:
         size, out = along(r)
         window = padded_for(r, window_of(r, len(out)), size, out)
-        return self.placed(r, window, size, out)
+        return self.with_output_padding(r, window, size, out)
 
-    def placed(
+    def with_output_padding(
         self, r: LiftContext, window: Geometry, size: Sequence[int], out: Sequence[int]
     ) -> Geometry:
         """Pad for the number of windows in the port's shape."""

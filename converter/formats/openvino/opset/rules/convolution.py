@@ -107,7 +107,7 @@ class BitWeights(Field):
         w.layer.inputs[1] = stored
 
 
-def whole_weights(w: LowerContext) -> None:
+def reshape_compressed_weights(w: LowerContext) -> None:
     """Reshape compressed weights for a list that a Reshape converts to an image of one element: the
     CPU plugin computes a matrix product with them, and then restores the image's axes incorrectly.
     """
@@ -130,7 +130,7 @@ def unbatched_before(r: LiftContext) -> None:
 
 
 # for other numbers of channels the CPU plugin reads the wrong bits (as of 2026.4)
-WHOLE_BYTES = Guard(
+NO_4_BIT_WEIGHTS = Guard(
     "the number of channels must be a multiple of 8",
     lower_if=lambda w: (dim(w.data, 1) or 1) % 8 == 0,
 )
@@ -144,7 +144,7 @@ RULES = [
         Window(),
         RequireAttr("group", 1),
         NOT_PADDED,
-        before_lower=whole_weights,
+        before_lower=reshape_compressed_weights,
     ),
     op(
         "Conv",
@@ -200,7 +200,7 @@ RULES = [
         RequireKey("mode", "xnor-popcount", kind=str),
         Attr("pad_value", kind=float),
         RequireAttr("group", 1),
-        WHOLE_BYTES,
+        NO_4_BIT_WEIGHTS,
         BitWeights(),
         example_inputs="1,8,4,4 =[[[[1]],[[0]],[[1]],[[1]],[[0]],[[1]],[[0]],[[0]]]]",
     ),

@@ -257,7 +257,7 @@ def table_of(w: LowerContext) -> str:
     return next((n for n, own in TABLES.items() if np.array_equal(table, own)), "")
 
 
-def lower_places(w: LowerContext) -> None:
+def lower_4_bit_indices(w: LowerContext) -> None:
     """Write a 4-bit constant, each the index of a number in the table of the type."""
     element, cast = table_of(w), _source(w.input(1), "Cast")
     codes = cast.inputs[0] if cast is not None else None
@@ -353,7 +353,7 @@ RULES: list[Rule | Custom] = [
         lower_only=True,
         example_inputs="2,3 =f32:3 =u8:3",
     ),
-    custom("Gather", "Convert", None, lower_places),
+    custom("Gather", "Convert", None, lower_4_bit_indices),
     op(
         "netconv::UnpackBits",
         "Convert",

@@ -55,18 +55,18 @@ MIN, MAX = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 def gather_sizes(w: LowerContext) -> None:
     """Some dimensions are gathered from the shape."""
     indices = list(range(w.rank()))[w.attr("start") : w.attr("end", None)]
-    w.set_inputs(shape_in_front(w), indices, 0)
+    w.set_inputs(shape_as_int64(w), indices, 0)
     w.set(batch_dims=0)
 
 
-def shape_in_front(w: LowerContext) -> ir.Value:
+def shape_as_int64(w: LowerContext) -> ir.Value:
     """Emit the shape of the data as int64."""
     return w.emit("ShapeOf", w.data, dtype=T.INT64, output_type="i64")
 
 
 def multiply_sizes(w: LowerContext) -> None:
     """The number of elements is the product of the dimensions."""
-    w.set_inputs(shape_in_front(w), [0])
+    w.set_inputs(shape_as_int64(w), [0])
     w.set(keep_dims=False)
 
 
@@ -157,7 +157,10 @@ class SizeOneAxes(Field):
         """The sizes for a Reshape, and whether 0 copies one."""
         axes, after = w.optional(1), w.out.shape
         if axes is not None and known(axes) is None:
-            if after is not None and (sizes := _sizes_behind(None, list(after), None)) is not None:
+            if (
+                after is not None
+                and (sizes := _reshape_target(None, list(after), None)) is not None
+            ):
                 return sizes, False
             if rank_of(axes) != 0 and dim(axes, 0) != 1:
                 message = (
@@ -167,11 +170,13 @@ class SizeOneAxes(Field):
         if w.node.op == "Unsqueeze" or w.version >= 15 or after is None:
             return None
         # runtimes of before opset 15 mistake a Squeeze after a recurrent layer for another one
-        sizes = _sizes_behind(axes, list(after), rank_of(w.data))
+        sizes = _reshape_target(axes, list(after), rank_of(w.data))
         return None if sizes is None else (sizes, True)
 
 
-def _sizes_behind(axes: ir.Value | None, after: list[Any], before: int | None) -> list[int] | None:
+def _reshape_target(
+    axes: ir.Value | None, after: list[Any], before: int | None
+) -> list[int] | None:
     """Return the sizes for a Reshape where 0 copies a size.
 
     They are numbers, except for one that is not known, and those before the first axis.
@@ -248,7 +253,7 @@ def read_broadcast_mode(r: LiftContext) -> None:
         count = None if target is None else dim(target, 0)
         if count is None:
             raise MappingError("the rank of the target shape is unknown", "X203")
-        r.set_inputs(place_axes(r, axes, count), target)
+        r.set_inputs(unsqueeze_to(r, axes, count), target)
     elif mode not in ("numpy", "bidirectional"):
         raise MappingError(f"mode={mode!r} is not supported")
     del r.node.inputs[2:]  # the first revision has axes in any mode
@@ -266,7 +271,7 @@ BROADCAST_MODE = Detail(
 )
 
 
-def place_axes(r: LiftContext, axes: list[int], count: int) -> ir.Value:
+def unsqueeze_to(r: LiftContext, axes: list[int], count: int) -> ir.Value:
     """The input with its axis i at `axes[i]` of `count` axes, the others of size 1."""
     x = r.input(0)
     if r.rank(x) == 1 and not axes:
@@ -535,7 +540,7 @@ def image_patches(r: LiftContext) -> ir.Value:
     return b.Concat(*parts, axis=1) if len(parts) > 1 else parts[0]
 
 
-def _same_beside(node: Node) -> bool:
+def _has_sizes_of_data(node: Node) -> bool:
     """A size of the data that is not known may be larger than a known one of the indices."""
     shapes = [
         list(v.shape) if v is not None and v.shape is not None else [] for v in node.inputs[:2]
@@ -680,7 +685,7 @@ RULES = [
         Attr("axis", kind=int),
         Guard(
             "indices must have the sizes of the data along the other axes",
-            lambda w: _same_beside(w.node),
+            lambda w: _has_sizes_of_data(w.node),
         ),
         since=6,
         example_inputs="6,1 =6,1",

@@ -96,11 +96,11 @@ class SignalSizes(Field):
     def lower(self, w: LowerContext) -> None:
         axes, sizes = w.attr("axes"), w.attr("sizes")
         if any(v != -1 for v in sizes):
-            whole = self.whole([w.static()[axis] for axis in axes])
-            sizes = [n if v == -1 else v for v, n in zip(sizes, whole, strict=True)]
+            lengths = self.signal_lengths([w.static()[axis] for axis in axes])
+            sizes = [n if v == -1 else v for v, n in zip(sizes, lengths, strict=True)]
             w.layer.inputs.append(w.const(sizes, "sizes"))
 
-    def whole(self, lengths: list[int]) -> list[int]:
+    def signal_lengths(self, lengths: list[int]) -> list[int]:
         """The lengths of the signal that belong to those of the data."""
         return lengths
 
@@ -120,17 +120,17 @@ class SpectrumSizes(SignalSizes):
             )
             raise MappingError(message)
 
-    def whole(self, lengths: list[int]) -> list[int]:
+    def signal_lengths(self, lengths: list[int]) -> list[int]:
         return [*lengths[:-1], 2 * (lengths[-1] - 1)]
 
 
 # rows --------------------------------------------------------------------------------------------
 
-WHOLE = RequireAttr("onesided", 0)
+TWO_SIDED = RequireAttr("onesided", 0)
 FRAMES = (AttrInput("size", 2), AttrInput("step", 3))
 RULES = [
-    op("DFT", "DFT", RequireAttr("inverse", 0), WHOLE, Transform()),
-    op("DFT", "IDFT", RequireAttr("inverse", 1), WHOLE, Transform()),
+    op("DFT", "DFT", RequireAttr("inverse", 0), TWO_SIDED, Transform()),
+    op("DFT", "IDFT", RequireAttr("inverse", 1), TWO_SIDED, Transform()),
     op(
         "DFT",
         "RDFT",
