@@ -84,7 +84,7 @@ def _computed(node: ir.Node, numbers: Array) -> Array:
     y = made.outputs[0]
     y.name = b.names.fresh("y")
     y.type, y.shape = ir.TensorType(ir.DataType.FLOAT), ir.Shape(list(numbers.shape))
-    b.place(made)
+    b.insert(made)
     b.output(y)
     while pending := [n for n in model.graph if can_expand(n)]:
         for extension in pending:
