@@ -41,10 +41,11 @@ OPERATORS = sorted(STEPS)
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [c for s in SUITES for c in corpus_cases(s)])
 def test_a_network_with_dynamic_sizes(case: Path) -> None:
-    """Each kind of variant that the network has, in every target that has an engine."""
+    """Every second kind of variant of the network, in every target that has an engine."""
     source = next(case / m for m in MODELS if (case / m).exists())
     verdicts, missing = {}, []
-    for kind in KINDS:
+    turn = sum(map(ord, case.name)) % 2
+    for kind in list(KINDS)[turn::2]:
         try:
             found = judge(source, kind)
         except NoVariant as e:

@@ -19,7 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import converter
 
-FEW, MANY = 50, 200
+FEW, MANY = 30, 90
 SUFFIXES = {
     "onnx": ".onnx",
     "coreml": ".mlmodel",

@@ -94,7 +94,7 @@ ENGINES: dict[str, tuple[str, str, Callable[[Path, Arrays], Arrays]]] = {
 }
 
 
-def source_of(name: str, folder: Path) -> tuple[Path, Arrays, Arrays]:
+def source_location(name: str, folder: Path) -> tuple[Path, Arrays, Arrays]:
     """A network as it was built, inputs, and its numbers."""
     model = networks.network(getattr(networks, name))
     for number, value in enumerate(model.graph.outputs):
@@ -123,7 +123,7 @@ def demand_same(found: Arrays, wanted: Arrays) -> None:
 @pytest.mark.parametrize("name", SAMPLE)
 @pytest.mark.sampled(5)
 def test_the_engine_computes_the_network(name: str, engine: str, tmp_path: Path) -> None:
-    source, feeds, wanted = source_of(name, tmp_path)
+    source, feeds, wanted = source_location(name, tmp_path)
     target, suffix, run = ENGINES[engine]
     (tmp_path / "made").mkdir()
     converter.convert(source, tmp_path / "made" / f"net{suffix}", target=target)
@@ -133,7 +133,7 @@ def test_the_engine_computes_the_network(name: str, engine: str, tmp_path: Path)
 @pytest.mark.parametrize("source", ["openvino+ir=7", "coreml", "tflite", "nnapi", "zhouyi"])
 @pytest.mark.parametrize("engine", ["onnx", "openvino", "tflite"])
 def test_from_every_format(source: str, engine: str, tmp_path: Path) -> None:
-    given, feeds, wanted = source_of("unet", tmp_path)
+    given, feeds, wanted = source_location("unet", tmp_path)
     target, suffix, run = ENGINES[engine]
     suffixes = {
         "openvino+ir=7": ".xml",
@@ -154,7 +154,7 @@ def test_from_every_format(source: str, engine: str, tmp_path: Path) -> None:
 
 
 def test_a_wrong_file_is_noticed(tmp_path: Path) -> None:
-    source, feeds, wanted = source_of("squeeze_excite", tmp_path)
+    source, feeds, wanted = source_location("squeeze_excite", tmp_path)
     model = converter.load(source)
     weights = next(
         v

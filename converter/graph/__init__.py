@@ -57,6 +57,13 @@ _BROADCAST = (
 )
 UNARY = frozenset(_UNARY.split())
 BROADCAST = frozenset(_BROADCAST.split())
+# operators that return all elements of the first operand in their order, and those that move,
+# repeat or select elements of it
+RESHAPES = frozenset(["Flatten", "Reshape", "Squeeze", "Unsqueeze"])
+SAME_ELEMENTS = RESHAPES | {"Identity"}
+MOVES = SAME_ELEMENTS | frozenset(
+    ["Expand", "Gather", "GatherElements", "GatherND", "Slice", "Split", "Tile", "Transpose"]
+)
 REDUCTIONS = (
     "ReduceL1",
     "ReduceL2",

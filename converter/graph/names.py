@@ -93,7 +93,7 @@ def subject_of(node: ir.Node) -> str:
     return node.op_type if known == node.op_type else f"{node.op_type} (made for {known})"
 
 
-def source_of(node: ir.Node) -> Where:
+def source_location(node: ir.Node) -> Where:
     """Return where in the source file the layer of a node is: a line number, or a path inside."""
     props = node.metadata_props
     place = props.get("netconv.where", "")
@@ -104,11 +104,6 @@ def source_of(node: ir.Node) -> Where:
         layer=layer_name(node),
         kind=props.get("netconv.type") or made_for(node),
     )
-
-
-def source_location(node: ir.Node) -> Where:
-    """Return the location of a node's source layer, for diagnostics."""
-    return Where(layer=node.metadata_props.get("netconv.layer", ""), kind=node.op_type)
 
 
 def fresh_public_name(graph: ir.Graph, name: str) -> str:

@@ -13,7 +13,7 @@ from converter.graph.build import attrs_of
 from converter.graph.channels_last import base_domain, is_channels_last
 from converter.graph.infer import InferenceError
 from converter.graph.lazy_tensor import lazy
-from converter.graph.names import source_of, subject_of
+from converter.graph.names import source_location, subject_of
 from converter.graph.shapes import freezing
 from converter.graph.windows import FIX
 from converter.mapping.codecs import Codec, Kind
@@ -149,7 +149,7 @@ def refusal(node: ir.Node, error: MappingError) -> Diagnostic:
         help = "; ".join(filter(None, (help, freezing([*node.inputs, *node.outputs]))))
     if branches and not help:  # a count or a condition that depends on sizes only
         help = FIX
-    return Diagnostic(error.code, message, where=source_of(node), evidence=shapes, help=help)
+    return Diagnostic(error.code, message, where=source_location(node), evidence=shapes, help=help)
 
 
 def layer_refusal(layer: Layer, error: MappingError) -> Diagnostic:

@@ -16,6 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, Where
+from converter.graph import MOVES
 from converter.graph.build import builder_before
 from converter.graph.infer import constant
 from converter.graph.names import Names
@@ -26,9 +27,7 @@ from converter.passes.pipeline import Context, Pass
 C = TypeVar("C", bound=Context)
 LOWEST = -30000.0
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
-# operators that move or select elements of their first input
-_MOVES = {"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Transpose", "Expand", "Tile"}
-_MOVES |= {"Slice", "Gather", "GatherElements", "GatherND", "Split", "Trilu", "Cast"}
+_ALONE = MOVES | {"Trilu", "Cast"}  # operators of one mask
 
 
 def clamp_masks(model: ir.Model) -> list[str]:
@@ -76,7 +75,7 @@ def _masks(node: ir.Node, index: int, visited: set[ir.Value]) -> bool:
         return _compares_with_zero(node, index)
     passes_on = (
         kind in ("Add", "Sum", "Max")
-        or (kind in _MOVES and index == 0)
+        or (kind in _ALONE and index == 0)
         or (kind == "Sub" and index == 0)
         or (kind == "Where" and index > 0)
         or (kind == "Concat")
@@ -104,7 +103,7 @@ def _is_flag(value: ir.Value | None) -> bool:
         source = cast.inputs[0]
         return source is not None and source.dtype not in (None, *_FLOATS)
     moved = value.producer()
-    if moved is not None and moved.op_type in _MOVES and not moved.domain:
+    if moved is not None and moved.op_type in _ALONE and not moved.domain:
         return _is_flag(moved.inputs[0])
     array = constant(value)
     return array is not None and bool(np.isin(array, (0, 1)).all())

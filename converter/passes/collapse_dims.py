@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from converter.graph import RESHAPES
 from converter.graph.build import Builder, attrs_of, builder_before
 from converter.graph.extensions import replace
 from converter.graph.infer import InferenceError, rank_of, shape_of
@@ -25,8 +26,6 @@ from converter.passes.collapse_dims_rules import HANDLERS, neighbors
 from converter.passes.dead_code import remove_dead_code
 from converter.passes.legalize import Rewrite, Rewrites
 from converter.passes.pipeline import Context, Pass
-
-RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 
 
 def collapse_dims(model: ir.Model, most: int) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable
 import numpy as np
 import onnx_ir as ir
 
+from converter.graph import MOVES
 from converter.graph.build import builder_before
 from converter.graph.extensions import replace
 from converter.graph.infer import constant
@@ -27,8 +28,7 @@ MASKED, HALF = -1e30, -30000.0  # of which the sum of two is finite, too
 _TYPES = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16)
 # operators that move elements, add masks or take their greatest, and the operands that are masks
 _OPERANDS: dict[str, tuple[int, ...]] = {
-    **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Transpose"), (0,)),
-    **dict.fromkeys(("Expand", "Tile", "Slice", "Gather", "Trilu", "Cast", "ReduceMax"), (0,)),
+    **dict.fromkeys((*MOVES, "Trilu", "Cast", "ReduceMax"), (0,)),
     **dict.fromkeys(("Add", "Max", "Min"), (0, 1)),
     "Where": (1, 2),
     "Pad": (0, 2),

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import onnx_ir as ir
 
+from converter.graph import SAME_ELEMENTS
 from converter.graph.build import attributes, attrs_of, builder_before
 from converter.graph.extensions import replace
 from converter.graph.infer import RANDOM, constant, evaluate, known, rank_of, shape_of
@@ -33,7 +34,7 @@ _KEEP = {"DequantizeLinear", "QuantizeLinear", *RANDOM}
 _BOOL, _LONG = ir.DataType.BOOL, ir.DataType.INT64
 _MEASURES = {"Shape", "Size"}
 _SCATTERS = {"ScatterND", "ScatterElements"}
-_LAYOUTS = {"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Transpose"}
+_LAYOUTS = SAME_ELEMENTS | {"Transpose"}
 
 
 def fold(

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
+from converter.graph import MOVES
 from converter.graph.build import Builder, attributes, attrs_of
 from converter.graph.infer import constant, known, shape_of
 from converter.graph.value import known_sizes, operand, producer_of
@@ -43,25 +44,7 @@ _ALWAYS = frozenset(
         "Not",
     ]
 )
-_MOVES = frozenset(
-    {
-        "Identity",
-        "Reshape",
-        "Flatten",
-        "Squeeze",
-        "Unsqueeze",
-        "Transpose",
-        "Slice",
-        "Split",
-        "Expand",
-        "Tile",
-        "Gather",
-        "Floor",
-        "Ceil",
-        "Round",
-        "Pow",  # depends on the base
-    }
-)
+_KEEPS = MOVES | {"Floor", "Ceil", "Round", "Pow"}  # Pow depends on the base
 _CAST = (ir.DataType.INT32, ir.DataType.INT64, ir.DataType.BOOL)  # casts do not wrap around
 _JOINS = frozenset({"Add", "Mul", "Div", "Min", "Concat"})
 
@@ -108,7 +91,7 @@ def _makes_none(node: ir.Node, value: ir.Value, never: Callable[[ir.Value | None
         return True
     if op == "TopK":
         return value is node.outputs[1] or never(node.inputs[0])
-    if op in _MOVES:
+    if op in _KEEPS:
         return never(node.inputs[0])
     if op == "Cast":
         source = node.inputs[0]

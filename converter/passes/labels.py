@@ -10,13 +10,13 @@ import json
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, Where
+from converter.graph import SAME_ELEMENTS
 from converter.graph.names import public_name
 from converter.passes.dead_code import remove_dead_code
 from converter.passes.legalize import rewrite_illegal
 from converter.passes.pipeline import Context, Pass
 
 LABELS = "netconv.labels"  # metadata of the model: output -> its table of labels, as JSON
-_SAME = ("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten")
 _SHOWN = 12  # labels in a message
 
 
@@ -69,7 +69,7 @@ def _note(name: str, labels: list[str], said: str) -> Diagnostic:
 def _lookup(out: ir.Value) -> tuple[list[str], ir.Value] | None:
     """Return the table and the index of Gather(table, index)."""
     node = out.producer()
-    while node is not None and node.op_type in _SAME and not node.domain and node.inputs[0]:
+    while node is not None and node.op_type in SAME_ELEMENTS and not node.domain and node.inputs[0]:
         node = node.inputs[0].producer()
     if node is None or node.op_type != "Gather" or node.domain:
         return None

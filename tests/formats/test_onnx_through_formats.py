@@ -84,13 +84,13 @@ def turns(number: int, name: str) -> list[tuple[str, bool]]:
     """The targets of a case, and whether all its inputs but the first are constants there.
 
     Whole networks and the first case of each operator: every target, fed and, where that can be,
-    frozen. Another case: every second of the formats and one of the opsets, fed and frozen by
-    turns; one whose operator is written out in others, which have cases of their own: every fourth.
+    frozen. Another case: every third of the formats and one of the opsets, fed and frozen by
+    turns; one whose operator is written out in others, which have cases of their own: every sixth.
     """
     if name in model_cases() or name in first_of_operators():
         return [(t, freeze) for freeze in {False, freezable(name)} for t in TARGETS]
     chosen = [*FORMATS, OPSETS[number % len(OPSETS)]]
-    step = 4 if "_expanded" in name else 2
+    step = 6 if "_expanded" in name else 3
     chosen = chosen[number // len(OPSETS) % step :: step]
     return [(t, freezable(name) and (number + i) % 2 == 1) for i, t in enumerate(chosen)]
 

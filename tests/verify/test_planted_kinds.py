@@ -25,7 +25,7 @@ from verify.plants import FAULTS, planted
 
 TARGETS = ("onnx", "openvino+ir=7", "coreml", "zhouyi")
 FOUND, EXACT = 0.98, 0.92  # shares of all faults
-PAIRS = 200
+PAIRS = 120
 FORMATS = (
     *("onnx", "coreml", "openvino", "openvino+ir=7", "zhouyi", "nnapi"),
     *("tflite", "mlprogram"),
@@ -82,8 +82,8 @@ def test_a_few_faults_are_called_by_their_cause(tmp_path: Path) -> None:
 
 
 def _by_turns(first: int = 0) -> list[tuple[str, str]]:
-    """Each fault through every second target, another one than its neighbors."""
-    return [(t, f) for i, f in enumerate(FAULTS, first) for t in TARGETS[i % 2 :: 2]]
+    """Each fault through one target, another one than its neighbors and than in other tests."""
+    return [(TARGETS[i % len(TARGETS)], f) for i, f in enumerate(FAULTS, first)]
 
 
 @pytest.mark.slow
@@ -99,14 +99,14 @@ def test_faults_next_to_an_unused_half_are_named_by_their_cause(tmp_path: Path) 
 
 @pytest.mark.slow
 def test_faults_in_layers_without_names(tmp_path: Path) -> None:
-    _demand(tmp_path, _by_turns(), half=False, named=False)
+    _demand(tmp_path, _by_turns(2), half=False, named=False)
 
 
 @pytest.mark.slow
 def test_two_faults_are_both_listed(tmp_path: Path) -> None:
     """Each fault with the seventh one after it."""
     names, missed, first = list(FAULTS), [], 0
-    pairs = _by_turns()
+    pairs = _by_turns(3)
     for target, fault in pairs:
         other = names[(names.index(fault) + 7) % len(names)]
         result = _compared(tmp_path, target, (fault, other), half=False)
@@ -172,11 +172,6 @@ def _demand_no_alarm_apart(folder: Path, count: int, prefix: str = "unchanged") 
         text=True,
     )
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.slow
-def test_a_few_random_networks_raise_no_alarm(tmp_path: Path) -> None:
-    _demand_no_alarm_apart(tmp_path, 12)
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from converter.graph import SAME_ELEMENTS
 from converter.graph.infer import constant, shape_of
 from converter.graph.names import public_name
 from converter.graph.record import record
@@ -17,7 +18,6 @@ from converter.graph.value import operand, producer_if
 from converter.passes.dead_code import remove_dead_code
 
 D = ir.DataType
-_SAME = ("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten")
 
 
 @record
@@ -63,7 +63,7 @@ def take_out(said: Mapping[str, Any], model: ir.Model) -> Classifier | None:
 def source_of(value: ir.Value) -> ir.Value:
     """Past operators that move no element."""
     node = value.producer()
-    if node is None or node.op_type not in _SAME or node.domain or node.inputs[0] is None:
+    if node is None or node.op_type not in SAME_ELEMENTS or node.domain or node.inputs[0] is None:
         return value
     return source_of(node.inputs[0])
 

@@ -15,6 +15,7 @@ from converter.formats.nnapi.boundary import Shapes, StoredEnds, narrow_boundary
 from converter.formats.nnapi.collector import BYTES, Writer
 from converter.formats.nnapi.legalize import MOST, rewrites
 from converter.formats.nnapi.mapping import MAPPING
+from converter.graph import RESHAPES, SAME_ELEMENTS
 from converter.graph.infer import known, rank_of
 from converter.graph.network import Network
 from converter.graph.record import record
@@ -22,7 +23,6 @@ from converter.graph.value import optional, producer_of
 from converter.graph.walk import subgraphs
 from converter.passes.channels_last import to_nhwc
 from converter.passes.collapse_dims import (
-    RESHAPES,
     highest_rank,
     join_reshape_chains,
     lower_ranks,
@@ -42,20 +42,7 @@ from converter.passes.small_types import SMALL, widen_small_types
 from converter.passes.stack_sequences import stack_sequences
 from converter.passes.unroll import LARGEST, unroll_loops
 
-_MOVING = frozenset(
-    {
-        "DequantizeLinear",
-        "QuantizeLinear",
-        "Transpose",
-        "Reshape",
-        "Unsqueeze",
-        "Squeeze",
-        "Flatten",
-        "Identity",
-    }
-)
-
-
+_MOVING = SAME_ELEMENTS | {"DequantizeLinear", "QuantizeLinear", "Transpose"}
 _RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
 
 

@@ -15,18 +15,14 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.onnx.op import Op, Results
 from converter.formats.onnx.types import NOMINAL, nominal_type
+from converter.graph import MOVES
 from converter.graph.build import Builder
 from converter.graph.infer import rank_of
 from converter.graph.value import Value
 
 D = ir.DataType
-# operators that move or select elements: data operands by position
-MOVES: dict[str, slice] = dict.fromkeys(
-    ("Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Gather"),
-    slice(0, 1),
-)
-MOVES |= dict.fromkeys(("Expand", "Tile", "Split", "GatherND", "GatherElements"), slice(0, 1))
-MOVES["Concat"] = slice(None)
+# data operands by position
+DATA: dict[str, slice] = {**dict.fromkeys(MOVES, slice(0, 1)), "Concat": slice(None)}
 _READERS = ("Cast", "CastLike", "QuantizeLinear", "DequantizeLinear")
 # type -> bits of the fraction, exponents of the least and the greatest normal numbers, the greatest
 _FLOATS = {
@@ -62,9 +58,9 @@ def begin_move(op: Op, b: Builder) -> str:
     """Return the type of a few bits whose elements an operator moves, after replacing its data by
     copies in one type; "" if it does not move such elements.
     """
-    if op.domain or op.kind not in MOVES or op.kind == "Identity":
+    if op.domain or op.kind not in DATA or op.kind == "Identity":
         return ""
-    places = range(len(op.inputs))[MOVES[op.kind]]
+    places = range(len(op.inputs))[DATA[op.kind]]
     found = {narrow(op.input(i)) for i in places}
     if len(found) != 1 or not (name := found.pop()):
         return ""

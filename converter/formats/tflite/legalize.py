@@ -16,7 +16,7 @@ from converter.formats.tflite.rules.recurrent import reason_against_lstm
 from converter.graph.build import Builder, attributes, attrs_of, builder_before, same_attrs
 from converter.graph.extensions import replace
 from converter.graph.infer import constant, evaluate, known, rank_of, schema_of, shape_of
-from converter.graph.names import Names, source_of, subject_of
+from converter.graph.names import Names, source_location, subject_of
 from converter.graph.value import Value, operand, producer_if, producer_of
 from converter.graph.walk import all_graphs, subgraphs
 from converter.mapping.rules import Custom
@@ -220,7 +220,7 @@ def _narrowed(node: ir.Node) -> Diagnostic:
         f"{subject_of(node)} of 64-bit integers is computed in 32 bits: TensorFlow Lite "
         "has no wider kernel"
     )
-    return Diagnostic("X205", message, "warning", where=source_of(node))
+    return Diagnostic("X205", message, "warning", where=source_location(node))
 
 
 QUANTIZES = ("QuantizeLinear", "DequantizeLinear")

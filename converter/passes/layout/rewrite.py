@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 
-from converter.graph import CHANNELS_LAST_DOMAIN, channels_last
+from converter.graph import CHANNELS_LAST_DOMAIN, RESHAPES, channels_last
 from converter.graph.build import Builder, builder_before
 from converter.graph.infer import rank_of
 from converter.graph.names import Names
@@ -235,7 +235,7 @@ class Rewriting:
         ):
             return
         b = self._builder(node)
-        keeps_size = node.op_type in ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+        keeps_size = node.op_type in RESHAPES
         perm, result = self._way(kind.reassociation, carried, wanted, dims_of(out), keeps_size)
         if all(order == axes.identity(len(order)) for order in (perm, result)):
             self._inputs(node)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import onnx_ir as ir
 
+from converter.graph import MOVES
 from converter.graph.build import Builder, same_attrs
 from converter.graph.infer import constant, known, shape_of
 from converter.graph.value import BOOL, FLOAT, Value, operand
@@ -18,34 +19,9 @@ from converter.passes.indices import never_negative
 LARGEST = 1 << 24
 _INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
 _DEPTH = 200  # operators that are followed back
-_MOVES = frozenset(
-    (
-        "Identity",
-        "Reshape",
-        "Flatten",
-        "Squeeze",
-        "Unsqueeze",
-        "Transpose",
-        "Slice",
-        "Split",
-        "Expand",
-        "Tile",
-        "Gather",
-        "GatherElements",
-        "GatherND",
-        "Cast",
-        "Floor",
-        "Ceil",
-        "Round",
-        "Relu",
-        "Neg",
-        "Abs",
-        "ReduceMax",
-        "ReduceMin",
-        "Div",
-        "FloorDiv",
-    )
-)
+# operators of integers whose results are not larger
+_NOT_LARGER = MOVES | {"Cast", "Floor", "Ceil", "Round", "Relu", "Neg", "Abs"}
+_NOT_LARGER |= {"ReduceMax", "ReduceMin", "Div", "FloorDiv"}
 _JOINS = frozenset(["Max", "Min", "Concat"])
 _SUMS: Mapping[str, Callable[[float, float], float]] = {
     "Add": lambda a, b: a + b,
@@ -82,7 +58,7 @@ class _Bounds:
         kind, shape = node.op_type, shape_of(node.inputs[0])
         if kind in ("ArgMax", "ArgMin") or (kind == "TopK" and value is node.outputs[1]):
             return math.inf if shape is None else max(shape, default=1)
-        if kind in _MOVES or kind == "TopK":
+        if kind in _NOT_LARGER or kind == "TopK":
             return self.of(node.inputs[0], depth)
         if kind in _JOINS:
             return max(self.of(v, depth) for v in node.inputs)

@@ -11,7 +11,7 @@ from converter.formats.coreml.neuralnetwork.legalize import REWRITES
 from converter.formats.coreml.neuralnetwork.mapping import MAPPING
 from converter.formats.coreml.neuralnetwork.rules.control_flow import unconditional
 from converter.graph.infer import shape_of
-from converter.graph.names import source_of
+from converter.graph.names import source_location
 from converter.graph.record import record
 from converter.graph.walk import all_nodes
 from converter.passes.collapse_dims import join_reshape_chains, lower_ranks, with_fewer_axes
@@ -50,7 +50,7 @@ def _of_bits(node: ir.Node) -> Diagnostic:
         "Core ML computes in float32, which represents integers up to 2^24: "
         "bit operations on larger ones lose bits",
         level="warning",
-        where=source_of(node),
+        where=source_location(node),
     )
 
 

@@ -245,7 +245,7 @@ def alone(value: ir.Value | None) -> ir.Value | None:
         if value.is_graph_input():
             return value
         node = value.producer()
-        value = node.inputs[0] if node is not None and node.op_type in RESHAPES else None
+        value = node.inputs[0] if node is not None and node.op_type in RESHAPED else None
     return None
 
 
@@ -253,11 +253,11 @@ def only_reshaped(value: ir.Value | None) -> ir.Value | None:
     """Return the output of the network to which a value is reshaped, if that is its only use."""
     while value is not None and not value.is_graph_output():
         user = only_user(value)
-        value = user.outputs[0] if user is not None and user.op_type in RESHAPES else None
+        value = user.outputs[0] if user is not None and user.op_type in RESHAPED else None
     return None if value is None or value.uses() else value
 
 
-RESHAPES = ("Squeeze", "Unsqueeze", "Reshape")
+RESHAPED = ("Squeeze", "Unsqueeze", "Reshape")
 
 
 def reason_against_lstm(node: ir.Node) -> str:

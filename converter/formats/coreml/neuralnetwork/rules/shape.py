@@ -26,6 +26,7 @@ from converter.formats.coreml.neuralnetwork.rules.fields import (
     flat,
     static_slice,
 )
+from converter.graph import SAME_ELEMENTS
 from converter.graph.build import Builder
 from converter.graph.demands import axis_of
 from converter.graph.infer import known, rank_of, shape_of
@@ -154,8 +155,7 @@ def flattened(x: Value) -> Value:
     source: Value | None = x
     while source is not None and rank_of_value(source) > 5:
         node = source.producer()
-        moves = ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity")
-        if node is None or node.domain or node.op_type not in moves:
+        if node is None or node.domain or node.op_type not in SAME_ELEMENTS:
             return x
         source = node.inputs[0]
     return x if source is None else source

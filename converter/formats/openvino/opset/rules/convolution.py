@@ -11,6 +11,7 @@ from converter.formats.openvino.fields import Deformation, dim
 from converter.formats.openvino.opset.codes import AS_STORED, bits, code_of, with_lowest_first
 from converter.formats.openvino.opset.rules.context import LiftContext, LowerContext
 from converter.formats.openvino.opset.rules.fields import Pads, Window
+from converter.graph import RESHAPES
 from converter.graph.demands import of_length
 from converter.graph.infer import constant, shape_of
 from converter.graph.lazy_tensor import LazyTensor
@@ -19,7 +20,6 @@ from converter.mapping.concepts import transposed_window
 from converter.mapping.concepts.window import Geometry
 from converter.mapping.fields import Attr, Field, Guard, InputType, RequireAttr, RequireKey, ignore
 from converter.mapping.rules import op
-from converter.passes.collapse_dims import RESHAPES
 
 NO_BIAS = Guard("a bias must be an Add in the opsets", lower_if=lambda w: not w.has(2))
 
