@@ -1,5 +1,5 @@
-"""Forms of operators that formats write in a way of their own: computed operands, dynamic sizes,
-parameters that are not the usual ones. What is written is read again and gives the numbers of the
+"""Forms of operators that formats write in a way of their own: computed operands, dynamic sizes and
+unusual parameters. Each is written and read again, and gives the numbers of the
 formula.
 """
 
