@@ -48,7 +48,7 @@ def lstm(x: Any, w: Any, r: Any, b: Any, h: Any, c: Any) -> list[Any]:
     return [np.stack(every), h, c]
 
 
-def whole(*values: int) -> Any:
+def whole(*values: Any) -> Any:
     return np.array(values, np.int64)
 
 
@@ -65,6 +65,14 @@ def linear(x: Any, sizes: list[int]) -> Any:
     return x
 
 
+def _with(x: Any, changes: list[tuple[int, int, int]]) -> Any:
+    found = x.copy()
+    for row, column, number in changes:
+        found[row, column] = number
+    return found
+
+
+WEIGHTS = RNG.normal(size=(24, 3)).astype(F)
 ALL = tuple(SUFFIXES)
 IR, OLD, PROGRAM, NETWORK, LITE, TABLES, NEURAL = (
     "openvino", "openvino+ir=7", "mlprogram", "coreml", "tflite", "nnapi", "zhouyi")  # fmt: skip
@@ -125,6 +133,52 @@ FORMS: dict[str, Form] = {
     "a matrix from the left": (
         ALL, lambda b, x: [b.MatMul(b.const(TABLE), x)],
         {"x": RNG.normal(size=(4, 5)).astype(F)}, (), []),
+    "negative places": (
+        (IR, PROGRAM, NETWORK, LITE, NEURAL), lambda b, x: [b.Gather(x, whole(-1, 0), axis=1)],
+        {"x": TABLE}, (), [TABLE[:, [-1, 0]]]),
+    "negative places of elements": (
+        (IR, PROGRAM, NETWORK, LITE), lambda b, x: [b.GatherND(x, whole([-1, 0], [1, -2]))],
+        {"x": TABLE}, (), [TABLE[[-1, 1], [0, -2]]]),
+    "numbers put at negative places": (
+        (IR, PROGRAM, NETWORK, LITE),
+        lambda b, x: [b.ScatterND(x, whole([-1, 0], [1, -2]), F([7, 8]))], {"x": TABLE}, (),
+        [_with(TABLE, [(-1, 0, 7), (1, -2, 8)])]),
+    "classes that may be negative": (
+        (IR, PROGRAM, NETWORK, LITE),
+        lambda b, x: [b.OneHot(x, np.int64(3), F([-1, 5]), axis=0)], {"x": whole(0, 2, 1)}, (),
+        [np.eye(3, dtype=F)[:, [0, 2, 1]] * 6 - 1]),
+    "an image of any size, twice as large": (
+        (IR, PROGRAM, LITE),
+        lambda b, x: [b.Resize(x, None, F([1, 1, 2, 2]), mode="nearest", nearest_mode="floor",
+                               coordinate_transformation_mode="asymmetric")],
+        {"x": IMAGE}, ("x",), [nearest(IMAGE, [1, 2, 6, 8])]),
+    "an image of computed height and width": (
+        (IR, "mlprogram+ios=17", LITE),
+        lambda b, x, n: [b.Resize(x, None, None, n, mode="linear", axes=[2, 3],
+                                  coordinate_transformation_mode="half_pixel")],
+        {"x": IMAGE, "n": whole(5, 7)}, (), [linear(IMAGE, [1, 2, 5, 7])]),
+    "bounds of axes in another order": (
+        (IR, PROGRAM, NETWORK, LITE),
+        lambda b, x, n: [b.Slice(x, n, whole(4, 3), whole(1, 0))],
+        {"x": TABLE, "n": whole(2, 1)}, (), [TABLE[1:, 2:]]),
+    "a product after flattening": (
+        ALL, lambda b, x: [b.Gemm(b.Flatten(x), b.const(WEIGHTS), b.const(F([1, -1, 2])))],
+        {"x": IMAGE}, (), [IMAGE.reshape(1, -1) @ WEIGHTS + F([1, -1, 2])]),
+    "a product of merged rows": (
+        ALL, lambda b, x: [b.Gemm(b.Reshape(x, whole(6, 4)), b.const(TABLE), transB=1)],
+        {"x": IMAGE[0]}, (), [IMAGE.reshape(6, 4) @ TABLE.T]),
+    "a product of the rows of images": (
+        ALL, lambda b, x: [b.Gemm(b.Reshape(x, whole(6, 4)), b.const(TABLE), transB=1)],
+        {"x": IMAGE}, (), [IMAGE.reshape(6, 4) @ TABLE.T]),
+    "integers in a tensor of one number": (
+        (OLD,), lambda b, x, n: [b.ScatterND(b.Expand(n, whole(4)), whole([2], [0]), x)],
+        {"x": np.array([5, 6], np.int32), "n": np.array([3], np.int32)}, (), [[6, 3, 5, 3]]),
+    "a running total from the end": (
+        ALL, lambda b, x: [b.CumSum(x, np.int64(1), reverse=1, exclusive=1)], {"x": TABLE}, (),
+        [np.cumsum(TABLE[:, ::-1], 1)[:, ::-1] - TABLE]),
+    "the smallest three in order": (
+        (IR, PROGRAM, NETWORK, LITE), lambda b, x: b.TopK(x, whole(3), largest=0, outputs=2),
+        {"x": TABLE}, (), [np.sort(TABLE, 1)[:, :3], np.argsort(TABLE, 1)[:, :3]]),
     "a product of transposed matrices": (
         ALL, lambda b, x: [b.Gemm(x, b.const(TABLE), b.const(TABLE[0, :3] * 2), transB=1,
                                   alpha=0.5, beta=2.0)],
@@ -170,4 +224,4 @@ def test_a_form_is_written_and_read(name: str, target: str, tmp_path: Path) -> N
     converter.save(Model(model, "onnx"), path, target)
     found = list(converter.load(path).run(feeds).values())
     for actual, expected in zip(found, expected_of(name, feeds), strict=True):
-        np.testing.assert_allclose(actual.reshape(expected.shape), expected, 1e-4, 1e-5)
+        np.testing.assert_allclose(actual.reshape(np.shape(expected)), expected, 1e-4, 1e-5)
