@@ -6,8 +6,8 @@ The changes are spread evenly over the formats and over three kinds: a condition
 default or another constant of a row is changed, two operands are exchanged. Each is made in a copy
 of the checkout, where the everyday tests of that format run (those of `make check FORMAT=...`),
 until one fails. A change that no test finds is printed: a test is missing, or it changes nothing.
-Two changes that never have an effect are not made: of the bound that `min` and `max` give for an
-empty sequence, and of the order of a difference in `abs`.
+Changes that never have an effect are not made: of the bound that `min` and `max` give for an empty
+sequence, of the order of a difference in `abs`, and of the operands of commutative operators.
 
 The tests of a format run once without a change, and the functions that each of them calls are
 recorded in out/mutations; `--again` takes the record of an earlier run. A change within a function
@@ -102,6 +102,12 @@ OPERANDS = {
     "Greater",
     "Concat",
     "Mod",
+}
+
+
+COMMUTATIVE = {
+    *("Add", "Mul", "Max", "Min", "Equal", "And", "Or", "Xor"),
+    *("BitwiseAnd", "BitwiseOr", "BitwiseXor"),
 }
 
 
@@ -251,7 +257,7 @@ class Changes(ast.NodeVisitor):
             start, end = self.at(first)[0], self.at(second)[1]
             text = f"{self.text(second)}, {self.text(first)}"
             self.enter("order", node.lineno, start, end, text)
-        if name in ("mil", "mils") and len(node.args) > 2:
+        if name == "mil" and len(node.args) > 2 and not commutes(node.args[0]):
             self.parameters(node.args[2])
 
     def constant(self, node: ast.expr) -> None:
@@ -268,6 +274,11 @@ class Changes(ast.NodeVisitor):
         words = str(node.value).split() if isinstance(node, ast.Constant) else []
         if len(words) > 1:
             self.change("order", node, repr(" ".join([words[1], words[0], *words[2:]])))
+
+
+def commutes(operator: ast.expr) -> bool:
+    """Whether the operands of a row's operator may be exchanged."""
+    return isinstance(operator, ast.Constant) and operator.value in COMMUTATIVE
 
 
 def changes(format: str) -> Iterator[Change]:
@@ -300,10 +311,13 @@ def copied(folder: Path) -> Path:
 
 @dataclass
 class Record:
-    """The calls of each test of a format, as `file:function` and `row:operator=kind`."""
+    """The calls of each test of a format, as `file:function` and `row:operator=kind`; `files` are
+    the modules of tests that there were.
+    """
 
     seconds: dict[str, float] = field(default_factory=dict)
     calls: dict[str, set[str]] = field(default_factory=dict)
+    files: set[str] = field(default_factory=set)
 
     def tests_for(self, change: Change) -> list[str]:
         """The tests that can find a change, those first that most probably do."""
@@ -320,14 +334,15 @@ class Record:
         names = sorted({c for called in self.calls.values() for c in called})
         number = {name: n for n, name in enumerate(names)}
         calls = {t: sorted(map(number.__getitem__, c)) for t, c in self.calls.items()}
-        path.write_text(json.dumps({"seconds": self.seconds, "names": names, "calls": calls}))
+        content = {"seconds": self.seconds, "names": names, "calls": calls}
+        path.write_text(json.dumps({**content, "files": sorted(self.files)}))
 
     @classmethod
     def load(cls, path: Path) -> Record:
         found = json.loads(path.read_text())
         names = found["names"]
         calls = {t: {names[n] for n in numbers} for t, numbers in found["calls"].items()}
-        return cls(found["seconds"], calls)
+        return cls(found["seconds"], calls, set(found["files"]))
 
 
 class Recorder:
@@ -338,8 +353,8 @@ class Recorder:
 
     ROWS = ("Rule.lift", "Rule.lower")
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.record = path, Record()
+    def __init__(self, path: Path, files: set[str]) -> None:
+        self.path, self.record = path, Record(files=files)
         self.codes: dict[int, CodeType] = {}
         self.rows: set[str] = set()
         self.shared: dict[str, set[str]] = {}
@@ -435,19 +450,26 @@ def run(folder: Path, words: Sequence[str], tests: Sequence[str], plugin: object
         os._exit(code)
 
 
+def modules(copy: Path) -> set[str]:
+    """The modules of tests in a copy of the checkout."""
+    found = (p for part in TESTS for p in (copy / part).glob("test_*.py"))
+    return {str(p.relative_to(copy)) for p in (*found, copy / "tests/test_mapping_laws.py")}
+
+
 def recorded(copy: Path, words: Sequence[str], again: bool) -> Record:
     """Return the calls of the tests with one of the words; a word is run once."""
     found = Record()
     for word in words:
         path = RECORDS / f"{word}.json"
         if not (path.exists() and (again or word in _recorded)):
-            code = run(copy, [word], TESTS, Recorder(path))
+            code = run(copy, [word], TESTS, Recorder(path, modules(copy)))
             if code:
                 sys.exit(f"the tests of {word} fail without any change, see {OUTPUT}")
         _recorded.add(word)
         record = Record.load(path)
         found.seconds |= record.seconds
         found.calls |= record.calls
+        found.files |= record.files
     return found
 
 
@@ -459,7 +481,8 @@ def is_found(copy: Path, words: Sequence[str], change: Change, record: Record) -
     tests = record.tests_for(change)
     laws = [t for t in tests if t.startswith(LAWS)]
     for part in (laws[:100], [t for t in tests if t not in laws[:100]]):
-        files = sorted({t.partition("::")[0] for t in part})
+        new = modules(copy) - record.files
+        files = sorted({t.partition("::")[0] for t in part} | new)
         code = run(copy, words, files, Chosen(part, record.calls)) if part else 5
         if code in (3, 4):
             sys.exit(f"pytest itself failed, see {OUTPUT}")

@@ -30,6 +30,7 @@ from converter.graph.build import attrs_of, defaults
 from converter.graph.extensions import can_expand
 from converter.graph.infer import RANDOM, InferenceError, constant, rank_of, schema_of, shape_of
 from converter.graph.value import operand
+from converter.mapping.concepts.axes import Axis
 from converter.mapping.fields import (
     MISSING,
     Attr,
@@ -263,7 +264,10 @@ def check_lower_undoes_lift(rule: Rule, adapter: Adapter, which: slice = slice(N
     samples, by number.
     """
     optional = [
-        f.key for f in rule.fields if isinstance(f, Attr | Const) and f.default is not MISSING
+        key
+        for f in rule.fields
+        if isinstance(f, Attr | Const | Axis) and f.default is not MISSING
+        for key in f.keys
     ]
     samples = enumerate(lowered(rule, adapter))
     for number, s in itertools.islice(samples, which.start, which.stop):

@@ -713,3 +713,43 @@ def test_a_computed_range_of_integers_is_counted_in_steps(tmp_path: Path) -> Non
     feeds = {"start": np.int32(10), "limit": np.int32(6), "step": np.int32(-3)}
     (found,) = converter.load(tmp_path / "m.xml").run(feeds).values()
     np.testing.assert_array_equal(found, [10, 7])
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "Flatten",
+        "Gather-computed",
+        "Gather-gather",
+        "Power-reciprocal",
+        "ReduceLogSumExp",
+        "Split-sizes",
+        "Squeeze",
+        "Unsqueeze",
+    ],
+)
+def test_a_layer_is_written_as_it_was(file: str, tmp_path: Path) -> None:
+    """Other layers would give the same; limits of a layer's type do not apply to the layer read."""
+    case = cases.read(cases.FOLDER / "legacy" / f"{file}.toml")
+    model = Model.of(legacy.lift(legacy.build(case)))
+    converter.save(model, tmp_path / "m.xml", "openvino+ir=7")
+    kinds = [layer.type for layer in legacy.read(tmp_path / "m.xml").layers]
+    assert [k for k in kinds if k not in ("Input", "Const")] == [case.kind]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "precision"),
+    [
+        (ir.DataType.FLOAT, ir.DataType.INT32, "I32"),
+        (ir.DataType.INT32, ir.DataType.FLOAT, "FP32"),
+    ],
+)
+def test_a_conversion_names_the_type_of_its_result(
+    before: ir.DataType, after: ir.DataType, precision: str, tmp_path: Path
+) -> None:
+    """The engine converts to `precision`, and not to the type of the port."""
+    m, b = new_model()
+    b.output(b.Cast(b.input("x", before, [2, 3]), to=after))
+    converter.save(Model(m, "test"), tmp_path / "m.xml", "openvino+ir=7")
+    (layer,) = (x for x in legacy.read(tmp_path / "m.xml").layers if x.type == "Convert")
+    assert layer.data["precision"] == layer.outputs[0].precision == precision

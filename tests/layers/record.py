@@ -6,6 +6,8 @@ alone in their file. The numbers are those of an engine from outside, for that v
 that the engine runs is made from the stored case. With a file, which may be made by hand, it puts
 in the engine's name and the numbers of its outputs (whose types and shapes have to be there).
 
+With `refused` it writes refused.txt anew: read the diff, each new line is a layer that was read.
+
 Nothing is stored where engine and reader differ: the difference is printed. What is known not to be
 possible stands in exceptions.py, with the reason.
 """
@@ -13,11 +15,12 @@ possible stands in exceptions.py, with the reason.
 # ruff: noqa: E402 - the script finds the modules of the tests by a path that it sets itself
 from __future__ import annotations
 
+import collections
 import dataclasses
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +34,7 @@ from converter.errors import ConverterError, MappingError
 from converter.graph.infer import RANDOM, InferenceError
 from converter.mapping.rules import Rule
 from layers import cases, feeds
+from layers import test_layers as T
 from layers.exceptions import EXCEPT
 from layers.models import FORMATS, model_of
 from layers.test_layers import compare, computed
@@ -209,8 +213,30 @@ def fill(path: Path) -> None:
     cases.write(case, path)
 
 
+def record_refusals() -> None:
+    """Write refused.txt anew."""
+    path, found = cases.FOLDER / "refused.txt", collections.defaultdict(set)
+
+    def noted(format: str, file: Path, change: str, positions: Iterable[int]) -> bool:
+        found[f"{format} {change} {','.join(map(str, positions))}"].add(file.stem)
+        return True
+
+    T.is_refused = noted
+    for parameters, test in (
+        (T.WITH_CONSTANTS, T.test_a_computed_operand_counts_as_much_as_a_constant),
+        (T.EXACT, T.test_a_layer_is_read_alike_for_other_sizes),
+    ):
+        for parameter in parameters:
+            test(*parameter.values)
+    head = [line for line in path.read_text("utf-8").splitlines() if line.startswith("#")]
+    lines = [f"{key} {' '.join(sorted(files))}" for key, files in sorted(found.items())]
+    path.write_text("\n".join([*head, *lines, ""]), "utf-8")
+
+
 if __name__ == "__main__":
-    if sys.argv[1:2] and sys.argv[1] in FORMATS:
+    if sys.argv[1:] == ["refused"]:
+        record_refusals()
+    elif sys.argv[1:2] and sys.argv[1] in FORMATS:
         record(sys.argv[1], sys.argv[2:])
     else:
         for name in sys.argv[1:]:

@@ -8,6 +8,7 @@ hand.
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,19 @@ def alike(value: Any) -> Any:
     return list(value[:1] if all(v == value[0] for v in value) else value)
 
 
+REFUSED = {
+    (format, change, positions, file)
+    for line in (cases.FOLDER / "refused.txt").read_text("utf-8").splitlines()
+    if not line.startswith("#")
+    for format, change, positions, *files in [line.split()]
+    for file in files
+}
+
+
+def is_refused(format: str, path: Path, change: str, positions: Iterable[int]) -> bool:
+    return (format, change, ",".join(map(str, positions)), path.stem) in REFUSED
+
+
 # with computed sizes the reader interpolates in floats, which may round to the next integer
 INEXACT = {"RESIZE_BILINEAR-int16"}
 EXACT = [p for p in FILES if Path(str(p.values[1])).stem not in INEXACT]
@@ -158,7 +172,7 @@ WITH_CONSTANTS = [
 @pytest.mark.parametrize(("format", "path"), WITH_CONSTANTS)
 def test_a_computed_operand_counts_as_much_as_a_constant(format: str, path: Path) -> None:
     """All constant operands of a file, and each of the first ones alone, may be the results of
-    other layers: the reader computes the same then, or refuses the layer.
+    other layers: the reader computes the same then, or refuses the layer, which refused.txt lists.
     """
     case = cases.read(path)
     constants = [i for i, t in enumerate(case.inputs) if t.constant]
@@ -169,7 +183,8 @@ def test_a_computed_operand_counts_as_much_as_a_constant(format: str, path: Path
         ]
         try:
             got = computed(format, replace(case, inputs=inputs))
-        except UnsupportedError:
+        except UnsupportedError as e:
+            assert is_refused(format, path, "operands", computed_ones), e
             continue
         for name, wanted in case.expected().items():
             compare(got[name], wanted, case.rtol, case.atol)
@@ -178,7 +193,7 @@ def test_a_computed_operand_counts_as_much_as_a_constant(format: str, path: Path
 @pytest.mark.parametrize(("format", "path"), EXACT)
 def test_a_layer_is_read_alike_for_other_sizes(format: str, path: Path) -> None:
     """A call that changes the sizes of inputs reads a file with names for these sizes: the graph
-    computes the same for the sizes of the file, or the layer is refused.
+    computes the same for the sizes of the file, or the layer is refused, which refused.txt lists.
     """
     case = cases.read(path)
     shapes = {
@@ -192,7 +207,8 @@ def test_a_layer_is_read_alike_for_other_sizes(format: str, path: Path) -> None:
         try:
             with reading_open(changes):
                 got = computed(format, case)
-        except UnsupportedError:
+        except UnsupportedError as e:
+            assert is_refused(format, path, "sizes", [first]), e
             continue
         for name, expected in case.expected().items():
             compare(got[name], expected, case.rtol, case.atol)

@@ -13,6 +13,7 @@ from converter.formats.lite.weights import Bias, Dense, Filter, Multiplier
 from converter.formats.tflite.rules.context import Dims, LiftContext, LowerContext, dims_of
 from converter.formats.tflite.rules.fields import SAME, VALID, Depth, FusedActivation, Window
 from converter.graph.infer import has_constant, known
+from converter.graph.open_sizes import is_open, sizes_in_file
 from converter.graph.windows import FIX, same_pads
 from converter.mapping.concepts import transposed_window
 from converter.mapping.concepts.matmul import Transposes
@@ -50,6 +51,8 @@ class TransposedWindow(Window, transposed_window.TransposedWindow):
         if found.dilations:
             raise MappingError("dilations of a transposed convolution are not supported")
         sizes, target = dims_of(r.data)[1:-1], self._wanted(r)
+        if None in sizes and is_open():  # all sizes are cropped alike
+            sizes = list(sizes_in_file(r.data))[1:-1]
         if not len(sizes) == len(target) == len(found.kernel):
             needed = len(found.kernel) + 2
             raise MappingError(f"the image must have {needed} axes, got {len(sizes) + 2}", "R105")

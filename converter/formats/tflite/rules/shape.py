@@ -37,6 +37,7 @@ from converter.graph.sizes import mirrored
 from converter.graph.value import Value, operand
 from converter.mapping.concepts.axes import Axis, Permutation
 from converter.mapping.concepts.pads import Pads
+from converter.mapping.concepts.parts import complete_sizes
 from converter.mapping.fields import Attr, Detail, Field, Guard, RequireAttr, RequireKey, ignore
 from converter.mapping.rules import Custom, Rule, custom, op, ops
 
@@ -193,16 +194,7 @@ def read_listed_parts(r: LiftContext) -> None:
     """Inputs are [data, sizes, axis]; one of the sizes may be -1: the rest of the axis."""
     x = data(r)
     axis = r.node.attrs["axis"] = one_axis(r, 2, r.rank(x))
-    if known(r.input(1)) is None:
-        r.set_inputs(x, r.whole(1))
-        return
-    parts = r.ints(1, "the sizes")
-    if -1 in parts:
-        size = dims_of(x)[axis]
-        if size is None:
-            raise MappingError("the remaining size must be known", "X203")
-        parts[parts.index(-1)] = size - sum(parts) - 1
-    r.set_inputs(x, constant_of(r, parts, "sizes"))
+    r.set_inputs(x, complete_sizes(r, x, r.whole(1), axis))
 
 
 def write_listed_parts(w: LowerContext) -> None:

@@ -28,6 +28,7 @@ from converter.graph.infer import Array, known, rank_of, shape_of
 from converter.graph.value import Value
 from converter.graph.windows import of_all_axes, same_pads
 from converter.mapping.concepts.axes import Permutation
+from converter.mapping.concepts.parts import complete_sizes
 from converter.mapping.fields import (
     Attr,
     AttrInput,
@@ -217,12 +218,8 @@ class Lengths(Field):
 
     def lift(self, r: LiftContext) -> None:
         x, lengths = r.input(0), r.cast(r.input(2), T.INT64)
-        b, axis, sizes = r.b, axis_of(r.node.attrs["axis"], r.rank(x)), known(lengths)
-        if sizes is None or np.any(sizes == -1):
-            stated, size = b.Max(lengths, [0]), b.Shape(x, start=axis, end=axis + 1)
-            rest = size - b.ReduceSum(stated, [0], keepdims=1)
-            lengths = b.Where(b.Less(lengths, [0]), rest, lengths)
-        r.set_inputs(x, lengths)
+        axis = axis_of(r.node.attrs["axis"], r.rank(x))
+        r.set_inputs(x, complete_sizes(r, x, lengths, axis))
 
     def lower(self, w: LowerContext) -> None:
         w.layer.inputs[2:] = [w.operand(self._lengths(w))]
