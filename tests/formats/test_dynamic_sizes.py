@@ -125,6 +125,11 @@ def cropped(b: Builder, x: Value) -> Value:
     )
 
 
+@network(["N", 4, 1, "T"])
+def squeezed(b: Builder, x: Value) -> Value:
+    return b.Squeeze(b.Relu(x), [2])
+
+
 @network(ROWS)
 def views_of_exporters(b: Builder, x: Value) -> Value:
     """Reshape as torch's exporter writes it, and a scalar as large as the input."""
