@@ -23,7 +23,8 @@ _NAME = r"[A-Za-z_][\w.]*"
 _TOKEN = re.compile(rf"\s*({_NAME}|\d+|//|[-+*/()])")
 # an operator without spaces may be a part of a name: batch-size
 _EXPRESSION = re.compile(r"[-\w.+*/() ]*(?: [+-] |\*|//|floor\()[-\w.+*/() ]*")
-_ANONYMOUS = re.compile(r"\W*|\W*\d+\W*|none|unk__\d+|unknown.*", re.IGNORECASE)
+# "unk__12" is a name: onnx's inference and tf2onnx number each unknown dimension once
+_ANONYMOUS = re.compile(r"\W*|\W*\d+\W*|none|unknown.*", re.IGNORECASE)
 MOST_TERMS = 12
 
 

@@ -20,6 +20,7 @@ from converter.formats.coreml.features import from_json
 from converter.formats.coreml.neuralnetwork.codec import read_mlmodel
 from converter.formats.coreml.neuralnetwork.network import all_layers, kind_of
 from converter.formats.coreml.neuralnetwork.weights import WeightData
+from converter.formats.coreml.proto import Model_pb2
 from converter.graph.build import Builder, new_model
 from converter.graph.lazy_tensor import LazyTensor
 from formats.coreml_models import Array, layer, network, saved
@@ -750,6 +751,31 @@ def test_other_formats_lose_sizes_with_a_warning_and_onnx_brings_them_back(
         ] == [("X207", "warning", "y" if name == "image_output" else "x")]
     converter.convert(tmp_path / "n.onnx", tmp_path / "back.mlmodel")
     assert declared(tmp_path / "back.mlmodel")[0] == declared(path)[0]
+
+
+@pytest.mark.parametrize("name", [*FLEXIBLE, "planes"])
+def test_programs_declare_sizes_and_images_too(name: str, tmp_path: Path) -> None:
+    """An image of a program has a batch axis, also where the network has [C,H,W]."""
+    model = FLEXIBLE.get(name, image_output)()
+    if name == "planes":
+        model = network([layer("activation", "x", "y", ReLU={})], {"x": (3, 4, 6)}, ["y"])
+        picture(model.proto.description.output[0].type)
+    path = saved(model, tmp_path / "m.mlmodel")
+    if name == "planes":
+        assert converter.load(path).outputs[0].shape == (3, 4, 6)
+    notes = converter.convert(path, tmp_path / "n.mlpackage")
+    assert [n for n in notes if n.code == "X207"] == []
+    written = converter.load(tmp_path / "n.mlpackage").ir
+    spec = Model_pb2.Model()
+    spec.ParseFromString(
+        (tmp_path / "n.mlpackage/Data/com.apple.CoreML/model.mlmodel").read_bytes()
+    )
+    first = declared(path)
+    for mine, own in zip((spec.description.input, spec.description.output), first, strict=True):
+        if own.WhichOneof("Type") == "imageType":
+            assert mine[0].type.imageType == own.imageType
+    if name == "planes":
+        assert list(written.graph.outputs[0].shape or ()) == [1, 3, 4, 6]
 
 
 @pytest.mark.parametrize("name", [n for n in FLEXIBLE if n != "image_output"])

@@ -125,6 +125,20 @@ def cropped(b: Builder, x: Value) -> Value:
     )
 
 
+@network(["N", 4, 1, "T"])
+def squeezed(b: Builder, x: Value) -> Value:
+    return b.Squeeze(b.Relu(x), [2])
+
+
+@network(ROWS)
+def views_of_exporters(b: Builder, x: Value) -> Value:
+    """Reshape as torch's exporter writes it, and a scalar as large as the input."""
+    count, batch = b.Shape(x, start=0, end=1), b.Shape(x, start=1, end=2)
+    apart = b.Reshape(x, b.Concat(count, batch, [2, 2], axis=0), allowzero=1)
+    y = b.Reshape(b.Relu(apart), b.Concat(count, batch, [-1], axis=0), allowzero=1)
+    return y + b.Expand(F(0.5), b.Concat(count, batch, [4], axis=0))
+
+
 @network(IMAGE)
 def same_size(b: Builder, x: Value) -> Value:
     return b.ConvTranspose(x, w(3, 4, 3, 3), pads=[1, 1, 1, 1])

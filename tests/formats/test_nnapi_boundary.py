@@ -132,6 +132,21 @@ def test_images_are_channels_last_on_request(tmp_path: Path) -> None:
     assert [i.shape for i in converter.load(path).inputs] == [(1, 5, 4, 3)], "no note undoes it"
 
 
+@pytest.mark.parametrize("channels", [1, 2])
+def test_a_boolean_image_keeps_its_layout(channels: int, tmp_path: Path) -> None:
+    """There is no RESHAPE nor TRANSPOSE of booleans, in which the order of its axes changes."""
+
+    def mask(b: Builder, x: ir.Value) -> ir.Value:
+        y = b.op("Conv", x, random(channels, 3, 1, 1))
+        return b.op("Greater", y, b.const(np.float32(0)))
+
+    source = network(mask, [1, 3, 4, 5])
+    path, feeds = tmp_path / "m.nnapi.json", {"x0": random(1, 3, 4, 5)}
+    converter.convert(source, path, io_layout="keep")
+    expected, actual = (list(m.run(feeds).values()) for m in (source, converter.load(path)))
+    np.testing.assert_array_equal(actual[0].reshape(expected[0].shape), expected[0])
+
+
 @pytest.mark.parametrize("case", BORDERS)
 def test_a_table_turns_images_alone(case: str) -> None:
     notes: list[Diagnostic] = []

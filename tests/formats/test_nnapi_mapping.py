@@ -342,7 +342,8 @@ def test_a_limit_that_is_too_low_is_named() -> None:
     with pytest.raises(UnsupportedError) as e:
         lower(model(*CASES["grouped"][:1], *CASES["grouped"][1]), limit=2)
     assert [d.code for d in e.value.diagnostics] == ["X206"]
-    assert "needs feature level 3" in str(e.value)
+    assert "needs NNAPI feature level 3, the limit is 2" in str(e.value)
+    assert "nnapi+level=3" in e.value.diagnostics[0].help
 
 
 @pytest.mark.parametrize(
@@ -585,3 +586,16 @@ def test_weights_of_four_bits_keep_their_signs(tmp_path: Path) -> None:
     wanted = np.round((given - 3.0) * 0.05 @ (numbers * 0.1) / 0.07) + 1
     (found,) = converter.load(path).run({"x": given}).values()
     np.testing.assert_allclose(np.asarray(found, float), np.clip(wanted, -128, 127), atol=1)
+
+
+def test_a_refusal_names_the_level_that_supports_the_network() -> None:
+    """Not that of an operation of a decomposition: products of matrices have level 6."""
+    m, b = new_model()
+    x = b.input("x", ir.DataType.FLOAT, [1, 2, 5, 7])
+    b.output(b.Resize(x, None, np.float32([1, 1, 2, 2]), mode="linear"))
+    with pytest.raises(UnsupportedError) as e:
+        lower(Model(m, "test"), 3)
+    (problem,) = e.value.diagnostics
+    assert problem.message == "Resize needs NNAPI feature level 4, the limit is 3"
+    assert "nnapi+level=4" in problem.help
+    lower(Model(m, "test"), 4)

@@ -468,3 +468,13 @@ def test_constants_that_broadcast_are_not_stored_in_full(
 ) -> None:
     layers({"x": floats(2, 3, 32, 32)}, make, tmp_path)
     assert (tmp_path / "m.bin").stat().st_size <= 4 * elements
+
+
+def test_one_index_of_a_transposed_axis(tmp_path: Path) -> None:
+    """The change of layout takes the Transpose away, and the index is one of the last axis then."""
+    found = layers(
+        {"x": floats(1, 5, 4, 2)},
+        lambda b, x: b.Relu(b.Gather(b.Transpose(x, perm=[0, 3, 1, 2]), np.array(1), axis=1)),
+        tmp_path,
+    )
+    assert found["Gather"] == 1 and not found["Transpose"]

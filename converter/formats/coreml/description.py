@@ -134,7 +134,7 @@ class Declared:
 
     def picture(self, feature: Any, value: ir.Value, fixed: bool = False) -> bool:
         """Declare an output that is an image in the source as one again; `fixed`: only one whose
-        sizes are known.
+        sizes are known. One of three axes needs another one.
         """
         said = self.declared(PICTURES).get(public_name(value))
         if not isinstance(said, dict):
@@ -146,7 +146,7 @@ class Declared:
         channels = [3 if d is None and colored else d or 1 for d in shape[-3:-2]]
         color = self._color(said, channels)
         sound = len(size) == 2 and all(type(n) is int and n > 0 for n in size)
-        if fixed and (None in shape or len(shape) != 4 or shape[0] != 1):
+        if fixed and (None in shape or len(shape) not in (3, 4) or shape[:-3] not in ([], [1])):
             sound = False
         if color is None or not sound:
             self.notes.append(_no_image(public_name(value)))

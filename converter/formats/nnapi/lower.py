@@ -129,7 +129,7 @@ class Search:
                 if not count(oldest[0], "TRANSPOSE"):  # many networks need no more
                     return *oldest, shapes
                 break
-        newest = self.written(graph.clone(), levels[-1])
+        newest = self._newest(graph, levels[-1])
         for found in tried.values():
             if found is not None and no_worse(found[0], newest[0]):
                 return *found, shapes
@@ -138,6 +138,19 @@ class Search:
         kept = operations()[CELL].level if count(newest[0], CELL) else 2
         left = [n for n in levels if kept <= n < needed and n not in tried]
         return *self._between(graph, newest, left), shapes
+
+    def _newest(self, graph: ir.Model, limit: int) -> Written:
+        """Return the table at the limit; a refusal names the level that supports the network."""
+        try:
+            return self.written(graph.clone(), limit)
+        except UnsupportedError as e:
+            newer = (self.attempt(graph.clone(), n) for n in LEVELS if n > limit)
+            found = next(filter(None, newer), None)
+            if found is None:
+                raise
+            needed = feature_level(found[0])[0]
+            problems = [of_level(d, needed, limit) for d in e.diagnostics]
+            raise UnsupportedError(dict.fromkeys(problems)) from None
 
     def _between(self, graph: ir.Model, newest: Written, levels: list[int]) -> Written:
         """Bisect the levels that have not been tried."""
@@ -187,6 +200,14 @@ def no_worse(older: Table, newest: Table) -> bool:
 def count(table: Table, kind: str) -> int:
     """Return the number of operations of a kind."""
     return sum(o.type == kind for o in table.operations)
+
+
+def of_level(problem: Diagnostic, needed: int, limit: int) -> Diagnostic:
+    """Return the refusal of an operator that another feature level supports."""
+    what = problem.where.kind or "the network"
+    message = f"{what} needs NNAPI feature level {needed}, the limit is {limit}"
+    help = f"write it for that level: nnapi+level={needed}"
+    return Diagnostic("X206", message, where=problem.where, help=help)
 
 
 def at_level(

@@ -44,6 +44,7 @@ from converter.passes.unroll import LARGEST, unroll_loops
 
 _MOVING = SAME_ELEMENTS | {"DequantizeLinear", "QuantizeLinear", "Transpose"}
 _RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
+_WHOLE = (ir.DataType.INT32, ir.DataType.INT64, ir.DataType.BOOL)
 
 
 @record
@@ -123,10 +124,10 @@ def _countable(node: ir.Node) -> bool:
 def out_of_order(node: ir.Node) -> bool:
     """Return whether a change of axis order may have created a node of a type without operation.
 
-    Integers and booleans have no Transpose, and TopK uses the last axis.
+    Integers and booleans have no Transpose, booleans no Reshape, and TopK uses the last axis.
     """
-    whole = (ir.DataType.INT32, ir.DataType.INT64, ir.DataType.BOOL)
-    transposed = node.op_type == "Transpose" and node.outputs[0].dtype in whole
+    lacking = {"Transpose": _WHOLE, "Reshape": (ir.DataType.BOOL,)}
+    transposed = node.outputs[0].dtype in lacking.get(node.op_type, ())
     return not node.domain and (transposed or node.op_type == "TopK")
 
 

@@ -89,6 +89,11 @@ def lift(proto: onnx.ModelProto, weights: TensorFiles) -> Network:
         raise unreadable("R103", "the model is nested too deeply", weights.model) from None
 
 
+def _layer(proto: onnx.NodeProto) -> str:
+    """Return the name of a node, or of its first output."""
+    return proto.name or next(iter(proto.output), "")
+
+
 class Lifter:
     """The conversion of one ONNX file to the graph."""
 
@@ -285,13 +290,13 @@ class Lifter:
             written_out = f"more than {self.most} nodes after its functions are inlined"
             raise self.refusal("R103", f"the model has {written_out}", path)
         b, source = scope.b, {p.key: p.value for p in proto.metadata_props}
+        layer = _layer(proto)
         if not any(k.startswith("netconv.") for k in source):
-            layer = proto.name or (proto.output[0] if proto.output else "")
             own = {"format": "onnx", "type": proto.op_type, "layer": layer}
             source |= {f"netconv.{k}": v for k, v in own.items()}
         source[AT] = path  # not of the file that this one may have been converted from
         previous, b.source = b.source, source if not self.calls else b.source
-        where = Where(self.file, path=path, layer=proto.name, kind=proto.op_type)
+        where = Where(self.file, path=path, layer=layer, kind=proto.op_type)
         try:
             results = self.translate(proto, scope, path)
             made = results[0].producer() if results and results[0] is not None else None
@@ -356,14 +361,14 @@ class Lifter:
         version = scope.opsets.get(domain)
         if version is None:
             message = f"domain {proto.domain!r} is used but not imported"
-            raise self.refusal("R105", message, path, proto.name, proto.op_type)
+            raise self.refusal("R105", message, path, _layer(proto), proto.op_type)
         if self.is_unknown(proto, domain):
             return self.unknown(proto, inputs, attributes, scope.b, path)
         op = Op(proto.op_type, domain, version, inputs, attributes, names)
         results = self.standard(op, scope, path)
         if op.kind == "ZipMap" and op.domain == ai_onnx_ml.DOMAIN:
             self.maps[proto.output[0]] = ai_onnx_ml.labels_of(op)
-        where = Where(self.file, path=path, layer=proto.name, kind=proto.op_type)
+        where = Where(self.file, path=path, layer=_layer(proto), kind=proto.op_type)
         self.notes.extend(Diagnostic("X213", note, "warning", where=where) for note in op.notes)
         return results
 

@@ -87,4 +87,5 @@ PIPELINE: list[Pass[Context]] = [
     ),
     fold_constants(),
     channels_last(),
+    legalize(lambda node, _: node.op_type == "Gather" and _refused(node), REWRITES),
 ]

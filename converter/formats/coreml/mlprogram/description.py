@@ -189,7 +189,19 @@ class Describing:
             given: dict[str, Any] = {"x": value}
             given |= {} if dtype == own else {"dtype": WORDS[dtype]}
             self.boundary.behind.append(Layer(kind, name, given, outputs=[outer]))
-        self.boundary.outputs.append(outer)
+        self.boundary.outputs.append(self._with_batch(outer, name) if image else outer)
+
+    def _with_batch(self, value: ir.Value, name: str) -> ir.Value:
+        """Return an image [C,H,W] as [1,C,H,W], as programs have them."""
+        shape = list(value.shape or ())
+        if len(shape) == 4:
+            return value
+        dtype = self.writer.low.carried(value)
+        self.writer.named[value] = self.writer.names.fresh(f"{name}_planes")
+        found = self._outer(value, name, dtype, ir.Shape([1, *shape]))
+        given = {"x": value, "axes": np.array([0], np.int32)}
+        self.boundary.behind.append(Layer("expand_dims", name, given, outputs=[found]))
+        return found
 
 
 def pairs_of(network: Network, graph: ir.Graph) -> dict[ir.Value, ir.Value]:

@@ -22,7 +22,7 @@ from converter.graph.demands import axis_of, of_length, shaped
 from converter.graph.infer import constant, known
 from converter.graph.sizes import arange
 from converter.graph.symbolic import dimensions
-from converter.graph.value import Value
+from converter.graph.value import Value, known_sizes
 from converter.mapping.concepts.axes import Axis, Permutation
 from converter.mapping.concepts.pads import Pads
 from converter.mapping.context import rank as rank_of
@@ -97,6 +97,18 @@ def copies(w: LowerContext) -> bool:
     return not w.attr("allowzero", 0) and given is not None and bool((given == 0).any())
 
 
+def first_elements(w: LowerContext, axes: list[int]) -> None:
+    """Write a squeeze of a dynamic shape as a slice of the first elements.
+
+    A squeeze keeps an axis of a size that Core ML does not know, also if the source declares it.
+    """
+    removed = [i in axes for i in range(w.rank())]
+    whole = [not one for one in removed]
+    w.layer.kind = "slice_by_index"
+    w.set(begin=[0] * len(removed), end=[int(one) for one in removed])
+    w.set(begin_mask=whole, end_mask=whole, squeeze_mask=removed)
+
+
 class Squeezed(Field):
     """The axes of a squeeze."""
 
@@ -108,7 +120,10 @@ class Squeezed(Field):
             axes = sorted(a % max(1, rank) for a in w.ints(1, "axes"))
             if not axes:
                 raise MappingError("the axes are missing")
-            w.layer.attrs["axes"] = axes
+            if not self.more and None in (known_sizes(w.data) or ()):
+                first_elements(w, axes)
+            else:
+                w.layer.attrs["axes"] = axes
 
     def __init__(self, more: bool = False) -> None:
         self.more = more

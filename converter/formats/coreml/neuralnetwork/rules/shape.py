@@ -428,7 +428,8 @@ class WidenedTarget(Field):
         if w.origin == ("coreml", "broadcastToDynamic"):
             return  # by the rules of the layer that it was
         x, shape = w.data, w.input(1)
-        own, rank = w.dims(x) or [None], rank_of_value(w.out)
+        known_sizes, rank = w.dims(x), rank_of_value(w.out)
+        own = [None] if known_sizes is None else known_sizes  # none of a scalar
         asked = (w.dims(shape) or [None])[0]
         if all(d == 1 for d in own) and asked == rank:
             return
@@ -618,19 +619,29 @@ COLUMN = Guard(
 SCALAR = Guard("only scalars are supported by this layer", lambda w: w.rank() == 0)
 CONSTANT = RequireAttr("mode", "constant")
 
+
+def without_zeros(w: LowerContext) -> None:
+    """Drop allowzero: where a size is 0, it means an empty tensor, which Core ML lacks."""
+    sizes = w.known(1)
+    if w.attr("allowzero", 0) and sizes is not None and 0 in sizes:
+        raise MappingError("empty tensors are not supported by Core ML")
+
+
+NO_ZEROS = Detail(read=lambda r: r.set(allowzero=0), write=without_zeros, names=("allowzero",))
+
 RULES: list[Rule | Custom] = [
     op("Squeeze", "squeeze", ANY, RemovedAxes()),
     op("Unsqueeze", "expandDims", ANY, SizeOne()),
     op(
         "Unsqueeze", "reshapeStatic", SCALAR, Ones(1), example_inputs="f32: =[0,1]", lower_only=True
     ),
-    op("Reshape", "reshapeStatic", ANY, TargetShape(1), RequireAttr("allowzero", 0)),
+    op("Reshape", "reshapeStatic", ANY, TargetShape(1), NO_ZEROS),
     op(
         "Reshape",
         "rankPreservingReshape",
         ANY,
         KeptSizes(1),
-        RequireAttr("allowzero", 0),
+        NO_ZEROS,
         example_inputs="2,n,3 =[0,3,-1]",
     ),
     op(
@@ -638,7 +649,7 @@ RULES: list[Rule | Custom] = [
         "reshapeDynamic",
         ANY,
         flat(1),
-        RequireAttr("allowzero", 0),
+        NO_ZEROS,
         Guard(
             "zeros that copy a dimension to another rank are not supported",
             lambda w: not may_copy(w.node.inputs[1]),
