@@ -17,7 +17,7 @@ from converter.graph.build import Builder
 from converter.graph.infer import Array, constant
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import Names
-from converter.graph.value import optional
+from converter.graph.value import operand, optional
 from converter.graph.walk import replace_outputs
 from converter.passes.fuse_constants import channel_axis
 
@@ -180,15 +180,14 @@ class _Insertion:
 
     def _weights(self, node: ir.Node, value: ir.Value, array: Array) -> ir.Value:
         """Symmetric 8 bits. Scales are so large that the bias fits into 32 bits."""
-        channels = channel_axis(node)
-        single = node.op_type not in self.rules.per_channel or (
-            array.ndim > 2 and node.op_type == "MatMul"
-        )
-        grouped = node.op_type == "ConvTranspose" and node.attributes.get_int("group", 1) != 1
-        axis = None if single or grouped else channels
+        kind = node.op_type
+        batched = kind == "MatMul" and array.ndim > 2
+        grouped = kind == "ConvTranspose" and node.attributes.get_int("group", 1) != 1
+        single = kind not in self.rules.per_channel or batched or grouped
+        axis = None if single else channel_axis(node)
         rest = tuple(i for i in range(array.ndim) if i != axis)
-        largest = np.abs(array).max(axis=None if axis is None else rest, initial=0)
-        bias, data = constant(optional(node, 2)), self.scales.get(str(node.inputs[0].name))  # type: ignore[union-attr]
+        largest = np.abs(array).max(axis=rest, initial=0)
+        bias, data = constant(optional(node, 2)), self.scales.get(str(operand(node).name))
         if bias is not None and data is not None and not self.rules.fake:
             size = np.abs(bias).astype(np.float64) / (float(data.step) * LARGEST_BIAS)
             largest = np.maximum(largest, 127 * (size.max(initial=0) if axis is None else size))
