@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 import onnx_ir as ir
 
+from converter.commands.quantize.bias import Rounded
 from converter.commands.quantize.blocks import nonzero
 from converter.commands.quantize.place import Placement, computed, data_inputs, is_depthwise, key
 from converter.commands.quantize.scales import BITS, Range, Scale, whole
@@ -34,9 +35,10 @@ def insert(
     rules: Integers,
     dtype: str,
     wide: Collection[str] = (),
-) -> list[tuple[ir.Node, ir.Value]]:
-    """Quantize a graph in place; return nodes with their weights as they were, which are still in
-    the graph. Values that have no range are left as they are. `wide`: the layers of 16 bits.
+) -> Rounded:
+    """Quantize a graph in place; return nodes with their data and weights as they were, which are
+    still in the graph. Values that have no range are left as they are. `wide`: the layers of 16
+    bits.
     """
     writer = _Insertion(model, placed, ranges, rules, dtype)
     writer.choose_scales({placed.layers[n] for n in wide})
@@ -66,7 +68,7 @@ class _Insertion:
         self.values = {str(v.name): v for v in everything if v.name in placed.groups}
         self.scales: dict[str, Scale] = {}
         self.scale_in: dict[str, Callable[[str], Scale]] = {}  # of a value, in another type
-        self.rounded: list[tuple[ir.Node, ir.Value]] = []
+        self.rounded: list[tuple[ir.Node, ir.Value, ir.Value]] = []
         self.bounds: dict[tuple[tuple[int, ...], bytes], ir.Value] = {}  # of FakeQuantize
 
     def choose_scales(self, wide: Collection[str]) -> None:
@@ -166,7 +168,7 @@ class _Insertion:
                 continue
             if weighted and i == 1:
                 made = self._weights(node, value, array)
-                self.rounded.append((node, value))
+                self.rounded.append((node, operand(node), value))
             else:
                 made = self._constant(value, array, self._scale_of(node, array))
             node.replace_input_with(i, made)

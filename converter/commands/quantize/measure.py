@@ -58,7 +58,7 @@ class Quality:
         return 0 if self.agree is None else self.samples - self.agree
 
     def shares(self) -> Iterator[tuple[str, int, str, str]]:
-        """Yield what was counted: its name, the number of samples, their share of all, and its
+        """Yield each count with its name: the number of samples, their share of all, and its
         interval.
         """
         counts = {"same answer": self.agree, "right": self.after, "right in floats": self.before}

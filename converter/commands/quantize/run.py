@@ -47,6 +47,7 @@ from converter.graph.walk import all_nodes
 from converter.io import progress
 from converter.io.atomic import recover
 from converter.io.files import Output
+from converter.passes.biases_before_reshapes import biases_before_reshapes
 from converter.passes.constants import plain_weights
 from converter.passes.decompositions.arithmetic import TABLE
 from converter.passes.fold import fold
@@ -320,7 +321,7 @@ def prepared(model: Network) -> Network:
     found = replace(model, ir=model.ir.clone(), source=None)
     plain_weights(found.ir)
     rewrite_illegal(found.ir, lambda n: (n.domain, n.op_type) == ("", "BatchNormalization"), TABLE)
-    for step in (fold, fuse_hard_swish, fuse_factors, fuse_constants):
+    for step in (fold, fuse_hard_swish, biases_before_reshapes, fuse_factors, fuse_constants):
         step(found.ir)
     return found
 
