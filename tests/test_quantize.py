@@ -329,6 +329,32 @@ def test_openvino_has_whole_ranges_for_dynamic_shapes(tmp_path: Path) -> None:
     assert [t.size for t in high if t is not None] == [1, 1, 1]
 
 
+@pytest.mark.parametrize("biased", [True, False])
+@pytest.mark.parametrize("batch", ["n", "1"])
+def test_a_product_of_rows_of_sequences(batch: str, biased: bool, tmp_path: Path) -> None:
+    """A Dense layer of Keras. OpenVINO reshapes a product of integers wrongly for dynamic shapes,
+    but not after its bias, which is a part of the kernel then.
+    """
+    rng = np.random.default_rng(0)
+    text = f"""<ir_version: 9, opset_import: ["" : 21]>
+        net (float[{batch}, 10, 12] x) => (float[{batch}, 10, 6] y)
+        <int64[2] rows = {{-1, 12}}, int64[3] sequences = {{-1, 10, 6}}> {{
+        r = Reshape (x, rows) m = MatMul (r, w)
+        t = Reshape (m, sequences) a = {"Add (b, t)" if biased else "Relu (t)"}
+        y = MatMul (a, u) }}"""
+    model = onnx.parser.parse_model(text)
+    for name, shape in {"w": (12, 6), "b": (1, 6), "u": (6, 6)}.items():
+        array = rng.standard_normal(shape).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    onnx.save(model, tmp_path / "n.onnx")
+    data = [{"x": rng.standard_normal((1, 10, 12)).astype(np.float32)} for _ in range(4)]
+    found = quantize(tmp_path / "n.onnx", tmp_path / "q.xml", data=data)
+    assert found.quality.least > 35
+    kinds = [n.op_type for n in prepared(converter.load(tmp_path / "n.onnx")).ir.graph]
+    assert "Add" not in kinds[kinds.index("Reshape", 1) :]
+    assert any("reshapes" in why for why in found.floats.values()) == (batch == "n" and not biased)
+
+
 def test_openvino_keeps_wrong_kernels_in_floats(tmp_path: Path) -> None:
     chain = layers_of(tmp_path / "n.onnx", ("a", 136, 1, 1), ("b", 136, 1, 2), ("c", 8, 1, 1))
     found = quantize(chain, tmp_path / "q.xml", data=tmp_path / "n.npz")

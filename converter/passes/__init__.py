@@ -21,6 +21,7 @@ fuse_attention.py          attention fused into one operator
 clamp_masks.py             attention masks clamped to the range of half precision
 finite_masks.py            attention masks without infinities
 fuse_constants.py          constants fused into the preceding operator
+biases_before_reshapes.py  a bias moved between a product and its Reshape
 fuse_hard_swish.py         HardSwish found in its parts
 round_halves.py            rounding to half precision for targets that compute in floats
 small_types.py             values of 4 and 8 bits in wider types if a target lacks theirs

@@ -69,7 +69,6 @@ def _page(console: Console, place: str, source: Path, results: list[Quantized]) 
 
 def lines(made: Any, verbosity: int) -> list[str]:
     """Describe a written network."""
-    from converter.commands.quantize.measure import interval
     from converter.io.files import size_text
 
     files = " + ".join(p.name for p in made.files)
@@ -78,12 +77,7 @@ def lines(made: Any, verbosity: int) -> list[str]:
     if (q := made.quality) is not None:
         worst = min(q.sqnr, key=lambda n: q.sqnr[n], default="")
         said.append(f"  {q.samples} samples in {q.engine}: {q.least:.1f} dB at {worst}")
-        counts = {"same answer": q.agree, "right": q.after, "right in floats": q.before}
-        counts["lost"] = None if q.agree is None else q.lost
-        for what, count in counts.items():
-            if count is not None:
-                low, high = interval(count, q.samples)
-                said.append(f"  {what}: {count / q.samples:.2%} ({low:.1%} to {high:.1%})")
+        said += [f"  {name}: {share} ({around})" for name, _, share, around in q.shares()]
     if made.layers:
         shown = list(made.layers.items())[: None if verbosity > 0 else WORST]
         said.append("  worst layers: " + ", ".join(f"{n} {v:.1f} dB" for n, v in shown))

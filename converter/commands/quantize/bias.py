@@ -19,32 +19,23 @@ from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import Arrays, constant, rank_of
 from converter.graph.names import Names
 from converter.graph.network import Network
-from converter.graph.value import optional, producer_of
+from converter.graph.value import optional
 from converter.graph.walk import set_inputs
 from converter.passes.dead_code import remove_dead_code
 
-Rounded = Sequence[tuple[ir.Node, ir.Value]]  # nodes with their weights as they were
-
-
-def unrounded(value: ir.Value | None) -> ir.Value | None:
-    """Return the numbers of which a value is the quantized form."""
-    node = producer_of(value)
-    if node is not None and node.op_type == "DequantizeLinear":
-        node = producer_of(node.inputs[0])
-    if node is None or node.op_type not in ("QuantizeLinear", "FakeQuantize"):
-        return value
-    return node.inputs[0]
+# nodes with their data and weights as they were
+Rounded = Sequence[tuple[ir.Node, ir.Value, ir.Value]]
 
 
 def correct_biases(model: Network, rounded: Rounded, feeds: Sequence[Arrays]) -> None:
     """Correct in place; `feeds` are by the names of the graph's inputs."""
     b = Builder(model.ir.graph, Names(model.ir))
     lost: dict[str, ir.Node] = {}
-    for node, weights in rounded:
+    for node, data, weights in rounded:
         rank = rank_of(node.outputs[0])
         if node.op_type in WEIGHTED and rank is not None:
             attrs = attrs_of(node)
-            made = b.op(node.op_type, unrounded(node.inputs[0]), weights, **attrs)
+            made = b.op(node.op_type, data, weights, **attrs)
             made = b.Sub(made, b.op(node.op_type, *node.inputs[:2], **attrs))
             mean = b.ReduceMean(made, [i for i in range(rank) if i != 1], keepdims=0)
             lost[str(mean.name)] = node

@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 import onnx_ir as ir
 
+from converter.commands.quantize.bias import Rounded
 from converter.commands.quantize.blocks import nonzero
 from converter.commands.quantize.place import Placement, computed, data_inputs, is_depthwise, key
 from converter.commands.quantize.scales import BITS, Range, Scale, whole
@@ -17,7 +18,7 @@ from converter.graph.build import Builder
 from converter.graph.infer import Array, constant
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import Names
-from converter.graph.value import optional
+from converter.graph.value import operand, optional
 from converter.graph.walk import replace_outputs
 from converter.passes.fuse_constants import channel_axis
 
@@ -34,9 +35,10 @@ def insert(
     rules: Integers,
     dtype: str,
     wide: Collection[str] = (),
-) -> list[tuple[ir.Node, ir.Value]]:
-    """Quantize a graph in place; return nodes with their weights as they were, which are still in
-    the graph. Values that have no range are left as they are. `wide`: the layers of 16 bits.
+) -> Rounded:
+    """Quantize a graph in place; return nodes with their data and weights as they were, which are
+    still in the graph. Values that have no range are left as they are. `wide`: the layers of 16
+    bits.
     """
     writer = _Insertion(model, placed, ranges, rules, dtype)
     writer.choose_scales({placed.layers[n] for n in wide})
@@ -66,7 +68,7 @@ class _Insertion:
         self.values = {str(v.name): v for v in everything if v.name in placed.groups}
         self.scales: dict[str, Scale] = {}
         self.scale_in: dict[str, Callable[[str], Scale]] = {}  # of a value, in another type
-        self.rounded: list[tuple[ir.Node, ir.Value]] = []
+        self.rounded: list[tuple[ir.Node, ir.Value, ir.Value]] = []
         self.bounds: dict[tuple[tuple[int, ...], bytes], ir.Value] = {}  # of FakeQuantize
 
     def choose_scales(self, wide: Collection[str]) -> None:
@@ -166,7 +168,7 @@ class _Insertion:
                 continue
             if weighted and i == 1:
                 made = self._weights(node, value, array)
-                self.rounded.append((node, value))
+                self.rounded.append((node, operand(node), value))
             else:
                 made = self._constant(value, array, self._scale_of(node, array))
             node.replace_input_with(i, made)
@@ -180,15 +182,14 @@ class _Insertion:
 
     def _weights(self, node: ir.Node, value: ir.Value, array: Array) -> ir.Value:
         """Symmetric 8 bits. Scales are so large that the bias fits into 32 bits."""
-        channels = channel_axis(node)
-        single = node.op_type not in self.rules.per_channel or (
-            array.ndim > 2 and node.op_type == "MatMul"
-        )
-        grouped = node.op_type == "ConvTranspose" and node.attributes.get_int("group", 1) != 1
-        axis = None if single or grouped else channels
+        kind = node.op_type
+        batched = kind == "MatMul" and array.ndim > 2
+        grouped = kind == "ConvTranspose" and node.attributes.get_int("group", 1) != 1
+        single = kind not in self.rules.per_channel or batched or grouped
+        axis = None if single else channel_axis(node)
         rest = tuple(i for i in range(array.ndim) if i != axis)
-        largest = np.abs(array).max(axis=None if axis is None else rest, initial=0)
-        bias, data = constant(optional(node, 2)), self.scales.get(str(node.inputs[0].name))  # type: ignore[union-attr]
+        largest = np.abs(array).max(axis=rest, initial=0)
+        bias, data = constant(optional(node, 2)), self.scales.get(str(operand(node).name))
         if bias is not None and data is not None and not self.rules.fake:
             size = np.abs(bias).astype(np.float64) / (float(data.step) * LARGEST_BIAS)
             largest = np.maximum(largest, 127 * (size.max(initial=0) if axis is None else size))

@@ -57,6 +57,17 @@ class Quality:
             return max(0, self.before - self.after)
         return 0 if self.agree is None else self.samples - self.agree
 
+    def shares(self) -> Iterator[tuple[str, int, str, str]]:
+        """Yield each count with its name: the number of samples, their share of all, and its
+        interval.
+        """
+        counts = {"same answer": self.agree, "right": self.after, "right in floats": self.before}
+        counts["lost"] = None if self.agree is None else self.lost
+        for name, count in counts.items():
+            if count is not None:
+                low, high = interval(count, self.samples)
+                yield name, count, f"{count / self.samples:.2%}", f"{low:.1%} to {high:.1%}"
+
     def as_json(self) -> dict[str, Any]:
         """Return the quality as plain data."""
         return asdict(self)

@@ -108,25 +108,18 @@ def tail(node: ir.Node, rules: Integers) -> list[ir.Node]:
     found: list[ir.Node] = [node]
     weighted = node.op_type == "MatMul" and constant(optional(node, 1)) is not None
     user = only_user(node.outputs[0])
-    if (
-        rules.biased
-        and weighted
-        and user is not None
-        and (user.domain, user.op_type) == ("", "Add")
-    ):
-        vector = [constant(v) for v in user.inputs if v is not node.outputs[0]]
-        if vector and vector[0] is not None and vector[0].ndim == 1:
-            found.append(user)
-            user = only_user(user.outputs[0])
+    if rules.biased and weighted and user is not None and _adds_vector(user):
+        found.append(user)
+        user = only_user(user.outputs[0])
     fuses = node.op_type in _FUSED and (weighted or node.op_type != "MatMul")
-    if (
-        fuses
-        and user is not None
-        and user.inputs[0] is found[-1].outputs[0]
-        and activation_of(user)
-    ):
+    if fuses and user is not None and user.inputs[0] in found[-1].outputs and activation_of(user):
         found.append(user)
     return found
+
+
+def _adds_vector(node: ir.Node) -> bool:
+    ranks = [a.ndim for v in node.inputs if (a := constant(v)) is not None]
+    return (node.domain, node.op_type) == ("", "Add") and ranks == [1]
 
 
 def reason_for_float(node: ir.Node, rules: Integers, title: str) -> str:

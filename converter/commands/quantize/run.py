@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from importlib.metadata import version
@@ -26,7 +26,7 @@ from converter.commands.quantize.equalize import chains, equalize
 from converter.commands.quantize.feedback import Moments
 from converter.commands.quantize.insert import insert
 from converter.commands.quantize.measure import Quality, Reference, by_layer
-from converter.commands.quantize.place import RECURRENT, Placement, chosen, is_depthwise, key, place
+from converter.commands.quantize.place import RECURRENT, chosen, is_depthwise, key, place
 from converter.commands.quantize.result import Quantized
 from converter.commands.quantize.scales import Observer
 from converter.commands.quantize.search import Limit, Search
@@ -47,6 +47,7 @@ from converter.graph.walk import all_nodes
 from converter.io import progress
 from converter.io.atomic import recover
 from converter.io.files import Output
+from converter.passes.biases_before_reshapes import biases_before_reshapes
 from converter.passes.constants import plain_weights
 from converter.passes.decompositions.arithmetic import TABLE
 from converter.passes.fold import fold
@@ -241,49 +242,41 @@ class _Job:
         # crashes on it
         if not rules.fake or any(shape_of(v) is None for v in floating.ir.graph.inputs):
             ranges = equalize(floating.ir, ranges)
+        names = [*place(floating.ir.graph, rules, target.title, self._kept()).layers]
+        if not names:
+            raise _nothing(self.source, "no layer of the network has an integer kernel")
 
         def attempt(
-            floats: Collection[str] = (), wide: Collection[str] = (), corrected: bool = True
-        ) -> tuple[Network, Placement, dict[str, str]]:
-            kept = self._kept(floats)
-            placed = place(floating.ir.graph, rules, target.title, kept)
-            made = replace(floating, ir=floating.ir.clone())
-            rounded = insert(made.ir, placed, ranges, rules, dtype, {*wide} - narrow)
+            floats: Collection[str] = (), wide: Sequence[str] = (), corrected: bool = True
+        ) -> tuple[Network, Quantized]:
+            placed = place(floating.ir.graph, rules, target.title, self._kept(floats))
+            graph = replace(floating, ir=floating.ir.clone())
+            wide = [n for n in wide if n not in narrow]
+            rounded = insert(graph.ir, placed, ranges, rules, dtype, wide)
             if corrected:
-                correct_biases(made, rounded, self.feeds)
+                correct_biases(graph, rounded, self.feeds)
             forms = dict[str, str]()
-            if rules.recurrent:
-                recurrent = partial(_unless_recurrent, kept)
-                forms = compress(made.ir, rules.recurrent, self.options.block, recurrent)
-            return made, placed, forms
+            if form := rules.recurrent:
+                skipped = partial(_unless_recurrent, self._kept(floats))
+                forms = compress(graph.ir, form, self.options.block, skipped)
+            layers = dict.fromkeys(sorted(placed.layers.values()), 0.0)
+            return graph, Quantized(floats=placed.floats, wide=wide, forms=forms, layers=layers)
 
-        graph, placed, forms = attempt()
-        wide: Collection[str] = ()
-        if not placed.groups:
-            raise _nothing(self.source, "no layer of the network has an integer kernel")
-        layers = sorted(placed.layers.values())
-        first = self._by_layer(attempt(corrected=False)[0], layers) if self.detailed else {}
+        graph, made = attempt()
+        plain = self._by_layer(attempt(corrected=False)[0], made.layers) if self.detailed else {}
         if self.limit is not None:
             reference = Reference(self.model, self.used[:MEASURED])
 
-            def quality(floats: Collection[str], wide: Collection[str]) -> Quality:
+            def quality(floats: Collection[str], wide: Sequence[str]) -> Quality:
                 return reference.quality(attempt(floats, wide)[0], native=False)
 
             about = [self.digest.hexdigest(), target.name, dtype, *map(str, self.options.keep)]
             journal = path.with_name(f"{path.name}.search.json")
             more = "int16" in rules.activations and dtype != "int16"
-            search = Search(self.limit, quality, [*placed.layers], journal, about, more)
-            floats, wide = search.run()
-            graph, placed, forms = attempt(floats, wide)
+            graph, made = attempt(*Search(self.limit, quality, names, journal, about, more).run())
         if rules.fake:
             self.notes += narrow_doubles(graph.ir)
-        return graph, Quantized(
-            floats=placed.floats,
-            wide=[n for n in wide if n not in narrow],
-            forms=forms,
-            layers=dict.fromkeys(sorted(placed.layers.values()), 0.0),
-            rounded=first,
-        )
+        return graph, replace(made, rounded=plain)
 
     def _by_layer(self, graph: Network, layers: Iterable[str]) -> dict[str, float]:
         given = (self.model.check_feeds(s.load()) for s in self.shown[:SHOWN])
@@ -328,7 +321,7 @@ def prepared(model: Network) -> Network:
     found = replace(model, ir=model.ir.clone(), source=None)
     plain_weights(found.ir)
     rewrite_illegal(found.ir, lambda n: (n.domain, n.op_type) == ("", "BatchNormalization"), TABLE)
-    for step in (fold, fuse_hard_swish, fuse_factors, fuse_constants):
+    for step in (fold, fuse_hard_swish, biases_before_reshapes, fuse_factors, fuse_constants):
         step(found.ir)
     return found
 

@@ -13,7 +13,6 @@ from converter.engines.file_child import import_onnxruntime
 from converter.graph.infer import Array
 from converter.graph.record import record
 
-METHODS = ("minmax", "entropy", "percentile", "mse")
 BITS = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-32767, 32767)}
 LARGEST = 1e30  # larger numbers stand for infinity, as those of masks do
 PERCENTILE = 99.99

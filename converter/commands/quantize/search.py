@@ -58,7 +58,7 @@ class Search:
     """
 
     limit: Limit
-    quality: Callable[[Collection[str], Collection[str]], Quality]
+    quality: Callable[[Collection[str], Sequence[str]], Quality]
     names: Sequence[str]
     journal: Path
     about: Sequence[str]

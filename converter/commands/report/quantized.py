@@ -73,26 +73,12 @@ def _sizes(made: Quantized) -> str:
 
 
 def _quality(made: Quantized) -> str:
-    from converter.commands.quantize.measure import interval
-
     q = made.quality
     if q is None:
         return (
             "<h3>Loss</h3><p>The loss was not measured: name representative data with --data.</p>"
         )
-    counts = {"same answer": q.agree, "right": q.after, "right in floats": q.before}
-    answers = []
-    for what, count in counts.items():
-        if count is not None:
-            low, high = interval(count, q.samples)
-            answers.append(
-                (
-                    what,
-                    f"{count} of {q.samples}",
-                    f"{count / q.samples:.2%}",
-                    f"{low:.1%} to {high:.1%}",
-                )
-            )
+    answers = [(n, f"{c} of {q.samples}", share, around) for n, c, share, around in q.shares()]
     rows = [(output, _decibels(v)) for output, v in sorted(q.sqnr.items(), key=lambda i: i[1])]
     found = table(("output", "signal to noise"), rows, numbers={1})
     if answers:

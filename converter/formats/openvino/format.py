@@ -53,8 +53,12 @@ def engine(path: Path) -> str:
 def reason_for_floats(node: ir.Node) -> str:
     """Return why a layer computes in floats. With AMX, OpenVINO (2026.4) gives other numbers for a
     grouped 1x1 convolution whose groups have 68, 72, 80, 96, ... channels, or does not load it;
-    groups of up to 64 channels and of whole multiples are right.
+    groups of up to 64 channels and of whole multiples are right. So it does with dynamic shapes for
+    a Reshape of a product, unless a bias is between them.
     """
+    users = {u.node.op_type for u in node.outputs[0].uses()} if node.op_type == "MatMul" else set()
+    if "Reshape" in users and not all(isinstance(d, int) for d in node.outputs[0].shape or "?"):
+        return "with dynamic shapes OpenVINO reshapes products of integers wrongly"
     shape = node.inputs[1].shape if node.op_type == "Conv" and node.inputs[1] is not None else None
     if shape is not None and node.attributes.get_int("group", 1) > 1:
         _, channels, *window = (d if isinstance(d, int) else 0 for d in shape)
