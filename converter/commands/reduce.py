@@ -90,8 +90,8 @@ class _Search:
         """The aligned tensors in the order in which the reference computes them."""
         place = Cutter(self.reference.ir.graph)
         return sorted(
-            (r for r in self.alignment.pairs if place.node(r) in place.place),
-            key=lambda r: place.place[place.node(r)],  # type: ignore[index]
+            (r for r in self.alignment.pairs if place.node(r) in place.order),
+            key=lambda r: place.order[place.node(r)],  # type: ignore[index]
         )
 
     def run(self, found: Result) -> Reduced:

@@ -118,7 +118,7 @@ class LockStep:
         self.back = replace(alignment, pairs=pairs).back
         stops = {r for r, _ in alignment.inputs} | pairs.keys()
         others = {c for _, c in alignment.inputs} | set(pairs.values())
-        order = sorted((mine.place[p], r) for r in pairs if (p := mine.node(r)) is not None)
+        order = sorted((mine.order[p], r) for r in pairs if (p := mine.node(r)) is not None)
         self.units = [self._unit(r, pairs[r], stops, others) for _, r in order]
         self.inputs = alignment.inputs
         self._by_other = {u.other: u for u in self.units}

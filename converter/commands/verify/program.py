@@ -116,7 +116,7 @@ class Cutter:
     """
 
     def __init__(self, graph: ir.Graph) -> None:
-        self.place = {n: i for i, n in enumerate(graph)}
+        self.order = {n: i for i, n in enumerate(graph)}
         self.values: dict[str, ir.Value] = {str(v.name): v for v in [*graph.inputs, *graph.outputs]}
         self.values.update((str(o.name), o) for n in graph for o in n.outputs)
         self.inputs = [str(v.name) for v in graph.inputs]
@@ -139,7 +139,7 @@ class Cutter:
                 nodes.add(node)
                 pending.extend(reads(node))
         return Piece(
-            tuple(sorted(nodes, key=self.place.__getitem__)), tuple(inputs), tuple(targets)
+            tuple(sorted(nodes, key=self.order.__getitem__)), tuple(inputs), tuple(targets)
         )
 
     def node(self, name: str) -> ir.Node | None:
@@ -350,11 +350,11 @@ def node_protos(piece: Piece) -> Iterator[onnx.NodeProto]:
     result gets another name there, so that the given one is read.
     """
     given = set(piece.inputs)
-    for place, node in enumerate(piece.nodes):
+    for order, node in enumerate(piece.nodes):
         proto = ir.serde.serialize_node(node)
         for i, name in enumerate(proto.output):
             if name in given:
-                proto.output[i] = f"netconv_given_{place}_{i}"
+                proto.output[i] = f"netconv_given_{order}_{i}"
         yield proto
 
 
@@ -395,7 +395,7 @@ def _move_coarse(
     """
     nodes = list(graph.node)
     del graph.node[:]
-    for place, node in enumerate(nodes):
+    for order, node in enumerate(nodes):
         graph.node.append(node)
         placed = graph.node[-1]
         for i, name in enumerate(node.output):
@@ -408,13 +408,13 @@ def _move_coarse(
             ):
                 continue
             moved = max(precision[name], float(np.finfo(value.dtype.numpy()).eps))
-            inner = f"netconv_coarse_{place}_{i}"
+            inner = f"netconv_coarse_{order}_{i}"
             placed.output[i] = inner
             step, one = (np.array(x, value.dtype.numpy()) for x in (moved, 1))
             for text, number in (("step", step), ("one", one)):
                 graph.initializer.append(numpy_helper.from_array(number, f"{inner}_{text}"))
             drawn, small, factor = (f"{inner}_{what}" for what in ("drawn", "small", "factor"))
-            own = _drawn(seed, place)
+            own = _drawn(seed, order)
             graph.node.extend(
                 [
                     make_node("RandomUniformLike", [inner], [drawn], low=-1.0, high=1.0, seed=own),
@@ -444,11 +444,11 @@ def _sizes(nodes: Sequence[ir.Node]) -> set[str]:
     return {str(v.name) for v in sizes}
 
 
-def _drawn(seed: int, place: int) -> float:
+def _drawn(seed: int, order: int) -> float:
     """Return a seed for onnxruntime that a float holds. Similar seeds would give nearly the same
     first numbers, so it is drawn at random.
     """
-    return float(np.random.default_rng((seed, place)).integers(1 << 24))
+    return float(np.random.default_rng((seed, order)).integers(1 << 24))
 
 
 def _move_rounded(graph: onnx.GraphProto, made: Sequence[ir.Node], moved: Jitter) -> None:
@@ -458,11 +458,11 @@ def _move_rounded(graph: onnx.GraphProto, made: Sequence[ir.Node], moved: Jitter
     nodes = list(graph.node)
     values = {str(v.name): v for n in made if n.op_type in ROUNDING for v in n.inputs if v}
     del graph.node[:]
-    for place, node in enumerate(nodes):
+    for order, node in enumerate(nodes):
         value = values.get(node.input[0]) if node.op_type in ROUNDING else None
         if value is not None and value.dtype in (ir.DataType.FLOAT, ir.DataType.DOUBLE):
-            name = f"netconv_moved_{place}"
-            seed = _drawn(moved.seed, place)
+            name = f"netconv_moved_{order}"
+            seed = _drawn(moved.seed, order)
             if not moved.flips:
                 _factors(graph, node.input[0], name, value.dtype.numpy(), moved, seed)
             elif not _step_moved(graph, node, name, moved.flips, seed, values):
