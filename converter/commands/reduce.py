@@ -42,8 +42,8 @@ FILES = (
 
 @dataclass(frozen=True)
 class Reduced:
-    """Two models with the same names of inputs and outputs, one set of inputs, and the difference
-    on it.
+    """The smallest failing case: two models with the same names of inputs and outputs, one set of
+    inputs, and the difference of the outputs.
     """
 
     reference: Network

@@ -295,9 +295,7 @@ def side_names(model: Path, format: str | None = None) -> list[str]:
 
 
 def demand_file(path: Path) -> None:
-    """ReadError R100 for a pipe or a device: opening it would wait for its other end, reading it
-    might never end.
-    """
+    """Raise ReadError R100 for a pipe or a device: opening or reading one might never end."""
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):

@@ -221,7 +221,9 @@ def of_job(cls: type[Own], data: Mapping[str, Any], **more: Any) -> Own:
 
 
 def common(cls: type[Own], other: Options) -> Own:
-    """Options of one class from those of another that has fields in common."""
+    """Return options of one class with the values of another class that has some fields in
+    common.
+    """
     return cls(**{f.name: getattr(other, f.name) for f in fields(cls) if hasattr(other, f.name)})
 
 

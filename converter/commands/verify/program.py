@@ -83,10 +83,10 @@ _NEAR_OTHERS = {"ReduceMean", "GlobalAveragePool", "Exp"}
 
 @dataclass(frozen=True)
 class Jitter:
-    """Seeded changes of a piece. With `precision`: weights move by one step of the layers that read
-    them, and results of coarse layers by one of their own steps. `ties`: values change by this
-    share before they are quantized; with a seed, each element by a random share up to it. `flips`:
-    this share of the quantized elements moves by a whole step.
+    """Seeded random changes of a piece, to measure rounding noise. With `precision`, weights change
+    by one rounding step of the layers that use them, and results of low-precision layers by one of
+    their own steps. `ties`: values change by this fraction before they are quantized; with a seed
+    only.
     """
 
     seed: int = 0
@@ -227,8 +227,8 @@ class Program(Cutter):
         optimize: bool = True,
         floats: bool = False,
     ) -> Session:
-        """Compile a piece. `floats`: float16 is computed as float32, and the results are
-        rounded.
+        """Compile a piece for the engine. `floats`: float16 is computed as float32, and results are
+        rounded to float16.
         """
         return Session(self, piece, jitter, optimize, floats)
 

@@ -30,7 +30,9 @@ def later(
 
 
 def spread(array: Array, shape: Sequence[int], but: int = -1) -> Array:
-    """Numbers of blocks repeated over each axis but one."""
+    """Repeat the scales of blocks along each axis but one, so that there is one for each
+    element.
+    """
     demand_blocks(array, shape)
     for axis, (own, wanted) in enumerate(zip(array.shape, shape, strict=True)):
         if axis != but and own != wanted:
@@ -48,7 +50,9 @@ def demand_blocks(array: Array, shape: Sequence[int]) -> None:
 def dequantized(
     r: LiftContext, given: Array | LazyTensor, scale: Array, offset: Array | None
 ) -> Value:
-    """scale * (data - offset), with a scale for each block of the data, as a DequantizeLinear."""
+    """Return scale * (data - offset), with a scale for each block of the data, as a
+    DequantizeLinear.
+    """
     shape = list(given.shape if isinstance(given, np.ndarray) else given.shape.numpy())
     kind = given.dtype.numpy() if isinstance(given, LazyTensor) else given.dtype
     demand_blocks(scale, shape)

@@ -215,7 +215,7 @@ def _are_sizes(data: Any) -> TypeGuard[list[int]]:
 
 
 def declare_array(array: Any, sizes: Sizes) -> None:
-    """Complete the message of an array type with its default shape, its choices and its ranges."""
+    """Fill in an array type: its default shape, enumerated shapes and ranges of sizes."""
     array.shape.extend(sizes.default)
     for choice in sizes.choices:
         array.enumeratedShapes.shapes.add().shape.extend(choice)
@@ -224,7 +224,7 @@ def declare_array(array: Any, sizes: Sizes) -> None:
 
 
 def declare_image(image: Any, sizes: Sizes) -> None:
-    """Complete the message of an image type with its default size, its choices and its ranges."""
+    """Fill in an image type: its default size, enumerated sizes and ranges of sizes."""
     image.height, image.width = sizes.default
     for height, width in sizes.choices:
         image.enumeratedSizes.sizes.add(height=height, width=width)

@@ -94,7 +94,7 @@ def operands_of(layers: Iterable[Layer]) -> Iterator[ir.Value]:
 
 
 def all_layers(layers: Iterable[Layer]) -> Iterator[Layer]:
-    """Operations and those of the blocks in them, and of the graphs that they call."""
+    """Return all operations, with those in nested blocks and in called graphs."""
     for layer in layers:
         yield layer
         if (graph := composite_of(layer)) is not None:

@@ -40,7 +40,7 @@ _LEAST = np.iinfo(np.int64).min
 
 
 def or_equal(node: ir.Node, b: Builder) -> Value:
-    """Greater or equal, which of NaN neither holds: not the contrary of less."""
+    """Compute "greater or equal" as "greater, or equal", since "not less" is wrong for NaN."""
     x, y = x_of(node), x_of(node, 1)
     if node.op_type == "LessOrEqual":
         x, y = y, x
@@ -136,7 +136,9 @@ def padded(node: ir.Node, b: Builder) -> Value | None:
 
 
 def _counted(x: Value, pads: list[int], more: list[int], include: int, b: Builder) -> Value:
-    """Ones where elements of the padded image count, for one image of one channel."""
+    """Return an image of one channel with 1 for each element that counts in an average, and 0 in
+    the padding that does not.
+    """
     sizes = known_sizes(x) or []
     if None in sizes[2:]:
         ones = b.Expand(b.like(x, 1), b.Concat([1, 1], b.Shape(x)[2:], axis=0))
@@ -208,7 +210,9 @@ def gather(node: ir.Node, b: Builder) -> Value | None:
 
 
 def backwards(node: ir.Node, b: Builder) -> Value | None:
-    """Negative steps: the elements in their order, and then the axes reversed."""
+    """Rewrite a Slice with negative steps: select the elements in ascending order, then reverse the
+    axes.
+    """
     x, sizes = x_of(node), known_sizes(x_of(node))
     found = [known(optional(node, i)) for i in range(1, 5)]
     if sizes is None or found[3] is None or found[0] is None or found[1] is None:
@@ -236,7 +240,9 @@ def backwards(node: ir.Node, b: Builder) -> Value | None:
 
 
 def slice_of_all(node: ir.Node, b: Builder) -> Value | None:
-    """Axes that are computed: bounds of all axes, those that are not named whole."""
+    """Rewrite a Slice of computed axes: compute bounds for all axes, the full range for those that
+    are not sliced.
+    """
     x, rank = x_of(node), rank_of(x_of(node))
     axes, steps = optional(node, 3), known(optional(node, 4))
     if rank is None or axes is None or known(axes) is not None:
@@ -255,7 +261,9 @@ def slice_of_all(node: ir.Node, b: Builder) -> Value | None:
 
 
 def picked_slice(node: ir.Node, b: Builder) -> Value | None:
-    """Steps that are computed, or negative between computed bounds: the elements by position."""
+    """Rewrite a Slice with computed steps, or with negative steps between computed bounds, as a
+    Gather of positions.
+    """
     x, rank, axes = x_of(node), rank_of(x_of(node)), known(optional(node, 3))
     count = known_sizes(optional(node, 1))
     if rank is None or not count or count[0] is None or (axes is None and optional(node, 3)):
@@ -453,7 +461,9 @@ def suppression_mask(node: ir.Node, b: Builder) -> Value:
 
 
 def suppress(node: ir.Node, b: Builder) -> Value | None:
-    """Rows (image, class, box) of the boxes that stay, the best of each class first."""
+    """Return the rows (image, class, box) of the boxes that remain after suppression, those of each
+    class in descending order of score.
+    """
     boxes, scores, most = x_of(node), x_of(node, 1), optional(node, 2)
     if most is None:
         return None

@@ -173,7 +173,7 @@ class ModelReading:
         return value
 
     def open_states(self) -> dict[str, str]:
-        """Outputs of the states whose sizes are dynamic; their initial shape is unknown."""
+        """Return the outputs for states with dynamic sizes, whose initial shape is unknown."""
         found = {}
         for state, source in self.open:
             if state.value is not None and state.value is not source:

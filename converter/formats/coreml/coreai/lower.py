@@ -146,8 +146,8 @@ class MainFunction:
         self.after: list[Layer] = []
 
     def _states(self) -> Any:
-        """Inputs that are states, and the outputs that are their next values: of known sizes, and
-        of zeros at the start, since the file holds no values.
+        """Return the inputs that are states, with the outputs that are their next values. States
+        need static sizes, and start as zeros, since the file stores no initial values.
         """
         inputs = {public_name(v): v for v in self.graph.inputs}
         outputs = {public_name(v): v for v in self.graph.outputs}
@@ -242,7 +242,7 @@ class MainFunction:
         return outer
 
     def _complex(self, value: ir.Value, casts: list[Layer], out: bool) -> ir.Value:
-        """Complex numbers in the interface for pairs in the graph."""
+        """Declare pairs of numbers in the graph as complex numbers in the interface."""
         low, shape = self.low.inner(), list(value.shape or ())[:-1]
         outer = ir.Value(name=value.name, type=ir.TensorType(D.COMPLEX64), shape=ir.Shape(shape))
         axis = np.array([len(shape)], np.int32)

@@ -31,7 +31,7 @@ def _element(kind: str) -> str:
 
 
 class Description:
-    """Numbers the values of a module and describes its operations."""
+    """A description of a module's operations, in which values have numbers."""
 
     def __init__(self) -> None:
         self.numbers: dict[Any, int] = {}

@@ -18,9 +18,9 @@ COMPRESSED = "constexpr_"
 
 
 class MilLowering(Lowering):
-    """`half`: floating-point numbers are written in half precision. `exact`: values that keep their
-    own type in the program. `stored`: values cast to int32 for all operations other than those of
-    quantization -> their quantized values.
+    """Collect the operations of a program. `half`: floating-point numbers are written in half
+    precision. `exact`: values that keep their type. `stored`: maps values that most operations take
+    as int32 to their quantized values.
     """
 
     def __init__(self, mapping: LayerTable, version: int = 0, half: bool = False) -> None:
@@ -42,7 +42,7 @@ class MilLowering(Lowering):
         return in_program(value.dtype, self.half)
 
     def check(self, layer: Layer) -> None:
-        """Types, sizes and numbers of axes that tensors of a program have."""
+        """Check that types, sizes and numbers of axes are supported in programs."""
         operands = list(operands_of(layer.attrs))
         if operands and not takes(layer.kind, operands[0].dtype or ir.DataType.FLOAT):
             dtype = operands[0].dtype

@@ -32,7 +32,9 @@ HALF_INTERFACE = 7  # the specification version from which on arrays of fp16 go 
 
 @dataclass
 class Boundary:
-    """Inputs by name, type and value, and the operations after them and before outputs."""
+    """The inputs by name, with type and value, and the operations that are added after inputs and
+    before outputs.
+    """
 
     inputs: list[tuple[str, ir.DataType, ir.Value]] = field(default_factory=list)
     states: list[tuple[str, ir.Value]] = field(default_factory=list)
@@ -193,7 +195,7 @@ class Describing:
 
 
 def pairs_of(network: Network, graph: ir.Graph) -> dict[ir.Value, ir.Value]:
-    """Inputs that are states, with the outputs that are their next values."""
+    """Return the inputs that are states, with the outputs that are their next values."""
     inputs = {public_name(v): v for v in graph.inputs}
     outputs = {public_name(v): v for v in graph.outputs}
     renamed = network.interface.get("states", {})

@@ -205,7 +205,7 @@ class ProgramLifting:
 
 
 def scalars_of(description: Any) -> list[str]:
-    """Inputs that a writer gave an axis."""
+    """Return the inputs that are scalars in the source; a writer gave them an axis of length 1."""
     if not hasattr(description, "metadata"):
         return []
     return note(description.metadata.userDefined.get(SCALARS, ""), [str]) or []

@@ -32,7 +32,7 @@ _FIELDS = {D.BOOL: "bools", D.FLOAT: "floats", D.INT32: "ints", D.INT64: "longIn
 
 
 def set_tensor_type(message: Any, dtype: ir.DataType, shape: Sequence[Any]) -> None:
-    """Complete the message of a tensor type; sizes that are no integers are unknown."""
+    """Fill in a tensor type; sizes that are not integers are unknown."""
     message.dataType, message.rank = CODES[dtype], len(shape)
     for size in shape:
         dimension = message.dimensions.add()
@@ -43,8 +43,8 @@ def set_tensor_type(message: Any, dtype: ir.DataType, shape: Sequence[Any]) -> N
 
 
 class ProgramWriter:
-    """Names values and fills the messages of one function; constants are written before their first
-    user in each block.
+    """Write the messages of one function, with names for its values. Constants are written before
+    their first user in each block.
     """
 
     def __init__(self, low: MilLowering, blobs: NewBlobs) -> None:
@@ -59,7 +59,7 @@ class ProgramWriter:
         return self.named[value]
 
     def value_type(self, message: Any, value: ir.Value, dtype: ir.DataType | None = None) -> None:
-        """Complete the message of a value's type. Raises MappingError X203 without a rank."""
+        """Fill in the type of a value. Raise MappingError X203 if the rank is unknown."""
         if value.shape is None:
             message_ = f"the rank of {value.name} is unknown"
             raise MappingError(message_, "X203", "fix the shapes with --inputs")
@@ -67,7 +67,7 @@ class ProgramWriter:
         set_tensor_type(message.tensorType, dtype or self.low.carried(value), shape)
 
     def block(self, message: Any, layers: Sequence[Layer], outputs: Sequence[ir.Value]) -> None:
-        """Complete the message of a block with its constants, operations and outputs."""
+        """Fill in a block: its constants, operations and outputs."""
         here: set[ir.Value] = set()
         for layer in layers:
             try:
@@ -206,7 +206,7 @@ def carried_constant(tensor: ir.TensorProtocol, low: MilLowering) -> ir.DataType
 
 
 def set_word(message: Any, word: str) -> None:
-    """Complete the message of a value with a string."""
+    """Fill in a value that is a string."""
     message.type.tensorType.dataType = CODES[D.STRING]
     message.immediateValue.tensor.strings.values.append(word)
 

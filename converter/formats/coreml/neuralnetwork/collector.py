@@ -56,10 +56,8 @@ def spec_of(kind: str, attrs: dict[str, Any], inputs: int) -> int:
 
 
 class CoreLowering(Lowering):
-    """Collects layers.
-
-    `half`: weights become float16. Values may be aliases of others, or variables (written more than
-    once).
+    """Collect the layers of a network. `half`: weights become float16. Values may be aliases of
+    others, or variables (written more than once).
     """
 
     def __init__(self, mapping: LayerTable, version: int = 5, half: bool = False) -> None:
@@ -113,7 +111,7 @@ class CoreLowering(Lowering):
         return out
 
     def alias(self, out: Value, value: Value) -> None:
-        """`out` is the same blob as `value`."""
+        """Give `out` the blob of `value`."""
         self.aliases[out] = value
 
     def resolve(self, value: Value) -> Value:

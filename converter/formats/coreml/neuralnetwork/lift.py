@@ -69,7 +69,7 @@ class ModelReading:
         return Where(self.source.path, path=path, layer=name)
 
     def inputs(self, proto: Any) -> Env:
-        """Blobs of the model's inputs, by feature name."""
+        """Return the blobs of the model's inputs by feature name."""
         env: Env = {}
         regime = self._regime_of_inputs(proto)
         for index, feature in enumerate(proto.description.input):
@@ -140,7 +140,7 @@ class ModelReading:
             self.regimes[feature.name] = regime
 
     def _optional_states(self, proto: Any, network: Any) -> None:
-        """States of recurrent layers that are optional, with zeros as default."""
+        """Return the optional states of recurrent layers, which are zeros by default."""
         values = {public_name(v): v for v in self.b.graph.inputs}
         for feature in proto.description.input:
             name, given = feature.name, self.interface.get("defaults", {})

@@ -58,7 +58,7 @@ def _leaves(layers: Sequence[Any]) -> bool:
 
 
 class Flow:
-    """Lifts a sequence of layers with control flow in it."""
+    """Lift a sequence of layers that contains control flow."""
 
     def __init__(self, net: NetworkLift) -> None:
         self.net = net

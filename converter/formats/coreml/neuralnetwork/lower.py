@@ -88,8 +88,8 @@ def _needed(low: CoreLowering, roots: list[Value]) -> list[Layer]:
 
 
 def _all_written(graph: ir.Graph, low: CoreLowering) -> None:
-    """Every output of the graph is the output of a layer, an input, a constant or a variable of a
-    loop.
+    """Insert a copy for each output of the graph that is not the output of a layer, an input, a
+    constant or a loop variable.
     """
     made = {out for layer in low.layers for out in _written(layer)}
     for value in graph.outputs:
@@ -129,8 +129,8 @@ def _thinned(layers: list[Layer], live: set[Layer]) -> list[Layer]:
 
 
 class NetworkWriter:
-    """Names blobs and layers and fills the messages; constants are written before their first user
-    in each network.
+    """Write the messages of a network, with names for blobs and layers. Constants are written
+    before their first user in each network.
     """
 
     def __init__(self, model: MLModel, low: CoreLowering, graph: ir.Model) -> None:
@@ -142,8 +142,8 @@ class NetworkWriter:
         self._results: list[tuple[Value, str]] = []
 
     def boundary(self, graph: ir.Graph, boundary: Any) -> None:
-        """Inputs and outputs keep their public names; an output that is already named, or a
-        constant, is a copy.
+        """Give inputs and outputs their public names; an output that already has a name, or is a
+        constant, is copied.
         """
         for value in graph.inputs:
             self.named[value] = self.names.fresh(public_name(value))
@@ -173,8 +173,8 @@ class NetworkWriter:
     def network(
         self, network: Any, layers: list[Layer], made: frozenset[Value] = frozenset()
     ) -> None:
-        """Complete the message of a network with its layers and constants; `made` are values that
-        exist outside of it.
+        """Fill in a network with its layers and constants; `made` are values that exist outside of
+        it.
         """
         here = set(made)
         for layer in layers:

@@ -108,7 +108,7 @@ def _moves_sequence(layer: Any) -> bool:
 
 
 class NetworkLift:
-    """Lifts the layers of one network. `env` maps blob names to values; a name may be written again
+    """Lift the layers of one network. `env` maps blob names to values; a name may be written again
     (copy).
     """
 

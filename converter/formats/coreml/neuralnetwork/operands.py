@@ -31,8 +31,8 @@ _CASTS = "coreml.casts"
 
 
 def cast(b: Builder, value: ir.Value, dtype: ir.DataType) -> Value:
-    """`value` as `dtype`; a Cast is made once per value and graph, and looks through a lossless
-    Cast before it.
+    """Return `value` as `dtype`. One Cast is created for each value and graph; a lossless Cast
+    before it is skipped.
     """
     if value.dtype == dtype:
         return with_operators(value)
@@ -66,8 +66,8 @@ def ints(b: Builder, value: ir.Value) -> Value:
 
 
 def vector(b: Builder, value: ir.Value) -> Value:
-    """Integers on one axis: shapes, repeats and lengths, which Core ML takes from a blob of any
-    rank (it has no rank 0, so [1,1] is common).
+    """Return integers on one axis: shapes, repeats and lengths, which Core ML accepts as a blob of
+    any rank ([1,1] is common, since it has no rank 0).
     """
     whole = ints(b, value)
     return whole if rank_of(whole) == 1 else b.Reshape(whole, [-1])

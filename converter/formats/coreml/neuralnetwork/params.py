@@ -19,8 +19,8 @@ _MESSAGE, _ENUM = FieldDescriptor.TYPE_MESSAGE, FieldDescriptor.TYPE_ENUM
 
 
 def read_params(message: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Attributes, and the WeightParams by path. Sub-networks (bodies of control flow) are handed on
-    as messages.
+    """Return the attributes, and the WeightParams by path. Sub-networks (bodies of control flow)
+    remain messages.
     """
     blobs: dict[str, Any] = {}
     return _read(message, "", blobs), blobs

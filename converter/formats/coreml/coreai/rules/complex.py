@@ -13,7 +13,7 @@ Pair = tuple[Any, Any]
 
 
 def parts(r: LiftContext, index: int) -> Pair:
-    """Real and imaginary part of an operand; of a real one, itself and 0."""
+    """Return the real and imaginary parts of an operand; for a real operand itself and 0."""
     value = r.input(index)
     if not r.is_complex(value):
         return value, value * 0.0

@@ -74,7 +74,9 @@ class LiftContext(context.LiftContext):
         return self._block is not None and self._block.is_seen(but)
 
     def whole(self, index: int) -> Value:
-        """Operand `index`, positions or sizes, as ONNX has them: 64 bits."""
+        """Return operand `index`, which contains positions or sizes, as int64, which ONNX
+        requires.
+        """
         value = self.input(index)
         array = known(value)
         if array is not None:
@@ -113,7 +115,7 @@ class LowerContext(context.LowerContext):
         return self.emit("cast", value, dtype=dtype, shape=value.shape)
 
     def numbers(self, values: Any, dtype: ir.DataType = INDEX) -> ir.Value:
-        """Known positions or sizes as an operand."""
+        """Return an operand with known positions or sizes."""
         return self.const(narrowed(np.asarray(values, np.int64), dtype))
 
     def index_constant(self, value: int | list[int], what: str) -> ir.Value:
@@ -123,12 +125,16 @@ class LowerContext(context.LowerContext):
         return self.cast(value, INDEX)
 
     def whole(self, index: int, dtype: ir.DataType = INDEX) -> ir.Value:
-        """Operand `index`, positions or sizes, in the type that operations take."""
+        """Return operand `index`, which contains positions or sizes, in the type that operations
+        require.
+        """
         return self.cast(self.input(index), dtype)
 
 
 def narrowed(array: Any, dtype: ir.DataType) -> Any:
-    """Integers in a smaller type, in which the ends of 64 bits are its own ends."""
+    """Return integers in a narrower type, clamped to its range, so that the ends of the int64 range
+    become its ends.
+    """
     ends, own = np.iinfo(np.int64), np.iinfo(dtype.numpy())
     if array.dtype == np.int64 and dtype == INDEX:
         array = np.where(array >= ends.max - 1, own.max, array)

@@ -136,7 +136,9 @@ def _wrapped(w: LowerContext, x: ir.Value, own: ir.DataType, to: ir.DataType) ->
         return w.emit(f"broadcasting_{kind}", *operands, dtype=dtype, shape=w.out.shape)
 
     def same_bits(x: ir.Value, own: ir.DataType, to: ir.DataType) -> ir.Value:
-        """64 bits as a signed or unsigned number: the uppermost one is added apart."""
+        """Reinterpret 64-bit numbers as signed or unsigned ones: the highest bit is handled
+        separately.
+        """
         most = of_number(int(wide.max), own)
         low = step("bitwise_and", x, most, dtype=own)
         low = w.emit("cast", low, dtype=to, shape=x.shape)
@@ -195,7 +197,9 @@ def compare_with_zero(r: LiftContext) -> None:
 
 
 def integer_power(r: LiftContext) -> Value:
-    """Integers to a negative power are 0; in 64 bits, whose last ones are those of any other."""
+    """Compute powers of integers: a negative exponent gives 0. The product is computed in 64 bits,
+    whose low bits are those of narrower types.
+    """
     b, x, y = r.b, *(r.cast(r.input(i), D.INT64) for i in range(2))
     zero = b.const(np.int64(0))
     found = b.Where(b.Less(y, zero), zero, b.Pow(x, b.Max(y, zero)))
@@ -213,7 +217,7 @@ def _never_negative(array: Any) -> bool:
 
 
 def not_second(r: LiftContext) -> None:
-    """Negate the second operand: for booleans, x > y is x and not y."""
+    """Negate the second operand: for booleans, x > y is computed as x and not y."""
     r.set_inputs(r.input(0), r.b.Not(r.input(1)))
 
 
@@ -236,7 +240,9 @@ _OTHERS = ["add", "mul", "bitwise_and", "bitwise_or", "bitwise_xor"]
 
 
 def _both(pairs: str, *fields: Field, **options: Any) -> list[Rule]:
-    """Rows that write the form that broadcasts, and read that of equal shapes too."""
+    """Return two rows: the form that broadcasts is read and written, the form for equal shapes only
+    read.
+    """
     found = []
     for pair in pairs.split():
         name, _, kind = pair.partition("=")

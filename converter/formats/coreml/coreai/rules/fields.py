@@ -23,12 +23,12 @@ LARGE = (1 << 31) - 1
 
 
 def position(*indices: int) -> InputType:
-    """Operands that are positions."""
+    """Convert operands that are positions."""
     return InputType(indices, written=INDEX)
 
 
 def sizes(*indices: int) -> InputType:
-    """Operands that are sizes."""
+    """Convert operands that are sizes."""
     return InputType(indices, written=SIZE)
 
 
@@ -150,7 +150,7 @@ def pad_ends_runtime(sizes: Sequence[int | None], computed: bool) -> bool:
 
 
 class Amounts(Pads):
-    """Amounts before and after each axis, one pair after the other, and the value."""
+    """Padding amounts, before and after each axis in turn, and the padding value."""
 
     inputs, computed = (1, 2, 3), True
 

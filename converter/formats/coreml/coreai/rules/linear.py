@@ -27,7 +27,7 @@ U32 = np.uint32
 
 @record
 class OfRank(Guard):
-    """Operands of a given rank."""
+    """Operands that must have a given number of axes."""
 
     def __init__(self, axes: int) -> None:
         super().__init__(
@@ -37,9 +37,8 @@ class OfRank(Guard):
 
 
 class Window(window.Window):
-    """Strides and dilations, operands of ui32; other windows are rewritten with a Pad before.
-
-    `first` is the position of the strides.
+    """Strides and dilations, stored as ui32 operands; padding is rewritten as a Pad before. `first`
+    is the operand index of the strides.
     """
 
     padding, first = "none", 2
@@ -61,15 +60,15 @@ class Window(window.Window):
 
 
 def put(w: LowerContext, first: int, *lines: list[int]) -> None:
-    """Operands of ui32, the first at position `first`."""
+    """Write ui32 operands, the first at index `first`."""
     inputs = w.layer.inputs
     inputs.extend([None] * (first - len(inputs)))
     inputs[first:] = [w.numbers(line, SIZE) for line in lines]
 
 
 class TransposedWindow(Window, transposed_window.TransposedWindow):
-    """Strides, padding, dilations and output_padding; the result is cropped equally at both ends of
-    each axis.
+    """Strides, padding, dilations and output_padding. The result is cropped by the same amount at
+    both ends of each axis.
     """
 
     names = (
@@ -112,8 +111,8 @@ def convolution(axes: int) -> list[Rule]:
 
 
 class PoolWindow(Window):
-    """Kernel, strides and dilations, and for a maximum whether windows at the end may be cropped;
-    only windows inside the image are written.
+    """Kernel size, strides and dilations of a pool; a maximum also has a flag for partial windows
+    at the end. Only windows inside the image are written.
     """
 
     names = (*Window.names, "count_include_pad", "storage_order")
@@ -179,7 +178,7 @@ MEAN = Detail(read=read_mean, write=write_mean)
 
 
 def demand_matrices(w: LowerContext) -> None:
-    """Operands of at least two axes."""
+    """Require operands of at least two axes."""
     if min(w.rank(0), w.rank(1)) < 2:
         raise MappingError("vectors must be multiplied as matrices")
     demand_wide(w)

@@ -55,8 +55,8 @@ SIZES = Detail(read=read_sizes, write=write_sizes, names=("allowzero",), inputs=
 
 
 class UnitAxes(Field):
-    """Axes of one element, added or removed; where that is known only when the network runs, by a
-    reshape.
+    """Axes of length 1 that are added or removed, by a reshape if they are known only at
+    run time.
     """
 
     inputs = (1,)
@@ -83,7 +83,9 @@ class UnitAxes(Field):
 
 
 def share_known_sizes(w: LowerContext) -> None:
-    """Operands agree in all axes but one: sizes that are known of one are known of all."""
+    """Copy known sizes between the operands of a concatenation, which agree along all axes
+    but one.
+    """
     out = known_sizes(w.out) or []
     axis = int(w.attr("axis")) % max(1, len(out))
     for i, value in enumerate(w.layer.inputs):
@@ -194,8 +196,8 @@ REPEATS = Detail(read=read_repeats, write=write_repeats, inputs=(1,))
 
 
 def ranges_of(r: LiftContext) -> tuple[Any, Any, list[int], Any]:
-    """Starts, ends, axes and steps of a Slice. With a negative step the first element of an axis is
-    never reached.
+    """Return the starts, ends, axes and steps of a Slice. With a negative step, the end cannot be
+    before the first element.
     """
     rank, b = r.rank(), r.b
     axes = list(range(rank))
@@ -212,7 +214,7 @@ def ranges_of(r: LiftContext) -> tuple[Any, Any, list[int], Any]:
 
 
 class Ranges(Field):
-    """First, last and step of all axes."""
+    """First element, last element and step along all axes."""
 
     inputs = (1, 2, 3, 4)
 
@@ -251,7 +253,7 @@ class Ranges(Field):
 
 
 class Backwards(Field):
-    """Whole axes from the last element to the first."""
+    """Axes that are reversed completely."""
 
     inputs = (1, 2, 3, 4)
 
@@ -291,7 +293,7 @@ def updated(r: LiftContext) -> Value:
 
 
 def in_dims(r: LiftContext) -> Value:
-    """Axes of one element in other sizes."""
+    """Insert axes of length 1 into other sizes."""
     b, rank = r.b, r.rank()
     axes, given = [a % rank for a in r.ints(2, "axes")], r.whole(1)
     own = b.Shape(r.input(0))
@@ -320,7 +322,7 @@ def fill_shape(w: LowerContext) -> None:
 
 
 def cast_sizes(w: LowerContext) -> None:
-    """Sizes as ui32 after the operation, and as si64 after that."""
+    """Cast sizes to ui32 after the operation, and then to si64."""
     if w.attr("start", 0) or w.attr("end", None) is not None:
         raise MappingError("start and end are not supported")
     own = w.layer.outputs[0]
@@ -330,7 +332,7 @@ def cast_sizes(w: LowerContext) -> None:
 
 
 def read_scalars(r: LiftContext) -> None:
-    """Operands without axes."""
+    """Read operands without axes."""
     r.node.inputs = [v and r.b.Reshape(v, []) for v in r.node.inputs]
 
 

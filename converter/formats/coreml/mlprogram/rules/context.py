@@ -88,7 +88,9 @@ class LiftContext(context.LiftContext):
         return [with_operators(v) for v in self.node.inputs if v is not None]
 
     def whole(self, of: ir.Value | str) -> Value:
-        """Indices, sizes and axes, a value or a parameter, as ONNX has them: 64 bits."""
+        """Return a value or parameter that contains indices, sizes or axes as int64, which ONNX
+        requires.
+        """
         return self.cast(self.value(of) if isinstance(of, str) else of, ir.DataType.INT64)
 
     def given(self, name: str) -> Value | None:

@@ -86,7 +86,7 @@ def permuted(r: LiftContext, value: ir.Value) -> Value:
 
 
 def linear(r: LiftContext) -> Value:
-    """x @ weight^T + bias; weight [units, input size]."""
+    """Compute x @ weight^T + bias; the weight is [units, input size]."""
     x, weights = r.x, r.value("weight")
     if weights.dtype != x.dtype and x.dtype is not None:
         weights = r.cast(weights, x.dtype)
@@ -97,7 +97,7 @@ def linear(r: LiftContext) -> Value:
 
 
 def write_linear(w: LowerContext) -> None:
-    """MatMul or Gemm with weights of two axes."""
+    """Write MatMul or Gemm with a matrix of weights."""
     x, weights = w.data, w.input(1)
     tensor, bias = weights.const_value, w.optional(2)
     if w.node.op == "MatMul" and (found := compact_matrix(weights)) and _line(x):
@@ -173,8 +173,8 @@ def in_one_type(r: LiftContext) -> None:
 
 
 def attention(r: LiftContext) -> Value:
-    """softmax(q k^T / sqrt(size) + mask) v; a boolean mask is true for the elements that take
-    part.
+    """Compute softmax(q k^T / sqrt(size) + mask) v; a boolean mask is true for the elements that
+    are attended to.
     """
     b = r.b
     q, k, v = (r.value(n) for n in ("query", "key", "value"))

@@ -58,7 +58,7 @@ WORDS = {D.BOOL: "bool", D.FLOAT16: "fp16", D.FLOAT: "fp32", D.INT32: "int32"}
 
 @record
 class Added(Field):
-    """`epsilon`, which is added before the operator, unless it has no effect."""
+    """The parameter `epsilon`, read as an Add before the operator unless it is 0."""
 
     default: float
     keys = ("epsilon",)
@@ -75,7 +75,7 @@ class Added(Field):
 
 
 def read_channels(r: LiftContext) -> None:
-    """Slopes of the channels, as they broadcast over an image."""
+    """Reshape the slopes of channels so that they broadcast over an image."""
     slopes, rank = r.value("alpha"), r.rank(r.data)
     shape = [-1, *[1] * (rank - 2)] if rank > 2 else [-1]
     r.node.inputs[1:] = [r.reshape(r.cast(slopes, r.data.dtype or D.FLOAT), shape)]

@@ -109,10 +109,9 @@ SCHEMES = {"same": "SAME_UPPER", "same_lower": "SAME_LOWER"}
 
 
 class Window(window.Window):
-    """Strides, dilations and padding, whose amounts are pairs for each axis.
-
-    `sized`: the kernel's size is a parameter; else it is that of the weights. `axes`: the largest
-    number of spatial axes.
+    """Strides, dilations and padding, a pair of amounts for each axis. `sized`: the kernel size is
+    a parameter; otherwise it is the size of the weights. `axes`: the largest number of spatial
+    axes.
     """
 
     schemes = SAME

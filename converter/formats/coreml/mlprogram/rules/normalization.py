@@ -22,7 +22,7 @@ from converter.mapping.fields import (
 
 
 class Filled(Field):
-    """Factors and addends of the channels: ones and zeros where they are omitted."""
+    """Factors and addends of the channels; omitted ones are ones and zeros."""
 
     keys = ("gamma", "beta")
     inputs = (1, 2)
@@ -44,7 +44,7 @@ class Filled(Field):
 
 
 class Statistics(Filled):
-    """Means and variances of the channels, which are always there."""
+    """Means and variances of the channels, which are required."""
 
     keys, inputs = ("mean", "variance"), (3, 4)
 
@@ -54,7 +54,7 @@ class Statistics(Filled):
 
 
 class Neighbors(Field):
-    """x / (k + alpha / size * sum over the window of x^2) ^ beta."""
+    """Local response normalization: x / (k + alpha / size * sum over the window of x^2) ^ beta."""
 
     names = ("size", "alpha", "beta", "bias")
     keys = ("size", "alpha", "beta", "k")
@@ -116,8 +116,8 @@ def _last_axes(r: LiftContext) -> bool:
 
 
 class AnyAxes(Field):
-    """Axes at any position, and the operators after the quotient: gamma and beta, in the shape of
-    the axes.
+    """Normalization over any axes, with gamma and beta in the shape of these axes as operators
+    after the quotient.
     """
 
     keys = ("axes", "epsilon", "gamma", "beta")

@@ -71,7 +71,7 @@ class Scales(Field):
 
 
 class NewScales(Scales):
-    """New scales of quantized values of an 8-bit type."""
+    """New scales for 8-bit quantized values."""
 
     keys = (*Scales.keys, "output_dtype")
     names = (*Scales.names, "output_dtype", "saturate")
@@ -89,8 +89,8 @@ class NewScales(Scales):
         return DTYPES[word]
 
     def lower(self, w: LowerContext) -> None:
-        """Operations other than dequantize take 32-bit integers: a cast without another consumer is
-        removed in the end.
+        """Cast to int32 for all consumers other than dequantize; a cast without consumers is
+        removed at the end.
         """
         out, dtype = w.out, w.out.dtype or D.INT8
         w.layer.attrs |= {**_scales(w, dtype, w.real), "output_dtype": QUANTIZED[dtype]}
@@ -161,8 +161,8 @@ def affine(r: LiftContext) -> Value:
 
 
 def blockwise(r: LiftContext) -> Any:
-    """scale * (data - offset), with a scale for each block of the data; a table of values that is
-    scaled stays a constant.
+    """Compute scale * (data - offset), with a scale for each block of the data; a scaled table of
+    values stays a constant.
     """
     scale = r.array("scale")
     given = r.given_as("data")
@@ -185,7 +185,9 @@ def blockwise(r: LiftContext) -> Any:
 
 
 def of_table(r: LiftContext) -> Value:
-    """Indices into a table of values, or into one for each block, or of several values each."""
+    """Look up indices in a table of values, in one table for each block, or in a table of
+    vectors.
+    """
     indices, table = stored_in(r, "indices"), r.array("lut")
     if r.has("shape"):
         shape = [int(n) for n in r.array("shape").reshape(-1)]
@@ -359,7 +361,7 @@ def compact_since(node: ir.Node) -> int:
 
 
 def write_looked_up(w: LowerContext) -> None:
-    """Indices of four or eight bits into a table of numbers."""
+    """Write 4-bit or 8-bit indices into a table of numbers."""
     found = looked_up_in(w.data, w.input(1))
     if found is None:
         raise no_match(

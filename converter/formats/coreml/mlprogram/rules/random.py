@@ -13,7 +13,9 @@ from converter.mapping.rules import Custom, Rule, op
 
 
 def read_seed(r: LiftContext) -> None:
-    """ONNX's seed, a number or none at all; the operation's is an integer, -1 for none."""
+    """Convert the seed: an optional number in ONNX, an integer with -1 for none in the
+    operation.
+    """
     found = r.attr("seed", int, -1)
     r.set(seed=None if found < 0 else float(found))
 
@@ -38,13 +40,13 @@ class Blank(Field):
 
 
 def take_logits(r: LiftContext) -> None:
-    """Classes are drawn by logarithms of probabilities, or by these."""
+    """Read whether the operand contains log-probabilities or probabilities of the classes."""
     if r.attr("mode", str, "logits") != "logits":
         r.data = r.b.Log(r.data)
 
 
 def drawn(name: str, kind: str, *fields: Field) -> list[Rule]:
-    """ONNX's operators take a shape as an attribute, or that of an operand."""
+    """Write the shape of random numbers, an attribute or the shape of an operand in ONNX."""
     shape, float32 = Attr("shape", kind=list), RequireAttr("dtype", int(ir.DataType.FLOAT))
     return [
         op(f"{name}Like", kind, Blank(), *fields, SEED, lift_only=True),

@@ -59,7 +59,7 @@ class Sorted(Field):
 
 
 def sort_whole_axis(r: LiftContext) -> None:
-    """argsort: all of an axis by size."""
+    """Read argsort as a TopK of all elements of the axis."""
     axis = axis_of(int(r.node.attrs["axis"]), r.rank(r.data))
     size = (r.data.shape or [None])[axis]
     if isinstance(size, int):

@@ -119,7 +119,7 @@ class Squeezed(Field):
 
 
 def lines_of_scalars(r: LiftContext) -> None:
-    """Values without axes are joined as values of one axis."""
+    """Unsqueeze scalars before they are concatenated."""
     r.node.inputs = [
         r.b.Reshape(v, [1]) if v.shape is not None and not v.shape else v for v in r.operands()
     ]
@@ -188,7 +188,9 @@ PARTS = Detail(
 
 
 class Amounts(Pads):
-    """Pairs of amounts for the last axes; at most two axes in modes other than constant."""
+    """Pairs of padding amounts for the last axes; modes other than constant support at most two
+    axes.
+    """
 
     keys, last, computed = ("pad",), 2, True
 
@@ -246,7 +248,9 @@ class PadMode(Field):
 
 
 class Ranges(Field):
-    """First, last and step of all axes, and which axes the result has no more."""
+    """First element, last element and step along all axes, and which axes are removed from the
+    result.
+    """
 
     keys = ("begin", "end", "stride", "begin_mask", "end_mask", "squeeze_mask")
     inputs = (1, 2, 3, 4)
@@ -291,7 +295,7 @@ class Ranges(Field):
         w.set(squeeze_mask=[False] * rank)
 
     def computed(self, w: LowerContext, rank: int) -> None:
-        """Bounds that are computed, of all axes in their order."""
+        """Return computed bounds for all axes, in order."""
         axes = w.ints(3, "the axes", range(rank))
         steps = w.ints(4, "the steps", [1] * len(axes))
         if [a % rank for a in axes] != list(range(rank)) or any(n < 1 for n in steps):
@@ -357,7 +361,7 @@ def reverse_axes(r: LiftContext) -> None:
 
 
 def crop_image(r: LiftContext) -> None:
-    """Crop height and width at the start and the end."""
+    """Crop height and width at both ends."""
     amounts = {k: listed(r, k) or [] for k in ("crop_height", "crop_width")}
     of_length(2, **amounts)
     r.set_inputs(r.data, *inner(*amounts.values()))
@@ -429,7 +433,7 @@ def like(r: LiftContext) -> None:
 
 
 def read_shape_ranges(r: LiftContext) -> None:
-    """Sizes that are ranges of the shapes of other values."""
+    """Read sizes that are slices of the shapes of other values."""
     refs = r.values("ref_tensors")
     given = {k: r.layer.attrs[k] if r.has(k) else [] for k in ("begins", "ends", "end_masks")}
     lists = {k: [int(n) for n in np.ravel(v)] for k, v in given.items()}
@@ -474,7 +478,9 @@ BAND = Detail(
 
 
 def unshuffled(r: LiftContext) -> Value:
-    """[n, c, h * f, w * f] -> [n, c * f * f, h, w], the channels slower than the blocks."""
+    """Rearrange [n, c, h * f, w * f] to [n, c * f * f, h, w], with the channel as the slowest of
+    the new channels.
+    """
     x, f = r.x, r.count("downscale_factor")
     n, c, h, w = r.static(x, axes=4)
     y = r.b.Reshape(x, [n, c, h // f, f, w // f, f])
@@ -513,7 +519,7 @@ JOINED = (Detail(read=lines_of_scalars), Axis(signed=True))
 
 
 def range_of_floats(r: LiftContext) -> None:
-    """Half-precision numbers are counted as floats: ONNX has no ranges of halves."""
+    """Compute a half-precision Range in float32, since ONNX's Range does not support float16."""
     if all(v is None or v.dtype != ir.DataType.FLOAT16 for v in r.node.inputs):
         return
     r.node.inputs[:] = [v and r.cast(v, ir.DataType.FLOAT) for v in r.node.inputs]

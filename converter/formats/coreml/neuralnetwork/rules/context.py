@@ -62,9 +62,8 @@ def with_defaults(message: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class LiftContext(context.LiftContext):
-    """`lead`: the number of axes before [C, H, W] that the blobs of the network have.
-
-    A row may result in an existing value (`alias`).
+    """The context of a layer that is read. `lead`: the number of axes before [C, H, W] that all
+    blobs of the network have. A row may return an existing value (`alias`).
     """
 
     _same: ir.Value | None = None
@@ -120,18 +119,18 @@ class LiftContext(context.LiftContext):
         return stored.lift(self.b, shape, axis)
 
     def numbers(self, path: str, shape: Sequence[int]) -> Array:
-        """Small weights as an array."""
+        """Return small weights as an array."""
         stored: LayerWeights = self.layer.blobs[path]
         return stored.array(shape)
 
     def plain(self, path: str, shape: Sequence[int]) -> Value:
-        """Small weights as a plain constant."""
+        """Return small weights as a constant."""
         return self.b.const(self.numbers(path, shape), f"{self.layer.name}.{path}")
 
 
 class LowerContext(context.LowerContext):
-    """`version` is the highest specificationVersion; a row may result in an existing value
-    (`alias`).
+    """The context of a layer that is written. `version` is the highest allowed
+    specificationVersion. A row may return an existing value (`alias`).
     """
 
     low: CoreLowering

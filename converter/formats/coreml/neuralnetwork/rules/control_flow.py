@@ -41,8 +41,8 @@ def lower_if(w: LowerContext) -> None:
 
 
 def lower_loop(w: LowerContext) -> None:
-    """Values that are carried become variables: copied before, read in the body, assigned at its
-    end (all at once).
+    """Write a loop whose states are variables: copied before the loop, read in the body, and
+    assigned at the end of the body, all at once.
     """
     node, low = w.node, w.low
     body = node.attrs["body"]

@@ -100,7 +100,7 @@ NO_INTEGER_WRAPAROUND = Detail(write=refuse_wraparound)
 
 
 class Scaled(Field):
-    """f(scale * x + shift); a scale of zero means that it is not set."""
+    """A function of scale * x + shift; a scale of zero means that scale and shift are not set."""
 
     keys = ("scale", "shift")
 
@@ -113,7 +113,7 @@ class Scaled(Field):
 
 
 def affine(x: Value, scale: float, shift: float = 0.0) -> Value:
-    """x * scale + shift, without the parts that have no effect."""
+    """Compute x * scale + shift; omit a scale of 1 and a shift of 0."""
     y = x if scale == 1.0 else x * scale
     return y if shift == 0.0 else y + shift
 
@@ -155,8 +155,8 @@ def function(name: str, kind: str, *fields: Field, **options: Any) -> Rule:
 
 
 class Exponent(ScalarOperand):
-    """`alpha` of a power <-> a constant second operand; a negative power of integers would be a
-    fraction.
+    """The attribute `alpha` of a power <-> a constant second operand. A negative power of integers
+    would be a fraction.
     """
 
     def lower(self, w: LowerContext) -> None:
@@ -307,13 +307,13 @@ def channels(r: LiftContext, path: str) -> Value:
 
 
 def line(r: LiftContext) -> Value:
-    """alpha * x + beta; the operator is an Identity after it."""
+    """Compute alpha * x + beta; the operator is an Identity after it."""
     p = r.layer.attrs["linear"]
     return affine(r.data, p["alpha"], p["beta"])
 
 
 class Weighted(Field):
-    """Weights from which the row's hook computes operands."""
+    """Weights from which a hook of the row computes the operands."""
 
     def __init__(self, *paths: str) -> None:
         self.blobs = paths
@@ -399,7 +399,7 @@ def repeat_operand(w: LowerContext) -> None:
 
 
 def truncate_quotient(w: LowerContext) -> None:
-    """Integers are divided towards zero."""
+    """Round the quotient of integers towards zero."""
     if not is_float(w.out):
         truncate_result(w)
 
@@ -421,7 +421,7 @@ def subtract_multiple(w: LowerContext) -> None:
 
 
 def floor_mod(r: LiftContext) -> None:
-    """x - y * floor(x / y): the sign of the divisor."""
+    """Compute x - y * floor(x / y), which has the sign of the divisor."""
     b, (x, y) = r.b, r.inputs(2)
     r.set_inputs(x, b.Mul(y, b.Floor(b.Div(x, y))))
 

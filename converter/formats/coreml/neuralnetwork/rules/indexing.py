@@ -77,14 +77,16 @@ SAME_SIZES = Guard(
 
 
 def lookup(r: LiftContext, indices: Value, rows: int, width: int) -> Value:
-    """Rows of the table, which is stored as [width, rows]; one more axis than `indices`."""
+    """Look up rows of the table, which is stored as [width, rows]; the result has one axis more
+    than `indices`.
+    """
     table = r.transpose(r.weights("weights", [width, rows]), [1, 0])
     y = r.b.Gather(table, blobs.ints(r.b, indices), axis=0)
     return (y + r.plain("bias", [width])) if r.attr("hasBias", bool) else y
 
 
 def lift_embedding(r: LiftContext) -> Value:
-    """Indices [..,1,1,1] -> vectors [..,C,1,1]."""
+    """Read an embedding: indices [...,1,1,1] give vectors [...,C,1,1]."""
     x, sizes = r.input(0), (r.attr("inputDim", int), r.attr("outputChannels", int))
     n = blobs.rank(x, 3)
     if n == 3:
@@ -95,7 +97,7 @@ def lift_embedding(r: LiftContext) -> Value:
 
 
 def lift_embedding_nd(r: LiftContext) -> Value:
-    """Indices [..,1] -> vectors [..,C]."""
+    """Read an embedding: indices [...,1] give vectors [...,C]."""
     x = r.input(0)
     n = blobs.rank(x)
     indices = blobs.squeeze(r.b, x, [n - 1]) if n > 1 else x
@@ -161,8 +163,8 @@ def reordered(r: LiftContext, order: list[int]) -> None:
 
 
 def read_rows(r: LiftContext) -> None:
-    """container[.., indices, ..] op= updates on one axis <-> ScatterND with that axis first, whose
-    indices have an additional axis.
+    """Read a scatter of rows along one axis, container[..., indices, ...] op= updates, as a
+    ScatterND with that axis first; the indices get an additional axis.
     """
     b, (_, indices, updates) = r.b, r.inputs(3)
     rank, n = blobs.rank(r), blobs.rank(r.input(1))
@@ -275,7 +277,7 @@ STRIDED = Detail(
 
 
 def limits(w: LowerContext) -> Any:
-    """starts, ends, axes and steps of a Slice, None for those that are known only at run time."""
+    """Return starts, ends, axes and steps of a Slice; None for those known only at run time."""
     if 0 in (shape_of(w.out) or ()):
         raise MappingError("a Slice without elements is not supported")
     starts, ends = w.known(1), w.known(2)
@@ -357,7 +359,9 @@ def _computed(
 
 
 def lower_dynamic(w: LowerContext) -> None:
-    """Limits known only at run time: spread over all axes, the others masked."""
+    """Write a Slice whose bounds are known only at run time: bounds for all axes, with masks for
+    the axes that are not sliced.
+    """
     rank, (_, ends, axes, steps) = w.rank(), limits(w)
     axes = [int(a) % rank for a in axes] or list(range(rank))
     masked = [i not in axes for i in range(rank)]
@@ -373,7 +377,7 @@ def lower_dynamic(w: LowerContext) -> None:
 
 
 def _spread(w: LowerContext, index: int, axes: list[int], other: int) -> Value:
-    """Limits or steps for some axes as those for all (`other` elsewhere)."""
+    """Extend bounds or steps for some axes to all axes; the others get `other`."""
     rank, found = w.rank(), w.known(index)
     if found is not None:
         every = range(rank)
@@ -446,7 +450,9 @@ def backwards(r: LiftContext) -> None:
 
 
 def windows(r: LiftContext) -> None:
-    """[.., L, ..] -> [.., M, W, ..]: M windows of W elements, one every `step`."""
+    """Split an axis into windows: [..., L, ...] -> [..., M, W, ...], M windows of W elements, one
+    every `step`.
+    """
     b, x, width, step = r.b, r.input(0), r.attr("windowSize", int), r.attr("step", int) or 1
     axis = r.axis("axis", blobs.rank(x))
     length, offsets = blobs.dims(x)[axis], arange(width)

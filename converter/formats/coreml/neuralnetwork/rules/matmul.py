@@ -48,7 +48,7 @@ def transposed(w: LowerContext, weights: Value) -> WeightData:
 
 
 class InnerProduct(Field):
-    """x times a constant [K,N] <-> weights [N,K]; a bias is an Add after it."""
+    """x times a constant matrix [K,N] <-> weights [N,K]; a bias is an Add after it."""
 
     blobs = ("weights", "bias")
     inputs: tuple[int, ...] = (1,)

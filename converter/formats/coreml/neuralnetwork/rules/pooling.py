@@ -87,8 +87,8 @@ def pads_of(attrs: Mapping[str, Any]) -> list[int]:
 
 
 class WidePadding(Field):
-    """Pads not smaller than the kernel, which ONNX's pools do not support, become a Pad before the
-    pool.
+    """Padding that is not smaller than the kernel, which ONNX's pools do not support, becomes a Pad
+    before the pool.
     """
 
     def __init__(self, value: float) -> None:

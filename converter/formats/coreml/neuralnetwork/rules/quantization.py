@@ -41,7 +41,7 @@ def lift_constant_nd(r: LiftContext) -> Value:
 
 
 def lift_constant(r: LiftContext) -> Value:
-    """[C,H,W], seen with the leading axes that all blobs of the network have."""
+    """Read a constant [C,H,W], with the leading axes that all blobs of the network have."""
     shape = r.attr("shape", list)
     value = r.weights("data", shape)
     lead = [1] * r.lead

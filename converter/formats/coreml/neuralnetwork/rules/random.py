@@ -41,7 +41,7 @@ def draws(name: str, parameters: tuple[Field, ...]) -> list[Rule]:
 
 
 def lower_standard(w: LowerContext) -> None:
-    """ONNX's own operators, of which the second ones take the shape of an operand."""
+    """Write ONNX's random operators; the variants named ...Like take the shape of an operand."""
     name = w.node.op.removesuffix("Like")
     kind, shape = name[0].lower() + name[1:], shape_of(w.out)
     attrs: dict[str, Any] = {a.key: float(w.attr(a.name)) for a in KINDS[name]}

@@ -39,7 +39,9 @@ LSTM = ("inputGate", "outputGate", "forgetGate", "blockInput")
 
 
 def path(gate: str, part: str) -> str:
-    """`updateGateBiasVector`; of a layer without gates `biasVector`."""
+    """Return the path of a gate's weights: `updateGateBiasVector`, or `biasVector` for a layer
+    without gates.
+    """
     name = gate + part
     return name[0].lower() + name[1:]
 
@@ -96,7 +98,9 @@ def vectors(r: LiftContext, gates: Sequence[str], part: str) -> Array:
 
 
 def stored(r: LiftContext, gates: Sequence[str], biased: bool) -> list[Value | None]:
-    """W, R and B of one direction; ONNX's second half of the biases (recurrent ones) is zero."""
+    """Return W, R and B of one direction; the second half of ONNX's biases (recurrent ones) is
+    zero.
+    """
     size, into = (r.attr(f"{k}VectorSize", int) for k in ("output", "input"))
     weights = matrices(r, gates, "WeightMatrix", into)
     recursion = matrices(r, gates, "RecursionMatrix", size)
@@ -110,7 +114,7 @@ def stored(r: LiftContext, gates: Sequence[str], biased: bool) -> list[Value | N
 
 
 def sequence(r: LiftContext, index: int) -> Value:
-    """[Seq,Batch,C,1,1] -> [Seq,Batch,C]."""
+    """Reshape [Seq,Batch,C,1,1] to [Seq,Batch,C]."""
     rank = blobs.rank(r.input(index))
     if rank != 5:
         raise MappingError(f"the data of a recurrent layer must have rank 5, got {rank}", "R105")
@@ -130,7 +134,7 @@ def state(r: LiftContext, index: int) -> Value | None:
 
 
 def blob(r: LiftContext, x: Value) -> Value:
-    """[n,Batch,H] -> [n,Batch,H,1,1]."""
+    """Reshape [n,Batch,H] to [n,Batch,H,1,1]."""
     return blobs.unsqueeze(r.b, x, [3, 4])
 
 
@@ -178,7 +182,7 @@ def lift_gru(r: LiftContext) -> list[Value]:
 
 
 def lstm_weights(r: LiftContext, prefix: str) -> list[Value | None]:
-    """W [1,4H,I], R [1,4H,H], B [1,8H] and P [1,3H] of one direction."""
+    """Return W [1,4H,I], R [1,4H,H], B [1,8H] and P [1,3H] of one direction."""
     q, gates = r.layer.attrs.get("params", {}), [prefix + g for g in LSTM]
     peepholes = None
     if q.get("hasPeepholeVectors", False):
@@ -188,10 +192,9 @@ def lstm_weights(r: LiftContext, prefix: str) -> list[Value | None]:
 
 
 def lstm(r: LiftContext, prefixes: Sequence[str], **options: Any) -> tuple[Value, ...]:
-    """LSTM of the directions whose weights begin so, or the extension operator whose cells are
-    clipped where the threshold is low enough to bind.
-
-    States are h and c of the first direction, then those of the second one.
+    """Create an LSTM for the directions whose weights have these prefixes, or the extension
+    operator with clipped cells if the clip threshold has an effect. States are h and c of the first
+    direction, then of the second one.
     """
     q = r.layer.attrs.get("params", {})
     directions = [
@@ -388,7 +391,7 @@ class Recurrent:
         w.put("stack", *halves, outputs=[out], axis=1)
 
     def outputs(self, count: int) -> list[Value]:
-        """New blobs: the sequence and `count` states per direction."""
+        """Create new blobs: the sequence and `count` states for each direction."""
         shape = [self.steps, self.batch, self.directions * self.size, 1, 1]
         whole = self.w.temporary("sequence", ir.DataType.FLOAT, shape)
         return [whole, *(self._state() for _ in range(count * self.directions))]

@@ -47,7 +47,7 @@ FLAT_MAXIMUM = Detail(
 
 
 def read_removed_axis(r: LiftContext) -> None:
-    """`removeDim`, which never removes the only axis."""
+    """Read `removeDim`, which never removes the only axis."""
     gone = r.attr("removeDim", bool) and blobs.rank(r) > 1
     r.set(keepdims=int(not gone))
 
@@ -106,7 +106,7 @@ REDUCED = (
 
 
 def logarithm(r: LiftContext) -> Value:
-    """LOGSUM is the sum of logarithms."""
+    """Write LOGSUM, the sum of logarithms."""
     return r.b.Log(r.data + r.attr("epsilon", unset(1e-6)))
 
 

@@ -54,7 +54,7 @@ def sampling_grid(mode: str, size: int, count: int) -> Array:
 
 
 def resample(r: LiftContext, grids: list[Array]) -> Value:
-    """Bilinear values at the crossings of two grids of positions on the last two axes."""
+    """Interpolate bilinearly at the crossings of two grids of positions on the last two axes."""
     rows, columns = grids
     return between(r.b, between(r.b, r.data, -2, rows), -1, columns)
 
@@ -83,7 +83,7 @@ def _are_integers(factors: list[float]) -> bool:
 
 
 class IntegerFactors(Field):
-    """Whole factors of the last two axes."""
+    """Integer factors of the last two axes."""
 
     keys = ("scalingFactor", "fractionalScalingFactor")
     inputs = (1, 2, 3)
@@ -97,7 +97,7 @@ class IntegerFactors(Field):
 
 
 class Fractions(IntegerFactors):
-    """Fractional factors, to the sizes floor(factor * size), from which the positions follow."""
+    """Fractional factors: the size is floor(factor * size), and determines the positions."""
 
     def lift(self, r: LiftContext) -> None:
         b, x, factors = r.b, r.data, [1.0, 1.0, *factors_of(r)]

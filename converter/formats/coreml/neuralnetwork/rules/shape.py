@@ -176,7 +176,7 @@ class KeptSizes(StaticResult):
 
 
 def channels_last(r: LiftContext, x: Value) -> Value:
-    """[..,C,H,W] -> [..,H,W,C]."""
+    """Transpose [...,C,H,W] to [...,H,W,C]."""
     rank = blobs.rank(x, 3)
     return r.b.Transpose(x, perm=[*range(rank - 3), rank - 2, rank - 1, rank - 3])
 
@@ -208,7 +208,7 @@ def pixels(r: LiftContext) -> None:
 
 
 def vector(r: LiftContext) -> None:
-    """[..,C,H,W] -> [..,C*H*W,1,1]."""
+    """Reshape [...,C,H,W] to [...,C*H*W,1,1]."""
     x = r.input(0)
     size, rank = blobs.dims(x), blobs.rank(x, 3)
     tail = size[rank - 3 :]
@@ -328,9 +328,8 @@ EQUAL_PARTS = Detail(
 
 
 class SplitSizes(Field):
-    """Given sizes, or equal parts.
-
-    Of equal parts here the first ones are longer by one, in ONNX the last one is shorter.
+    """The sizes of the parts, given or equal. If the axis is not divisible, the first parts are
+    longer by one here; in ONNX the last one is shorter.
     """
 
     names = ("num_outputs",)
@@ -505,7 +504,9 @@ def lift_range(r: LiftContext) -> Value:
 
 
 def band(r: LiftContext) -> None:
-    """Negative numbers keep the whole triangle; the operator cuts the lower one off."""
+    """Write the band of a matrix: a negative number keeps the whole triangle; the operator removes
+    the lower one.
+    """
     lower, upper = r.attr("numLower", int), r.attr("numUpper", int)
     if upper >= 0:
         r.data = r.b.Trilu(r.data, upper, upper=0)
