@@ -17,8 +17,8 @@ SMALLEST_NORM = 1e-6  # the larger of this and the norm is the divisor
 
 @record
 class Beta(Field):
-    """`beta` <-> a factor before a softmax. `takes_factor`: a factor before the operator is written
-    as `beta`. LiteRT's fast kernel only supports 1.
+    """`beta`, read as a factor before a softmax. `takes_factor`: such a factor is written as
+    `beta`; LiteRT's fast kernel only supports 1.
     """
 
     takes_factor: bool = False
@@ -73,7 +73,7 @@ def scales_a_softmax(node: ir.Node) -> bool:
 
 
 def factor_of(node: ir.Node) -> tuple[ir.Value, float] | None:
-    """x and c of x * c with a positive scalar constant c."""
+    """Return x and c of x * c with a positive scalar constant c."""
     if node.op_type != "Mul" or node.domain:
         return None
     x, c = node.inputs
@@ -120,9 +120,8 @@ class Norm(Field):
 
 
 class Neighbors(Field):
-    """x / (bias + alpha * sum over `radius` neighbors on either side of x^2) ^ beta.
-
-    ONNX divides alpha by the window.
+    """Local response normalization: x / (bias + alpha * sum over `radius` neighbors on either side
+    of x^2) ^ beta. ONNX divides alpha by the size of the window.
     """
 
     names = ("size", "alpha")

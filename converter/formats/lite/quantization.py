@@ -26,8 +26,8 @@ BLOCKS = "block-wise scales are not supported; use one scale, or one per channel
 
 @dataclass(frozen=True)
 class Quantization:
-    """Scales and zero points of a tensor: one, or one for each index along `axis`. Without zero
-    points all of them are 0.
+    """The scales and zero points of a tensor: one, or one for each index along `axis`. Omitted zero
+    points are 0.
     """
 
     scales: tuple[float, ...]

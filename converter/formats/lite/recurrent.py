@@ -151,7 +151,9 @@ def rnn_cell(r: LiteLiftContext, prefix: str = "") -> Step:
 
 
 def time_major(r: LiteLiftContext, x: ir.Value) -> Value:
-    """[batch, time, ...] <-> [time, batch, ...] unless the layer is time-major already."""
+    """Transpose [batch, time, ...] to [time, batch, ...] and back, unless the layer is time-major
+    already.
+    """
     if r.attr("time_major", bool):
         return with_operators(x)
     return r.b.Transpose(x, perm=[1, 0, 2])
@@ -195,10 +197,9 @@ def lstm_sequence(r: LiteLiftContext, cell: Cell) -> list[Value]:
 
 
 def onnx_lstm(r: LiteLiftContext, cell: Cell, x: Value, stateless: bool = False) -> list[Value]:
-    """ONNX's LSTM of [time, batch, size]. Where the input gate is coupled, 1 - sigmoid(z) is
-    sigmoid(-z).
-
-    `stateless`: it begins with zeros, and the last column of the weights is not that of an input.
+    """Create ONNX's LSTM of [time, batch, size]. A coupled input gate, 1 - sigmoid(z), is
+    sigmoid(-z). `stateless`: the initial state is zeros, and the last column of the weights belongs
+    to no input.
     """
     b, f = r.b, cell.forget
     gates = {"input": cell.input, "forget": f, "cell": cell.cell, "output": cell.output}

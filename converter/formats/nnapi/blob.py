@@ -60,7 +60,7 @@ def weights_name(blob: str | Path, number: int) -> Path:
 
 
 class _Cursor:
-    """Reads a blob from front to back; ReadError R103 at its end."""
+    """A reader that goes through a blob from start to end; ReadError R103 at its end."""
 
     def __init__(self, path: Path) -> None:
         self._file = MappedFile(path)

@@ -67,7 +67,7 @@ class Ref:
 
 
 class Lifetimes(list[Lifetime]):
-    """Lifetimes of the operands that the checks of one operation need, without a pass over the
+    """The lifetimes of the operands that the checks of one operation need, without a pass over the
     whole subgraph.
     """
 
@@ -88,8 +88,9 @@ OnDemand = Mapping[tuple[str, str], Callable[[ir.Node], bool]]
 class OperationRows(Protocol):
     """The operators that become operations: a part of the format's mapping.
 
-    `on_demand`: those that most users take as a part of themselves; they are written where one does
-    not.
+
+    `on_demand`: operators such as activations that are fused into most of their consumers; they are
+    written only for consumers that do not fuse them.
     """
 
     @property
@@ -105,11 +106,9 @@ Objection = Callable[[Subgraph, Operation, Lifetimes], str | None]
 
 @record
 class Writer:
-    """Operands and operations of one graph, up to feature level `level`.
-
-    `dry`: one node is tried, its inputs become operands directly.
-
-    `objects` returns why a form of the table cannot have an operation, or None.
+    """Collect the operands and operations of one graph, up to feature level `level`. `dry`: one
+    node is tried, and its inputs become operands directly. `objects` returns why a form of the
+    table does not support an operation, or None.
     """
 
     operators: OperationRows
@@ -358,11 +357,12 @@ _MOVES = {
 
 
 def quantization(value: ir.Value, plain: set[ir.Value], most: int) -> tuple[float, int] | None:
-    """Return scale and zero point with which the quantized values of a value are written or read;
-    None for plain integers.
+    """Return the scale and zero point of a value's quantized values; None for plain integers.
 
-    Looked for at the value itself, then through operators that only move integers, at `most` so
-    many values and readers of one; those of which none has any are entered in `plain`.
+
+    They are searched at the value itself, then through operators that only move elements, in at
+    most `most` values and consumers of a value. Values for which no search found any are added to
+    `plain`.
     """
     seen: set[ir.Value] = set()
     pending = [value]

@@ -64,9 +64,8 @@ def bound_level(binding: Binding, subgraph: Subgraph) -> int:
 
 
 def _needs_level_3(binding: Binding, subgraph: Subgraph) -> bool:
-    """Restrictions of levels 1 and 2 that level 3 lifted.
-
-    AOSP's validator reports each violation as "needs level 3".
+    """Check the restrictions of levels 1 and 2 that level 3 lifted. AOSP's validator reports each
+    violation as "needs level 3".
     """
     name = binding.spec.name
 

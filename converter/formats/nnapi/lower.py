@@ -140,7 +140,7 @@ class Search:
         return *self._between(graph, newest, left), shapes
 
     def _between(self, graph: ir.Model, newest: Written, levels: list[int]) -> Written:
-        """Bisect the levels that have not been tried."""
+        """Search the lowest sufficient level by bisection among those that have not been tried."""
         best = newest
         while levels:
             middle = len(levels) // 2
@@ -152,7 +152,7 @@ class Search:
         return best
 
     def attempt(self, graph: ir.Model, level: int) -> Written | None:
-        """`written`, or None as soon as something needs a newer level."""
+        """Return `written`, or None as soon as something needs a newer level."""
         try:
             return self.written(graph, level, hurry=True)
         except UnsupportedError:

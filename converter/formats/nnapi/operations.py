@@ -82,7 +82,7 @@ class OperationSpec:
 
     @functools.cached_property
     def rows(self) -> list[dict[str, OperandType]]:
-        """Each row of `types` by variable."""
+        """Return each row of `types` as a dictionary by variable."""
         return [dict(zip(self.variables, row, strict=True)) for row, _ in self.types]
 
 
@@ -262,7 +262,7 @@ Pairs = list[tuple[Argument, int, OperandType]]
 def _fit(
     arguments: tuple[Argument, ...], have: Types, counts: tuple[int, ...], name: str, side: str
 ) -> Pairs:
-    """Each operand with its argument: (argument, position, operand type)."""
+    """Pair each operand with its argument: (argument, position, operand type)."""
     n, repeated = len(have), next((i for i, a in enumerate(arguments) if a.repeat), None)
     if repeated is not None:
         times = n - (len(arguments) - 1)

@@ -65,7 +65,9 @@ class OperandType(enum.IntEnum):
 
     @property
     def is_oem(self) -> bool:
-        """Driver-defined: the length of a value is independent of its dimensions."""
+        """Return whether the type is driver-defined, so that the length of a value is independent
+        of its dimensions.
+        """
         return self in (OperandType.OEM, OperandType.TENSOR_OEM_BYTE)
 
 
@@ -151,7 +153,7 @@ class Operand:
 
     @property
     def elements(self) -> int | None:
-        """Number of elements; None while a dimension is unspecified."""
+        """Return the number of elements; None if a dimension is unspecified."""
         count = math.prod(self.dimensions)
         return count if count or not self.type.is_tensor else None
 
@@ -295,8 +297,8 @@ class Table(Subgraph):
     stored: ValueBytes | None = None
 
     def subgraphs(self) -> Iterator[tuple[str, Subgraph]]:
-        """Every subgraph with its JSON path prefix: "" for the main one, then "referenced[0]." and
-        so on.
+        """Yield every subgraph with its JSON path prefix: "" for the main one, then
+        "referenced[0]." and so on.
         """
         yield "", self
         for i, subgraph in enumerate(self.referenced):

@@ -24,10 +24,9 @@ def decoded(node: onnx.NodeProto, bound: Attributes, weights: TensorFiles) -> At
 
 
 def decode(a: onnx.AttributeProto, bound: Attributes, weights: TensorFiles) -> Any:
-    """Numbers, str, lists of them, onnx_ir tensors; graphs, sparse tensors and types as protobufs.
-    None: not set.
-
-    `bound` are the attributes of the enclosing function call, to which `ref_attr_name` refers.
+    """Return an attribute as a Python value: numbers, str, lists of them, onnx_ir tensors; graphs,
+    sparse tensors and types as protobufs; None if it is not set. `bound` are the attributes of the
+    enclosing function call, to which `ref_attr_name` refers.
     """
     if not isinstance(a.name, str):  # protobuf gives bytes for invalid UTF-8
         raise MappingError(f"attribute name {a.name!r} is not valid UTF-8", "R103")

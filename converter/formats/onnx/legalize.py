@@ -137,8 +137,8 @@ def _without_kernel(node: ir.Node, b: Builder) -> Written:
 
 
 def _takes(kernel: Kernel, types: dict[str, ir.DataType]) -> bool:
-    """float16 counts as supported: onnxruntime itself computes it in float32, with fewer roundings
-    than Casts around each node would give.
+    """Return whether a kernel supports the types. float16 counts as supported: onnxruntime computes
+    it in float32 itself, with fewer roundings than Casts around each node would cause.
     """
     return all(
         t in kernel[p] or (t == _T.FLOAT16 and _T.FLOAT in kernel[p])
@@ -174,7 +174,9 @@ def _fed_as(value: ir.Value) -> ir.DataType | None:
 
 
 def _mod(node: ir.Node, b: Builder) -> ir.Value | None:
-    """onnxruntime refuses fmod=0 on floats: the remainder with the divisor's sign, from fmod."""
+    """Compute Mod of floats with fmod=0, which onnxruntime rejects: the remainder with the
+    divisor's sign, from fmod=1.
+    """
     x, y = operand(node), operand(node, 1)
     real = x.dtype in (_T.FLOAT, _T.DOUBLE, _T.FLOAT16, _T.BFLOAT16)
     if attrs_of(node).get("fmod", 0) or not real:
@@ -250,8 +252,9 @@ _PRODUCTS: dict[str, tuple[tuple[int, int], tuple[int, int], ir.DataType | None]
 
 
 def _of_one_sign(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Processors without VNNI add the products of unsigned and signed bytes in pairs that are cut
-    at 16 bits; bytes of one sign are multiplied exactly.
+    """Give both operands of a product of bytes the same sign. Processors without VNNI add products
+    of unsigned and signed bytes in pairs, which saturate at 16 bits; bytes of one sign are
+    multiplied exactly.
     """
     *operands, wanted = _PRODUCTS[node.op_type]
     first = node.inputs[0]
@@ -271,7 +274,7 @@ _MOVED = {_T.UINT8: 128, _T.INT8: -128}
 
 
 def _moved(b: Builder, x: ir.Value | None, target: ir.DataType) -> ir.Value:
-    """Bytes in the type of the other sign, all moved by 128."""
+    """Return bytes in the type of the other sign, with 128 added or subtracted."""
     array = constant(x)
     if array is not None:
         return b.const((array.astype(np.int16) + _MOVED[target]).astype(target.numpy()))
@@ -324,7 +327,7 @@ def _largest_truth_of_nothing(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _cos_of_doubles(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Sin has a kernel for doubles in every release, Cos has not."""
+    """Compute Cos of doubles by Sin, which has a kernel for doubles in every release."""
     x = operand(node)
     return b.Sin(x + (np.pi / 2)) if x.dtype == _T.DOUBLE else None
 

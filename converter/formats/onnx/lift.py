@@ -385,7 +385,7 @@ class Lifter:
         b: Builder,
         path: str,
     ) -> Sequence[ir.Value]:
-        """Carry an operator that nothing here knows, if that is allowed."""
+        """Carry an unknown operator, if that is allowed."""
         if not custom.current().carry:
             message = f"operator {proto.op_type} of the domain {proto.domain} is not known"
             meant = microsoft.REFUSED.get(proto.op_type) if "microsoft" in proto.domain else None

@@ -62,8 +62,8 @@ def _came_so(node: ir.Node) -> bool:
 
 
 def _average_pool(node: ir.Node, names: Names) -> None:
-    """onnxruntime's quantized AveragePool does not support dilations, but copies the operator's:
-    dilations of one are removed.
+    """Remove dilations of 1 from AveragePool: onnxruntime's quantized AveragePool rejects the
+    attribute, although it copies it from the operator.
     """
     if "dilations" not in node.attributes:
         return
@@ -82,8 +82,8 @@ def _depth_to_space(node: ir.Node, names: Names) -> None:
 
 
 def _float_product(node: ir.Node, names: Names) -> None:
-    """Products of floats with 8-bit weights: the optimizer of newer releases would quantize the
-    floats dynamically, to 8 bits as well.
+    """Protect products of floats with 8-bit weights: the optimizer of newer releases would quantize
+    the floats dynamically, to 8 bits as well.
     """
     if not _came_so(node):
         rewritten(node, names, _product_apart)

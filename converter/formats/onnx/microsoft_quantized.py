@@ -20,7 +20,7 @@ from converter.graph.value import Value
 
 
 def _real(op: Op, b: Builder, index: int) -> Value:
-    """Operand, scale and zero point from `index` on, as floats."""
+    """Return the operand at `index`, dequantized by the scale and zero point that follow it."""
     return b.DequantizeLinear(op.need(index), op.need(index + 1), op.input(index + 2))
 
 
@@ -50,7 +50,7 @@ def unary(op: Op, b: Builder) -> Results:
 
 @ROWS.always("QLinearSoftmax")
 def softmax(op: Op, b: Builder) -> Results:
-    """`opset` below 13: over all axes from `axis` on."""
+    """Convert a quantized Softmax; with an `opset` below 13 over all axes from `axis` on."""
     x, axis, rank = _real(op, b, 0), op.attr("axis", -1), op.rank(0)
     single = op.attr("opset", 13) >= 13 or axis % rank == rank - 1
     return _stored(op, b, b.Softmax(x, axis=axis) if single else softmax_from(b, x, axis), 3)

@@ -54,8 +54,8 @@ def q_embed_layer_normalization(op: Op, b: Builder) -> Results:
 
 @ROWS.always("GatherBlockQuantized")
 def gather_block_quantized(op: Op, b: Builder) -> Results:
-    """Rows of a table in blocks along `quantize_axis`; bytes hold two 4-bit numbers, the low one
-    first, where `bits` is 4.
+    """Look up rows of a table with a scale for each block along `quantize_axis`; with `bits` 4,
+    bytes hold two numbers, the low one first.
     """
     rank, bits = op.rank(0), int(op.attr("bits", 4))
     axis, block = int(op.attr("quantize_axis", 1)) % rank, int(op.attr("block_size", 128))
@@ -132,7 +132,7 @@ def matmul_fp4(op: Op, b: Builder) -> Results:
 
 
 def _by_block(b: Builder, scales: Value, block: int, width: int) -> Value:
-    """[N,blocks] -> [N,K]: each scale for the numbers of its block."""
+    """Repeat each scale for the numbers of its block: [N,blocks] -> [N,K]."""
     wide = b.Gather(scales, b.const(np.arange(width) // block, "blocks"), axis=1)
     return wide if wide.dtype == _FLOAT else b.Cast(wide, to=_FLOAT)
 

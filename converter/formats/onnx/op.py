@@ -22,9 +22,9 @@ Results = ir.Value | Sequence[ir.Value | None] | None
 
 @record
 class Op:
-    """`attrs` as Python values (tensors as onnx_ir tensors, graphs as GraphProto); `outputs` are
-    names, "" for none. `notes` are warnings that onnxruntime computes the operator otherwise than
-    ONNX defines it, and so than it is read here.
+    """An operator that is read. `attrs` are Python values (tensors as onnx_ir tensors, graphs as
+    GraphProto); `outputs` are names, "" for none. `notes` are warnings that onnxruntime deviates
+    from ONNX's definition of the operator, which netconv follows.
     """
 
     kind: str

@@ -23,8 +23,8 @@ DENSE_LIMIT = 1 << 28  # elements of a sparse tensor written out
 def sorted_nodes(
     graph: Any, known: Mapping[str, Any], refusal: Callable[[str, int], ConverterError]
 ) -> Iterator[tuple[int, onnx.NodeProto]]:
-    """(index, node) in the file's order where that is valid, else in a stable topological order;
-    refuses cycles and gaps.
+    """Return (index, node) in the file's order if it is valid, else in a stable topological order;
+    refuse cycles and missing producers.
     """
     needs = [_needs(n) for n in graph.node]
     seen = set(known)

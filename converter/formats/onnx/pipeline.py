@@ -84,7 +84,7 @@ def _without_definition(model: ir.Model, context: Opset) -> None:
 
 
 def _public_names(model: ir.Model) -> None:
-    """Inputs and outputs under their foreign names; other values that have these give way."""
+    """Give inputs and outputs their public names; other values with these names are renamed."""
     wanted: dict[str, ir.Value] = {}
     boundary = [*model.graph.inputs, *model.graph.outputs]
     for value in sorted(boundary, key=lambda v: public_name(v) != v.name):

@@ -94,8 +94,8 @@ class _Check:
         return fed
 
     def connections(self, layer: Layer, tag: str, sub: SubNet) -> None:
-        """Port maps and back edges name ports of the layer and layers (legacy: and ports) of the
-        body.
+        """Check that port maps and back edges name existing ports of the layer, and layers (legacy:
+        and ports) of the body.
         """
         inside = sub.by_id()
 

@@ -40,7 +40,7 @@ class Slicing:
 
     @property
     def index(self) -> Array:
-        """[count, part]: the elements along the axis that iteration i sees."""
+        """Return [count, part]: the elements along the axis that iteration i reads."""
         return self.first + self.step * arange(self.count)[:, None] + arange(self.part)
 
 
@@ -191,7 +191,7 @@ def along_axis(m: PortMap) -> bool:
 
 
 def _collected(b: Builder, stacked: ir.Value, m: PortMap, part: int | None) -> ir.Value:
-    """[T, ...] -> the parts side by side along the axis; or, without an axis, the last one."""
+    """Concatenate the parts [T, ...] along the axis; without an axis, return the last one."""
     if m.axis is None or not along_axis(m):
         return b.Gather(stacked, -1, axis=0)
     if span(m)[2] < 0:

@@ -93,7 +93,7 @@ class BoundaryNames:
 
 
 class Names:
-    """Allocates names of the layers of one body; `taken` are names that `free` does not return."""
+    """Names of the layers of one body; `taken` are names that `free` does not return."""
 
     def __init__(self, reserved: Iterable[str] = ()) -> None:
         self.taken = set(reserved)
@@ -101,7 +101,7 @@ class Names:
         self._count: dict[str, int] = {}
 
     def free(self, hint: str, outputs: int = 1) -> str:
-        """`hint` itself when it and the names of the layer's outputs are free, else `hint_1`,
+        """Return `hint` if it and the names of the layer's outputs are not taken, else `hint_1`,
         `hint_2`, ...
         """
         name, count = hint, self._count.get(hint, 0)

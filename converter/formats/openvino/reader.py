@@ -105,7 +105,7 @@ def _free(parent: XmlElement, tag: str) -> Element | None:
 
 @record
 class _Parts:
-    """Reads the parts of one file; holds their common state."""
+    """A reader of the parts of one file, with their common state."""
 
     file: str
     legacy: bool

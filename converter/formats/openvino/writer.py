@@ -38,8 +38,8 @@ Places = dict[LazyTensor, tuple[int, int]]
 
 
 def lay_out(net: Net) -> tuple[Places, list[LazyTensor]]:
-    """Lay out every blob once, in the order of the layers: return (offset, size) of each for
-    `write_xml`, and the content of the .bin.
+    """Assign a location to every blob, in the order of the layers: return (offset, size) of each
+    for `write_xml`, and the content of the .bin.
     """
     pool = _Pool()
     places: Places = {}
@@ -121,7 +121,7 @@ def _indented(e: XmlElement, level: int) -> XmlElement:
 
 
 class _Xml:
-    """Builds lxml elements; every text passes through `safe`, since XML cannot hold control
+    """Create lxml elements; every text passes through `safe`, since XML does not support control
     characters.
     """
 
@@ -135,7 +135,7 @@ class _Xml:
         return attrs
 
     def text(self, what: str, value: str, layer: Layer | None = None) -> str:
-        """`value`, if XML can hold it."""
+        """Return `value`; raise W303 if XML cannot represent it."""
         try:
             etree.Element("x").text = value
         except ValueError:

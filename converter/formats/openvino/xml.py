@@ -88,7 +88,7 @@ def attributes(e: XmlElement, *known: str) -> dict[str, str]:
 
 @record
 class Reader:
-    """Reads attributes of elements in `file`; `layer` and `kind` name the layer for messages once
+    """Read attributes of elements in `file`; `layer` and `kind` name the layer in messages once
     they are known.
     """
 
@@ -160,7 +160,7 @@ def shown(text: str) -> str:
 
 
 def split_names(text: str) -> tuple[str, ...]:
-    r"""Tensor names of a port: separated by commas; a comma inside a name is written `\,`."""
+    r"""Split the tensor names of a port at commas; a comma inside a name is written `\,`."""
     return tuple(name.replace("\\,", ",") for name in _COMMA.split(text)) if text else ()
 
 

@@ -178,14 +178,16 @@ class LiftContext(LiteLiftContext):
         return array
 
     def shape(self, name: str = "input", axes: int | None = None) -> tuple[int, ...]:
-        """Sizes, of which there must be `axes`: tables may declare any number."""
+        """Return an operand with sizes, of which there must be `axes`: tables may declare any
+        number.
+        """
         found = static(self.stored(name), repr(name))
         if axes is not None and len(found) != axes:
             raise MappingError(f"{name!r} must have {axes} axes, got {len(found)}", "R105")
         return found
 
     def spatial(self) -> tuple[int, int]:
-        """Height and width of the image."""
+        """Return height and width of the image."""
         shape = self.shape(axes=4)
         return (shape[2], shape[3]) if self.nchw else (shape[1], shape[2])
 
@@ -264,7 +266,7 @@ class LowerContext(LiteLowerContext):
         self.writer.narrowing.notes.append(Diagnostic("X207", message, "warning", own))
 
     def set(self, **attrs: Any) -> None:
-        """Arguments of the operation of a row: operands, numbers or lists."""
+        """Set arguments of a row's operation: operands, numbers or lists."""
         self.layer.attrs |= attrs
 
     def after_first(self, dims: Sequence[int], step: Step) -> None:
@@ -393,7 +395,9 @@ class LowerContext(LiteLowerContext):
         )
 
     def _quantized_weights(self, x: Operand, name: str, node: ir.Node, order: list[int]) -> Ref:
-        """Constant quantized weights: those with a scale for each channel have no zero point."""
+        """Return constant quantized weights; those with a scale for each channel have no zero
+        point.
+        """
         several = node_quantization(node).axis is not None
         signed = x.type is OperandType.TENSOR_QUANT8_ASYMM_SIGNED
         array, found = quantized_weights(node, order, several or signed)
@@ -430,7 +434,7 @@ class LowerContext(LiteLowerContext):
         return self.writer.tensor(steps, OperandType.TENSOR_INT32, name, scale=scale)
 
     def _computed_bias(self, value: ir.Value) -> Ref:
-        """Computed 32-bit integers, followed by a DequantizeLinear."""
+        """Return a computed bias: 32-bit integers, followed by a DequantizeLinear."""
         integers = producer_operand(value, "DequantizeLinear")
         if integers is None or integers.dtype != ir.DataType.INT32:
             raise MappingError("the bias must be int32")
@@ -452,7 +456,7 @@ class LowerContext(LiteLowerContext):
         return value.dtype in FLOATS
 
     def alias(self, value: ir.Value, source: ir.Value) -> None:
-        """`value` is the same operand as `source`."""
+        """Make `value` the same operand as `source`."""
         self.writer.enter(self.writer.operands, value, self.stored(source).index)
 
     def constant_alias(self, value: ir.Value, array: Array) -> None:
@@ -498,7 +502,7 @@ class LowerContext(LiteLowerContext):
         return [i for i in ones if wanted[:i] + wanted[i + 1 :] == dims]
 
     def reshape(self, x: Ref, y: Ref) -> None:
-        """Level 6 reshapes integers too; lower levels only add an axis."""
+        """Reshape a value. Only level 6 reshapes integers; lower levels add an axis."""
         wanted = self.about(y).dimensions
         added = self.added(x, wanted)
         whole = self.about(x).type is OperandType.TENSOR_INT32 and self.version < 6

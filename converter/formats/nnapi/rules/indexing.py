@@ -52,7 +52,7 @@ def strided(found: list[slice]) -> dict[str, Any]:
 
 
 def put_slice(w: LowerContext, x: Ref, y: Ref, found: list[slice]) -> None:
-    """SLICE from level 3 on (integers, any rank), STRIDED_SLICE before."""
+    """Write SLICE from level 3 on (integers, any rank), STRIDED_SLICE before."""
     if w.version >= 3:
         w.operation("SLICE", y, input=x, **sliced(found))
     else:
@@ -141,9 +141,8 @@ REVERSED_AXIS = Detail(read=read_reversed_axis, inputs=(1, 2, 3, 4), keys=("axis
 
 @record
 class Indices(Field):
-    """Indices, which are counted from the front.
-
-    A single index is written as a list of one, whose axis a RESHAPE drops.
+    """Non-negative indices. A single index is written as a list of one; a RESHAPE removes
+    its axis.
     """
 
     name: str = "indices"

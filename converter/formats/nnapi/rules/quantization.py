@@ -162,7 +162,7 @@ class Scale(Field):
 
 
 def write_integer_scale(w: LowerContext) -> None:
-    """Integers of 32 bits have a cast, then a multiplication."""
+    """Dequantize 32-bit integers by a cast and a multiplication."""
     scale, _ = demanded_scale(w)
     source = w.stored(w.data)
     y = w.writer.like(w.out)

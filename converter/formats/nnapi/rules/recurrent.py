@@ -78,7 +78,9 @@ def bidirectional_lstm(r: LiftContext) -> Sequence[ir.Value]:
 
 
 def power_of_two(scale: float) -> int:
-    """The exponent of a scale that is about a power of two; MappingError for another scale."""
+    """Return the exponent of a scale that is close to a power of two; raise MappingError for other
+    scales.
+    """
     exponent = float(np.log2(scale)) if scale > 0 else 0.0
     if abs(exponent - round(exponent)) >= 1e-3 or not -15 <= round(exponent) <= -9:
         message = (
@@ -103,7 +105,9 @@ def normalized(y: Value, units: int, weights: Value, bias: Value, scale: Any) ->
 
 
 def factor(x: Any, y: Any, unit: Any) -> float:
-    """x * y / unit of scales, as a 32-bit float; MappingError where it is no factor."""
+    """Return x * y / unit of scales as a 32-bit float; raise MappingError if it is not a valid
+    factor.
+    """
     with np.errstate(all="ignore"):
         found = float(np.float32(x * y / unit))
     if not 0 <= found < 2.0**31:
@@ -214,7 +218,7 @@ def check(w: LowerContext, activations: Sequence[str]) -> None:
 
 
 def deliver(w: LowerContext, y: Ref) -> None:
-    """[time, batch, size] as Y [time, 1, batch, size] and Y_h, its last step."""
+    """Return [time, batch, size] as ONNX's Y [time, 1, batch, size] and Y_h, its last step."""
     steps, batch, size = w.about(y).dimensions
     if w.used(0):
         w.operation("RESHAPE", w.target(w.out), input=y, shape=[steps, 1, batch, size])

@@ -34,9 +34,8 @@ from converter.mapping.rules import Custom, Rule, custom, op, ops
 
 
 class Shape(Field):
-    """Input 1 <-> `shape`.
-
-    A shape that is known only at run time is read as the one that the result states, if it does.
+    """Input 1 <-> `shape`. A shape that is known only at run time is replaced by the declared shape
+    of the result, if there is one.
     """
 
     names = ("allowzero", "axis", "perm")  # of operators that are written as this one
@@ -186,7 +185,7 @@ FILLED = Detail(read=read_filled, blobs=("value",))
 
 
 class Amounts(Pads):
-    """`paddings`, pairs (before, after) for each axis."""
+    """The operand `paddings`: pairs (before, after) for each axis."""
 
     keys = ("paddings",)
 
@@ -230,7 +229,7 @@ class PadValue(Field):
 
 
 class Symmetric(Field):
-    """Symmetric padding mirrors the data including the border: a gather per axis."""
+    """Symmetric padding, which mirrors the data with the border element: a Gather for each axis."""
 
     names = ("axis",)
     inputs = (1,)

@@ -86,7 +86,7 @@ def _reads_numbers(node: ir.Node, index: int, found: set[ir.Value]) -> bool:
 
 
 def shape_range(node: ir.Node, b: Builder) -> ir.Value:
-    """Shape of some axes is a Slice of the whole."""
+    """Replace start and end of Shape by a Slice of the full shape."""
     attrs = attrs_of(node)
     return b.Shape(operand(node))[attrs.get("start") : attrs.get("end")]
 
@@ -139,8 +139,8 @@ def _nonnegative_axes(b: Builder, axes: ir.Value, rank: int) -> ir.Value:
 def _all_axes(
     b: Builder, given: ir.Value, axes: Any, neutral: Any, rank: int, times: int = 1
 ) -> ir.Value:
-    """`given` has values for the axes `axes`, `times` over; `neutral` has those for the other
-    axes.
+    """Return values for all axes: `given` for the axes `axes` (repeated `times` times), `neutral`
+    for the others.
     """
     places = _nonnegative_axes(b, axes, rank)
     index = b.Concat(*(places + i * rank for i in range(times)), axis=0)

@@ -122,7 +122,7 @@ def axes_attribute(op: Op) -> None:
 
 @below(18, "Split")
 def split(op: Op) -> None:
-    """Parts of unequal size need to be listed."""
+    """List the sizes of unequal parts."""
     count = op.take("num_outputs")
     if count is None or op.input(1) is not None:
         return

@@ -34,7 +34,7 @@ STATISTICS = "openvino.statistics"  # lines of LAYER=min,min,..;max,max,..
 
 @cache
 def spellings() -> dict[str, str]:
-    """Types are matched in any case."""
+    """Return the layer types by their lower-case spelling, since types are matched in any case."""
     return {kind.casefold(): kind for kind in sorted(MAPPING.table.kinds())}
 
 
@@ -82,7 +82,7 @@ def lift(net: Net) -> Network:
 
 
 class BodyLift(BodyReader):
-    """Lifts the layers of a net or of a TensorIterator's body."""
+    """Lift the layers of a net or of a TensorIterator's body."""
 
     mapping = MAPPING
 

@@ -70,7 +70,7 @@ class Ties:
 
 
 class _Parts:
-    """Disjoint sets of values."""
+    """Disjoint sets of values (union-find)."""
 
     def __init__(self) -> None:
         self.above: dict[ir.Value, ir.Value] = {}
@@ -94,7 +94,7 @@ def _size(value: ir.Value) -> int:
 
 
 def tie(w: LowerContext, value: ir.Value, ends: Iterable[ir.Value], out: ir.Value) -> None:
-    """`out` is `value`, and cannot be computed without `ends`."""
+    """Compute `out` as `value` plus zero times `ends`, so that all of them are needed."""
     size = math.prod(w.shape(value))
     parts = [w.reshaped(value, [size]), *(_first(w, end, value) for end in ends)]
     joined = w.emit("Concat", *parts, shape=[size + len(parts) - 1], axis="0")
@@ -105,7 +105,7 @@ def tie(w: LowerContext, value: ir.Value, ends: Iterable[ir.Value], out: ir.Valu
 
 
 def _first(w: LowerContext, value: ir.Value, like: ir.Value) -> ir.Value:
-    """One element of `value` in the type of `like`."""
+    """Return one element of `value` in the type of `like`."""
     size = math.prod(w.shape(value))
     flat = w.temporary("flat", written(value.dtype), [size])
     w.put("Reshape", value, [size], outputs=[flat])

@@ -71,8 +71,8 @@ def lower(model: Network, flavor: Flavor, notes: list[Diagnostic]) -> Net:
 
 
 class NetWriter:
-    """Writes a whole net: inputs, layers, and a separate layer for each output that another layer
-    reads.
+    """Write a net: inputs, layers, and a separate layer for each output that another
+    layer reads.
     """
 
     def __init__(self, net: Net, half: bool, passed: set[str]) -> None:
@@ -281,7 +281,7 @@ def _subnormal(array: Any) -> bool:
 
 
 class LayerWriter(BodyWriter):
-    """Writes layers with their blobs, and constants before their first user."""
+    """Write layers with their blobs, and constants before their first user."""
 
     def __init__(self, body: Body, net: NetWriter, inner: bool = False) -> None:
         super().__init__(body)

@@ -40,7 +40,7 @@ def _shifts(bits: int, first_low: bool) -> Array:
 
 
 def _split(bits: int) -> Unpack:
-    """Elements of 3 or 6 bits: three bytes hold the low parts of all their elements, and then the
+    """Pack elements of 3 or 6 bits: three bytes contain the low parts of their elements, then the
     high parts.
     """
     high = bits // 3
@@ -84,7 +84,7 @@ AS_STORED = "openvino.stored"  # in the meta of a value: its reader wants the st
 
 
 def coded(element: str, raw: Array, shape: Sequence[int], name: str) -> LazyTensor:
-    """Numbers that are stored as one of `CODES` and unpacked when they are used."""
+    """Return numbers that are stored in one of the `CODES` and unpacked when they are used."""
     dtype, unpack = CODES[element]
     return LazyTensor(raw, dtype, shape, name, element=element, decode=unpack)
 
@@ -95,7 +95,9 @@ def code_of(tensor: ir.TensorProtocol | None) -> str:
 
 
 def bits(values: Array, name: str, order: Literal["big", "little"] = "big") -> LazyTensor:
-    """Zeros and ones as u1, the first one in the highest bit of a byte ("big") or the lowest."""
+    """Pack zeros and ones as u1, the first one in the highest ("big") or the lowest bit
+    of a byte.
+    """
     packed = np.packbits(values.reshape(-1).astype(np.uint8), bitorder=order)
     return coded("u1", packed, values.shape, name)
 

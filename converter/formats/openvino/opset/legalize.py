@@ -208,7 +208,7 @@ def by_integers(node: ir.Node, b: Builder) -> Value | None:
 
 
 def in_bounds(node: ir.Node, b: Builder) -> Value | None:
-    """Numbers beyond the greatest of 8 bits become it before a Cast; NaN stays."""
+    """Clamp numbers to the range of an 8-bit type before a Cast; NaN stays NaN."""
     to = node.outputs[0].dtype
     if to not in FLOATS:
         return None

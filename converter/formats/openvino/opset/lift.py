@@ -97,7 +97,7 @@ def stored_as_halves(net: Net) -> str:
 
 
 class BodyLift(BodyReader):
-    """Lifts the operations of a net or of a body, whose Parameters and Results are ports."""
+    """Lift the operations of a net or of a body, whose Parameters and Results are ports."""
 
     mapping = MAPPING
 
@@ -333,8 +333,8 @@ V10_OUTPUTS = {
 def aligned(
     b: Builder, kind: str, operands: list[ir.Value | None], data: dict[str, str]
 ) -> list[ir.Value | None]:
-    """pdpd broadcasting: the smaller operands begin at an axis of the first (of Select: of the
-    second), and end before its last.
+    """Apply PaddlePaddle's broadcasting: the smaller operands are aligned at an axis of the first
+    operand (of Select: the second).
     """
     lead = operands[1 if kind == "Select" else 0]
     n = rank_of(lead)

@@ -59,7 +59,7 @@ def lower(model: Network, flavor: Flavor, notes: list[Diagnostic]) -> Net:
 
 
 def _variable(value: ir.Value) -> dict[str, str]:
-    """Declaration of a variable by ReadValue."""
+    """Declare a variable by ReadValue."""
     return {
         "variable_id": public_name(value),
         "variable_type": NAMES[value.dtype or ir.DataType.FLOAT],
@@ -84,7 +84,7 @@ def _dims(value: ir.Value) -> list[str]:
 
 
 class NetWriter(BodyWriter):
-    """Writes layers and, before their first user, constants. One writer for each body."""
+    """Write layers, and constants before their first user. There is one writer for each body."""
 
     opset = "opset1"
 

@@ -28,7 +28,7 @@ MOST_AXES = 5  # of layers that go through the elements one by one
 
 
 class LiftContext(context.LiftContext):
-    """`layer.outputs` are the ports as the file declares them;
+    """The context of a layer that is read. `layer.outputs` are the ports as the file declares them;
     `version` is that of the IR, 2 to 9.
     """
 
@@ -71,7 +71,9 @@ class LiftContext(context.LiftContext):
 
 
 class LowerContext(context.LowerContext):
-    """`version` is that of the IR. Shapes are static, types are FP32 and I32."""
+    """The context of a layer that is written. `version` is that of the IR. Shapes are static, types
+    are FP32 and I32.
+    """
 
     @classmethod
     def for_no_operator(cls, low: Lowering) -> LowerContext:
@@ -119,12 +121,12 @@ class LowerContext(context.LowerContext):
         return self.emit("Reshape", value, list(shape), shape=shape)
 
     def widened(self, value: ir.Value, rank: int) -> ir.Value:
-        """Leading axes of length 1: the engine broadcasts between equal ranks only."""
+        """Add leading axes of length 1: the engine broadcasts only between equal ranks."""
         shape = self.shape(value)
         return self.reshaped(value, [1] * (rank - len(shape)) + shape)
 
     def spread(self, value: ir.Value, shape: list[int]) -> ir.Value:
-        """`value`, spread over all of `shape`."""
+        """Return `value` broadcast to `shape`."""
         array = constant(value) if value.const_value is not None else None
         if array is not None:
             return self.const(np.broadcast_to(array, shape), value.name or "const")

@@ -56,9 +56,8 @@ LOGIC = ("And", "Or", "Xor")
 
 
 class Operands(Field):
-    """Two or more operands of one type, in the rank of the result.
-
-    `coeff` are factors of a sum or a difference.
+    """Two or more operands of one type, with the rank of the result. `coeff` are the factors of a
+    sum or a difference.
     """
 
     keys = ("coeff",)
@@ -368,7 +367,7 @@ SCALE_SHIFT = [
 
 
 def read_bounds(r: LiftContext) -> None:
-    """min and max, which are numbers; an omitted bound is the largest number."""
+    """Read the numbers min and max; an omitted bound is the largest number."""
     x = r.input(0)
     r.set_inputs(x, *(r.b.like(x, r.attr(key, float)) for key in ("min", "max")))
 

@@ -19,9 +19,8 @@ D = ir.DataType
 
 
 class Connected(Field):
-    """Weights [out, in] and a bias for each output, on the rows into which x is flattened.
-
-    Inputs of rank 3 keep their first two axes when the port says so.
+    """Weights [out, in] and a bias for each output, applied to x flattened to rows. Inputs of rank
+    3 keep their first two axes if the port has them.
     """
 
     names: tuple[str, ...] = ("alpha", "beta", "transA", "transB")
@@ -93,7 +92,7 @@ TRANSPOSES = Transposes("transpose_a", "transpose_b")
 
 
 class Matrices(Field):
-    """alpha * A B + beta * C with numpy's broadcasting of the leading axes."""
+    """The product alpha * A B + beta * C, with numpy's broadcasting of the leading axes."""
 
     keys = ("alpha", "beta", *TRANSPOSES.keys)
 
@@ -108,7 +107,7 @@ class Matrices(Field):
             r.after_first(lambda y: y + added)
 
     def lower(self, w: LowerContext) -> None:
-        """Operands of equal rank, with two axes before the matrices; integers as floats."""
+        """Write operands of equal rank, with at least two leading axes; integers as floats."""
         a, b = w.data, w.input(1)
         left, right = w.shape(0), w.shape(1)
         left = left if len(left) > 1 else [1, *left]

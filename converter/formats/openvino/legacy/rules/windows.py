@@ -69,7 +69,7 @@ def _by_axis(r: LiftContext) -> Geometry:
 def padded_for(
     r: LiftContext, window: Geometry, size: Sequence[int], out: Sequence[int]
 ) -> Geometry:
-    """same_upper, same_lower and valid: pads that give the declared size."""
+    """Return the pads of same_upper, same_lower or valid that give the declared size."""
     auto = r.attr("auto_pad", str, "")
     if auto in ("same_upper", "same_lower"):
         return replace(window, pads=same_pads(size, *window.steps, out, upper=auto == "same_upper"))
@@ -102,7 +102,7 @@ def end_pads(window: Geometry, size: Sequence[int], out: Sequence[int]) -> list[
 
 
 def cropped(r: LiftContext, x: ir.Value, pads: list[int]) -> tuple[ir.Value, list[int]]:
-    """Negative pads, which ONNX does not have, as a slice."""
+    """Convert negative pads, which ONNX does not support, to a Slice."""
     if min(pads, default=0) >= 0:
         return x, pads
     rank, size = len(pads) // 2, r.static(x)[2:]

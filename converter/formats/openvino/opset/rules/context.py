@@ -54,8 +54,9 @@ element_type = Codec(
 
 
 class LiftContext(context.LiftContext):
-    """`version` is the number of the operation's opset, which determines the revision that is read.
-    `layer.extra` is the layer as in the file, and the reader of the body that contains it.
+    """The context of an operation that is read. `version` is the number of its opset, which
+    determines the revision. `layer.extra` is the layer as in the file, and the reader of the body
+    that contains it.
     """
 
     @property
@@ -105,7 +106,9 @@ class OpsetLayer(Layer):
 
 
 class LowerContext(context.LowerContext):
-    """`version` is the newest opset that the readers of the IR version support."""
+    """The context of an operation that is written. `version` is the newest opset that readers of
+    the IR version support.
+    """
 
     layer: OpsetLayer
 

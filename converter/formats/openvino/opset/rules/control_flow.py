@@ -74,7 +74,7 @@ def lift_loop(r: LiftContext) -> list[ir.Value]:
 
 
 def _trips(r: LiftContext, it: Iteration) -> tuple[ir.Value | None, ir.Value]:
-    """Trip count and condition. A TensorIterator runs as often as its sliced input has parts."""
+    """Return trip count and condition. A TensorIterator runs once for each slice of its input."""
     b = r.b
     if r.layer.kind == "Loop":
         trips, condition = r.input(0), r.input(1)
@@ -151,7 +151,9 @@ def lower_if(w: LowerContext) -> None:
 
 
 def lower_loop(w: LowerContext) -> None:
-    """Inputs: trip count (-1 for none), condition, initial states, outer values."""
+    """Write the inputs of a Loop: trip count (-1 for none), condition, initial states, outer
+    values.
+    """
     graph: ir.Graph = w.node.attrs["body"]
     trips, condition, initial = w.optional(0), w.optional(1), w.node.inputs[2:]
     if any(v is None for v in initial):

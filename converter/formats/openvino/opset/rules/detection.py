@@ -76,7 +76,7 @@ code_type = Codec(
 
 
 class ClassCount(Attr):
-    """num_classes of DetectionOutput, which opset8 omitted: the confidences determine it."""
+    """num_classes of DetectionOutput, which opset8 removed: it follows from the confidences."""
 
     def lower(self, w: LowerContext) -> None:
         """Write nothing, as no written file has an older revision."""
@@ -154,11 +154,9 @@ class PooledSizeList(PooledSize):
 
 @record
 class Alignment(Field):
-    """aligned_mode; opset8 only had a boolean: the attribute `name`, now `asymmetric`, whose value
-    is `plain`.
-
-    half_pixel_for_nn is called half_pixel in ONNX; half_pixel here also moves the corners by half a
-    pixel before scaling.
+    """The attribute aligned_mode; opset8 only has a boolean: the attribute `name`, now
+    `asymmetric`, whose value is `plain`. half_pixel_for_nn is half_pixel in ONNX; half_pixel here
+    also moves the corners by half a pixel before scaling.
     """
 
     name: str
@@ -205,8 +203,8 @@ def _limit(r: LiftContext, index: int) -> ir.Value:
 
 @record
 class Limits(Field):
-    """Boxes and scores as floats, and `count` limits: the number of boxes, the overlap, the least
-    score, sigma.
+    """Boxes and scores as floats, and `count` limits: number of boxes, overlap, lowest score,
+    sigma.
     """
 
     count: int = 3

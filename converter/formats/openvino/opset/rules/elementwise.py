@@ -84,7 +84,7 @@ def booleans_as_bytes(r: LiftContext) -> None:
 
 
 def convert_to_one_type(w: LowerContext) -> None:
-    """Power takes two operands of one type; ONNX gives the result the type of the base."""
+    """Convert the operands of Power to one type; in ONNX the result has the type of the base."""
     x, y = w.data, w.input(1)
     if x.dtype == y.dtype or x.dtype is None or y.dtype is None:
         return
@@ -97,9 +97,8 @@ def convert_to_one_type(w: LowerContext) -> None:
 
 
 def read_bounds(r: LiftContext) -> None:
-    """min and max of Clamp, which are numbers.
-
-    For integers they are rounded inwards and cut to the type's range.
+    """Read the numbers min and max of Clamp. For integers they are rounded inwards and clamped to
+    the range of the type.
     """
     x, low, high = r.input(0), r.attr("min", float), r.attr("max", float)
     if not is_float(x):
@@ -174,21 +173,21 @@ class Slope(Field):
 
 
 def with_beta(r: LiftContext) -> None:
-    """Swish: x * sigmoid(beta * x); the operator is the Sigmoid."""
+    """Read Swish, x * sigmoid(beta * x); the operator is the Sigmoid."""
     x, beta = r.input(0), r.optional(1)
     r.set_inputs(x if beta is None else x * beta)
     r.after_first(lambda y: x * y)
 
 
 def selu_of_values(r: LiftContext) -> None:
-    """Selu whose alpha and scale are computed; the operator is the Exp."""
+    """Read a Selu with computed alpha and scale; the operator is the Exp."""
     x, alpha, scale = r.input(0), r.input(1), r.input(2)
     r.set_inputs(x)
     r.after_first(lambda y: scale * r.b.Where(x > 0, x, alpha * (y - 1)))
 
 
 def hard_sigmoid_of_values(r: LiftContext) -> None:
-    """HardSigmoid whose alpha and beta are computed; the operator is the Clip."""
+    """Read a HardSigmoid with computed alpha and beta; the operator is the Clip."""
     b, x = r.b, r.input(0)
     line = r.input(1) * x + r.input(2)
     r.set_inputs(line, b.like(x, 0), b.like(x, 1))
@@ -531,9 +530,8 @@ BITS = {T.INT8: T.UINT8, T.INT16: T.UINT16, T.INT32: T.UINT32, T.INT64: T.UINT64
 
 
 def shift_bits(r: LiftContext) -> None:
-    """ONNX shifts unsigned numbers.
-
-    Signed ones are shifted as their bits, to the right with copies of the sign.
+    """Shift signed numbers by their bits, to the right with copies of the sign; ONNX only shifts
+    unsigned numbers.
     """
     x, n, own = r.input(0), r.input(1), r.input(0).dtype
     if own is None or own not in BITS:

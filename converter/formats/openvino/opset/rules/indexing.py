@@ -72,9 +72,8 @@ def batch_axes_merged(r: LiftContext, y: ir.Value) -> ir.Value:
 
 
 def scatter_update(r: LiftContext) -> None:
-    """updates has the shape data[:axis] + indices + data[axis + 1:].
-
-    The operator is a ScatterND of axis 0.
+    """Read ScatterUpdate as a ScatterND along axis 0; updates has the shape data[:axis] + indices +
+    data[axis + 1:].
     """
     x, indices, updates = r.input(0), r.cast(r.input(1), T.INT64), r.input(2)
     n, k = r.rank(x), r.rank(indices)
@@ -175,7 +174,7 @@ class InitialCounts(RequireKey):
 
 
 def negated(r: LiftContext) -> None:
-    """Negate the updates: a scatter that subtracts becomes one that adds."""
+    """Negate the updates, so that a scatter that subtracts becomes one that adds."""
     updates = r.input(2)
     r.node.inputs[2] = r.b.like(updates, 0) - updates
 
@@ -184,7 +183,9 @@ def negated(r: LiftContext) -> None:
 
 
 def read_bounds(r: LiftContext) -> None:
-    """(data, starts, ends, steps, axes) <-> (data, starts, ends, axes, steps)."""
+    """Reorder the operands (data, starts, ends, steps, axes) to (data, starts, ends,
+    axes, steps).
+    """
     InputType((1, 2, 3, 4), flat=True).lift(r)
     x, starts, ends, steps, *axes = r.inputs(4, 5)
     r.set_inputs(x, starts, ends, axes[0] if axes else None, steps)
@@ -205,7 +206,7 @@ BOUNDS = Detail(read=read_bounds, write=write_bounds, inputs=(1, 2, 3, 4))
 
 
 def strided_slice(r: LiftContext) -> ir.Value:
-    """Masks first, then a Slice, a Squeeze and an Unsqueeze."""
+    """Apply the masks, then create a Slice, a Squeeze and an Unsqueeze."""
     none: list[int] = []
     more = {f"{k}_mask": none for k in ("new_axis", "shrink_axis", "ellipsis")}
     a, x, b = r.attributes(begin_mask=list, end_mask=list, **more), r.input(0), r.b
@@ -261,9 +262,8 @@ def _sliced(
 
 
 def slice_scatter(r: LiftContext) -> None:
-    """(data, updates, start, stop, step, axes); the operator is the Reshape.
-
-    The elements are numbered; slicing these numbers gives the indices of the updates.
+    """Read (data, updates, start, stop, step, axes); the operator is the last Reshape. Slicing the
+    running numbers of the elements gives the indices of the updates.
     """
     InputType((2, 3, 4, 5), flat=True).lift(r)
     b, x, shape, flat = r.b, r.input(0), r.static(), [-1]
@@ -311,7 +311,9 @@ ON_OFF = Detail(read=read_on_off, write=write_on_off, inputs=(2,))
 
 
 def read_negative_indices(r: LiftContext) -> None:
-    """Negative indices are out of range unless the mode is `normalize`, as it always is in ONNX."""
+    """Make negative indices invalid unless the mode is `normalize`; in ONNX they always count from
+    the end.
+    """
     kind = words("ignore_negative", "normalize")
     if r.attr("negative_indices_mode", kind, "ignore_negative") == "normalize":
         return
@@ -336,9 +338,8 @@ NEGATIVE_INDICES = Detail(
 
 
 def eye(r: LiftContext) -> None:
-    """Ones where column - row is the third operand; copied for each element of the batch.
-
-    The operator is the Cast.
+    """Write ones where column - row is the third operand, copied for each element of the batch. The
+    operator is the Cast.
     """
     b = r.b
     rows, columns, diagonal = (r.reshape(r.cast(r.input(i), T.INT64), []) for i in range(3))

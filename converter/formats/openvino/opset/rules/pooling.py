@@ -230,7 +230,7 @@ ROUNDED_DOWN = Guard(
 
 
 def without_dilations(w: LowerContext) -> None:
-    """AvgPool has none before opset16."""
+    """Write AvgPool without dilations, which it does not have before opset16."""
     if w.version < 16:
         del w.layer.attrs["dilations"]
 

@@ -68,8 +68,8 @@ class CellFunctions(Field):
 
 
 def _numbers(functions: tuple[str, ...], values: list[float], index: int) -> list[float]:
-    """alpha (index 0) or beta (1): ONNX hands the numbers out to the functions that take them, in
-    order.
+    """Return alpha (index 0) or beta (index 1) of the activations; ONNX lists them for those
+    activations that have one, in order.
     """
     takes = [n for n in functions if n == "hardsigmoid" or (n == "elu" and index == 0)]
     if not takes:
@@ -89,7 +89,7 @@ def _const(c: LiftContext | LowerContext, array: Array, name: str) -> ir.Value:
 
 
 def _parts(c: LiftContext | LowerContext, value: ir.Value, count: int) -> list[ir.Value]:
-    """`value` in equal parts along axis 1."""
+    """Split `value` into equal parts along axis 1."""
     if isinstance(c, LiftContext):
         return list(c.b.Split(value, axis=1, num_outputs=count, outputs=count))
     parts = [c.temporary("part", value.dtype) for _ in range(count)]
@@ -122,8 +122,8 @@ def _ordered(c: LiftContext | LowerContext, value: ir.Value, kind: str) -> ir.Va
 
 
 def _read_bias(r: LiftContext, bias: ir.Value | None) -> ir.Value | None:
-    """ONNX keeps a bias for the input and one for the state, which is zero but for GRU after reset:
-    [D, 2*g*H].
+    """Return ONNX's biases [D, 2*g*H] for input and state; the second half is zero, except for GRU
+    with linear_before_reset.
     """
     if bias is None:
         return None
@@ -239,12 +239,12 @@ def _state(w: LowerContext, x: ir.Value, given: ir.Value, directions: int, hidde
 
 
 def _sizes_of_state(w: LowerContext, x: ir.Value, directions: int, hidden: int) -> ir.Value:
-    """[N, D, H] as int64[3], where x is [N, S, I] and N is dynamic."""
+    """Return the sizes [N, D, H] as int64[3], where x is [N, S, I] and N is dynamic."""
     return w.emit("Concat", _size(w, x, 0), [directions, hidden], axis=0)
 
 
 def _zeros(w: LowerContext, x: ir.Value, directions: int, hidden: int) -> ir.Value:
-    """Initial states [N, D, H] of zeros; x is [N, S, I]."""
+    """Return initial states [N, D, H] of zeros; x is [N, S, I]."""
     batch = dim(w.data, 1)
     if batch is not None:
         demand_small(batch, directions, hidden)

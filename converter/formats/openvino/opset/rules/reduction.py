@@ -40,7 +40,9 @@ STATIC = "make the axes constant, or the shapes static"
 
 
 class Reduced(Field):
-    """keep_dims and the axes; no axes mean no reduction, which is noop_with_empty_axes in ONNX."""
+    """The attribute keep_dims and the axes. No axes mean no reduction, which is
+    noop_with_empty_axes in ONNX.
+    """
 
     names = ("keepdims", "noop_with_empty_axes")
     keys = ("keep_dims",)
@@ -138,7 +140,7 @@ def _count(axes: ir.Value) -> int | None:
 
 
 def reduce_as_int32(r: LiftContext) -> None:
-    """ONNX reduces no small integers and booleans: as int32, and back."""
+    """Reduce small integers and booleans as int32, since ONNX does not support them."""
     x = r.data
     if x.dtype not in SMALL:
         return
@@ -151,9 +153,8 @@ REDUCE_AS_INT32 = Detail(read=reduce_as_int32)
 
 
 class SortOrder(Field):
-    """Equal elements are in ascending order of index.
-
-    `sort=index` orders the selected elements by position.
+    """The order of the results. Equal elements are in ascending order of index; `sort=index` orders
+    the selected elements by position.
     """
 
     names: tuple[str, ...] = ("sorted",)

@@ -18,7 +18,7 @@ T = ir.DataType
 
 @record
 class AsInt32(Field):
-    """Operands that the runtime takes as i32 only."""
+    """Operands that the runtime supports as i32 only."""
 
     positions: tuple[int, ...]
 

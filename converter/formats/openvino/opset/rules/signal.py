@@ -52,7 +52,7 @@ class Transform(Field):
         w.set_inputs(self.data(w, x), w.const([place % w.rank()], "axes"), *size)
 
     def data(self, w: LowerContext, x: ir.Value) -> ir.Value:
-        """Real numbers get zeros as imaginary parts."""
+        """Add zeros as imaginary parts of real numbers."""
         if not _is_real(w):
             return x
         zeros = w.emit("Multiply", x, w.like(x, 0), auto_broadcast="numpy")
@@ -60,7 +60,9 @@ class Transform(Field):
 
 
 class HalfTransform(Transform):
-    """Half the spectrum of real numbers, which have no axis for imaginary parts."""
+    """A transform of real numbers, which have no axis for imaginary parts; the result is half of
+    the spectrum.
+    """
 
     def data(self, w: LowerContext, x: ir.Value) -> ir.Value:
         return w.emit("Squeeze", x, [w.rank() - 1])
