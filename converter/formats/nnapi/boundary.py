@@ -28,7 +28,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 @record
 class StoredEnds:
-    """The inputs and outputs of a table that was read, by public name."""
+    """The inputs and outputs of a table that was read, as operands by public name."""
 
     inputs: Mapping[str, Operand] = field(default_factory=dict)
     outputs: Mapping[str, Operand] = field(default_factory=dict)

@@ -91,7 +91,7 @@ class LiteGraph:
 
 @dataclass
 class LiteSignature:
-    """Names of inputs and outputs of a subgraph, each with the number of its tensor."""
+    """The names of inputs and outputs of a subgraph, each with its tensor index."""
 
     key: str
     graph: int

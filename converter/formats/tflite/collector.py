@@ -62,7 +62,7 @@ def demand_scales(layer: Layer, scales: dict[ir.Value, Quantization]) -> None:
 
 
 class Operators(LayerTable, Protocol):
-    """Rows, and their context, which may be asked for quantized values."""
+    """The rows of the format, and their context, which provides quantized values on request."""
 
     @property
     def writing(self) -> Callable[..., LowerContext]: ...
@@ -112,7 +112,7 @@ class LiteLowering(Lowering):
         del self._journal[mark[1] :]
 
     def note(self, value: ir.Value, scale: Quantization) -> None:
-        """`value` has this scale; MappingError where it has another."""
+        """Record that `value` has this scale; raise MappingError if it has another."""
         if self.scales.get(value, scale) != scale:
             raise MappingError(f"the quantized data of {value.name} have several scales")
         self._enter(self.scales, value, scale)
@@ -140,7 +140,7 @@ class LiteLowering(Lowering):
         self._enter(self.absorbed, node, True)
 
     def alias(self, value: ir.Value, source: ir.Value) -> None:
-        """`value` is the same tensor as `source`."""
+        """Make `value` the same tensor as `source`."""
         self._enter(self.aliases, value, source)
 
     def value(self, name: str, dtype: D | None, shape: Iterable[Any] | None) -> ir.Value:

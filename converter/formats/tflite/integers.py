@@ -100,7 +100,9 @@ def _moved(node: ir.Node, names: Names) -> None:
 
 @dataclass(frozen=True)
 class _Signed:
-    """Packed 4-bit numbers minus 8: the highest bit of both numbers in each byte is inverted."""
+    """Subtract 8 from packed 4-bit numbers by inverting the highest bit of both numbers in each
+    byte.
+    """
 
     tensor: LazyTensor
 

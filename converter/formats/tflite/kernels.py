@@ -196,7 +196,7 @@ RESULTS = {
 
 @dataclass(frozen=True)
 class Kernel:
-    """`types` of numbers that are no scaled integers, `scaled`: of those that are."""
+    """The types that a kernel supports: `types` without scales, and `scaled` (quantized) ones."""
 
     types: frozenset[ir.DataType]
     scaled: frozenset[ir.DataType]

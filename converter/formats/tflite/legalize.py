@@ -304,9 +304,7 @@ def all_bits(node: ir.Node, b: Builder) -> Value:
 
 
 def elements(node: ir.Node, b: Builder) -> Value | None:
-    """Turn indices along one axis, whose size is known only at run time, into indices along all
-    axes.
-    """
+    """Convert indices along one axis of dynamic size to indices along all axes."""
     x, index, rank = operand(node), operand(node, 1), rank_of(operand(node, 1))
     sizes, counts = shape_of(x), shape_of(index)
     static = sizes is not None and counts is not None
@@ -334,7 +332,7 @@ def elements(node: ir.Node, b: Builder) -> Value | None:
 
 
 def unsqueezed(node: ir.Node, b: Builder) -> Value | None:
-    """Several axes are added one after the other."""
+    """Insert several axes one after the other."""
     axes, rank = known(node.inputs[1]), rank_of(operand(node))
     if axes is None or rank is None or axes.size < 2:
         return None

@@ -160,7 +160,7 @@ class GraphLifting(Lifting):
                     self.value(i)
 
     def complex_names(self) -> list[str]:
-        """Inputs and outputs of the network whose numbers are complex."""
+        """Return the inputs and outputs of the network that are complex numbers."""
         graph, found = self.builder.graph, self.subgraph
         inputs = [i for i in dict.fromkeys(found.inputs) if i in self.values]
         pairs = [*zip(graph.inputs, inputs, strict=False)]
@@ -317,7 +317,7 @@ class GraphLifting(Lifting):
         return super().unknown(layer)
 
     def stored(self, operator: LiteOperator, results: Sequence[ir.Value]) -> list[ir.Value]:
-        """Results of an operator, of the types and scales of their tensors."""
+        """Return the results of an operator with the types and scales of their tensors."""
         stored = []
         for value, index in zip(results, operator.outputs, strict=False):
             tensor = self.tensors[index]

@@ -99,9 +99,8 @@ def zero_states(model: Network) -> dict[str, str]:
 
 
 class States:
-    """States of the network: inputs whose next values are outputs.
-
-    `inputs` and `outputs` are their values, those of the outputs with the names of the inputs.
+    """The states of the network: inputs whose next values are outputs. `inputs` and `outputs` are
+    their values, those of the outputs by the names of the inputs.
     """
 
     def __init__(self, model: Network, graph: ir.Graph) -> None:

@@ -199,7 +199,7 @@ def _strings(data: Array, tensor: LiteTensor) -> Array:
 
 
 def zero_points(tensor: LiteTensor) -> Array:
-    """The zero points in the tensor's own type, as many as there are scales."""
+    """Return the zero points in the tensor's own type, one for each scale."""
     dtype = type_of(tensor).numpy()
     numbers = np.asarray(tensor.zero_points or [0] * len(tensor.scales), np.int64)
     if len(numbers) not in (1, len(tensor.scales)) or (numbers != numbers.astype(dtype)).any():

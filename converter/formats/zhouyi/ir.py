@@ -88,7 +88,7 @@ class Constant:
 
 
 def unpack(data: npt.NDArray[np.uint8], dtype: DType, shape: Shape) -> Array:
-    """4-bit elements, two to a byte with the low half first, as int8 or uint8 of `shape`."""
+    """Return 4-bit elements, two in a byte with the low half first, as int8 or uint8 of `shape`."""
     halves = np.stack([data & 15, data >> 4], axis=-1).reshape(-1)[: math.prod(shape)]
     if dtype.numpy == np.int8:
         halves = ((halves ^ 8).astype(np.int8) - 8).astype(np.int8)
@@ -144,7 +144,7 @@ class Graph:
 
     @property
     def input_tensors(self) -> list[str]:
-        """Names, as the header lists them, else the tops of the Input layers."""
+        """Return the inputs that the header lists, else the outputs of the Input layers."""
         listed = self.header.get("input_tensors")
         return (
             [str(n) for n in listed]
@@ -154,8 +154,8 @@ class Graph:
 
     @property
     def output_tensors(self) -> list[str]:
-        """Names, as the header lists them, else the tops that no layer reads (`[]` means: in any
-        order, section 4.2).
+        """Return the outputs that the header lists, else the tensors that no layer reads (`[]`
+        means in any order, section 4.2).
         """
         listed = self.header.get("output_tensors")
         if isinstance(listed, list) and listed:
@@ -184,8 +184,8 @@ class Document(Graph):
         return [self, *self.subgraphs]
 
     def constants(self) -> Iterator[tuple[Layer, str, int | None, Constant]]:
-        """(layer, group, index within a list or None, constant) of all graphs in the order of the
-        text.
+        """Yield (layer, group, index within a list or None, constant) of all graphs in the order of
+        the text.
         """
         for graph in self.graphs:
             for layer in graph.layers:

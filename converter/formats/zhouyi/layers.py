@@ -57,7 +57,7 @@ def parse_key(key: str, text: str) -> Any:
 
 
 def parse_shapes(text: str) -> list[Shape]:
-    """`[[1,2],[]]` or, for a single tensor, `[1,2]` (section 4.5)."""
+    """Parse `[[1,2],[]]` or, for a single tensor, `[1,2]` (section 4.5)."""
     value = parse_value(text) if text else []
     if isinstance(value, list) and value and all(is_int(v) for v in value):
         value = [value]  # one tensor without the outer brackets
@@ -84,8 +84,8 @@ def parse_dtypes(text: str) -> list[DType]:
 
 
 class _Reader:
-    """Takes the keys of one block, one after the other; a key that cannot be read becomes a finding
-    and None.
+    """A reader of the keys of one block, one after the other; a key that cannot be read becomes a
+    finding and None.
     """
 
     def __init__(self, block: TextBlock, findings: LimitedFindings) -> None:

@@ -29,8 +29,8 @@ from converter.passes.split_directions import split_directions
 
 
 def extremes(node: ir.Node, b: Builder) -> Value | None:
-    """Operators on two operands of one shape; the common decomposition splits those with more into
-    pairs. One number for all elements is a bound of a Clip.
+    """Rewrite Max and Min as operators on two operands of one shape; one number for all elements is
+    a bound of a Clip.
     """
     if len(node.inputs) != 2:
         return None
@@ -62,8 +62,8 @@ def integer_div(node: ir.Node, b: Builder) -> Value | None:
 
 
 def _rounded(b: Builder, x: Value, y: Value, dtype: ir.DataType) -> Value:
-    """x / y as floats, to the nearest integer: a few units off for large numbers, which a second
-    step makes good.
+    """Divide x by y as floats and round to the nearest integer: large quotients are off by a few
+    units, which a second step corrects.
     """
     numerator, denominator = (b.Cast(v, to=ir.DataType.FLOAT) for v in (x, y))
     return b.Cast(b.Round(numerator / denominator), to=dtype)
@@ -169,7 +169,7 @@ def extreme(node: ir.Node, b: Builder) -> Value | None:
 def _extremes(
     b: Builder, x: Value, index: Value, updates: Value, axis: int, reduction: str
 ) -> Value:
-    """index and updates have the shape of x but along `axis`."""
+    """Compute Max or Min for index and updates, which have the shape of x except along `axis`."""
     n, m, rank = static(x)[axis], static(index)[axis], len(static(x))
     if math.prod(static(x)) * m > 1 << 24:
         raise MappingError("a scatter of this size cannot be written as a table")
@@ -185,7 +185,7 @@ def _extremes(
 
 
 def _put_back(b: Builder, x: Value, part: Value, region: list[int]) -> Value:
-    """x with `part` in its front corner."""
+    """Return x with its first elements along all axes replaced by `part`."""
     for axis in reversed(range(len(region))):
         size = static(x)[axis]
         if region[axis] < size:
@@ -232,11 +232,9 @@ def suppression_mask(node: ir.Node, b: Builder) -> Value:
 
 
 def corners(b: Builder, boxes: Value) -> Value:
-    """Center x, y, width, height -> y1, x1, y2, x2: the layer's own reader ignores
-    `center_point_box`.
-
-    A box of negative size overlaps nothing; its corners would be those of a box of the opposite
-    size, as the layer takes any two.
+    """Convert center x, y, width, height to y1, x1, y2, x2, since the format's layer ignores
+    `center_point_box`. A box of negative size overlaps nothing; its corners would be those of a box
+    of the opposite size, since the layer accepts any two corners.
     """
     x, y, w, h = b.Split(boxes, [1, 1, 1, 1], outputs=4, axis=2)
     down, across = b.Relu(h) * 0.5, b.Relu(w) * 0.5

@@ -156,7 +156,7 @@ def uncropped_size(g: Geometry) -> Array:
 
 
 def _apart(b: Builder, x: Value, axis: int, stride: int) -> Value:
-    """stride - 1 zeros between neighbors along `axis`."""
+    """Insert stride - 1 zeros between neighbors along `axis`."""
     shape = static(x)
     size = shape[axis]
     if stride == 1 or size == 1:
@@ -167,8 +167,8 @@ def _apart(b: Builder, x: Value, axis: int, stride: int) -> Value:
 
 
 def pool_with_indices(node: ir.Node, b: Builder) -> tuple[Value, ...] | None:
-    """Max pooling with indices, flattened over N, C, spatial, for windows other than plain ones
-    over two axes, which the format has.
+    """Rewrite max pooling with indices, flattened over N, C, spatial, for windows that the format
+    does not support: all but plain ones over two axes.
     """
     x, a, g, out = operand(node), attributes(node), geometry(node), static(node.outputs[0])
     rank = len(g.kernel)

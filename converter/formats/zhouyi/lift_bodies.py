@@ -96,7 +96,7 @@ def _joined(lift: GraphLift, stacked: ir.Value, turn: ir.Value, tensor: Tensor) 
 
 
 def _like(inner: GraphLift, value: ir.Value, tensor: Tensor) -> ir.Value:
-    """`value` in the type that the Loop declares; a state keeps its shape."""
+    """Return `value` in the type that the Loop declares; a state keeps its shape."""
     if tensor.dtype is None or value.dtype == ir_dtype(tensor.dtype):
         return value
     return inner._declared(Tensor(tensor.name, None, tensor.dtype), value)

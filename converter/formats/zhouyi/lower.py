@@ -87,7 +87,9 @@ def once(layers: list[FarLayer]) -> list[FarLayer]:
 
 
 class DocumentWriter:
-    """Names tensors, writes Constant layers before their first user, narrows types."""
+    """Write a document: names of tensors, Constant layers before their first user,
+    narrower types.
+    """
 
     def __init__(
         self, graph: ir.Graph, notes: list[Diagnostic], outer: DocumentWriter | None = None
@@ -131,8 +133,8 @@ class DocumentWriter:
         return self.same.get(value, value)
 
     def _claim(self) -> None:
-        """Boundary tensors get their public names first; an output that is the same tensor as
-        another value lends it its name.
+        """Give inputs and outputs their public names first; another value that is the same tensor
+        gets that name, too.
         """
         for value in self.graph.inputs:
             self._name(value, public_name(value))
@@ -283,7 +285,7 @@ class DocumentWriter:
 
 
 def plain(value: Any) -> Any:
-    """Python numbers for numpy's."""
+    """Convert numpy's numbers to Python's."""
     if isinstance(value, list | tuple):
         return [plain(v) for v in value]
     return value.item() if isinstance(value, np.generic) else value

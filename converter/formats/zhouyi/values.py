@@ -106,7 +106,9 @@ def dtype_of(t: npt.DTypeLike) -> DType:
 
 
 def parse_dtype(text: str) -> DType:
-    """ValueError with the nearest known name for `float`, `fp32` and the like."""
+    """Parse a type; raise ValueError with the nearest known name for `float`, `fp32` and
+    the like.
+    """
     m = _DTYPE.match(text.strip(_BLANKS).lower())
     if not m:
         raise ValueError(f"{text!r} is not a data type")
@@ -240,8 +242,8 @@ def print_names(names: Sequence[str]) -> str:
 
 
 def print_name(name: str, quote: str = "") -> str:
-    """ValueError for names that no line can carry; names that merely look like numbers are kept
-    (see `names.legalize_names`).
+    """Return a name as text; raise ValueError for names that no line can represent. Names that look
+    like numbers are kept (see `names.legalize_names`).
     """
     if (
         not name

@@ -142,7 +142,9 @@ class LiftContext(LiteLiftContext):
         return self.graph.tensors[self.operator.outputs[index]]
 
     def whole(self, of: ir.Value | int) -> Value:
-        """Indices, sizes and axes, a value or an input, as ONNX has them: 64 bits."""
+        """Return a value or an input that contains indices, sizes or axes as int64, which ONNX
+        requires.
+        """
         return self.cast(self.input(of) if isinstance(of, int) else of, ir.DataType.INT64)
 
     def stored(self, index: int) -> Value:
@@ -276,12 +278,12 @@ class LowerContext(LiteLowerContext):
         return made
 
     def exact(self, value: ir.Value) -> ir.Value:
-        """`value`, which stays in half precision."""
+        """Return `value`, which stays in half precision."""
         self.low.keep_exact(value)
         return value
 
     def place(self, index: int, value: Any) -> None:
-        """A tensor at an input of the operator: a value, or the array of a constant."""
+        """Set an input of the operator to a value, or to a constant with the given array."""
         inputs = self.layer.inputs
         inputs.extend([None] * (index + 1 - len(inputs)))
         inputs[index] = value if value is None or isinstance(value, ir.Value) else self.const(value)
@@ -355,8 +357,8 @@ class LowerContext(LiteLowerContext):
             raise MappingError(message, "X203")
 
     def demand_one_type(self, layer: Layer) -> None:
-        """Quantized values of an operator have one type, but for constants and those that it brings
-        to another scale.
+        """Check that the quantized values of an operator have one type, except for constants and
+        values that it rescales.
         """
         if not self.quantized or layer.kind == "QUANTIZE":
             return

@@ -90,7 +90,7 @@ ALIKE = Guard("at least two operands of one static shape are needed", lower_if=h
 
 
 def added(r: LiftContext) -> None:
-    """ONNX adds two integers at a time: the last one to the sum of the others."""
+    """Add integers two at a time: the last one to the sum of the others."""
     total, *others = (r.input(i) for i in range(len(r.layer.inputs)))
     for value in others[:-1]:
         total = total + value
@@ -98,7 +98,7 @@ def added(r: LiftContext) -> None:
 
 
 def floor_modulus(r: LiftContext) -> None:
-    """x - floor(x / y) * y, which has the sign of the divisor."""
+    """Compute x - floor(x / y) * y, which has the sign of the divisor."""
     x, y = data(r), r.input(1)
     rest = r.b.Mod(x, y, fmod=1)
     other = (rest < r.b.like(rest, 0)) ^ (y < r.b.like(y, 0))
@@ -114,7 +114,7 @@ def condition_of_rows(r: LiftContext) -> None:
 
 
 def exclusive_or(r: LiftContext) -> None:
-    """Booleans have another operator."""
+    """Write Xor; booleans have a different operator than integers."""
     r.node.op = "Xor" if r.data.dtype == D.BOOL else "BitwiseXor"
 
 
@@ -255,8 +255,8 @@ UNSIGNED = {1: D.UINT8, 2: D.UINT16, 4: D.UINT32, 8: D.UINT64}  # by their bytes
 
 
 def other_bits(r: LiftContext) -> None:
-    """Elements of another width are parts of one element along a last axis, the lowest bits first,
-    or are put together of such parts.
+    """Reinterpret elements as another width: split them along a last axis, the lowest bits first,
+    or join them.
     """
     x, wanted = data(r), type_of(r.result())
     have, want = (np.dtype(t.numpy()).itemsize for t in (x.dtype or D.FLOAT, wanted))

@@ -35,7 +35,7 @@ def largest_below(limit: float, dtype: np.dtype[Any]) -> float:
 
 
 class Int64Operand(Field):
-    """Indices, sizes or repeats at input 1, which have 64 bits in ONNX."""
+    """Indices, sizes or repeats at input 1, which are int64 in ONNX."""
 
     inputs = (1,)
 
@@ -44,7 +44,7 @@ class Int64Operand(Field):
 
 
 class OneScale(Field):
-    """Quantized values are moved without regard to their scales."""
+    """Quantized values that are only moved, so that their scales have no effect."""
 
     def lower(self, w: LowerContext) -> None:
         w.one_scale()
@@ -54,7 +54,9 @@ class OneScale(Field):
 
 
 class Depth(Field):
-    """`group`: the ratio between the channels of the image and the depth of the filter."""
+    """The attribute `group`: the number of channels of the image divided by the depth of the
+    filter.
+    """
 
     names = ("group",)
 
@@ -77,9 +79,8 @@ SIZES = {"h": "filter_height", "w": "filter_width"}
 
 
 class Window(window.Window):
-    """Padding is SAME, VALID, or made by an operator before; it never counts in an average.
-
-    `letters` are those of the spatial axes in the names of options.
+    """A window with padding SAME, VALID, or an explicit PAD before; padding never counts in an
+    average. `letters` are those of the spatial axes in the names of options.
     """
 
     counts, schemes = False, ("SAME_UPPER",)
@@ -123,7 +124,7 @@ class Window(window.Window):
         w.layer.attrs["padding"] = SAME if same else VALID
 
     def options(self, w: LowerContext, window: Geometry) -> None:
-        """Strides, and dilations or the size of the window where the operator has them."""
+        """Return the strides, and the dilations or window sizes if the operator has them."""
         keys = [*self.strides, *self.gaps, *self.sizes]
         numbers = [*window.strides, *window.dilations, *window.kernel]
         w.layer.attrs |= {k: n for k, n in zip(keys, numbers, strict=True) if k in self.keys}

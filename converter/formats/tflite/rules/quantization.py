@@ -55,7 +55,7 @@ def of_wide(r: LiftContext, x: Value, tensor: LiteTensor) -> Value:
 
 
 def to_wide(r: LiftContext, x: Value, tensor: LiteTensor) -> Value:
-    """Real numbers as integers of 32 or 64 bits, halves rounded up as the kernel does."""
+    """Convert real numbers to 32-bit or 64-bit integers, halves rounded up as the kernel does."""
     b, (zero, scale) = r.b, zero_and_scale(r, tensor)
     steps = b.Cast(x, to=ir.DataType.DOUBLE) / scale.astype(np.float64) + float(zero)
     limits, wanted = np.iinfo(zero.dtype), type_of(tensor)

@@ -33,7 +33,7 @@ class DrawnShape(Field):
 
 
 def of_log_probabilities(r: LiftContext) -> None:
-    """Inputs are log-probabilities, and how many classes are drawn."""
+    """Read log-probabilities, and the number of classes to draw."""
     r.set(log=1, index=int(type_of(r.result())))
     r.set_input(1, r.whole(1))
 

@@ -83,8 +83,8 @@ def single_lstm(r: LiftContext) -> Sequence[ir.Value]:
 
 
 def basic(t: LiftContext) -> Sequence[ir.Value]:
-    """Inputs are [x, h, weights, bias, c], all gates in one matrix: input, cell, forget, output.
-    The weights take x and h side by side.
+    """Read the inputs [x, h, weights, bias, c] with all gates in one matrix: input, cell, forget,
+    output. The weights apply to x and h concatenated.
     """
     b, x, h, c = t.b, t.input(0), t.input(1), t.input(4)
     joined = b.Concat(x, h, axis=1)
@@ -353,8 +353,8 @@ def pairs(time: int, batch: int, feature: int) -> Array:
 
 
 def deliver(w: LowerContext, y: ir.Value, steps: int, batch: int, size: int, skipped: int) -> None:
-    """[time, batch, size] without the first steps as Y [time, 1, batch, size], and its last step
-    as Y_h [1, batch, size].
+    """Return [time, batch, size] without the first steps as ONNX's Y [time, 1, batch, size], and
+    its last step as Y_h [1, batch, size].
     """
 
     def part(first: int, count: int) -> ir.Value:

@@ -87,7 +87,7 @@ WIDE = Detail(read=read_wide)
 
 
 def compare_as_numbers(r: LiftContext) -> None:
-    """Booleans are numbers while they are compared."""
+    """Cast booleans to numbers for a comparison."""
     r.data = r.cast(data(r), ir.DataType.INT32)
     r.after_first(lambda y: r.cast(y, ir.DataType.BOOL))
 

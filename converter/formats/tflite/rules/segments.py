@@ -72,8 +72,9 @@ class AnyOrder(Field):
 
 
 def rows_of_sparse(r: LiftContext) -> None:
-    """Inputs are [ids, indices, sizes, weights, table]: indices [ids, axes] into a sparse tensor of
-    these sizes, which is summed along its last axis. The other axes are rows of the result.
+    """Read the inputs [ids, indices, sizes, weights, table]: indices [ids, axes] into a sparse
+    tensor of these sizes, which is summed along its last axis. The other axes are rows of the
+    result.
     """
     b, table = r.b, r.input(4)
     sizes = r.ints(2, "the sizes of the sparse tensor")[:-1]

@@ -148,7 +148,7 @@ class JoinedAxis(Axis):
 
 
 def unpacked(r: LiftContext) -> list[ir.Value]:
-    """Slices of size 1 along an axis, which is removed."""
+    """Return the slices of size 1 along an axis, which is removed."""
     axis, count = r.attr("axis", int), r.attr("num", int)
     outputs = len(r.operator.outputs)
     if outputs != count:
@@ -160,7 +160,7 @@ def unpacked(r: LiftContext) -> list[ir.Value]:
 
 
 def read_equal_parts(r: LiftContext) -> None:
-    """Inputs are [axis, data]; the number of parts is an option."""
+    """Read the inputs [axis, data]; the number of parts is an option."""
     x = r.input(1)
     r.node.attrs |= {
         "axis": one_axis(r, 0, r.rank(x)),
@@ -190,7 +190,7 @@ EQUAL_PARTS = Detail(
 
 
 def read_listed_parts(r: LiftContext) -> None:
-    """Inputs are [data, sizes, axis]; one of the sizes may be -1: the rest of the axis."""
+    """Read the inputs [data, sizes, axis]; one of the sizes may be -1: the rest of the axis."""
     x = data(r)
     axis = r.node.attrs["axis"] = one_axis(r, 2, r.rank(x))
     if known(r.input(1)) is None:
@@ -230,7 +230,7 @@ LISTED_PARTS = Detail(
 
 
 class Paddings(Pads):
-    """Pairs (before, after) for each axis."""
+    """Pairs (before, after) of padding amounts for each axis."""
 
     computed = True
 
@@ -280,7 +280,7 @@ class PadValue(Field):
 
 
 class Symmetric(Field):
-    """Symmetric padding mirrors the data including the border: a gather per axis."""
+    """Symmetric padding, which mirrors the data with the border element: a Gather for each axis."""
 
     names = ("axis",)
     inputs = (1,)
@@ -508,7 +508,7 @@ def bounds(
 
 
 def write_begin_and_size(w: LowerContext) -> None:
-    """Known bounds without steps <-> begin and size of all axes."""
+    """Write known bounds without steps as begin and size of all axes."""
     rank = w.rank()
     starts, ends = w.ints(1, "the starts"), w.ints(2, "the ends")
     axes = w.ints(3, "the axes", range(len(starts)))
@@ -534,9 +534,7 @@ BEGIN_AND_SIZE = Detail(write=write_begin_and_size, inputs=(1, 2, 3, 4))
 
 
 def read_sizes(r: LiftContext) -> None:
-    """Starts and sizes of all axes, of which -1 is all that is left <-> starts, and ends that are a
-    choice between the last one and starts + sizes.
-    """
+    """Convert starts and sizes of all axes (-1: all the rest) to the starts and ends of a Slice."""
     begin, size = r.whole(1), r.whole(2)
     sizes = known(size)
     if sizes is not None and (sizes == -1).all():
@@ -595,7 +593,7 @@ def reversed_axes(r: LiftContext) -> None:
 
 
 def leading_axes(r: LiftContext) -> None:
-    """ONNX has time and batch as the first axes; other axes are transposed there and back."""
+    """Transpose time and batch to the first two axes, as ONNX requires, and back."""
     (time, batch), rank = (r.node.attrs[k] for k in ("time_axis", "batch_axis")), r.rank(data(r))
     if time == batch or not (0 <= time < rank and 0 <= batch < rank):
         raise MappingError(f"axes {time} and {batch} do not fit rank {rank}", "R110")
@@ -616,7 +614,7 @@ def joint_shape(r: LiftContext) -> None:
 
 
 class SmallRepeats(Int64Operand):
-    """Repeats or lengths."""
+    """Repeats or lengths, stored as int32."""
 
     def lower(self, w: LowerContext) -> None:
         w.place(1, small(w, w.input(1)))
@@ -655,7 +653,7 @@ SHAPE_SLICE = Detail(write=write_shape_slice, names=("start", "end"))
 
 
 def read_filled(r: LiftContext) -> None:
-    """Inputs are [shape, value]."""
+    """Read the inputs [shape, value]."""
     r.set_inputs(r.input(1), r.whole(0))
 
 
@@ -673,7 +671,7 @@ INT32 = ir.DataType.INT32
 
 
 def single(r: LiftContext) -> None:
-    """First, last and step of a range have no axes."""
+    """Return first element, last element and step of a range as scalars."""
     r.node.inputs = [r.b.Reshape(r.input(i), []) for i in range(3)]
 
 

@@ -119,9 +119,8 @@ LENGTHS = Detail(read=read_lengths, write=write_lengths, names=("axes", "sizes")
 
 
 def spectrogram(r: LiftContext) -> Value:
-    """Spectra of a sound [samples, channels] in windows: [channels, windows, bins].
-
-    Windows are weighted by a raised cosine and filled up with zeros to a power of 2.
+    """Return the spectra of a sound [samples, channels] in windows: [channels, windows, bins].
+    Windows are weighted by a raised cosine and padded with zeros to a power of 2.
     """
     b, width, step = r.b, r.attr("window_size", int), r.attr("stride", int)
     samples = dims_of(data(r))[0] if r.rank(data(r)) == 2 else None
@@ -142,9 +141,8 @@ def spectrogram(r: LiftContext) -> Value:
 
 
 def cepstrum(r: LiftContext) -> Value:
-    """Cosine transform of the logarithm of the spectrum in bands of equal width on the mel scale.
-
-    Inputs are [squares of the spectrum [channels, windows, bins], sample rate].
+    """Return the cosine transform of the logarithm of the spectrum in bands of equal width on the
+    mel scale. Inputs are [squares of the spectrum [channels, windows, bins], sample rate].
     """
     b, rate = r.b, r.ints(1, "the sample rate")
     bins = dims_of(data(r))[-1] if r.rank(data(r)) == 3 else None

@@ -41,7 +41,7 @@ AREA_BITS, IOU_BITS = 15, 11
 
 
 def _typed(r: IntegerLiftContext, results: Sequence[Value]) -> list[Value]:
-    """Results as the file declares them, within the ranges of their types."""
+    """Return results in the types that the file declares, clamped to their ranges."""
     pairs = enumerate(zip(map(double, results), r.types, strict=False))
     return r.all_stored(bounded(v, *r.limits(i)) if t.is_integer() else v for i, (v, t) in pairs)
 
@@ -121,7 +121,9 @@ def lift_multibox(r: IntegerLiftContext) -> list[Value]:
 
 
 def lift_decode_box(r: IntegerLiftContext) -> list[Value]:
-    """Anchors as integers, moved by tables; scores above the threshold with their zero point."""
+    """Read DecodeBox: integer anchors, transformed by lookup tables, and scores above the threshold
+    with their zero point.
+    """
     b = r.b
     if len(r.layer.inputs) > 2:
         raise undocumented("along which axis the input of anchors stores the four numbers")
@@ -201,7 +203,9 @@ def lift_generated_proposals(r: IntegerLiftContext) -> list[Value]:
 
 
 def lift_region(r: IntegerLiftContext) -> list[Value]:
-    """Scores as quotients of tables, boxes from tables of a sigmoid and of powers."""
+    """Read Region: scores as quotients of table values, boxes from tables of a sigmoid and of
+    powers.
+    """
     b, x = r.b, r.whole(0)
     batch, height, width, count, depth = r.static(x)
     if not r.width()[1]:
@@ -248,7 +252,9 @@ def _scores_of_region(r: IntegerLiftContext, x: Value) -> Value:
 
 
 def lift_region_fuse(r: IntegerLiftContext) -> list[Value]:
-    """Rescale scores and boxes of both lists to one scale first, truncated."""
+    """Read RegionFuse: scores and boxes of both lists are first rescaled to one scale,
+    truncated.
+    """
     b, inputs = r.b, [r.input(i) for i in range(10)]
     for port, key in ((0, "score"), (2, "box")):
         for i, (scale, shift) in enumerate(zip(*_scaling(r, key, 2), strict=True), port):
@@ -308,7 +314,9 @@ class Overlaps:
 
 
 def lift_nms(r: IntegerLiftContext) -> list[Value]:
-    """Greedy suppression within each class; a share is compared, or looked up, as an integer."""
+    """Read NMS: greedy suppression within each class, with overlaps compared, or looked up, as
+    integers.
+    """
     b, soft = r.b, r.attr("method", enum(words("HARD GAUSSIAN")), "HARD") == "GAUSSIAN"
     least = r.attr("score_threshold", float, -np.inf)
     if soft and least < 0:

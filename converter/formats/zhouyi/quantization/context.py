@@ -127,7 +127,7 @@ class IntegerLiftContext(LiftContext):
         return [self.real(i) for i in range(len(self.layer.inputs))]
 
     def width(self, port: int = 0) -> tuple[int, bool]:
-        """Width and sign of the integers that an input stores."""
+        """Return width and signedness of the integers that an input stores."""
         types = self.input_types
         if port >= len(types) or not types[port].is_integer():
             raise MappingError("the input must be quantized", "R105")
@@ -160,7 +160,7 @@ class IntegerLiftContext(LiftContext):
         return bits_of(self.attr(key, int, default), key, least)
 
     def factor_of(self, name: str, *default: int) -> float:
-        """scale * 2 ** -shift of the keys NAME_scale_value and NAME_shift_value."""
+        """Return scale * 2 ** -shift of the keys NAME_scale_value and NAME_shift_value."""
         scale = self.attr(f"{name}_scale_value", int, *default[:1])
         return float(scale * 2.0 ** -self.bit_count(f"{name}_shift_value", *default[1:]))
 
@@ -174,14 +174,14 @@ class IntegerLiftContext(LiftContext):
 
     @property
     def factor(self) -> Array:
-        """scale * 2 ** -shift, a double."""
+        """Return scale * 2 ** -shift as a double."""
         scales, shifts = self.scales, self.shifts
         if scales.size > 1:
             of_sizes(shifts, "shift", 1, scales.size)
         return scales * 2.0**-shifts
 
     def factors(self, count: int) -> Array:
-        """scale * 2 ** -shift, of as many scales and shifts."""
+        """Return scale * 2 ** -shift for equally many scales and shifts."""
         scales, shifts = self.scales, self.shifts
         if scales.size != count or shifts.size != count:
             message = (
@@ -197,7 +197,7 @@ class IntegerLiftContext(LiftContext):
         return self.scales[:1] * 2.0 ** -self.shifts[:1]
 
     def operand_scales(self) -> list[float]:
-        """Scales that bring two operands to a common one."""
+        """Return the factors that rescale two operands to a common scale."""
         scales = self.scales
         if scales.size != 3:
             message = f"scale_value must be three numbers, got {scales.tolist()}"
@@ -222,7 +222,7 @@ class IntegerLiftContext(LiftContext):
         return self.stored(self.rescaled(x, self.factor if by is None else by))
 
     def all_stored(self, results: Iterable[ir.Value]) -> list[Value]:
-        """Results as the file declares them."""
+        """Return results in the types that the file declares."""
         return [stored(v, t) for v, t in zip(results, self.types, strict=False)]
 
     def early_shift(self, total: Value, biases: Array, absorbed: Array) -> tuple[Value, Array]:

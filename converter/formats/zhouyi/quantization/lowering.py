@@ -23,7 +23,7 @@ LINEAR = ("QuantizeLinear", "DequantizeLinear")
 
 
 class QuantizedLowering(Lowering):
-    """Lowers a graph of QuantizeLinear and DequantizeLinear around float operators."""
+    """Lower a graph of QuantizeLinear and DequantizeLinear around float operators."""
 
     def __init__(self, mapping: FormatMapping) -> None:
         super().__init__(mapping)

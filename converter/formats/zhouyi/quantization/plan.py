@@ -164,7 +164,7 @@ class Plan:
         self._shown(layer)
 
     def _shown(self, layer: Layer) -> None:
-        """Results that are outputs of the network are numbers."""
+        """Dequantize results that are outputs of the network."""
         for out in layer.outputs:
             if out.is_graph_output() and out in self.reals:
                 self._number(out)

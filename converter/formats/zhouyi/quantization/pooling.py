@@ -79,8 +79,8 @@ def lift_pooling(r: IntegerLiftContext) -> Value:
 
 
 def lift_volumes(r: IntegerLiftContext) -> Value:
-    """MAX on the integers; means of volumes in two steps, each rounded: over the rows and columns
-    of a window, then over its planes.
+    """Read 3D pooling: MAX of the integers; means in two steps, each rounded: over the rows and
+    columns of a window, then over its planes.
     """
     if r.attr("method", enum(words("MAX AVG"))) == "MAX":
         return r.stored(r.as_numbers(real(r.input(0), narrow=True)))
@@ -163,7 +163,9 @@ class Axis:
         return np.asarray(inside.sum(axis=1), np.float64)
 
     def spans(self, before: int) -> Array:
-        """Lengths of windows that start `before` earlier, within the padded data."""
+        """Return the lengths of windows that start `before` elements earlier, within the padded
+        data.
+        """
         whole = self.size + self.before + self.behind + self.over
         first = np.maximum(arange(self.count) * self.stride - before, 0)
         return np.asarray(np.minimum(first + self.kernel, whole) - first, np.float64)
@@ -200,7 +202,7 @@ def _float_sums(r: IntegerLiftContext, y: Value, rows: Axis, columns: Axis) -> V
 
 
 def _approximate(factors: Array) -> Array:
-    """Factors with multipliers of 8 bits."""
+    """Approximate factors by 8-bit multipliers."""
     scale = factors.astype(np.float32)
     shift = np.minimum(np.floor(np.log2(255.0 / scale)), 31)
     return np.asarray(np.floor(scale * 2.0**shift + 0.5) * 2.0**-shift, np.float32)

@@ -74,8 +74,8 @@ def linear(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _scales_and_zeros(low: Array, high: Array, levels: int) -> tuple[Array, Array | None]:
-    """Steps, and zero points counted from the lowest level; None where these are no integers of the
-    stored type.
+    """Return the scales, and the zero points counted from the lowest level; None if these are not
+    integers of the stored type.
     """
     step = (high - low) / (levels - 1)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -190,7 +190,7 @@ def columns(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _dense(b: Builder, producer: ir.Node, x: ir.Value, array: Array | None) -> ir.Value | None:
-    """Rows are flattened where there are more than two axes."""
+    """Flatten the rows of a matrix product if there are more than two axes."""
     data, weights = producer.inputs
     shape, columns, before = shape_of(x), shape_of(weights), shape_of(data)
     if shape is None or columns is None or before is None or len(columns) != 2 or len(before) < 2:

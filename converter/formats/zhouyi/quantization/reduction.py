@@ -38,8 +38,7 @@ LONGEST_PRODUCT = 1024
 
 
 def lift_reduce(r: IntegerLiftContext) -> Value:
-    """Sums and means are one sum and one factor; variances first round the mean.
-
+    """Read reductions: sums and means are one sum and one factor; variances first round the mean.
     Conditions are 0 and 1.
     """
     b, method, axes = r.b, r.attr("method", str), axes_of(r.layer)
@@ -126,7 +125,7 @@ _MORE = {"L1": _lift_sum_of_amounts, "L2": _lift_root, "PROD": _lift_product}
 
 
 def lift_cumulate(r: IntegerLiftContext) -> Value:
-    """Sums, or products, so far, each from scale to scale."""
+    """Read cumulative sums or products, each rescaled from the one before."""
     x = r.double()
     axis = r.axis()
     exclusive, reverse = (int(r.attr(k, bool, False)) for k in ("exclusive", "reverse"))

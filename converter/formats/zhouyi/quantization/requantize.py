@@ -70,7 +70,7 @@ def per_channel(factors: Any, bits: int) -> tuple[Array, Array]:
 
 
 def scalar_keys(factor: float, bits: int) -> dict[str, Any]:
-    """`scale_value`, `shift_value` and their types for one factor."""
+    """Return `scale_value`, `shift_value` and their types for one factor."""
     return {key: one for key, (one,) in list_keys([factor], bits).items()}
 
 
@@ -143,7 +143,7 @@ def within(array: Array, low: float, high: float) -> bool:
 
 
 def zeros_of(layer: Layer, name: str) -> Array:
-    """`NAME_zp`, a constant or a key."""
+    """Return `NAME_zp`, a constant or a key."""
     return stated(layer, f"{name}_zp", f"{name}_zp", 0)
 
 
@@ -171,10 +171,9 @@ def int64(x: ir.Value) -> Value:
 
 
 def real(x: ir.Value, zero: int = 0, narrow: bool = False) -> Value:
-    """Quantized values as floats, their zero point added: those of more than 8 bits as doubles,
-    since a float holds none of their products.
-
-    `narrow`: as floats all the same, for kernels that have no other type.
+    """Return quantized values as floats with their zero point added. Those of more than 8 bits
+    become doubles, since a float cannot represent their products. `narrow`: use floats
+    nevertheless, for kernels that have no other type.
     """
     wide = not narrow and x.dtype is not None and x.dtype.is_integer() and x.dtype.bitwidth > 8
     floats = x.dtype in (T.FLOAT, T.DOUBLE)
@@ -183,12 +182,14 @@ def real(x: ir.Value, zero: int = 0, narrow: bool = False) -> Value:
 
 
 def constant_like(array: Array, x: ir.Value, name: str = "const") -> Value:
-    """A constant in the type of `x`."""
+    """Return a constant in the type of `x`."""
     return open_builder().const(np.asarray(array, numpy_type(x)), name)
 
 
 def rescale(x: Value, by: Any, zero: int, limits: Limits, rounding: str = "Round") -> Value:
-    """clamp(round(x * by) - zero, *limits), as doubles: a float does not hold the product."""
+    """Return clamp(round(x * by) - zero, *limits) as doubles: a float cannot represent
+    the product.
+    """
     by = np.asarray(by, np.float64)
     y = open_builder().operator(rounding)(double(x) * (by.reshape(()) if by.size == 1 else by))
     return bounded(y - zero if zero else y, *limits)
@@ -210,7 +211,7 @@ def floor(x: Value) -> Value:
 
 
 def shifted(x: Value, bits: float) -> Value:
-    """x >> bits, of whole doubles."""
+    """Return x >> bits for doubles with integer values."""
     return floor(x * 2.0 ** -bits_of(bits, "shift"))
 
 
@@ -238,7 +239,7 @@ def entry(table: Array, at: Value) -> Value:
 
 
 def wrapped(y: Value, dtype: ir.DataType) -> Value:
-    """64-bit integers as others, of which only the lowest bits are kept."""
+    """Convert 64-bit integers to a narrower type that keeps only the lowest bits."""
     if dtype.is_integer() and dtype.bitwidth < 64:
         y = (y - dtype.min) % (1 << dtype.bitwidth) + dtype.min
     return stored(y, dtype)

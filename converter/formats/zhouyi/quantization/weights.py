@@ -80,11 +80,9 @@ def made(layer: Layer) -> Made:
 
 
 class Integers:
-    """Weights and biases of one layer without their zero points.
-
-    An integer IR takes its inputs as stored: the biases hold the input's zero point (`source_zero`,
-    in ONNX's sense) times the sum of each row, which is taken out again here. The parser's files
-    have plain biases and ONNX's zero points (`parser`).
+    """The weights and biases of one layer without their zero points. An integer IR uses its inputs
+    as stored: the biases contain the input's zero point (`source_zero`, in ONNX's sense) times the
+    sum of each row, which is subtracted here.
     """
 
     def __init__(self, layer: Layer, source_zero: int, parser: bool = False) -> None:
@@ -115,7 +113,7 @@ class Integers:
             )
 
     def whole(self) -> Array:
-        """The weights without their zero points."""
+        """Return the weights with their zero points subtracted."""
         return np.asarray(self.stored.astype(np.float64) - self._along(self.zeros))
 
     def _along(self, numbers: Array) -> Array:

@@ -97,7 +97,7 @@ class LiftContext(context.LiftContext):
         return super().cast(value, dtype)
 
     def indices(self, index: int) -> ir.Value:
-        """Operand `index` in a type that look-ups take: small integers become int32."""
+        """Return operand `index` in a type that lookups support: small integers become int32."""
         value = self.input(index)
         return value if is_index(value.dtype) else self.b.Cast(value, to=ir.DataType.INT32)
 
@@ -151,7 +151,9 @@ class LiftContext(context.LiftContext):
         return shape[axis]
 
     def typed(self, results: Sequence[ir.Value]) -> list[ir.Value]:
-        """Results in the types that the file declares: counts are floats or integers there."""
+        """Cast results to the types that the file declares: counts may be floats or
+        integers there.
+        """
         declared = [v.dtype for v in self.layer.outputs] + [None] * len(results)
         pairs = zip(results, declared, strict=False)
         return [v if t is None else super(LiftContext, self).cast(v, t) for v, t in pairs]

@@ -83,7 +83,7 @@ UNARY = [
 
 
 def multiply_alpha(r: LiftContext) -> None:
-    """x * sigmoid(alpha * x): the operator is the Sigmoid."""
+    """Compute x * sigmoid(alpha * x); the operator is the Sigmoid."""
     r.data = r.data * r.attr("alpha", float, 1.0)
 
 
@@ -226,7 +226,7 @@ def shift_left(r: LiftContext) -> None:
 
 
 def shift_right(r: LiftContext) -> None:
-    """Rounded down: numbers below zero keep their sign."""
+    """Shift right and round down: negative numbers keep their sign."""
     x, power = shifted(r)
     r.node.inputs = [x - r.b.Mod(x, power, fmod=0), power]
 
@@ -237,7 +237,9 @@ def lowest_bits(r: LiftContext, y: Value) -> ir.Value:
 
 
 def lift_div_mod(r: LiftContext) -> list[ir.Value]:
-    """Quotient, rounded down (FLOOR) or towards 0 (TRUNC), and remainder; 0 for a divisor of 0."""
+    """Return the quotient, rounded down (FLOOR) or towards 0 (TRUNC), and the remainder; a divisor
+    of 0 gives 0.
+    """
     b, floor = r.b, r.attr("mode", enum({True: "FLOOR", False: "TRUNC"}), True)
     x, y = (b.Cast(r.input(i), to=T.INT32) for i in (0, 1))
     nought = b.Equal(y, 0)
@@ -384,7 +386,7 @@ class Conversion(Field):
 
 
 def clamped(r: LiftContext, x: Value, dtype: ir.DataType) -> Value:
-    """`x` within the range of another type."""
+    """Clamp `x` to the range of another type."""
     assert x.dtype is not None
     low, high = dtype.min, dtype.max
     if x.dtype.is_integer():
@@ -397,7 +399,7 @@ def clamped(r: LiftContext, x: Value, dtype: ir.DataType) -> Value:
 
 
 def write_nonzero(w: LowerContext) -> None:
-    """True for every value other than 0."""
+    """Write a comparison with 0: true for every other value."""
     x, shape = w.input(0), w.static()
     demand_small(*shape)
     assert x.dtype is not None

@@ -126,7 +126,9 @@ class Classes(Field):
 
 
 def read_selector(r: LiftContext) -> None:
-    """The selector is the operator's first and the layer's last input; `num` counts the others."""
+    """Move the selector, which is the operator's first and the layer's last input; `num` is the
+    number of the others.
+    """
     *data, selector = r.operands
     if (num := r.attr("num", int, len(data))) != len(data):
         message = f"num={num}, but there are {len(data)} tensors to select from"
@@ -145,7 +147,7 @@ SELECTOR = Detail(read=read_selector, write=write_selector, keys=("num",))
 
 
 def read_no_norm(r: LiftContext) -> None:
-    """`max_norm`, which has no counterpart."""
+    """Refuse `max_norm`, which has no counterpart."""
     if str(r.layer.attrs.get("max_norm", "NONE")).upper() != "NONE":
         raise MappingError("max_norm is not supported")
 
@@ -173,7 +175,7 @@ def count_positions(r: LiftContext) -> None:
 
 
 def lift_slot_update(r: LiftContext) -> ir.Value:
-    """x[B, views, L, D]: the rows of each view are added at its indices."""
+    """Write rows into x[B, views, L, D], for each view at its own indices."""
     b, x, declared = r.b, r.input(0), r.declared()
     batch, views, _, size = r.static(x, axes=4)
     if declared is None or len(r.layer.inputs) - 1 != views:

@@ -61,7 +61,7 @@ PLAIN = {name.upper(): name for name in ("Tanh", "Sigmoid", "Relu")}
 
 
 def gates(array: Array, order: tuple[int, ...]) -> Array:
-    """Blocks of rows in another order."""
+    """Reorder the blocks of rows that belong to gates."""
     blocks = array.reshape(len(order), -1, *array.shape[1:])
     return blocks[list(order)].reshape(-1, *array.shape[1:])
 
@@ -103,7 +103,7 @@ def _result(r: LiftContext, found: Mapping[str, ir.Value], name: str) -> ir.Valu
 
 
 def _weights(r: LiftContext, cell: CellKind) -> tuple[Array, Array, int]:
-    """W [1, gates * h, x] and R [1, gates * h, h] in ONNX's order of gates."""
+    """Return W [1, gates * h, x] and R [1, gates * h, h] in ONNX's order of gates."""
     weights, h = r.blob("weights"), r.static(1, "the state", least=1)[-1]
     count = len(cell.gates)
     if weights.ndim != 2 or weights.shape[0] != count * h or weights.shape[1] <= h:
@@ -164,9 +164,8 @@ def _functions(r: LiftContext, cell: CellKind) -> list[str]:
 
 
 def lower_recurrent(w: LowerContext) -> None:
-    """[time, batch, x] of one direction with constant weights.
-
-    Transposes and Reshapes are added around the batch-major layer.
+    """Write a recurrent layer of one direction, [time, batch, x], with constant weights. Transposes
+    and Reshapes are added around the batch-major layer.
     """
     before = w.node.op == "GRU" and not w.attr("linear_before_reset", 0)
     kind = {"LSTM": "BasicLSTM", "GRU": "GRUv3" if before else "GRUv1"}.get(w.node.op, "RNN")
@@ -239,7 +238,9 @@ def _reshaped(w: LowerContext, value: ir.Value, shape: Sequence[int]) -> ir.Valu
 
 
 def _results(w: LowerContext, found: list[ir.Value], steps: list[int]) -> None:
-    """[batch, time, cells] -> [time, 1, batch, cells], [batch, cells] -> [1, batch, cells]."""
+    """Convert [batch, time, cells] to [time, 1, batch, cells], and [batch, cells] to [1, batch,
+    cells].
+    """
     (time, batch, h), outputs = steps, w.node.outputs
     for i, (value, out) in enumerate(zip(found, outputs, strict=False)):
         if not out.uses() and not out.is_graph_output():

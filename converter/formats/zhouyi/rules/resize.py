@@ -138,7 +138,9 @@ class NearestMode(Field):
 
 
 class BothWays(Field):
-    """SIMPLE that shrinks one axis and enlarges the other: the first is resampled separately."""
+    """A Resize with SIMPLE that shrinks one axis and enlarges another: the first is resampled
+    separately.
+    """
 
     def lift(self, r: LiftContext) -> None:
         a, source, size = r.node.attrs, r.shape, ResultSize().size(r)
@@ -175,7 +177,7 @@ class Plain(Field):
 
 
 class Coefficients(Field):
-    """`cubic_coeff_a` and `extrapolation_value` of methods that are not written."""
+    """`cubic_coeff_a` and `extrapolation_value`, which belong to methods that are not written."""
 
     names = ("cubic_coeff_a", "extrapolation_value")
     keys = ("cubic_coeff_a", "extrapolation_value")
@@ -204,7 +206,7 @@ class GridSize(Field):
 
 
 class Coefficient(Field):
-    """15 numbers, written as they are, with the keys that declare them as custom."""
+    """15 coefficients, written with the keys that declare them as custom."""
 
     names = ("coefficient", "shift")
     keys = ("coefficient", "coefficient_shift", "bits", "conversion", "shape", "coefficient_dtype")

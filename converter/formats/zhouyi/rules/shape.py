@@ -112,7 +112,9 @@ def _axes(w: LowerContext) -> list[int]:
 
 
 def _bounds(start: int, stop: int, step: int, size: int) -> tuple[int, int, int]:
-    """Explicit bounds; the end of a walk backwards past the first element is -size - 1."""
+    """Return explicit bounds; -size - 1 is the end of a reversed range that includes the first
+    element.
+    """
     first, last, step = slice(start, stop, step).indices(size)
     return first, (last if step > 0 or last >= 0 else -size - 1), step
 
@@ -243,7 +245,7 @@ class Amounts(Pads):
 
 
 def by_mirror(r: LiftContext) -> Value:
-    """Mirrored at the edge, the edge included."""
+    """Mirror the data with the border element repeated."""
     x = r.data
     for axis, (begin, end) in enumerate(checked_pairs(r, "pads")):
         if begin or end:
@@ -291,7 +293,9 @@ def _is_square(r: LiftContext) -> bool:
 
 
 def space_of_depth(r: LiftContext) -> None:
-    """Channel order block y, block x, C (DCR) or C, block y, block x (CRD)."""
+    """Move blocks of channels to the image; the channel order is block y, block x, C (DCR) or C,
+    block y, block x (CRD).
+    """
     x, (by, bx), b = r.input(0), block_of(r), r.b
     n, h, w, c = r.static(x, axes=4)
     rest = c // (by * bx)
@@ -314,7 +318,7 @@ def depth_of_space(r: LiftContext) -> None:
 
 
 class Crops(Field):
-    """Cropping of the result: a Slice after the operator when reading, nothing when written."""
+    """The crop of the result: read as a Slice after the operator, never written."""
 
     keys = ("crop_top", "crop_left", "crop_bottom", "crop_right")
 
@@ -334,7 +338,7 @@ class Crops(Field):
 
 
 def read_shares(r: LiftContext) -> None:
-    """`splits`: the result in that many pieces along the channels; written as one."""
+    """Read `splits`: the result in that many pieces along the channels; 1 is written."""
     parts, r.outputs = r.count("splits", 1), 1
 
     def finish(results: list[ir.Value]) -> list[ir.Value]:
@@ -393,7 +397,7 @@ def lift_dummy(r: LiftContext) -> list[ir.Value]:
 
 
 def lift_meshgrid(r: LiftContext) -> list[ir.Value]:
-    """numpy.meshgrid: `xy` swaps the first two axes, `sparse` leaves axes of 1."""
+    """Compute numpy.meshgrid: `xy` swaps the first two axes, `sparse` keeps axes of length 1."""
     values = r.operands
     sizes, count = [r.static(v, axes=1)[0] for v in values], len(values)
     xy = r.attr("indexing", enum({True: "XY", False: "IJ"}), True) and count > 1

@@ -49,7 +49,7 @@ def blocks(array: Array, order: Sequence[int]) -> Array:
 
 
 class CellParts:
-    """The common parts of the operations, read in ONNX's order."""
+    """The parameters that all recurrent operations have, in ONNX's layout."""
 
     def __init__(self, r: LiftContext, order: Sequence[int]) -> None:
         self.r, self.b, self.order = r, r.b, order
