@@ -36,7 +36,7 @@ class Model(Network):
 
     @classmethod
     def of(cls, network: Network) -> Model:
-        """A network that a format's reader made."""
+        """Return a network that a format's reader made."""
         return cls(**{f.name: getattr(network, f.name) for f in dataclasses.fields(network)})
 
     def __repr__(self) -> str:

@@ -87,7 +87,7 @@ class _Search:
 
     @property
     def order(self) -> list[str]:
-        """The aligned tensors in the order in which the reference computes them."""
+        """Return the aligned tensors in the order in which the reference computes them."""
         place = Cutter(self.reference.ir.graph)
         return sorted(
             (r for r in self.alignment.pairs if place.node(r) in place.order),

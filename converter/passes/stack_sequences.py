@@ -105,7 +105,7 @@ class _Kind:
 
     @property
     def axis(self) -> int:
-        """The axis along which the tensor grows."""
+        """Return the axis along which the tensor grows."""
         return self.joined or 0
 
     def has_sizes(self, sizes: Sequence[Size]) -> bool:

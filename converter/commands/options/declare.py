@@ -96,8 +96,8 @@ def option(
     kw_only: bool = True,
     **more: Any,
 ) -> Any:
-    """A field that is an option; `more` are other fields of Option. `kw_only=False` is for those
-    that Python takes by position.
+    """Return a field that is an option; `more` are other fields of Option. `kw_only=False` is for
+    those that Python takes by position.
     """
     metadata = {_METADATA: Option(help, group, **more)}
     return field(default=default, kw_only=kw_only, metadata=metadata)
@@ -107,9 +107,9 @@ def option(
     eq_default=False, frozen_default=True, kw_only_default=True, field_specifiers=(option, field)
 )
 def options(cls: type[C]) -> type[C]:
-    """A frozen dataclass. Python takes thirty times as long to make a class that is frozen and has
-    an `__init__` of its own, and a command makes some tens of them when it starts: those of Options
-    serve all.
+    """Return a frozen dataclass. Python takes thirty times as long to make a class that is frozen
+    and has an `__init__` of its own, and a command makes some tens of them when it starts: those of
+    Options serve all.
     """
     cls.__doc__ = cls.__doc__ or "Options."  # else a dataclass makes one, slowly
     return dataclass(init=False, repr=False, eq=False, match_args=False)(cls)
@@ -136,7 +136,7 @@ class Options:
 
 @functools.cache
 def signature_of(cls: Any) -> inspect.Signature:
-    """The parameters that make options of a class: its fields."""
+    """Return the parameters that make options of a class: its fields."""
     kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
     found = [
         inspect.Parameter(
@@ -166,17 +166,17 @@ class Declared:
 
     @property
     def aliases(self) -> tuple[str, ...]:
-        """The hidden spellings."""
+        """Return the hidden spellings."""
         return tuple(a for a in self.option.aliases if a not in self.flags)
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys of a job file: the name first, then hidden spellings."""
+        """Return the keys of a job file: the name first, then hidden spellings."""
         return self.name, *(a.lstrip("-") for a in self.aliases)
 
     @property
     def variable(self) -> str | None:
-        """The environment variable, where there is one."""
+        """Return the environment variable, where there is one."""
         if not self.option.settable:
             return None
         return f"NETCONV_{self.name.replace('-', '_').upper()}"
@@ -195,19 +195,19 @@ def declared(cls: type[Options]) -> Iterator[Declared]:
 
 
 def job_keys(cls: type[Options]) -> dict[str, Any]:
-    """The keys that a job file may have for a class, with the types of their values."""
+    """Return the keys that a job file may have for a class, with the types of their values."""
     return {k: d.option.job for d in declared(cls) if d.option.job is not None for k in d.keys}
 
 
 def renamed_keys(cls: type[Options], data: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a job file with today's names for hidden spellings of keys."""
+    """Return the values of a job file with today's names for hidden spellings of keys."""
     names = {k: d.name for d in declared(cls) if d.option.job is not None for k in d.keys}
     return {names.get(k, k): v for k, v in data.items()}
 
 
 def of_job(cls: type[Own], data: Mapping[str, Any], **more: Any) -> Own:
-    """The options that the keys of a job file give; `more` are fields that it does not name, or
-    other defaults for those that it does.
+    """Return the options that the keys of a job file give; `more` are fields that it does not name,
+    or other defaults for those that it does.
     """
     given = {
         d.field.name: data[key]
@@ -230,7 +230,7 @@ def common(cls: type[Own], other: Options) -> Own:
 def takes(
     cls: Callable[P, T],
 ) -> Callable[[Callable[[A, B, T], R]], Callable[Concatenate[A, B, P], R]]:
-    """A function of two arguments and options as one of two arguments and the fields of the
+    """Return a function of two arguments and options as one of two arguments and the fields of the
     options, each by its name, and by position where the class has it so.
     """
 

@@ -62,7 +62,7 @@ class Noise:
 
     @property
     def done(self) -> int:
-        """The number of repetitions so far."""
+        """Return the number of repetitions so far."""
         return len(self._runs)
 
     def of(self, places: Sequence[int]) -> Noise:

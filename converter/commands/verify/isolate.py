@@ -87,8 +87,8 @@ class Unit:
 
     @property
     def reads(self) -> list[str]:
-        """The reference's tensors that are needed to judge it: the inputs of both pieces, and the
-        result.
+        """Return the reference's tensors that are needed to judge it: the inputs of both pieces,
+        and the result.
         """
         return [*self.mine.inputs, *self.given.values(), self.name]
 
@@ -139,8 +139,8 @@ class LockStep:
         return unit
 
     def precision(self) -> Precision:
-        """The steps of the reference's tensors, each determined by the types of its piece on either
-        side.
+        """Return the steps of the reference's tensors, each determined by the types of its piece on
+        either side.
         """
         steps = {r: coarsest([self.mine.values[r], self.theirs.values[c]]) for r, c in self.inputs}
         for u in self.units:

@@ -24,7 +24,7 @@ D = ir.DataType
 def later(
     r: LiftContext, make: Callable[[], Array], dtype: np.dtype[Any], shape: Sequence[int]
 ) -> Value:
-    """A constant that is computed when it is written."""
+    """Return a constant that is computed when it is written."""
     demand_small(*shape)
     return r.b.const(LazyTensor(make, D.from_numpy(dtype), shape))
 
@@ -71,7 +71,9 @@ def dequantized(
 
 
 def looked_up(indices: Array, table: Array, axis: int) -> Array:
-    """The values of each group's own table; several values of an index unfold along `axis`."""
+    """Return the values of each group's own table; several values of an index unfold along
+    `axis`.
+    """
     places = []
     for i, (n, groups) in enumerate(zip(indices.shape, table.shape[:-2], strict=True)):
         own = np.arange(n) // max(1, n // groups)
@@ -108,12 +110,12 @@ class Scattered:
 
 
 def scattered(r: LiftContext, mask: LazyTensor, values: Array) -> Value:
-    """The constant of these elements under a mask."""
+    """Return the constant of these elements under a mask."""
     return later(r, Scattered(mask, values), values.dtype, mask.shape.numpy())
 
 
 def full(mask: Array, values: Array) -> Array:
-    """The values where the mask is set, zeros elsewhere."""
+    """Return the values where the mask is set, zeros elsewhere."""
     demand_as_many(mask, values)
     found = np.zeros(mask.shape, values.dtype)
     found[mask] = values.reshape(-1)

@@ -51,7 +51,7 @@ def is_merely_optional(feature: Any) -> bool:
 
 
 def sizes_of(feature: Any) -> Sizes:
-    """The sizes of an array or an image."""
+    """Return the sizes of an array or an image."""
     if feature.type.WhichOneof("Type") == "imageType":
         return of_image(feature.type.imageType)
     return of_array(feature.type.multiArrayType)
@@ -196,7 +196,9 @@ def _chosen(default: Iterable[int], choices: Iterable[Iterable[int]]) -> Sizes:
 
 
 def from_json(data: Any) -> Sizes | None:
-    """The sizes that `as_json` gave; None for anything else, which a stranger's file may hold."""
+    """Return the sizes that `as_json` gave; None for anything else, which a stranger's file
+    may hold.
+    """
     if not isinstance(data, dict):
         return None
     default, ranges, choices = data.get("default"), data.get("ranges"), data.get("choices")
@@ -235,7 +237,7 @@ def declare_image(image: Any, sizes: Sizes) -> None:
 
 
 def dropped(name: str, sizes: Sizes, now: str) -> Diagnostic:
-    """The warning where an input's sizes are other than the source declares."""
+    """Return the warning where an input's sizes are other than the source declares."""
     return less(name, f"{name} may have the sizes {sizes} in the source; {now}")
 
 

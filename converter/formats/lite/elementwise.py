@@ -35,7 +35,7 @@ class Bounds(Field):
 
 
 def number(value: ir.Value | None) -> float | None:
-    """The one number of a constant."""
+    """Return the one number of a constant."""
     array = known(value)
     return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
 

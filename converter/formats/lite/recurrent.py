@@ -76,18 +76,18 @@ def rounding_of(r: LiteLiftContext, name: str) -> Rounding:
 
 
 def optional_operand(r: LiteLiftContext, name: str) -> Value | None:
-    """The real numbers of an operand, None when it is omitted."""
+    """Return the real numbers of an operand, None when it is omitted."""
     return r.optional_real(r.key(name))
 
 
 def optional_bias(r: LiteLiftContext, name: str, *factors: str) -> Value | None:
-    """The real numbers of a bias, which has the product of the scales of `factors`."""
+    """Return the real numbers of a bias, which has the product of the scales of `factors`."""
     found = r.real_bias(r.key(name), [r.key(factor) for factor in factors])
     return None if found is None else with_operators(found)
 
 
 def lstm_cell(r: LiteLiftContext, prefix: str = "", hidden: Rounding | None = None) -> Cell:
-    """The cell of an LSTM; `hidden` rounds its output before the projection."""
+    """Return the cell of an LSTM; `hidden` rounds its output before the projection."""
 
     def given(name: str) -> Value | None:
         return optional_operand(r, prefix + name)
@@ -167,7 +167,7 @@ def sequence(
     aux: Value | None = None,
     backward: bool = False,
 ) -> list[Value]:
-    """A loop over axis 0 of `x`, by default the input, with states of these names."""
+    """Return a loop over axis 0 of `x`, by default the input, with states of these names."""
     data = time_major(r, r.real(r.key("input"))) if x is None else x
     states = [r.real(r.key(name)) for name in names]
     y, *last = steps_of(r.b, step, data, states, aux, backward)
@@ -236,8 +236,8 @@ def onnx_lstm(r: LiteLiftContext, cell: Cell, x: Value, stateless: bool = False)
 def both_directions(
     r: LiteLiftContext, cell: Callable[[str], Step], names: Sequence[str], weights: str
 ) -> list[Value]:
-    """A sequence and a reversed one. The auxiliary input is a second input of both directions,
-    with `weights` of its own; without them it is the input of the backward direction.
+    """Return a sequence and a reversed one. The auxiliary input is a second input of both
+    directions, with `weights` of its own; without them it is the input of the backward direction.
     """
     x, aux = time_major(r, r.real(r.key("input"))), None
     second: Value = x
@@ -277,7 +277,7 @@ def reason_against(node: ir.Node, activations: Sequence[str]) -> str:
 
 
 def sequence_weights(w: LiteLowerContext, rows: int) -> tuple[Array, Array, Array]:
-    """The weights, the recurrent weights and the sum of both biases."""
+    """Return the weights, the recurrent weights and the sum of both biases."""
     weights, recurrent = (w.constant(i, "the weights")[0] for i in (1, 2))
     if not w.has(3):
         return weights, recurrent, np.zeros(rows, weights.dtype)
@@ -287,7 +287,7 @@ def sequence_weights(w: LiteLowerContext, rows: int) -> tuple[Array, Array, Arra
 def lstm_operands(
     weights: Array, recurrent: Array, bias: Array, peepholes: Array | None
 ) -> dict[str, Any]:
-    """The operands of an LSTM by their names."""
+    """Return the operands of an LSTM by their names."""
     found, size = {}, recurrent.shape[1]
     for i, gate in enumerate(ONNX_GATES):
         rows = slice(i * size, (i + 1) * size)

@@ -125,7 +125,8 @@ def _reshape_ends(
 
 
 def _narrow(shape: tuple[int, ...] | None, stored: Operand | None) -> list[int] | None:
-    """The dimensions with which a value of `shape` is stored, its axes in the source's order.
+    """Return the dimensions with which a value of `shape` is stored, its axes in the
+    source's order.
 
     None when they are its own.
     """

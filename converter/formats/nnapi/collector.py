@@ -127,7 +127,7 @@ class Writer:
     _levels: dict[Hashable, int] = field(default_factory=dict)
 
     def fresh(self) -> Writer:
-        """One for dry runs, with the same limits."""
+        """Return one for dry runs, with the same limits."""
         return Writer(self.operators, self.level, dry=True, objects=self.objects)
 
     # --- entries can be rolled back -------------------------------------------------------
@@ -170,7 +170,7 @@ class Writer:
     def tensor(
         self, array: Array | LazyTensor, kind: OperandType, name: str = "", **more: Any
     ) -> Ref:
-        """A constant; one without dimensions gets one."""
+        """Return a constant; one without dimensions gets one."""
         if isinstance(array, np.ndarray) and array.ndim == 0:
             array = array.reshape(1)
         if not array.size:
@@ -181,7 +181,7 @@ class Writer:
         return self.add(Operand(kind, dims, name, value=array, **more))
 
     def like(self, value: ir.Value, dims: Sequence[int] | None = None) -> Operand:
-        """An operand for a value, without its constant."""
+        """Return an operand for a value, without its constant."""
         dtype = self.narrowing.dtype(value)
         kind = TENSORS.get(dtype)
         if kind is None:
@@ -214,14 +214,14 @@ class Writer:
         return quantization(value, self._plain, sys.maxsize)
 
     def new(self, value: ir.Value, dims: Sequence[int] | None = None) -> Ref:
-        """The operand that an operation will write `value` to."""
+        """Return the operand that an operation will write `value` to."""
         ref = self.add(self.like(value, dims))
         self.enter(self.operands, value, ref.index)
         return ref
 
     def operand(self, value: ir.Value, dims: Sequence[int] | None = None) -> Ref:
-        """The operand of a value that is read; `dims` are those of a dry run, where images are not
-        channels-last yet.
+        """Return the operand of a value that is read; `dims` are those of a dry run, where images
+        are not channels-last yet.
         """
         if value in self.operands:
             return Ref(self.operands[value])
@@ -249,7 +249,7 @@ class Writer:
     # --- operations -------------------------------------------------------------------------------
 
     def operation(self, kind: str, inputs: list[int], outputs: list[int]) -> None:
-        """Append an operation; MappingError when it is not valid, or needs a higher feature
+        """Append an operation; raise MappingError if it is not valid, or needs a higher feature
         level.
         """
         subgraph, operation = self.subgraph, Operation(kind, inputs, outputs)

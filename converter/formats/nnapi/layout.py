@@ -123,8 +123,8 @@ def copy_alignment(size: int) -> int:
 
 
 def value_bytes(operand: Operand) -> Bytes:
-    """The little-endian bytes of an operand's value; ValueError when they are not as many as its
-    type and dimensions say.
+    """Return the little-endian bytes of an operand's value; raise ValueError if they are not as
+    many as its type and dimensions say.
     """
     return np.ascontiguousarray(_checked(operand)).reshape(-1).view(np.uint8)
 

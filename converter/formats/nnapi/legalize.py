@@ -139,7 +139,9 @@ def reduce_plane(node: ir.Node, b: Builder) -> Value | None:
 
 
 def lstm(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
-    """One operation for each direction, where the common decomposition writes out every step."""
+    """Return one operation for each direction, where the common decomposition writes out
+    every step.
+    """
     sized = shape_of(operand(node)) is not None
     reverse = sized and attrs_of(node).get("direction") == "reverse"
     if reverse and (reason := reason_against_lengths(node)):

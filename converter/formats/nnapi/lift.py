@@ -29,7 +29,7 @@ from converter.passes.fold import fold
 
 
 def lift(table: Table, file: str = "") -> Network:
-    """A Network of the main subgraph; UnsupportedError with all refusals.
+    """Return a Network of the main subgraph; raise UnsupportedError with all refusals.
 
     Recorded permutations and shapes of inputs and outputs are undone.
     """
@@ -76,7 +76,7 @@ class SubgraphLift:
         self.problems: list[Diagnostic] = []
 
     def inner(self, number: int, b: Builder) -> SubgraphLift:
-        """A subgraph that an operation of this one refers to, to be written with `b`."""
+        """Return a subgraph that an operation of this one refers to, to be written with `b`."""
         path = (*self.path, number)
         return SubgraphLift(self.referenced[number], b, self.file, self.referenced, path)
 

@@ -116,7 +116,7 @@ class Search:
     padded: bool = False
 
     def lowest(self, limit: int) -> tuple[Table, list[Diagnostic], tuple[Shapes, Shapes]]:
-        """The table of the lowest level up to `limit` that is no worse than the newest one,
+        """Return the table of the lowest level up to `limit` that is no worse than the newest one,
         warnings, and shapes as `prepared` gives them.
         """
         graph, shapes = prepared(self.model, self.ends, self.notes, self.padded)
@@ -168,8 +168,8 @@ class Search:
 def prepared(
     model: Network, ends: Ends, notes: list[Diagnostic], padded: bool = False
 ) -> tuple[ir.Model, tuple[Shapes, Shapes]]:
-    """A copy with everything done that does not depend on the level, and the shapes of the inputs
-    and outputs that are stored with others. Warnings are appended to `notes`.
+    """Return a copy with everything done that does not depend on the level, and the shapes of the
+    inputs and outputs that are stored with others. Warnings are appended to `notes`.
     """
     graph, context = model.ir.clone(), AllLevels(model, notes=notes, padded=padded, ends=ends)
     run_passes(PREPARE, graph, context)
@@ -192,8 +192,8 @@ def count(table: Table, kind: str) -> int:
 def at_level(
     model: Network, graph: ir.Model, writer: Writer, ends: Ends, hurry: bool = False
 ) -> Written:
-    """Return the table with operations of the writer's level, and warnings; UnsupportedError if a
-    node needs a higher level, when in a hurry at the first such node.
+    """Return the table with operations of the writer's level, and warnings; raise UnsupportedError
+    if a node needs a higher level, when in a hurry at the first such node.
 
     The graph is consumed.
     """
@@ -240,8 +240,8 @@ def write_graph(graph: ir.Graph, writer: Writer) -> None:
 
 
 def output(writer: Writer, value: ir.Value) -> int:
-    """The operand of a graph output: written by an operation, and neither an input nor another
-    output.
+    """Return the operand of a graph output: written by an operation, and neither an input nor
+    another output.
     """
     ref = writer.operand(value)
     subgraph = writer.subgraph

@@ -138,7 +138,9 @@ def code_of(name: str) -> int:
 
 
 def domain_values(name: str) -> list[int] | None:
-    """The values of a named domain such as "activation"; None for a comparison such as ">=1"."""
+    """Return the values of a named domain such as "activation"; None for a comparison such
+    as ">=1".
+    """
     values: list[int] | None = _document()["domains"].get(name)
     return values
 
@@ -186,8 +188,8 @@ def _arguments(items: list[dict[str, Any]]) -> tuple[Argument, ...]:
 
 
 def bind(operation: Operation, subgraph: Subgraph) -> Binding:
-    """The signature and type combination that an operation uses: the one of the lowest feature
-    level that fits; NoMatch when none does.
+    """Return the signature and type combination that an operation uses: the one of the lowest
+    feature level that fits; raise NoMatch if none does.
 
     Only counts and operand types decide. Indexes must lie within the subgraph's operands.
     """
@@ -237,8 +239,8 @@ def _bind(name: str, inputs_have: Types, outputs_have: Types) -> Binding:
 
 
 def _closest(failures: list[NoMatch]) -> NoMatch:
-    """The failure of the signature that got furthest; wrong counts of all signatures together when
-    none got anywhere.
+    """Return the failure of the signature that got furthest; wrong counts of all signatures
+    together when none got anywhere.
     """
     best = max(failures, key=lambda e: _progress(e.place))
     if best.place or not best.allowed:

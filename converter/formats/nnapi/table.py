@@ -148,7 +148,9 @@ class Operand:
 
     @property
     def shape(self) -> Dimensions:
-        """The dimensions, 0 where one is unspecified; None for a tensor of unspecified rank."""
+        """Return the dimensions, 0 where one is unspecified; None for a tensor of
+        unspecified rank.
+        """
         return self.dimensions if self.dimensions or not self.type.is_tensor else None
 
     @property
@@ -173,15 +175,15 @@ class Operand:
 
     @property
     def source_shape(self) -> list[int] | None:
-        """The shape that the source model had, where it has more dimensions than an operation
-        takes.
+        """Return the shape that the source model had, where it has more dimensions than an
+        operation takes.
         """
         return (self.boundary or {}).get("shape")
 
     @property
     def outside(self) -> list[int]:
-        """The dimensions of an input or output in a form that takes any number of them; those of an
-        operand in another order are its own.
+        """Return the dimensions of an input or output in a form that takes any number of them;
+        those of an operand in another order are its own.
         """
         return (
             self.dimensions
@@ -190,8 +192,8 @@ class Operand:
         )
 
     def array(self) -> Array:
-        """The constant as an array of the operand's type and dimensions; only for operands that
-        have a value.
+        """Return the constant as an array of the operand's type and dimensions; only for operands
+        that have a value.
         """
         if self.value is None:
             raise ValueError(f"operand {self.name!r} has no value")

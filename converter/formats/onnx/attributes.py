@@ -15,7 +15,7 @@ _A = onnx.AttributeProto
 
 
 def decoded(node: onnx.NodeProto, bound: Attributes, weights: TensorFiles) -> Attributes:
-    """The attributes of a node that are set, by name."""
+    """Return the attributes of a node that are set, by name."""
     if len({a.name for a in node.attribute}) < len(node.attribute):
         raise MappingError(f"{node.op_type} has the same attribute twice", "R105")
     return {

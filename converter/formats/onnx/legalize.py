@@ -166,7 +166,7 @@ def _boundary(graph: ir.Graph, names: Names) -> None:
 
 
 def _fed_as(value: ir.Value) -> ir.DataType | None:
-    """The type in which a tensor is fed or returned, where its own cannot pass."""
+    """Return the type in which a tensor is fed or returned, where its own cannot pass."""
     return BOUNDARY.get(value.type.dtype) if isinstance(value.type, ir.TensorType) else None
 
 

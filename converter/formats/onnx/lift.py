@@ -79,8 +79,8 @@ _OWN = (EXTENSION_DOMAIN, CHANNELS_LAST_DOMAIN)
 
 
 def lift(proto: onnx.ModelProto, weights: TensorFiles) -> Network:
-    """The canonical graph. ReadError (invalid), UnsupportedError X201 with every operator that has
-    no meaning here.
+    """Return the canonical graph. ReadError (invalid), UnsupportedError X201 with every operator
+    that has no meaning here.
     """
     check_version(proto, Where(str(weights.model), path="ir_version"))
     try:
@@ -214,7 +214,7 @@ class Lifter:
                     yield name, value
 
     def results(self, proto: onnx.GraphProto, scope: Scope) -> list[ir.Value]:
-        """The graph's outputs, typed as far as it declares them."""
+        """Return the graph's outputs, typed as far as it declares them."""
         found = []
         for info in proto.output:
             value = scope.values.get(info.name)
@@ -247,7 +247,7 @@ class Lifter:
         scope.values[name] = value
 
     def hint(self, name: str, path: str) -> str:
-        """The name wished for a value: names of the main graph are its own."""
+        """Return the name wished for a value: names of the main graph are its own."""
         return name if name not in self.public or _MAIN.fullmatch(path) else f"{name}_inner"
 
     def present(self, side: str, info: onnx.ValueInfoProto, value: ir.Value) -> bool:
@@ -492,7 +492,7 @@ class Lifter:
         return fit_types(op, schema, b)
 
     def own_function(self, op: Op, scope: Scope, path: str) -> Sequence[ir.Value | None]:
-        """An operator that opset 21 lacks, through the function that its schema carries."""
+        """Return an operator that opset 21 lacks, through the function that its schema carries."""
         schema = schema_at(op.kind, op.version, op.domain) or missing(op)
         function = function_of(schema, op)
         if function is None:

@@ -44,7 +44,7 @@ def nhwc_conv(op: Op, b: Builder) -> Results:
 
 @ROWS.always("QLinearConv")
 def qlinear_conv(op: Op, b: Builder) -> Results:
-    """The standard operator, with the data channels-last if `channels_last` is set."""
+    """Return the standard operator, with the data channels-last if `channels_last` is set."""
     if not op.take("channels_last", 0):
         return CANONICAL.apply(op, b)
     rank = op.rank(0)

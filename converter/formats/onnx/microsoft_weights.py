@@ -41,7 +41,7 @@ def q_attention(op: Op, b: Builder) -> Results:
 
 @ROWS.always("QEmbedLayerNormalization")
 def q_embed_layer_normalization(op: Op, b: Builder) -> Results:
-    """The tables, gamma and beta with one scale and zero point each."""
+    """Return the tables, gamma and beta with one scale and zero point each."""
     tables = [
         b.DequantizeLinear(op.need(i), op.need(i + 6), op.input(i + 11))
         if op.input(i) is not None
@@ -77,7 +77,7 @@ def _four(data: np.ndarray, count: int | None = None) -> ir.TensorProtocol:
 
 @ROWS.always("MatMulBnb4")
 def matmul_bnb4(op: Op, b: Builder) -> Results:
-    """A [.., K] times the transpose of [N, K] codes, the high one of a byte first, times the
+    """Return a [.., K] times the transpose of [N, K] codes, the high one of a byte first, times the
     largest number of their block.
     """
     k, n, block, kind = (int(op.attrs[a]) for a in ("K", "N", "block_size", "quant_type"))
@@ -171,7 +171,7 @@ def _normalized(op: Op, b: Builder) -> tuple[Value, Value | None]:
 
 
 def _product(op: Op, b: Builder, x: Value, index: int, width: int) -> Value:
-    """One of several MatMulNBits, whose operands begin at `index`."""
+    """Return one of several MatMulNBits, whose operands begin at `index`."""
     operands: list[ir.Value | None] = [
         x,
         op.input(index),

@@ -48,7 +48,7 @@ class Op:
 
     @property
     def x(self) -> Value:
-        """The first input."""
+        """Return the first input."""
         return self.need(0)
 
     def set_input(self, index: int, value: ir.Value | None) -> None:
@@ -137,8 +137,8 @@ class Rows:
             self.always(kind)(row)
 
     def apply(self, op: Op, b: Builder) -> Results:
-        """The rows for the operator's version, oldest first; the first that returns values ends
-        it.
+        """Return the rows for the operator's version, oldest first; the first that returns
+        values ends it.
         """
         kind = op.kind
         for until, row in self.table.get(kind, ()):

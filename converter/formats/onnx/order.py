@@ -79,7 +79,7 @@ def _captured(graph: onnx.GraphProto) -> set[str]:
 
 
 def dense(weights: TensorFiles, sparse: onnx.SparseTensorProto, path: str) -> ir.TensorProtocol:
-    """A sparse tensor written out: indices are linear (rank 1) or coordinates (rank 2)."""
+    """Return a sparse tensor written out: indices are linear (rank 1) or coordinates (rank 2)."""
     where = Where(str(weights.model), path=f"{path} sparse tensor {sparse.values.name}")
     shape = tuple(int(d) for d in sparse.dims)
     size = math.prod(shape)

@@ -182,7 +182,7 @@ def _wrong_type(node: ir.Node, version: int) -> str:
 
 
 def _text(type_: Any) -> str:
-    """A type as the schemas spell it."""
+    """Return a type as the schemas spell it."""
     if isinstance(type_, ir.SequenceType | ir.OptionalType):
         kind = "seq" if isinstance(type_, ir.SequenceType) else "optional"
         return f"{kind}({_text(type_.elem_type)})"

@@ -73,7 +73,7 @@ class BodyReader(ABC):
     def body(
         self, builder: Builder, body: SubNet, feeds: Mapping[Place, ir.Value]
     ) -> dict[Place, ir.Value]:
-        """The values of a body inside a layer, whose nodes `builder` writes."""
+        """Return the values of a body inside a layer, whose nodes `builder` writes."""
         inner = type(self)(self.net, builder, self.notes, nested=True)
         inner.feeds = feeds
         inner.run(body)

@@ -81,7 +81,7 @@ class _Check:
         return layers
 
     def edges(self, body: Body, layers: dict[int, Layer]) -> set[tuple[int, int]]:
-        """The input ports that edges feed, as (layer, port)."""
+        """Return the input ports that edges feed, as (layer, port)."""
         outputs = {(layer.id, p.id) for layer in body.layers for p in layer.outputs}
         inputs = {(layer.id, p.id) for layer in body.layers for p in layer.inputs}
         fed: set[tuple[int, int]] = set()

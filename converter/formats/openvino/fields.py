@@ -29,7 +29,7 @@ T = ir.DataType
 
 
 def dim(value: ir.Value, axis: int) -> int | None:
-    """One static dimension, or None."""
+    """Return one static dimension, or None."""
     if value.shape is None or not -len(value.shape) <= axis < len(value.shape):
         return None
     found = value.shape[axis]

@@ -34,7 +34,7 @@ class Element:
         return next((c for c in self.children if c.tag == tag), None)
 
     def attribute(self, name: str) -> Element | None:
-        """The `<attribute name=...>` child of a layer's or port's rt_info, for example
+        """Return the `<attribute name=...>` child of a layer's or port's rt_info, for example
         `decompression`.
         """
         return next(

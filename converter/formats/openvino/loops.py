@@ -58,8 +58,8 @@ def span(entry: PortMap) -> tuple[int, int, int, int]:
 
 
 def slicing(entry: PortMap, size: int, axes: int) -> Slicing:
-    """Return the slices of an axis of that size, of a tensor of that rank; MappingError R110 when
-    there are none.
+    """Return the slices of an axis of that size, of a tensor of that rank; raise MappingError R110
+    if there are none.
     """
     start, end, stride, part = span(entry)
     low, high = ((v if v >= 0 else v + size + 1) for v in (start, end))
@@ -123,7 +123,7 @@ class Iteration:
         }
 
     def _piece(self, m: PortMap) -> ir.Value:
-        """The part of this iteration; the axis stays, with the size of a part."""
+        """Return the part of this iteration; the axis stays, with the size of a part."""
         x, b, cut = self.value(m), self.inner, self.parts(m)
         if cut is None:
             return self._slice(x, m)
@@ -134,7 +134,7 @@ class Iteration:
         return b.Gather(parts, self.number, axis=cut.axis)
 
     def _slice(self, x: ir.Value, m: PortMap) -> ir.Value:
-        """The part along an axis of unknown size."""
+        """Return the part along an axis of unknown size."""
         b, axis, (start, _, stride, part) = self.inner, m.axis or 0, span(m)
         begin = b.Mul(b.Reshape(self.number, [1]), [stride])
         if start < 0:  # -1 is one after the last

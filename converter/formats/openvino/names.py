@@ -21,7 +21,7 @@ def output_name(layer: str, index: int, count: int) -> str:
 
 
 def all_names(layer: str, count: int) -> set[str]:
-    """The name of a layer, and those of its outputs."""
+    """Return the name of a layer, and those of its outputs."""
     return {layer, *(output_name(layer, i, count) for i in range(count))}
 
 
@@ -78,8 +78,8 @@ class BoundaryNames:
         self.names[value] = name
 
     def layer(self, outputs: Sequence[ir.Value]) -> str:
-        """The name that a layer must have, so that its outputs have those of the network's; "" when
-        it is free, or no name will do.
+        """Return the name that a layer must have, so that its outputs have those of the network's;
+        "" when it is free, or no name will do.
         """
         wanted = {i: self.names[v] for i, v in enumerate(outputs) if v in self.names}
         if len(outputs) == 1 or not wanted:

@@ -226,7 +226,7 @@ def kernels() -> dict[str, Kernel]:
 
 
 def limits() -> dict[str, str]:
-    """The rows as text: types of numbers, those of scaled integers, the most axes."""
+    """Return the rows as text: types of numbers, those of scaled integers, the most axes."""
 
     def names(types: frozenset[ir.DataType]) -> str:
         return " ".join(sorted(t.name.lower() for t in types))

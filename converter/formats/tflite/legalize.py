@@ -116,7 +116,7 @@ def keep_wide(model: ir.Model) -> None:
 
 
 def first_best_index(node: ir.Node, b: Builder) -> Value | None:
-    """The first element that equals the largest, or the smallest, of its row."""
+    """Return the first element that equals the largest, or the smallest, of its row."""
     x, a = operand(node), attributes(node)
     if a["select_last_index"]:
         return None
@@ -127,7 +127,9 @@ def first_best_index(node: ir.Node, b: Builder) -> Value | None:
 
 
 def by_divisor_that_fits(node: ir.Node, b: Builder) -> Value | None:
-    """A divisor that wraps around to 0 in 32 bits ends the process, one at their ends does not."""
+    """Return a divisor that wraps around to 0 in 32 bits ends the process, one at their
+    ends does not.
+    """
     x, y = operand(node), operand(node, 1)
     bounded = producer_of(y)
     if known(y) is not None or is_small(y) or (bounded is not None and bounded.op_type == "Min"):
@@ -137,7 +139,7 @@ def by_divisor_that_fits(node: ir.Node, b: Builder) -> Value | None:
 
 
 def truncated_remainder(node: ir.Node, b: Builder) -> Value | None:
-    """The remainder with the sign of the dividend, of that with the sign of the divisor."""
+    """Return the remainder with the sign of the dividend, of that with the sign of the divisor."""
     x, y = operand(node), operand(node, 1)
     if not attributes(node)["fmod"]:
         return None

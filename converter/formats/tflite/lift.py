@@ -61,7 +61,7 @@ FORMER_NOTE = "netconv.boundary"
 
 def read_model(path: Path, key: str = "") -> Network:
     """Return the network of a file, or of one of its signatures, which then determines the names of
-    inputs and outputs; UnsupportedError with all refusals.
+    inputs and outputs; raise UnsupportedError with all refusals.
     """
     lite = read_flat(path)
     signature = _signature(lite, key) if key else LiteSignature("", 0, {}, {})
@@ -197,7 +197,7 @@ class GraphLifting(Lifting):
         return self.values[index]
 
     def real(self, index: int) -> ir.Value:
-        """The value of a tensor as real numbers; all operators that read it share them."""
+        """Return the value of a tensor as real numbers; all operators that read it share them."""
         value = self.value(index)
         if not is_quantized(self.tensors[index]):
             return value
@@ -251,7 +251,7 @@ class GraphLifting(Lifting):
                 value.name = self.builder.names.fresh(self.name(index))
 
     def layer_of(self, operator: LiteOperator, where: Where) -> Layer:
-        """An operator with the values that it reads; `where` has its kind and its name."""
+        """Return an operator with the values that it reads; `where` has its kind and its name."""
         inputs = self._operands(where.kind, operator)
         attrs = parameters_of(operator) if operator.builtin == "CUSTOM" else operator.options
         outputs = [ir.Value() for _ in operator.outputs]
@@ -275,8 +275,8 @@ class GraphLifting(Lifting):
         return self.real(index)
 
     def _read_like(self, kind: str, operator: LiteOperator) -> LiteTensor | None:
-        """The tensor whose scale a kernel assumes for its inputs: its result, or one without a
-        scale where results differ and the quantized values are only moved. None where each input
+        """Return the tensor whose scale a kernel assumes for its inputs: its result, or one without
+        a scale where results differ and the quantized values are only moved. None where each input
         has its own.
         """
         if kind not in LIKE_RESULT or not operator.outputs:
@@ -348,7 +348,7 @@ class GraphLifting(Lifting):
     # subgraphs -----------------------------------------------------------------------------------
 
     def child(self, number: int, b: Builder) -> GraphLifting:
-        """A subgraph that an operator of this one refers to, to be written with `b`."""
+        """Return a subgraph that an operator of this one refers to, to be written with `b`."""
         if not 0 <= number < len(self.model.graphs):
             raise MappingError(f"subgraph {number} does not exist", "R105")
         if number in self.path:

@@ -66,7 +66,7 @@ def write_model(model: Network, path: Path, flavor: Flavor) -> list[Diagnostic]:
 
 
 def lower(model: Network, flavor: Flavor, notes: list[Diagnostic]) -> LiteModel:
-    """The file of a graph."""
+    """Return the file of a graph."""
     graph = model.ir.clone()
     graph.graph.meta["states"] = zero_states(model)
     run_passes(PIPELINE, graph, Context(model, flavor.io_layout, notes))
@@ -148,7 +148,7 @@ class FileWriter:
         return self.file
 
     def body(self, body: SubgraphBody) -> int:
-        """The number of the subgraph of a body."""
+        """Return the number of the subgraph of a body."""
         number = len(self.file.graphs)
         lite = LiteGraph(f"body{number}")
         self.file.graphs.append(lite)
@@ -360,7 +360,7 @@ class GraphWriter:
         return len(self.lite.tensors) - 1
 
     def _tensor(self, value: ir.Value, name: str = "") -> LiteTensor:
-        """A tensor of the type, the shape and the scale of a value, without its numbers."""
+        """Return a tensor of the type, the shape and the scale of a value, without its numbers."""
         own = value.dtype or D.FLOAT
         dtype = own if value in self.low.exact else NARROW.get(own, own)
         if dtype not in NUMBERS:
@@ -383,7 +383,7 @@ class GraphWriter:
         return self.tensors[value]
 
     def tensor(self, value: ir.Value) -> int:
-        """The tensor of a value that is read."""
+        """Return the tensor of a value that is read."""
         value = self.low.source(value)
         if value not in self.tensors:
             if value in self.low.variables:

@@ -140,8 +140,8 @@ class _Reader:
 
 
 def parse_layer(block: TextBlock, findings: LimitedFindings) -> Layer | None:
-    """The layer of a block, or None when the block is too damaged to be one; the reasons are in
-    `findings`.
+    """Return the layer of a block, or None when the block is too damaged to be one; the reasons are
+    in `findings`.
     """
     reader = _Reader(block, findings)
     missing = [k for k in NEEDED if k not in block.entries]
@@ -167,8 +167,8 @@ def parse_layer(block: TextBlock, findings: LimitedFindings) -> Layer | None:
 
 
 def constant_groups(keys: list[str]) -> list[str]:
-    """The G of which G_type, G_offset, G_size and G_shape all exist: only those are constants, as
-    in the vendor's reader.
+    """Return the G of which G_type, G_offset, G_size and G_shape all exist: only those are
+    constants, as in the vendor's reader.
     """
     known = set(keys)
     return [

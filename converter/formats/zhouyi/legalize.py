@@ -46,7 +46,7 @@ def extremes(node: ir.Node, b: Builder) -> Value | None:
 
 
 def integer_div(node: ir.Node, b: Builder) -> Value | None:
-    """The layer divides floats: return the truncated quotient, exact beyond the precision of
+    """Return the layer divides floats: return the truncated quotient, exact beyond the precision of
     floats, since the remainder is subtracted from the dividend before. The smallest integer has no
     magnitude.
     """
@@ -73,7 +73,7 @@ def _rounded(b: Builder, x: Value, y: Value, dtype: ir.DataType) -> Value:
 
 
 def axes_of(node: ir.Node) -> list[int] | None:
-    """The axes as written; None for all, [] for none at all."""
+    """Return the axes as written; None for all, [] for none at all."""
     source = optional(node, 1)
     array = constant(source)
     if source is not None and array is None:

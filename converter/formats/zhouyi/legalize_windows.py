@@ -31,7 +31,7 @@ def static(value: ir.Value) -> list[int]:
 
 
 def attributes(node: ir.Node) -> dict[str, Any]:
-    """The attributes with the schema's defaults filled in."""
+    """Return the attributes with the schema's defaults filled in."""
     return {**defaults(node.op_type, node.domain), **attrs_of(node)}
 
 
@@ -61,7 +61,7 @@ class Geometry:
 
     @property
     def axes(self) -> list[int]:
-        """The indices of the spatial axes of the data."""
+        """Return the indices of the spatial axes of the data."""
         return list(range(2, len(self.kernel) + 2))
 
 
@@ -88,8 +88,8 @@ MOST_POSITIONS = 1 << 12  # of a window, each of which becomes a layer
 
 
 def computed_weights(node: ir.Node, b: Builder) -> Value:
-    """A convolution by weights that are only known at run time: the patches of the data times the
-    weights, group by group.
+    """Return a convolution by weights that are only known at run time: the patches of the data
+    times the weights, group by group.
     """
     w, bias, g, group = operand(node, 1), optional(node, 2), geometry(node), group_of(node)
     out, places = static(node.outputs[0]), math.prod(g.kernel.tolist())
@@ -116,12 +116,12 @@ def group_of(node: ir.Node) -> int:
 
 
 def column(b: Builder, bias: Value, shape: Sequence[int]) -> Value:
-    """A number for each channel of data of this shape."""
+    """Return a number for each channel of data of this shape."""
     return b.Reshape(bias, [1, -1, *[1] * (len(shape) - 2)])
 
 
 def computed_kernel(node: ir.Node, b: Builder) -> Value:
-    """A transposed convolution: zeros between the data, and a convolution by the mirrored
+    """Return a transposed convolution: zeros between the data, and a convolution by the mirrored
     weights.
     """
     x, w, g, group = operand(node), operand(node, 1), geometry(node), group_of(node)
@@ -145,7 +145,7 @@ def computed_kernel(node: ir.Node, b: Builder) -> Value:
 
 
 def transposed_begin(node: ir.Node, g: Geometry) -> Array:
-    """The padding before a transposed convolution."""
+    """Return the padding before a transposed convolution."""
     pads, _ = transposed_pads(attributes(node), g.data.tolist(), g.kernel.tolist())
     return np.array(pads[: len(g.kernel)], np.int64)
 

@@ -41,7 +41,7 @@ def lift_if(lift: GraphLift, layer: Layer) -> Sequence[ir.Value]:
 
 
 def lift_loop(lift: GraphLift, layer: Layer) -> Sequence[ir.Value]:
-    """The body receives the iteration number, as in the vendor's executor."""
+    """Return the body receives the iteration number, as in the vendor's executor."""
     b, inputs = lift.builder, [lift.env[t.name] for t in layer.inputs]
     inner = _inner(lift, layer, "body")
     graph = inner.document
@@ -103,8 +103,8 @@ def _like(inner: GraphLift, value: ir.Value, tensor: Tensor) -> ir.Value:
 
 
 def _inner(lift: GraphLift, layer: Layer, key: str) -> GraphLift:
-    """A lift of the sub-graph that `key` names into a body; it may read the tensors of the graphs
-    around it (the vendor's reader does not let it, others do).
+    """Return a lift of the sub-graph that `key` names into a body; it may read the tensors of the
+    graphs around it (the vendor's reader does not let it, others do).
     """
     name = str(layer.attrs.get(key, ""))
     if not name:
@@ -121,7 +121,7 @@ def _inner(lift: GraphLift, layer: Layer, key: str) -> GraphLift:
 
 
 def _names(inner: GraphLift, fed: Sequence[ir.Value]) -> list[str]:
-    """The inputs of a sub-graph, as many as the layer feeds."""
+    """Return the inputs of a sub-graph, as many as the layer feeds."""
     names = inner.document.input_tensors
     if len(names) != len(fed):
         message = f"has {len(names)} inputs, but the layer has {len(fed)}"

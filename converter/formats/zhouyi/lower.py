@@ -39,9 +39,10 @@ from converter.passes.pipeline import Context, run_passes
 def lower(
     model: Network, flavor: Flavor, notes: list[Diagnostic]
 ) -> tuple[Document, dict[str, str]]:
-    """A Document of the graph, and the names that had to change (name in the file -> public name).
+    """Return a Document of the graph, and the names that had to change (name in the file -> public
+    name).
 
-    UnsupportedError with everything that has no counterpart: X203 for shapes that are not static,
+    Raise UnsupportedError with everything that has no counterpart: X203 for shapes that are not static,
     X204 for constants that do not fit their narrower type, X201 and X202 for operators.
     """
     graph = model.ir.clone()
@@ -270,8 +271,8 @@ class DocumentWriter:
         self.layers.insert(sum(x.type == "Input" for x in self.layers), self.layers.pop())
 
     def document(self, name: str) -> tuple[Document, dict[str, str]]:
-        """The document with legal names, and the public names of boundary tensors that are called
-        otherwise in the file.
+        """Return the document with legal names, and the public names of boundary tensors that are
+        called otherwise in the file.
         """
         self._main_constant()
         inputs, outputs = (

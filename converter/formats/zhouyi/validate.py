@@ -39,7 +39,7 @@ def validate(document: Document) -> list[Diagnostic]:
 
 
 def check_layer(layer: Layer) -> list[Diagnostic]:
-    """The findings that need no other layer."""
+    """Return the findings that need no other layer."""
     return _Check(layer).run()
 
 

@@ -52,8 +52,8 @@ class DType(enum.StrEnum):
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """The little-endian numpy type of one element stored in whole bytes (4 bits in 1 byte, 12
-        bits in 2).
+        """Return the little-endian numpy type of one element stored in whole bytes (4 bits in 1
+        byte, 12 bits in 2).
         """
         return _NUMPY[self]
 
@@ -98,7 +98,9 @@ def is_int(value: Any) -> TypeGuard[int]:
 
 
 def dtype_of(t: npt.DTypeLike) -> DType:
-    """The format's type for a numpy type; ValueError when it has none (complex, strings)."""
+    """Return the format's type for a numpy type; raise ValueError if it has none (complex,
+    strings).
+    """
     found = _DTYPE_OF.get(np.dtype(t).newbyteorder("<"))
     if found is None:
         raise ValueError(f"the format has no data type {np.dtype(t)}")
@@ -116,7 +118,7 @@ def parse_dtype(text: str) -> DType:
 
 
 def parse_value(text: str) -> Value:
-    """A value by its look: list, data type, int, float, boolean, or else the text itself.
+    """Return a value by its look: list, data type, int, float, boolean, or else the text itself.
     ValueError on brackets that do not match.
     """
     return _parse(text.strip(_BLANKS), 0)
@@ -142,8 +144,8 @@ def _parse_scalar(text: str) -> Value:
 
 
 def split_list(text: str, depth: int = 0) -> list[str]:
-    """The texts of the elements of `[a,[b,c]]`, without the blanks and quotes around them; empty
-    elements are dropped.
+    """Return the texts of the elements of `[a,[b,c]]`, without the blanks and quotes around them;
+    empty elements are dropped.
     """
     if depth >= MAX_DEPTH:
         raise ValueError(f"lists are nested more than {MAX_DEPTH} deep")
@@ -169,8 +171,8 @@ def split_list(text: str, depth: int = 0) -> list[str]:
 
 
 def print_value(value: Any) -> str:
-    """The shortest text that reads back as `value`; numpy scalars and arrays are printed with the
-    digits of their own type.
+    """Return the shortest text that reads back as `value`; numpy scalars and arrays are printed
+    with the digits of their own type.
 
     Raises ValueError for values without text: NaN, objects, and strings that would be read as
     something else (`12`, `true`, `a=b`, `[x`).

@@ -25,7 +25,7 @@ MOST = 1 << 28  # elements of a constant that is extended
 
 
 class Stretch:
-    """Extends values; ValueError with the reason for those that cannot be.
+    """Extends values; raise ValueError with the reason for those that cannot be.
 
     `old` has the shapes before the change, by value; `steps` are the values that were replaced, by
     which ones, and along which axis.

@@ -47,7 +47,9 @@ def _absent(message: str) -> Exception:
 
 
 def program(main: Path) -> list[dict[str, Any]]:
-    """The operations of a module of bytecode. ReadError R103 where the bindings do not take it."""
+    """Return the operations of a module of bytecode. Raise ReadError R103 if the bindings do not
+    take it.
+    """
     with tempfile.TemporaryDirectory(prefix="netconv-") as folder:
         described = Path(folder) / "program.json"
         try:

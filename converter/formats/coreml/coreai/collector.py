@@ -47,12 +47,12 @@ class CoreAILowering(Lowering):
         return bool(low.problems)
 
     def carried(self, value: ir.Value) -> ir.DataType:
-        """The type in which a value is written."""
+        """Return the type in which a value is written."""
         dtype = value.dtype or D.FLOAT
         return D.FLOAT16 if self.half and dtype == D.FLOAT and value not in self.exact else dtype
 
     def layer(self, kind: str, inputs: Sequence[Any], outputs: Sequence[ir.Value]) -> Layer:
-        """An operation that is not appended yet."""
+        """Return an operation that is not appended yet."""
         return Layer(kind, self.name, {}, {}, list(inputs), list(outputs))
 
     def check(self, layer: Layer) -> None:
@@ -79,7 +79,7 @@ class Composite:
 
 
 def composite_of(layer: Layer) -> Composite | None:
-    """The graph that an operation calls."""
+    """Return the graph that an operation calls."""
     found = layer.blobs.get("graph")
     return found if isinstance(found, Composite) else None
 
@@ -104,7 +104,7 @@ def all_layers(layers: Iterable[Layer]) -> Iterator[Layer]:
 
 
 def needed(layers: list[Layer], results: Iterable[ir.Value]) -> list[Layer]:
-    """The operations that results depend on, in their order; also in blocks."""
+    """Return the operations that results depend on, in their order; also in blocks."""
     wanted, kept = set(results), []
     for layer in reversed(layers):
         if layer.outputs and wanted.isdisjoint(layer.outputs):

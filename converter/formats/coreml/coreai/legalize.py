@@ -48,7 +48,9 @@ def or_equal(node: ir.Node, b: Builder) -> Value:
 
 
 def floor(node: ir.Node, b: Builder) -> Value:
-    """The nearest integer, less 1 where that is too large; infinities stay, as in no division."""
+    """Return the nearest integer, less 1 where that is too large; infinities stay, as in no
+    division.
+    """
     x = x_of(node)
     near = b.Round(x)
     if node.op_type == "Floor":
@@ -67,7 +69,9 @@ def sign(node: ir.Node, b: Builder) -> Value:
 
 
 def modulo(node: ir.Node, b: Builder) -> Value | None:
-    """The remainder with the sign of the divisor, from that with the sign of the dividend."""
+    """Return the remainder with the sign of the divisor, from that with the sign of the
+    dividend.
+    """
     x, y = x_of(node), x_of(node, 1)
     if attributes(node)["fmod"]:
         return None
@@ -104,8 +108,8 @@ in_floats = computed_in(D.DOUBLE, lambda dtype: not dtype.is_floating_point())
 
 
 def padded(node: ir.Node, b: Builder) -> Value | None:
-    """The image padded before a window, since windows have no padding: of an average by zeros that
-    count or do not, of a maximum by the least number.
+    """Return the image padded before a window, since windows have no padding: of an average by
+    zeros that count or do not, of a maximum by the least number.
     """
     a, x = attributes(node), x_of(node)
     if len(node.outputs) > 1 and node.outputs[1].uses():
@@ -290,7 +294,9 @@ def squeeze(node: ir.Node, b: Builder) -> Value | None:
 
 
 def _joined(node: ir.Node, b: Builder) -> Value:
-    """A Pad, axis by axis, as a Concat of the operand with the padding before and after it."""
+    """Return a Pad, axis by axis, as a Concat of the operand with the padding before and
+    after it.
+    """
     x, given = x_of(node), b.Cast(x_of(node, 1), to=D.INT64)
     rank, amounts = rank_of(x) or 0, sizes_in(node.inputs[1]) or []
     value = optional(node, 2)
@@ -338,7 +344,7 @@ def pad(node: ir.Node, b: Builder) -> Value | None:
 
 
 def scattered(node: ir.Node, b: Builder) -> Value | None:
-    """A ScatterND that combines elements: along the elements of the operand in a line."""
+    """Return a ScatterND that combines elements: along the elements of the operand in a line."""
     x, index, updates = x_of(node), x_of(node, 1), x_of(node, 2)
     reduction = attributes(node)["reduction"]
     sizes, depth = shape_of(x), (known_sizes(index) or [None])[-1]
@@ -364,7 +370,9 @@ def _in_a_line(b: Builder, x: Value, index: Value, updates: Value, reduction: st
 
 
 def scattered_elements(node: ir.Node, b: Builder) -> Value | None:
-    """A ScatterElements whose indices are fewer along other axes: along the elements in a line."""
+    """Return a ScatterElements whose indices are fewer along other axes: along the elements
+    in a line.
+    """
     x, index, updates = x_of(node), x_of(node, 1), x_of(node, 2)
     sizes, places, a = shape_of(x), shape_of(index), attributes(node)
     if sizes is None or places is None:
@@ -389,8 +397,8 @@ def _in_rows(node: ir.Node, b: Builder) -> Value | None:
 
 
 def reduced(node: ir.Node, b: Builder) -> Any:
-    """A reduction over no elements: the result that ONNX defines; over no axes: applied to each
-    element.
+    """Return a reduction over no elements: the result that ONNX defines; over no axes: applied to
+    each element.
     """
     x, sizes, out = x_of(node), known_sizes(x_of(node)), shape_of(node.outputs[0])
     if sizes is None or 0 not in sizes or out is None:
@@ -442,7 +450,7 @@ def repeated(node: ir.Node, b: Builder) -> Value | None:
 
 
 def suppression_mask(node: ir.Node, b: Builder) -> Value:
-    """One box after the other, from the best score down, in a loop."""
+    """Return one box after the other, from the best score down, in a loop."""
     boxes, scores, iou = (x_of(node, i) for i in range(3))
     size = b.Shape(scores)
     count = size[2:3]
@@ -484,7 +492,7 @@ def suppress(node: ir.Node, b: Builder) -> Value | None:
 
 
 def _after(own: Rewrite, name: str) -> Rewrite:
-    """The own rewrite, else the common decomposition."""
+    """Return the own rewrite, else the common decomposition."""
     return either(own, DECOMPOSITIONS["", name])
 
 

@@ -37,7 +37,7 @@ STATES = "netconv.states"  # key of the metadata: states -> the outputs that are
 
 
 def write_model(network: Network, path: Path, flavor: Flavor) -> list[Diagnostic]:
-    """Write a package; UnsupportedError with everything that has no counterpart."""
+    """Write a package; raise UnsupportedError with everything that has no counterpart."""
     bindings.demand_installed()
     notes: list[Diagnostic] = []
     model = prepared(network, notes)
@@ -59,7 +59,7 @@ def write_model(network: Network, path: Path, flavor: Flavor) -> list[Diagnostic
 
 
 def lowered(model: ir.Model, half: bool) -> CoreAILowering:
-    """The operations of the graph."""
+    """Return the operations of the graph."""
     low = CoreAILowering(MAPPING)
     low.half = half
     for node in model.graph:
@@ -69,8 +69,8 @@ def lowered(model: ir.Model, half: bool) -> CoreAILowering:
 
 
 def long_sums(low: CoreAILowering) -> list[Diagnostic]:
-    """A warning of the longest matrix product in half precision, whose sums the runtime does not
-    widen.
+    """Return a warning of the longest matrix product in half precision, whose sums the runtime does
+    not widen.
     """
     found: dict[int, str] = {}
     for layer in all_layers(low.layers):
@@ -123,8 +123,8 @@ def _write(file: BinaryIO, text: str, program: Program) -> None:
 
 
 def _placeholders(resources: Mapping[str, LazyTensor]) -> str:
-    """A resource of a few bytes for each weight: its number, since resources of the same bytes
-    become one.
+    """Return a resource of a few bytes for each weight: its number, since resources of the same
+    bytes become one.
     """
     head = ALIGNMENT.to_bytes(4, "little").hex()
     lines = ",\n".join(
@@ -177,7 +177,7 @@ class MainFunction:
         return metadata
 
     def text(self) -> str:
-        """The module."""
+        """Return the module."""
         p, names = self.program, Names()
         arguments = [v for v in self.graph.inputs if v not in self.states]
         results = [v for v in self.graph.outputs if v not in self.states.values()]

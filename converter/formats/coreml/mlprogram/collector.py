@@ -36,7 +36,7 @@ class MilLowering(Lowering):
         return low
 
     def carried(self, value: ir.Value) -> ir.DataType:
-        """The type in which a value is written."""
+        """Return the type in which a value is written."""
         if value in self.exact and value.dtype is not None:
             return value.dtype
         return in_program(value.dtype, self.half)
@@ -67,7 +67,7 @@ def operands_of(attrs: dict[str, Any]) -> Iterator[ir.Value]:
 
 
 def needed(layers: list[Layer], results: Iterable[ir.Value]) -> list[Layer]:
-    """The operations that results depend on, in their order."""
+    """Return the operations that results depend on, in their order."""
     wanted, kept = set(results), []
     for layer in reversed(layers):
         if wanted.isdisjoint(layer.outputs):

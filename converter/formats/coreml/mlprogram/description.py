@@ -110,7 +110,7 @@ class Describing:
         return name
 
     def _outer(self, value: ir.Value, name: str, dtype: ir.DataType, shape: Any) -> ir.Value:
-        """A value of the interface, in another type or shape than that of the graph."""
+        """Return a value of the interface, in another type or shape than that of the graph."""
         found = ir.Value(name=name, type=ir.TensorType(dtype), shape=shape)
         self.writer.low.exact.add(found)
         self.writer.named[found] = name
@@ -154,7 +154,7 @@ class Describing:
         return layers
 
     def _type(self, feature: Any, value: ir.Value, own: ir.DataType, image: bool) -> ir.DataType:
-        """The type in the interface, which for arrays is declared with their sizes."""
+        """Return the type in the interface, which for arrays is declared with their sizes."""
         if image:
             return D.FLOAT16 if feature.type.imageType.colorSpace == GRAYSCALE16 else D.FLOAT
         dtype = interface_type(value, own, self.writer.low.version, self.declared.notes)
@@ -223,7 +223,9 @@ def _as_input(name: str) -> Diagnostic:
 def interface_type(
     value: ir.Value, own: ir.DataType, version: int, notes: list[Diagnostic]
 ) -> ir.DataType:
-    """The type of an input or output: arrays there are of fp32 and int32, since iOS16 of fp16."""
+    """Return the type of an input or output: arrays there are of fp32 and int32, since
+    iOS16 of fp16.
+    """
     dtype = D.INT32 if own in (D.BOOL, D.INT32) else D.FLOAT
     if value.dtype == D.FLOAT16 and version >= HALF_INTERFACE:
         dtype = D.FLOAT16

@@ -129,7 +129,9 @@ class ProgramWriter:
             self.block(inner, layers, outputs)
 
     def _real(self, layer: Layer) -> ir.DataType:
-        """The type of numbers that are parameters: that of the first operand with a fraction."""
+        """Return the type of numbers that are parameters: that of the first operand with a
+        fraction.
+        """
         for given in layer.attrs.values():
             one = given[0] if isinstance(given, list | tuple) and given else given
             if isinstance(one, ir.Value) and one.dtype in FLOATS:

@@ -183,8 +183,8 @@ def _reason(feature: Any, own: Any) -> str:
 
 
 def _declared_dims(feature: Any, array: Any, kind: str) -> list[int | None] | None:
-    """The sizes that a description declares, None for those that can be chosen; None where it
-    declares none.
+    """Return the sizes that a description declares, None for those that can be chosen; None where
+    it declares none.
     """
     if kind == "stateType":
         return [int(n) for n in array.shape]

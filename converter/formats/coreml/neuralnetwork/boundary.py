@@ -42,7 +42,7 @@ DTYPES = {
 def input_value(
     b: Builder, feature: Any, regime: RankPolicy, interface: dict[str, Any]
 ) -> tuple[ir.Value, ir.Value]:
-    """The graph input of a feature, and the blob that the layers see."""
+    """Return the graph input of a feature, and the blob that the layers see."""
     kind, image = feature.type.WhichOneof("Type"), feature.type.imageType
     sizes = sizes_of(feature)
     if not sizes.fixed:

@@ -35,8 +35,8 @@ _SPEC5 = {
 
 
 def spec_of(kind: str, attrs: dict[str, Any], inputs: int) -> int:
-    """The lowest specificationVersion that has this layer with these parameters (4 is the least
-    that is written).
+    """Return the lowest specificationVersion that has this layer with these parameters (4 is the
+    least that is written).
     """
     newer = (
         kind in _SPEC5
@@ -105,7 +105,7 @@ class CoreLowering(Lowering):
         attrs: dict[str, Any] | None = None,
         blobs: dict[str, Any] | None = None,
     ) -> Value:
-        """A layer with one new output of `shape` (None: not known)."""
+        """Return a layer with one new output of `shape` (None: not known)."""
         out = self.value(kind, FLOAT, shape)
         self.add(kind, inputs, [out], attrs, blobs)
         return out
@@ -121,7 +121,7 @@ class CoreLowering(Lowering):
         return value
 
     def const(self, array: Any) -> Value:
-        """A constant blob (at least rank 1)."""
+        """Return a constant blob (at least rank 1)."""
         data = np.asarray(array, np.float32)
         value = self.value("const", FLOAT, data.shape)
         value.const_value = LazyTensor(data)
@@ -129,7 +129,9 @@ class CoreLowering(Lowering):
 
 
 def small(value: Value | None) -> list[Any] | None:
-    """A known operand (axes, sizes ...) as a flat list; None when it is known only at run time."""
+    """Return a known operand (axes, sizes ...) as a flat list; None when it is known only
+    at run time.
+    """
     array = known(value)
     if array is None:
         array = evaluate_constant(value)
@@ -137,7 +139,7 @@ def small(value: Value | None) -> list[Any] | None:
 
 
 def scalar(value: Value | None) -> float | None:
-    """The number in a constant of one element."""
+    """Return the number in a constant of one element."""
     array = constant(value)
     single = array is not None and array.size == 1 and array.dtype.kind in "iufb"
     return float(array.reshape(-1)[0]) if single and array is not None else None
@@ -160,7 +162,7 @@ def is_float(value: Value | None) -> bool:
 
 
 def checked(array: Array, name: str, *, limits: bool = True) -> Array:
-    """A constant as float32; MappingError X204 where an integer does not survive.
+    """Return a constant as float32; raise MappingError X204 if an integer does not survive.
 
     `limits`: it may be the limits of a slice.
     """

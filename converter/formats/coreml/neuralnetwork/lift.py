@@ -41,7 +41,9 @@ SCALARS = {"doubleType": ir.DataType.DOUBLE, "int64Type": ir.DataType.INT64}
 
 
 def lift(source: MLModel) -> Network:
-    """The whole model as one graph; UnsupportedError with every layer that cannot be carried."""
+    """Return the whole model as one graph; raise UnsupportedError with every layer that cannot be
+    carried.
+    """
     model, b = new_model("main")
     reading = ModelReading(source, b)
     env = reading.inputs(source.proto)

@@ -95,7 +95,7 @@ class Flow:
         return self.net.noting(layer, env, path, lambda _: step(layer, env, path, *rest))
 
     def condition(self, value: ir.Value) -> ir.Value:
-        """A scalar truth: |x| > 1e-6."""
+        """Return a scalar truth: |x| > 1e-6."""
         b = self.b
         truth = (
             b.Greater(b.Abs(value), 1e-6) if value.dtype == ir.DataType.FLOAT else bools(b, value)
@@ -273,7 +273,7 @@ class Flow:
 
 
 def first(layer: Any, env: Env) -> ir.Value:
-    """The first input of a layer; MappingError R105 where it has none."""
+    """Return the first input of a layer; raise MappingError R105 if it has none."""
     if not layer.input:
         raise MappingError("input 0 is absent", "R105")
     return env[layer.input[0]]

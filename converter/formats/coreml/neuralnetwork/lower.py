@@ -34,7 +34,9 @@ Value = ir.Value
 
 
 def lower(model: Network, flavor: Flavor, notes: list[Diagnostic]) -> MLModel:
-    """An MLModel of the graph; UnsupportedError with everything that has no counterpart."""
+    """Return an MLModel of the graph; raise UnsupportedError with everything that has no
+    counterpart.
+    """
     version, half = int(flavor.options.get("spec", "7")), "fp16" in flavor.options
     clone, context = model.ir.clone(), Spec(model, notes=notes, version=version)
     run_passes(PREPARE, clone, context)

@@ -45,8 +45,8 @@ def cast(b: Builder, value: ir.Value, dtype: ir.DataType) -> Value:
 
 
 def _origin(value: ir.Value, dtype: ir.DataType) -> ir.Value:
-    """The source of a widening Cast (bool or integer -> float), when going back to its type or to
-    another exact one.
+    """Return the source of a widening Cast (bool or integer -> float), when going back to its type
+    or to another exact one.
     """
     whole, source = (T.INT64, T.INT32), producer_operand(value, "Cast")
     if source is None or value.dtype not in (T.FLOAT, *whole):
@@ -79,7 +79,7 @@ def bools(b: Builder, value: ir.Value) -> Value:
 
 
 def rank(of: ir.Value | LiftContext, least: int = 0) -> int:
-    """The number of axes of a value, or of the first operand of a layer."""
+    """Return the number of axes of a value, or of the first operand of a layer."""
     value = of.input(0) if isinstance(of, LiftContext) else of
     found = rank_of(value)
     if found is None:

@@ -99,7 +99,7 @@ def write_params(message: Any, attrs: Mapping[str, Any]) -> None:
 
 
 def message_at(message: Any, path: str) -> Any:
-    """The sub-message at `a.b[1].c`, made where it is missing."""
+    """Return the sub-message at `a.b[1].c`, made where it is missing."""
     for part in path.split("."):
         name, _, index = part.partition("[")
         message = getattr(message, name)

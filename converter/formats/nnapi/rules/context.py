@@ -196,7 +196,7 @@ class LiftContext(LiteLiftContext):
         return shape[1] if self.nchw else shape[-1]
 
     def output(self, index: int = 0) -> Operand:
-        """The operand that a result is written to."""
+        """Return the operand that a result is written to."""
         return self.operands[self.results[index]]
 
     # rows ----------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ class LiftContext(LiteLiftContext):
                 self._entered.add(name)
 
     def _inputs(self, name: str, stored: bool) -> list[ir.Value | None]:
-        """The values of an argument, which may be repeated or omitted."""
+        """Return the values of an argument, which may be repeated or omitted."""
         found = self.binding.inputs.get(name)
         if not isinstance(found, list) and not self.has(name):
             return [None]
@@ -291,7 +291,7 @@ class LowerContext(LiteLowerContext):
             step(x, y)
 
     def _inputs(self, spec: OperationSpec) -> dict[str, Any]:
-        """The arguments that inputs of the operator are which no field owns."""
+        """Return the arguments that inputs of the operator are which no field owns."""
         positions = [i for i in range(len(self.node.inputs)) if i not in self._taken]
         while positions and self.node.inputs[positions[-1]] is None:
             positions.pop()
@@ -310,7 +310,7 @@ class LowerContext(LiteLowerContext):
         return ports is not None and index in ports[0]
 
     def ref(self, index: int) -> Ref:
-        """The operand of an input of the operator."""
+        """Return the operand of an input of the operator."""
         if index in self.operands:
             return self.operands[index]
         if not self._is_image(index):
@@ -322,14 +322,14 @@ class LowerContext(LiteLowerContext):
     # values --------------------------------------------------------------------------------------
 
     def result_shape(self, index: int = 0) -> tuple[int, ...]:
-        """The shape of a result."""
+        """Return the shape of a result."""
         return static(self.node.outputs[index], "the result")
 
     def axis(self, default: int = 0) -> int:
         return int(self.node.attrs.get("axis", default)) % max(1, len(self.static()))
 
     def image(self, value: ir.Value) -> list[int]:
-        """The dimensions of an image as they will be when the graph is channels-last."""
+        """Return the dimensions of an image as they will be when the graph is channels-last."""
         shape = static(value)
         return list(shape) if self.node.last else [shape[i] for i in (0, 2, 3, 1)]
 
@@ -470,14 +470,16 @@ class LowerContext(LiteLowerContext):
         self.writer.enter(self.writer.operands, value, ref.index)
 
     def temp(self, dims: Sequence[int], like: Ref) -> Ref:
-        """An operand between two operations of this node, of another one's type and scale."""
+        """Return an operand between two operations of this node, of another one's type and
+        scale.
+        """
         source = self.about(like)
         name = f"{self.node.outputs[0].name}.{len(self.writer.subgraph.operands)}"
         made = Operand(source.type, list(dims) or [1], name, source.scale, source.zero_point)
         return self.writer.add(made)
 
     def number(self, array: Any, like: Ref, name: str = "") -> Ref:
-        """A constant of a float operand's type."""
+        """Return a constant of a float operand's type."""
         kind = self.about(like).type
         if kind.dtype is None or kind.dtype.kind == "u" or kind.dtype.itemsize == 1:
             raise MappingError("the constant is not quantized")
@@ -534,7 +536,7 @@ class LowerContext(LiteLowerContext):
         arguments: dict[str, Any],
         outputs: list[Ref],
     ) -> dict[str, OperandType]:
-        """The operand types of the type variables that have no operand here."""
+        """Return the operand types of the type variables that have no operand here."""
         have: dict[str, OperandType] = {}
         for a in signature.inputs:
             given = arguments.get(a.name)

@@ -116,7 +116,7 @@ class Window(window.Window):
 
 
 def padded(w: LowerContext, pads: Sequence[int]) -> Ref:
-    """The image padded with zeros by a PAD before the operation."""
+    """Return the image padded with zeros by a PAD before the operation."""
     x, (top, left, bottom, right) = w.ref(0), pads
     n, height, width, c = w.about(x).dimensions
     amounts = [[0, 0], [top, bottom], [left, right], [0, 0]]

@@ -38,13 +38,13 @@ def parts(w: LowerContext) -> list[slice]:
 
 
 def sliced(found: list[slice]) -> dict[str, Any]:
-    """The arguments of SLICE."""
+    """Return the arguments of SLICE."""
     begin, size = [p.start for p in found], [p.stop - p.start for p in found]
     return {"begin": begin, "size": size}
 
 
 def strided(found: list[slice]) -> dict[str, Any]:
-    """The arguments of STRIDED_SLICE."""
+    """Return the arguments of STRIDED_SLICE."""
     mask = sum(1 << i for i, p in enumerate(found) if p.stop < 0)
     bounds: dict[str, Any] = {"begin_mask": 0, "end_mask": mask, "shrink_axis_mask": 0}
     names = (("begin", "start"), ("end", "stop"), ("strides", "step"))

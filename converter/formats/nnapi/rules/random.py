@@ -20,7 +20,7 @@ def seed_of(r: LiftContext) -> dict[str, Any]:
 
 
 def seeds_of(w: LowerContext) -> dict[str, Any]:
-    """The two halves of a seed."""
+    """Return the two halves of a seed."""
     seed = int(w.attr("seed"))
     low = seed & 0xFFFFFFFF
     return {"seeds": [low - (low >> 31 << 32), seed >> 32]}

@@ -91,8 +91,8 @@ def power_of_two(scale: float) -> int:
 
 
 def normalized(y: Value, units: int, weights: Value, bias: Value, scale: Any) -> Value:
-    """The layer normalization of integers, in Q3.12: mean and deviation have 10 bits after the
-    point, and so have the products with the weights, whose scale this is.
+    """Return the layer normalization of integers, in Q3.12: mean and deviation have 10 bits after
+    the point, and so have the products with the weights, whose scale this is.
     """
     b = open_builder()
     mean = toward_zero(b.ReduceSum(y, [-1]) * 1024 / max(units, 1))
@@ -116,7 +116,8 @@ def factor(x: Any, y: Any, unit: Any) -> float:
 
 
 def quantized_lstm(r: LiftContext) -> tuple[ir.Value, ...]:
-    """One step on integers of 8 bits, in the fixed-point arithmetic that Android computes with.
+    """Return one step on integers of 8 bits, in the fixed-point arithmetic that Android
+    computes with.
 
     Products are whole multiples of the scale of their gate, activations take 16 bits of Q3.12 and
     give Q0.15. A bias has no scale of its own: that of input and weights, or with a layer
@@ -200,7 +201,7 @@ def quantized_lstm(r: LiftContext) -> tuple[ir.Value, ...]:
 
 
 def state(w: LowerContext, index: int, size: int, x: Ref) -> Ref:
-    """An initial state [1, batch, size] as [batch, size]; zeros when it is absent."""
+    """Return an initial state [1, batch, size] as [batch, size]; zeros when it is absent."""
     batch, value = w.static()[1], w.optional(index)
     if value is None:
         return w.number(np.zeros((batch, size)), x)

@@ -148,7 +148,7 @@ def _all_axes(
 
 
 def pad(node: ir.Node, b: Builder) -> ir.Value | None:
-    """The amounts of all axes."""
+    """Return the amounts of all axes."""
     x, axes = operand(node), optional(node, 3)
     rank = rank_of(x)
     if axes is None or rank is None:
@@ -158,7 +158,7 @@ def pad(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def resize(node: ir.Node, b: Builder) -> ir.Value | None:
-    """The region, scales or sizes of all axes."""
+    """Return the region, scales or sizes of all axes."""
     x, attrs = operand(node), attrs_of(node)
     axes, rank = attrs.pop("axes", None), rank_of(x)
     stretched = attrs.get("keep_aspect_ratio_policy", "stretch") == "stretch"

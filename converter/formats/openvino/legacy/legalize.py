@@ -40,7 +40,7 @@ def instance_normalization(node: ir.Node, b: Builder) -> Value | None:
 
 
 def mvn_of_lists(node: ir.Node, b: Builder) -> Value | None:
-    """One spatial axis as an image with one row stays the engine's own layer."""
+    """Return one spatial axis as an image with one row stays the engine's own layer."""
     x, attrs, shape = x_of(node), attrs_of(node), shape_of(x_of(node))
     if shape is None or len(shape) != 3 or attrs.get("eps_mode", "inside_sqrt") != "inside_sqrt":
         return None
@@ -91,7 +91,7 @@ def count_in_steps(node: ir.Node, b: Builder) -> Value | None:
 
 
 def recurrent(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
-    """A loop over the engine's own cells, for any number of time steps; each direction
+    """Return a loop over the engine's own cells, for any number of time steps; each direction
     separately.
     """
     attrs = attrs_of(node)

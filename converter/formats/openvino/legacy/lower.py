@@ -43,8 +43,8 @@ D = ir.DataType
 
 
 def lower(model: Network, flavor: Flavor, notes: list[Diagnostic]) -> Net:
-    """A Net of the graph; UnsupportedError with everything that has no counterpart, X203 where a
-    shape is not static.
+    """Return a Net of the graph; raise UnsupportedError with everything that has no counterpart,
+    X203 where a shape is not static.
     """
     version = int(flavor.options.get("ir", "7"))
     graph = model.ir.clone()
@@ -145,7 +145,7 @@ class NetWriter:
         return memories
 
     def layers(self, graph: ir.Graph) -> list[Layer]:
-        """The far layers of a graph or body, in order; refusals are collected."""
+        """Return the far layers of a graph or body, in order; refusals are collected."""
         low = Lowering(MAPPING, self.net.version)
         for node in graph:
             low.node(node)
@@ -365,7 +365,7 @@ class LayerWriter(BodyWriter):
 
 
 def _end(name: str, index: int) -> dict[str, str]:
-    """The attributes of an end of a state: 1 where it is read, 0 where it is written."""
+    """Return the attributes of an end of a state: 1 where it is read, 0 where it is written."""
     return {"id": name, "index": str(index), "size": "2"}
 
 

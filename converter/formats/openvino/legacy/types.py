@@ -52,7 +52,7 @@ def kind_before(value: ir.Value) -> str:
 
 
 def written(dtype: ir.DataType | None) -> ir.DataType:
-    """The type in which values of a type are written."""
+    """Return the type in which values of a type are written."""
     return NARROW.get(dtype or D.FLOAT, dtype or D.FLOAT)
 
 

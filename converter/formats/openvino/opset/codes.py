@@ -23,13 +23,13 @@ F4E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4,
 
 
 def _fields(raw: Array, bits: int, first_low: bool) -> Array:
-    """The parts of `bits` bits of each byte, from the low end or the high end on."""
+    """Return the parts of `bits` bits of each byte, from the low end or the high end on."""
     fields = (raw[:, None] >> _shifts(bits, first_low)) & ((1 << bits) - 1)
     return fields.astype(np.uint8).reshape(-1)
 
 
 def _packed(fields: Array, bits: int, first_low: bool) -> Array:
-    """The bytes of which these are the parts."""
+    """Return the bytes of which these are the parts."""
     shifted = fields.reshape(-1, 8 // bits) << _shifts(bits, first_low)
     return np.asarray(np.bitwise_or.reduce(shifted, axis=1), np.uint8)
 
@@ -90,7 +90,7 @@ def coded(element: str, raw: Array, shape: Sequence[int], name: str) -> LazyTens
 
 
 def code_of(tensor: ir.TensorProtocol | None) -> str:
-    """The element type of `CODES` in which a constant is stored; "" for all others."""
+    """Return the element type of `CODES` in which a constant is stored; "" for all others."""
     return tensor.element if isinstance(tensor, LazyTensor) and tensor.element in CODES else ""
 
 
@@ -103,7 +103,7 @@ def bits(values: Array, name: str, order: Literal["big", "little"] = "big") -> L
 
 
 def with_lowest_first(tensor: LazyTensor) -> LazyTensor:
-    """The numbers of a u1 constant, where the first one is the lowest bit of a byte."""
+    """Return the numbers of a u1 constant, where the first one is the lowest bit of a byte."""
     raw, shape = tensor.stored(), tensor.shape.numpy()
     count = math.prod(shape)
     return LazyTensor(
@@ -169,7 +169,7 @@ _FIRST_LOW = {
 
 
 def repacked(stream: Array, bits: int, order: str, shape: list[int], name: str) -> LazyTensor:
-    """A stream of numbers of 1 to 8 bits (order: msb or lsb first) as a constant of `shape`;
+    """Return a stream of numbers of 1 to 8 bits (order: msb or lsb first) as a constant of `shape`;
     unpacked when it is written.
     """
     count = math.prod(shape)
@@ -186,7 +186,7 @@ def repacked(stream: Array, bits: int, order: str, shape: list[int], name: str) 
 
 def read_strings(raw: Array, shape: list[int]) -> ir.StringTensor:
     """Return strings from int32 numbers: their count, the begin of the first (0), the end of each;
-    then all their bytes. ValueError for inconsistent numbers.
+    then all their bytes. Raise ValueError for inconsistent numbers.
     """
     count = int(np.prod(shape))
     head = raw[: 4 * (count + 2)].view(np.int32)

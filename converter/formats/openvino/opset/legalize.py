@@ -189,7 +189,7 @@ def all_infinite(node: ir.Node, b: Builder) -> Value | None:
 
 
 def scalar_as_is(node: ir.Node, b: Builder) -> Value | None:
-    """A scalar that is repeated, padded or broadcast to a scalar is unchanged."""
+    """Return a scalar that is repeated, padded or broadcast to a scalar is unchanged."""
     return b.Identity(x_of(node)) if rank_of(node.outputs[0]) == 0 else None
 
 
@@ -198,7 +198,7 @@ _FAR = 1 << 30  # to the end
 
 
 def by_integers(node: ir.Node, b: Builder) -> Value | None:
-    """The maximum or minimum of booleans along axes that are computed, as integers."""
+    """Return the maximum or minimum of booleans along axes that are computed, as integers."""
     x = x_of(node)
     if x.dtype != ir.DataType.BOOL:
         return None

@@ -73,8 +73,8 @@ def quantizes(node: ir.Node) -> bool:
 
 
 def lift(net: Net) -> Network:
-    """Lift every layer; UnsupportedError with all refusals. Boundary names: the first tensor name
-    of v11, else the layer's.
+    """Lift every layer; raise UnsupportedError with all refusals. Boundary names: the first tensor
+    name of v11, else the layer's.
     """
     model, b = new_model(net.name)
     body = BodyLift(net, b, [])
@@ -91,7 +91,7 @@ def lift(net: Net) -> Network:
 
 
 def stored_as_halves(net: Net) -> str:
-    """The half-precision type of the constants; "" when there are none."""
+    """Return the half-precision type of the constants; "" when there are none."""
     found = {layer.data.get("element_type") for layer in net.layers if layer.type == "Const"}
     return next((name for name in ("f16", "bf16") if name in found), "")
 
@@ -206,8 +206,8 @@ class BodyLift(BodyReader):
                 value.metadata_props["openvino.name"] = name
 
     def _parameter(self, layer: IrLayer) -> ir.Value:
-        """A graph input, brought to the type of computation. An FP16 input of v10 is presented as
-        FP32.
+        """Return a graph input, brought to the type of computation. An FP16 input of v10 is
+        presented as FP32.
         """
         element = layer.data.get("element_type", "f32")
         dtype = CODES[element][0] if element in CODES else DATA_TYPES.get(element)
@@ -292,8 +292,8 @@ class BodyLift(BodyReader):
 def _declared(
     source: IrLayer, initial: ir.Value | None
 ) -> tuple[ir.DataType, list[int | None] | None]:
-    """The type and the sizes of a variable: those that ReadValue names (since opset6), else those
-    of its port and of its initial value.
+    """Return the type and the sizes of a variable: those that ReadValue names (since opset6), else
+    those of its port and of its initial value.
     """
     word = source.data.get("variable_type")
     if initial is not None:

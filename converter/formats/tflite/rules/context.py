@@ -128,7 +128,7 @@ class LiftContext(LiteLiftContext):
         return type_of(self.tensor(index))
 
     def tensor(self, index: int) -> LiteTensor:
-        """Return the tensor description of input `index`; MappingError R105 if the input is
+        """Return the tensor description of input `index`; raise MappingError R105 if the input is
         omitted.
         """
         if not self.has(index):
@@ -161,7 +161,7 @@ class LiftContext(LiteLiftContext):
         return tensor_quantization(self.tensor(index))
 
     def channels(self) -> int | None:
-        """The last size of an image, None where it is not known."""
+        """Return the last size of an image, None where it is not known."""
         found = dims_of(self.data)
         if len(found) < 3:
             raise MappingError(f"an image cannot have {len(found)} axes", "R105")
@@ -289,7 +289,7 @@ class LowerContext(LiteLowerContext):
         inputs[index] = value if value is None or isinstance(value, ir.Value) else self.const(value)
 
     def like(self, value: ir.Value, number: float) -> ir.Value:
-        """One number as a constant of the type, and in the scale, of another value."""
+        """Return one number as a constant of the type, and in the scale, of another value."""
         dtype = NARROW.get(value.dtype or ir.DataType.FLOAT, value.dtype or ir.DataType.FLOAT)
         scale = self.low.scales.get(value)
         kind = np.dtype(dtype.numpy())
@@ -305,7 +305,7 @@ class LowerContext(LiteLowerContext):
         return made
 
     def int32(self, numbers: Any, name: str = "const") -> ir.Value:
-        """A constant of int32; MappingError X204 where a number is larger."""
+        """Return a constant of int32; raise MappingError X204 if a number is larger."""
         array = np.asarray(numbers, np.int64)
         if array.size and not -(1 << 31) <= int(array.min()) <= int(array.max()) < 1 << 31:
             raise MappingError(
@@ -390,7 +390,7 @@ class LowerContext(LiteLowerContext):
         return found[0]
 
     def target(self, value: ir.Value) -> ir.Value:
-        """The value that the operator writes; on quantized values, the result of the
+        """Return the value that the operator writes; on quantized values, the result of the
         QuantizeLinear.
         """
         found = None if value in self.low.made else self.written_quantized(value)
@@ -429,7 +429,9 @@ class LowerContext(LiteLowerContext):
         self.after_emit(check)
 
     def shape(self, sizes: Dims, of: ir.Value) -> ir.Value:
-        """A vector of sizes; one that is not known is that of the same axis of another value."""
+        """Return a vector of sizes; one that is not known is that of the same axis of
+        another value.
+        """
         if None not in sizes:
             return self.int32(sizes, "shape")
         own = self.emit("SHAPE", of, dtype=INT32, shape=[len(sizes)], out_type=TENSOR_INT32)
@@ -567,7 +569,7 @@ def _half(value: ir.Value) -> Array | None:
 
 
 def dims_of(value: ir.Value) -> Dims:
-    """Return the sizes of a value, None for dynamic ones; MappingError X203 if the rank is
+    """Return the sizes of a value, None for dynamic ones; raise MappingError X203 if the rank is
     unknown.
     """
     found = known_sizes(value)

@@ -113,7 +113,7 @@ def fresh(t: LowerContext, like: ir.Value, shape: Any = None) -> ir.Value:
 
 
 def layer_of(t: LowerContext, kind: str, *inputs: ir.Value, like: ir.Value, **attrs: Any) -> Layer:
-    """An operator inside a subgraph, whose one result is like another value."""
+    """Return an operator inside a subgraph, whose one result is like another value."""
     return Layer(kind, t.low.name, attrs, {}, list(inputs), [fresh(t, like)])
 
 

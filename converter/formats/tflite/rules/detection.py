@@ -38,7 +38,7 @@ def above(number: float) -> float:
 
 
 def one(r: LiftContext, index: int) -> float | None:
-    """The number at an input, None where it is computed."""
+    """Return the number at an input, None where it is computed."""
     array = known(r.input(index))
     return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
 

@@ -73,7 +73,9 @@ class Compared(Field):
 
 
 def parts_of(r: LiftContext, index: int, tensor: LiteTensor) -> Value:
-    """The real numbers of an input in multiples of 1/256; those of 16 bits do not fit float32."""
+    """Return the real numbers of an input in multiples of 1/256; those of 16 bits do not
+    fit float32.
+    """
     if type_of(tensor) != D.INT16:
         return r.input(index) * np.float32(PART)
     stored = r.b.Cast(r.stored(index), to=D.DOUBLE) - float(zero_points(tensor)[0])
@@ -235,7 +237,7 @@ def operands_of_difference(w: LowerContext) -> None:
 
 
 def angle(b: Builder, y: Value, x: Value) -> tuple[Value, Value, Value]:
-    """The angle of the point (x, y): Atan of the ratio that is at most 1, and the quadrant.
+    """Return the angle of the point (x, y): Atan of the ratio that is at most 1, and the quadrant.
 
     It is a choice: where the point is steep, the angle there, and the angle elsewhere.
     """

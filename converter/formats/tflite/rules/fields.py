@@ -24,12 +24,12 @@ FusedActivation = partial(lite.FusedActivation, "fused_activation_function")
 
 
 def data(r: LiftContext) -> Value:
-    """The first input of the operator."""
+    """Return the first input of the operator."""
     return r.input(0)
 
 
 def largest_below(limit: float, dtype: np.dtype[Any]) -> float:
-    """The largest number of a floating-point type that is at most `limit`."""
+    """Return the largest number of a floating-point type that is at most `limit`."""
     found = dtype.type(min(limit, float(np.finfo(dtype).max)))
     return float(found if float(found) <= limit else np.nextafter(found, dtype.type(0)))
 
@@ -135,7 +135,7 @@ class Window(window.Window):
 
 
 def explicit_pad(t: LowerContext, pads: list[int], value: float | None = None) -> ir.Value:
-    """The image with padding: zeros, or `value` where it is given."""
+    """Return the image with padding: zeros, or `value` where it is given."""
     n, shape = len(pads) // 2, t.image(t.data)
     amounts = np.zeros((n + 2, 2), np.int32)
     amounts[1:-1] = np.reshape(pads, (2, n)).T
@@ -148,7 +148,7 @@ def explicit_pad(t: LowerContext, pads: list[int], value: float | None = None) -
 
 
 def axes_of(r: LiftContext, index: int, rank: int, what: str = "the axes") -> list[int]:
-    """The axes that a constant input lists, each once, counted from the front."""
+    """Return the axes that a constant input lists, each once, counted from the front."""
     found = r.ints(index, what)
     for axis in found:
         if not -rank <= axis < rank:
@@ -157,7 +157,7 @@ def axes_of(r: LiftContext, index: int, rank: int, what: str = "the axes") -> li
 
 
 def one_axis(r: LiftContext, index: int, rank: int) -> int:
-    """The axis at input `index`, counted from the front."""
+    """Return the axis at input `index`, counted from the front."""
     found = r.ints(index, "the axis")
     if len(found) != 1 or not -rank <= found[0] < rank:
         raise MappingError(f"axis {found} is outside the rank {rank}", "R105")
@@ -165,7 +165,7 @@ def one_axis(r: LiftContext, index: int, rank: int) -> int:
 
 
 def axis_of(w: LowerContext, name: str = "axis", index: int = 0, default: int = 0) -> int:
-    """An attribute that is an axis of an input, counted from the front."""
+    """Return an attribute that is an axis of an input, counted from the front."""
     axis = int(w.attr(name, default))
     rank = w.rank(index)
     if not -rank <= axis < max(1, rank):

@@ -239,7 +239,7 @@ def last_update_wins(t: LowerContext, places: ir.Value, updates: ir.Value) -> ir
     order = t.emit("RANGE", t.int32(0), number_, t.int32(1), dtype=whole, shape=[count])
 
     def sides(value: ir.Value, rest: Dims) -> list[ir.Value]:
-        """A value as rows and as columns of a square."""
+        """Return a value as rows and as columns of a square."""
         return [
             t.emit("EXPAND_DIMS", value, t.int32(axis), shape=[*ends, *rest])
             for axis, ends in ((1, [count, 1]), (0, [1, count]))

@@ -55,7 +55,7 @@ HIDDEN = 4  # of the intermediates of an LSTM of quantized values: the output be
 
 
 def cell_of(r: LiftContext, prefix: str = "") -> Cell:
-    """The cell of an LSTM."""
+    """Return the cell of an LSTM."""
     found, hidden = r.operator.intermediates, None
     tensor = r.graph.tensors[found[HIDDEN]] if len(found) > HIDDEN else None
     if tensor is not None and r.quantized and is_quantized(tensor):
@@ -73,7 +73,7 @@ def leave(r: LiftContext, values: Sequence[ir.Value], *names: str) -> None:
 
 
 def single_lstm(r: LiftContext) -> Sequence[ir.Value]:
-    """One step; with five inputs that of the older kernel."""
+    """Return one step; with five inputs that of the older kernel."""
     if r.attr("kernel_type", int, 0) == 1:
         return basic(r)
     states = [r.real(r.key(name)) for name in STATES]

@@ -71,7 +71,7 @@ WANTED_SHAPE = Detail(
 
 
 def wanted_shape(t: LowerContext) -> ir.Value:
-    """The shape of the result as RESHAPE takes it: at most one -1, and 0 is a size of 0."""
+    """Return the shape of the result as RESHAPE takes it: at most one -1, and 0 is a size of 0."""
     out = t.node.outputs[0]
     found = None if out.shape is None else dims_of(out)
     if found is not None and found.count(None) < 2 and (0 not in found or None not in found):
@@ -455,7 +455,7 @@ def exclusive_sum(counts: Array) -> Array:
 
 
 def bounded(step: int, size: int | None) -> int:
-    """A step that picks the same elements, no longer than the axis: kernels take no step of
+    """Return a step that picks the same elements, no longer than the axis: kernels take no step of
     -2^31.
     """
     most = LARGEST if size is None else max(1, size)

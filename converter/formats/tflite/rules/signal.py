@@ -39,12 +39,12 @@ ARE_PAIRS = Guard("only complex data are supported by this rule", lift_if=has_pa
 
 
 def part(r: LiftContext, index: int, of: int = 0) -> Value:
-    """The real or the imaginary part of complex numbers."""
+    """Return the real or the imaginary part of complex numbers."""
     return r.b.Gather(r.input(of), index, axis=-1)
 
 
 def squares(r: LiftContext) -> Value:
-    """The sum of the squares of both parts."""
+    """Return the sum of the squares of both parts."""
     real, imaginary = part(r, 0), part(r, 1)
     return real * real + imaginary * imaginary
 

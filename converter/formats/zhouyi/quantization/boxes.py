@@ -167,8 +167,8 @@ def lift_proposal(r: IntegerLiftContext) -> list[Value]:
 
 
 def lift_generated_proposals(r: IntegerLiftContext) -> list[Value]:
-    """The best boxes of each image, larger than min_size, without a better neighbor: anchors as
-    integers, moved and grown by tables of the stored deltas x, y, w, h.
+    """Return the best boxes of each image, larger than min_size, without a better neighbor: anchors
+    as integers, moved and grown by tables of the stored deltas x, y, w, h.
     """
     b, lost = r.b, r.bit_count("delta_shift")
     batch = r.shape[0]
@@ -239,7 +239,9 @@ def lift_region(r: IntegerLiftContext) -> list[Value]:
 
 
 def _scores_of_region(r: IntegerLiftContext, x: Value) -> Value:
-    """The share of each class times the confidence, 0 where it does not pass the threshold."""
+    """Return the share of each class times the confidence, 0 where it does not pass the
+    threshold.
+    """
     b, own, (bits, _) = r.b, x[..., 5:], r.width()
     most = (1 << bits) - 1
     below = own - b.ReduceMax(own, [4]) + most
@@ -294,7 +296,7 @@ class Overlaps:
         return [b.operator(op)(x, y) for op in ("Min", "Max") for x, y in zip(*pairs, strict=True)]
 
     def left(self, b: Builder, edges: list[Value], area: Value, at: Value, scores: Value) -> Value:
-        """The scores when the box at [G, 1] of each group is kept."""
+        """Return the scores when the box at [G, 1] of each group is kept."""
         own = [b.GatherElements(v, at, axis=1) for v in (*edges, area)]
         spans = [
             b.Max(b.Min(edges[2 + i], own[2 + i]) - b.Max(edges[i], own[i]), 0) for i in (0, 1)

@@ -57,7 +57,7 @@ _ACTIVATION = (
 
 
 def without_integer_keys(layer: Layer) -> Layer:
-    """The layer without the keys and constants that only integer forms have."""
+    """Return the layer without the keys and constants that only integer forms have."""
     operator = find_operator(layer.kind)
     parts = [common()]
     if operator is not None:
@@ -106,15 +106,17 @@ class IntegerLiftContext(LiftContext):
         return any(t.is_integer() and t.bitwidth > 8 for t in self.input_types)
 
     def real(self, index: int = 0, narrow: bool = False) -> Value:
-        """An operand as a float with its zero point; as a double where any operand has more than 8
-        bits.
+        """Return an operand as a float with its zero point; as a double where any operand has more
+        than 8 bits.
         """
         x = real(self.input(index), self.input_zeros[index], narrow)
         floats = any(v is not None and v.dtype == ir.DataType.FLOAT for v in self.layer.inputs)
         return x if narrow or floats or not self.is_wide else double(x)
 
     def double(self, index: int = 0) -> Value:
-        """An operand as a double with its zero point: products of 16-bit integers stay exact."""
+        """Return an operand as a double with its zero point: products of 16-bit integers
+        stay exact.
+        """
         x, zero = self.whole(index), self.input_zeros[index]
         return x + zero if zero else x
 
@@ -134,11 +136,11 @@ class IntegerLiftContext(LiftContext):
         return types[port].bitwidth, types[port].is_signed()
 
     def limits(self, port: int = 0) -> Limits:
-        """The range of a result."""
+        """Return the range of a result."""
         return self.ranges[port] or _limits_of(self.types[port])
 
     def input_limits(self, port: int) -> Limits:
-        """The range of an input."""
+        """Return the range of an input."""
         return self.input_ranges[port] or _limits_of(self.input_types[port])
 
     def flat(self, name: str) -> Array:
@@ -146,11 +148,11 @@ class IntegerLiftContext(LiftContext):
         return self.blob(name).reshape(-1).astype(np.float64)
 
     def looked_up(self, x: ir.Value, table: str, bits: int, signed: bool) -> Value:
-        """The entry of a table of the layer for each integer of `bits` bits."""
+        """Return the entry of a table of the layer for each integer of `bits` bits."""
         return look_up(x, self.blob(table).reshape(-1), bits, signed)
 
     def entries(self, table: str, x: ir.Value, port: int = 0) -> Value:
-        """The entries of a table, doubles, for integers as an input stores them."""
+        """Return the entries of a table, doubles, for integers as an input stores them."""
         return double(self.looked_up(x, table, *self.width(port)))
 
     # factors -------------------------------------------------------------------------------------
@@ -214,11 +216,11 @@ class IntegerLiftContext(LiftContext):
         return stored(y, self.types[0])
 
     def rescaled(self, x: Value, by: Any, rounding: str = "Round") -> Value:
-        """An accumulator on the scale and zero point of the first result, as a float."""
+        """Return an accumulator on the scale and zero point of the first result, as a float."""
         return rescale(x, by, self.zeros[0], self.limits(), rounding)
 
     def requantized(self, x: Value, by: Any = None) -> Value:
-        """The first result, of an accumulator."""
+        """Return the first result, of an accumulator."""
         return self.stored(self.rescaled(x, self.factor if by is None else by))
 
     def all_stored(self, results: Iterable[ir.Value]) -> list[Value]:
@@ -311,7 +313,7 @@ class IntegerLowerContext:
 
     @property
     def bits(self) -> int:
-        """The width of multipliers."""
+        """Return the width of multipliers."""
         return 15 if self.npu else 31
 
     @property
@@ -333,7 +335,7 @@ class IntegerLowerContext:
             raise MappingError(what)
 
     def written(self, attrs: dict[str, Any] | None = None, **blobs: Array) -> Written:
-        """The integer layer: its own keys without those of an activation, and `attrs`."""
+        """Return the integer layer: its own keys without those of an activation, and `attrs`."""
         own = {k: v for k, v in self.layer.attrs.items() if k not in _ACTIVATION}
         return self.layer.kind, own | (attrs or {}), blobs
 

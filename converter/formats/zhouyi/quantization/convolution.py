@@ -48,7 +48,7 @@ def lift_weighted(r: IntegerLiftContext) -> Value:
 
 
 def _most(r: IntegerLiftContext) -> float:
-    """The largest amount that the first input may hold, its zero point added."""
+    """Return the largest amount that the first input may hold, its zero point added."""
     if not r.input_types or not r.input_types[0].is_integer():
         return 0.0  # nothing is known about these numbers
     return max(abs(limit + r.input_zeros[0]) for limit in limits_of_bits(*r.width()))

@@ -241,7 +241,9 @@ def lift_in_top_k(r: IntegerLiftContext) -> Value:
 
 
 def lift_one_hot(r: IntegerLiftContext) -> Value:
-    """The two values as they are, within the range of the result; positions are not wrapped."""
+    """Return the two values as they are, within the range of the result; positions are not
+    wrapped.
+    """
     b, rank = r.b, len(r.shape)
     axis, depth = r.attr("axis", int, -1), r.attr("depth", int)
     off, on = r.number_list("values", 2)
@@ -257,7 +259,7 @@ def lift_one_hot(r: IntegerLiftContext) -> Value:
 
 
 def lift_table(r: IntegerLiftContext) -> Value:
-    """A look-up table, or arithmetic for the piecewise linear ones."""
+    """Return a look-up table, or arithmetic for the piecewise linear ones."""
     layer, method = r.layer, r.attr("method", str, "")
     if layer.kind == "Activation" and method in PIECEWISE and "lut" not in layer.blobs:
         layer.attrs["with_activation"] = method
@@ -324,7 +326,7 @@ def _lift_prelu(r: IntegerLiftContext) -> Value:
 
 
 def _signed(params: QuantParams) -> tuple[ir.DataType, int]:
-    """The signed type of as many bits, and how much less the same numbers are there."""
+    """Return the signed type of as many bits, and how much less the same numbers are there."""
     bits = params.dtype.bitwidth
     less = 0 if params.dtype.is_signed() else 1 << (bits - 1)
     return (ir.DataType.INT8 if bits == 8 else ir.DataType.INT16), less

@@ -131,8 +131,8 @@ def lift_embeddings(r: IntegerLiftContext) -> Value:
 
 
 def _mean(r: IntegerLiftContext, total: Value, weight: Value) -> Value:
-    """The quotient of a sum of 32 bits and a weight of 16, whose lowest bits go where they have
-    more: so many as the largest of the tensor has.
+    """Return the quotient of a sum of 32 bits and a weight of 16, whose lowest bits go where they
+    have more: so many as the largest of the tensor has.
     """
     b = r.b
     signs = [r.input_limits(i)[0] + r.input_zeros[i] < 0 for i in (0, 3)]

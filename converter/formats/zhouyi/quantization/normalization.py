@@ -86,7 +86,7 @@ def _spare_bits(width: int, number: float) -> int:
 
 
 def _by_powers_of_two(r: IntegerLiftContext) -> Value:
-    """The method FAST_EXP: 2 ** n for integer n, and a logarithm of the sum with at most
+    """Return the method FAST_EXP: 2 ** n for integer n, and a logarithm of the sum with at most
     half-integer precision (`adjust_q` is its number of fractional bits); the zero point of the
     result is ignored.
     """
@@ -201,7 +201,7 @@ def lift_log_softmax(r: IntegerLiftContext) -> Value:
 
 
 def _by_floats(r: IntegerLiftContext, lut: Array, axis: int) -> Value:
-    """A table of exponentials as floats, their sum and its logarithm."""
+    """Return a table of exponentials as floats, their sum and its logarithm."""
     b, below, (bits, _) = r.b, _below(r, axis), r.width()
     of_input, of_sum = r.number_list("quantize_scale", 2)
     size = max(lut.size.bit_length() - 1, 0)
@@ -286,7 +286,7 @@ def lift_normalization(r: IntegerLiftContext) -> list[Value]:
 
 
 def _shaped(numbers: Array, shape: list[int]) -> Array:
-    """One number for all, or one for each element of `shape`."""
+    """Return one number for all, or one for each element of `shape`."""
     of_sizes(numbers, "scale, weights or biases", 1, int(np.prod(shape)))
     return numbers if numbers.size == 1 else numbers.reshape(shape)
 
@@ -335,7 +335,7 @@ def _weighted(r: IntegerLiftContext, y: Value, shape: list[int]) -> Value:
 
 
 def lift_moments(r: IntegerLiftContext) -> list[Value]:
-    """The rounded mean unscaled, and the variance rescaled."""
+    """Return the rounded mean unscaled, and the variance rescaled."""
     b, axes, keep = r.b, axes_of(r.layer), int(r.attr("keepdims", bool, True))
     x = floor(r.whole() * r.factor_of("input", 1, 0))
     mean = b.Round(b.ReduceMean(x, axes))

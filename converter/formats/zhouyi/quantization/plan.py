@@ -211,8 +211,8 @@ class Plan:
         return (self._multiple(layer) if method == "MUL" else None), None
 
     def _multiple(self, layer: Layer) -> QuantParams | None:
-        """The params of a product with one positive number that has as many steps as the other
-        operand.
+        """Return the params of a product with one positive number that has as many steps as the
+        other operand.
         """
         if len(layer.inputs) != 2 or layer.attrs.get("with_activation", "NONE") != "NONE":
             return None
@@ -336,7 +336,7 @@ class Plan:
 
 
 def _first(layer: Layer) -> ir.Value:
-    """The data."""
+    """Return the data."""
     value = layer.inputs[0]
     assert value is not None
     return value

@@ -176,7 +176,7 @@ def _pool(r: IntegerLiftContext, op: str, x: Value, **attrs: Any) -> Value:
 
 
 def _sums(r: IntegerLiftContext, y: Value, axes: Sequence[Axis]) -> Value:
-    """The sum of each window, its padding 0, as doubles."""
+    """Return the sum of each window, its padding 0, as doubles."""
     b, kernel, rank = r.b, [a.kernel for a in axes], len(axes) + 2
     pads = [0, *(a.before for a in axes), 0, 0, *(a.behind + a.over for a in axes), 0]
     y = b.Pad(y, pads) if any(pads) else y
@@ -191,7 +191,7 @@ def _sums(r: IntegerLiftContext, y: Value, axes: Sequence[Axis]) -> Value:
 
 
 def _float_sums(r: IntegerLiftContext, y: Value, rows: Axis, columns: Axis) -> Value:
-    """The sum of each window, in floats that are added row by row."""
+    """Return the sum of each window, in floats that are added row by row."""
     b = r.b
     y = b.Pad(y, [0, rows.before, columns.before, 0, 0, rows.behind, columns.behind, 0])
     parts = (
@@ -255,8 +255,8 @@ MOST_NEIGHBORS = 256
 
 
 def lift_lrn(r: IntegerLiftContext) -> Value:
-    """The sum of squares, of neighbors in other channels or within a channel, chooses from a table
-    of (bias + alpha * sum) ** -beta.
+    """Return the sum of squares, of neighbors in other channels or within a channel, chooses from a
+    table of (bias + alpha * sum) ** -beta.
     """
     method = r.attr("method", enum(words("ACROSS_CHANNELS WITHIN_CHANNEL")))
     b, x, size = r.b, r.double(), r.count("size")
@@ -283,7 +283,7 @@ def lift_lrn(r: IntegerLiftContext) -> Value:
 
 
 def lower_lrn(w: IntegerLowerContext) -> Written:
-    """The sum of squares as 16 bits chooses from 256 entries of
+    """Return the sum of squares as 16 bits chooses from 256 entries of
     (bias + alpha / size * sum) ** -beta, which have 16 bits too.
     """
     attrs, source = w.layer.attrs, w.sources[0]

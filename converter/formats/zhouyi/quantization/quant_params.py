@@ -115,8 +115,8 @@ def quantized(b: Builder, y: Value, params: QuantParams) -> Value:
 
 
 def params_of_node(node: ir.Node) -> QuantParams:
-    """Return the params of a QuantizeLinear or DequantizeLinear of an activation; MappingError when
-    it has several scales, or computed ones.
+    """Return the params of a QuantizeLinear or DequantizeLinear of an activation; raise
+    MappingError if it has several scales, or computed ones.
     """
     scale = constant(node.inputs[1])
     given: Any = optional(node, 2)

@@ -52,7 +52,7 @@ class Steps:
 
     @property
     def amounts(self) -> Limits:
-        """The limits without the least number, whose amount has no counterpart."""
+        """Return the limits without the least number, whose amount has no counterpart."""
         low, high = self.limits
         return low + 1, high
 
@@ -91,7 +91,7 @@ def _parts(
 
 
 def _weights(r: IntegerLiftContext, gates: int) -> tuple[int, Array]:
-    """The size of the input, and the weights [gates * cells, input size + cells]."""
+    """Return the size of the input, and the weights [gates * cells, input size + cells]."""
     n, size, weights = r.count("cell_size"), r.count("input_size"), r.blob("weights")
     if weights.shape != (gates * n, size + n):
         cells = f"{gates} gates of {n} cells and an input of {size}"
@@ -101,7 +101,7 @@ def _weights(r: IntegerLiftContext, gates: int) -> tuple[int, Array]:
 
 
 def _time(r: IntegerLiftContext) -> tuple[list[Value], bool]:
-    """The input at each step, [batch, x] each, in the order of the direction."""
+    """Return the input at each step, [batch, x] each, in the order of the direction."""
     x = r.whole()
     reverse = r.attr("direction", str, "FORWARD") == "REVERSE"
     steps = [x[:, t] for t in range(r.static(x)[1])]

@@ -63,7 +63,7 @@ def _lift_sum_of_amounts(r: IntegerLiftContext, x: Value, axes: list[int]) -> Va
 
 
 def _lift_root(r: IntegerLiftContext, x: Value, axes: list[int]) -> Value:
-    """The root of the sum of squares, from a table for 16-bit integers."""
+    """Return the root of the sum of squares, from a table for 16-bit integers."""
     y, dropped = _highest_bits(r, r.b.ReduceSum(x * x, axes))
     total = rescale(y * dropped, r.factor, 0, UINT16)
     return r.stored(r.looked_up(total, "sqrt_lut", 16, False))
@@ -85,8 +85,8 @@ def _highest_bits(r: IntegerLiftContext, total: Value) -> tuple[Value, Value]:
 
 
 def _lift_product(r: IntegerLiftContext, x: Value, axes: list[int]) -> Value:
-    """One factor after the other; a product that does not fit into 16 bits is halved until it does,
-    and the halvings are counted.
+    """Return one factor after the other; a product that does not fit into 16 bits is halved until
+    it does, and the halvings are counted.
     """
     b, shape = r.b, r.static(x)
     axes = [axis_of(a, len(shape)) for a in axes]
@@ -158,7 +158,7 @@ def _products_so_far(
 
 
 def lift_zero_fraction(r: IntegerLiftContext) -> Value:
-    """The share of zeros in each element of the batch, rounded."""
+    """Return the share of zeros in each element of the batch, rounded."""
     b, x = r.b, r.double()
     shape = r.static(x)
     count = int(np.prod(shape[1:]))

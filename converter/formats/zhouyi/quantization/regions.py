@@ -99,8 +99,8 @@ class Crossings:
         return crossed(v, axis, [self.count, self.height, self.width])
 
     def corners(self, pixels: Pixels, bits: int, image: Value, wraps: bool = False) -> list[Value]:
-        """The four pixels around each crossing [R, rows * columns, C], each times the product of
-        its weights, which have lost `bits` bits.
+        """Return the four pixels around each crossing [R, rows * columns, C], each times the
+        product of its weights, which have lost `bits` bits.
 
         `image` [R]: which image each region is in.
         """
@@ -385,7 +385,9 @@ def _of_box(r: IntegerLiftContext, boxes: Value, axis: Axis, by: float) -> tuple
 
 
 def _summed(r: IntegerLiftContext, x: Value, largest: float) -> Value:
-    """The sum of the samples of each cell, as 32-bit floats that are added one after the other."""
+    """Return the sum of the samples of each cell, as 32-bit floats that are added one after
+    the other.
+    """
     b, (count, cells, rows, across, columns, channels) = r.b, r.static(x)
     number = rows * columns
     if largest * number <= EXACT:

@@ -87,7 +87,7 @@ def list_keys(factors: list[float], bits: int) -> dict[str, Any]:
 
 
 def channel_constants(factors: Array, bits: int) -> dict[str, Array]:
-    """The constants `scale` and `shift` for one factor per channel."""
+    """Return the constants `scale` and `shift` for one factor per channel."""
     multipliers, shifts = per_channel(factors, bits)
     stored = np.uint16 if bits <= 16 else np.int32
     return {"scale": multipliers.astype(stored), "shift": shifts.astype(np.int8)}
@@ -110,8 +110,8 @@ def numbers(layer: Layer, name: str, default: float) -> Array:
 
 
 def stated(layer: Layer, name: str, key: str, default: float) -> Array:
-    """Return the constant NAME or the value of the key, as doubles; MappingError R110 for anything
-    but numbers.
+    """Return the constant NAME or the value of the key, as doubles; raise MappingError R110 for
+    anything but numbers.
     """
     given = layer.blobs.get(name, layer.attrs.get(key, default))
     found = representable(given, np.float64, name).reshape(-1)
@@ -121,7 +121,7 @@ def stated(layer: Layer, name: str, key: str, default: float) -> Array:
 
 
 def bits_of(value: Any, key: str, least: int = -MOST_BITS) -> int:
-    """Return the number of bits of a shift; MappingError R110 for an invalid one."""
+    """Return the number of bits of a shift; raise MappingError R110 for an invalid one."""
     known = isinstance(value, int | float) and least <= value <= MOST_BITS
     if not known or value != int(value):
         message = f"{key} must be a bit count from {least} to {MOST_BITS}, got {str(value)[:200]}"
@@ -196,7 +196,7 @@ def rescale(x: Value, by: Any, zero: int, limits: Limits, rounding: str = "Round
 
 
 def limits_of_bits(bits: int, signed: bool) -> Limits:
-    """The range of integers of `bits` bits."""
+    """Return the range of integers of `bits` bits."""
     return (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1) - 1) if signed else (0.0, 2.0**bits - 1)
 
 
@@ -216,7 +216,7 @@ def shifted(x: Value, bits: float) -> Value:
 
 
 def low_32_bits(x: Value) -> Value:
-    """The lowest 32 bits of whole doubles, as signed numbers."""
+    """Return the lowest 32 bits of whole doubles, as signed numbers."""
     return x - floor((x + 2.0**31) * 2.0**-32) * 2.0**32
 
 
@@ -277,6 +277,6 @@ def accumulated(
 
 
 def largest_row(weights: Array) -> float:
-    """The largest sum of amounts of a row."""
+    """Return the largest sum of amounts of a row."""
     amounts = np.abs(weights.astype(np.float64)).reshape(weights.shape[0], -1)
     return float(amounts.sum(axis=1).max(initial=0))

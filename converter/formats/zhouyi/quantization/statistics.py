@@ -26,7 +26,7 @@ def lift_normalized_moments(r: IntegerLiftContext) -> list[Value]:
 
 
 def _three(r: IntegerLiftContext, key: str) -> list[float]:
-    """The factor of a sum, and the scales of its operands."""
+    """Return the factor of a sum, and the scales of its operands."""
     scales = r.number_list(f"{key}_scale_value", 3)
     return [scales[0] * 2.0 ** -r.bit_count(f"{key}_shift_value"), *scales[1:]]
 

@@ -117,7 +117,7 @@ class Integers:
         return np.asarray(self.stored.astype(np.float64) - self._along(self.zeros))
 
     def _along(self, numbers: Array) -> Array:
-        """One number for each row of the weights, or of those of a norm for each column."""
+        """Return one number for each row of the weights, or of those of a norm for each column."""
         return numbers.reshape(
             [-1] + [1] * (0 if self.layer.kind in NORMS else self.stored.ndim - 1)
         )
@@ -131,7 +131,7 @@ class Integers:
         return np.tile(rows, blob_of(self.layer, "biases").size // rows.size)
 
     def biases(self) -> Array | None:
-        """The biases, in steps of input scale * weight scale; None without biases."""
+        """Return the biases, in steps of input scale * weight scale; None without biases."""
         if "biases" not in self.layer.blobs:
             return None
         biases = with_zero_points(self.layer, "biases", self.parser)
@@ -190,7 +190,7 @@ class NumericWeights(Integers):
         return np.asarray(self.scales * np.float32(self.source.scale), np.float32)
 
     def weights_value(self, b: Builder) -> Value:
-        """The weights in ONNX's order."""
+        """Return the weights in ONNX's order."""
         perm = np.argsort(WEIGHTED[self.layer.kind])
         name, transposed = f"{self.layer.name}.weights", self.stored.transpose(perm)
         axis, one = perm.tolist().index(0), self.scales.size == 1
@@ -217,8 +217,8 @@ class NumericWeights(Integers):
         return within(zeros, *limits_of_bits(8 * dtype.itemsize, dtype.kind == "i"))
 
     def real(self) -> Array:
-        """The weights as numbers; transposed ones in groups have their scales by group, then by
-        row.
+        """Return the weights as numbers; transposed ones in groups have their scales by group, then
+        by row.
         """
         whole, rows = self.whole().astype(np.float32), self.stored.shape[0]
         if self.scales.size in (1, rows) or self.layer.kind in NORMS:
@@ -229,7 +229,9 @@ class NumericWeights(Integers):
         return np.concatenate([p * s for p, s in zip(parts, scales, strict=True)], axis=-1)
 
     def biases_value(self, b: Builder) -> Value | None:
-        """The biases as int32 with the product of both scales, as QDQ networks store them."""
+        """Return the biases as int32 with the product of both scales, as QDQ networks store
+        them.
+        """
         whole, scales, name = self.biases(), self.bias_scales(), f"{self.layer.name}.biases"
         if whole is None or not whole.any():
             return None

@@ -172,7 +172,7 @@ def spatial_scale(r: LiftContext, keys: tuple[str, ...], stem: str) -> list[floa
 
 
 def regions(r: LiftContext, scale: list[float]) -> tuple[Value, Value]:
-    """The images [n], and the boxes x1, y1, x2, y2 [n, 4] in pixels of the feature map.
+    """Return the images [n], and the boxes x1, y1, x2, y2 [n, 4] in pixels of the feature map.
 
     Operand 1 is a table [n, 5] of batch, y1, x1, y2, x2; `scale` is that of y and of x.
     """
@@ -186,7 +186,7 @@ def regions(r: LiftContext, scale: list[float]) -> tuple[Value, Value]:
 
 
 def exchanged(w: LowerContext, value: ir.Value, order: list[int]) -> ir.Value:
-    """The columns of a table of boxes in another order."""
+    """Return the columns of a table of boxes in another order."""
     index = w.const(np.array(order, np.int32))
     return w.emit("Gather", value, index, shape=static(value), axis=1, batch_dims=0)
 
@@ -438,7 +438,7 @@ def _corners(edges: list[list[Value]]) -> Value:
 
 
 def lift_generated_proposals(r: LiftContext) -> list[ir.Value]:
-    """The best boxes of an image, larger than min_size, without a better neighbor.
+    """Return the best boxes of an image, larger than min_size, without a better neighbor.
 
     Scores [B, H, W, A], deltas dx, dy, dw, dh [B, H, W, 4 * A] and an image's size, which the
     executor does not read -> scores [B, N], boxes x1, y1, x2, y2 [B, N, 4] with their last pixels
@@ -666,9 +666,9 @@ def lift_heatmap_keypoints(r: LiftContext) -> list[ir.Value]:
 
 
 def lift_post_nms_by_class(r: LiftContext) -> list[ir.Value]:
-    """The kept boxes [1, n, 4] of each class, repeated as often as there are indices in `keep`,
-    class after class, up to `proposal_cnt`; zeros for the scores, and the number of boxes. Source:
-    the vendor's executor, postnms2.py.
+    """Return the kept boxes [1, n, 4] of each class, repeated as often as there are indices in
+    `keep`, class after class, up to `proposal_cnt`; zeros for the scores, and the number of boxes.
+    Source: the vendor's executor, postnms2.py.
     """
     b, most = r.b, r.count("proposal_cnt")
     demand_small(most)

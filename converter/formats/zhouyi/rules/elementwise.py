@@ -199,7 +199,7 @@ ACTIVATIONS = [
 
 
 def floor_rest(r: LiftContext, rest: Value) -> ir.Value:
-    """The remainder with the sign of the divisor, of that with the sign of the dividend.
+    """Return the remainder with the sign of the divisor, of that with the sign of the dividend.
 
     So the vendor's tools compute it (section 4.3 names the dividend for both values of `fmod`).
     """
@@ -214,7 +214,7 @@ def _fits_mod(r: LiftContext) -> bool:
 
 
 def shifted(r: LiftContext) -> tuple[Value, Value]:
-    """The number, of 32 bits at least, and the power of two by which it is shifted."""
+    """Return the number, of 32 bits at least, and the power of two by which it is shifted."""
     wide = T.INT64 if r.input(0).dtype == T.INT64 else T.INT32
     x, by = (r.b.Cast(r.input(i), to=wide) for i in (0, 1))
     return x, r.b.like(x, 2) ** by
@@ -341,7 +341,7 @@ LOGIC = [
 
 
 def _kept(w: LowerContext) -> tuple[ir.DataType, ir.DataType]:
-    """The types of the operand and the result as the format keeps them."""
+    """Return the types of the operand and the result as the format keeps them."""
     x, y = w.input(0).dtype, w.out.dtype
     if x is None or y is None:
         raise MappingError("the types of a Cast must be known")

@@ -35,7 +35,9 @@ T = ir.DataType
 
 
 def word(name: str, key: str, table: Mapping[Any, str], **options: Any) -> Attr:
-    """A canonical value <-> a word of the format; all words come in upper case when reading."""
+    """Return a canonical value <-> a word of the format; all words come in upper case when
+    reading.
+    """
     return Attr(name, key, enum(table), **options)
 
 
@@ -45,7 +47,7 @@ def words(names: str) -> dict[str, str]:
 
 
 def method(value: str, absent: bool = False) -> RequireKey:
-    """The method distinguishes a layer from others of its type; with `absent` it is also the
+    """Return the method distinguishes a layer from others of its type; with `absent` it is also the
     default.
     """
     return RequireKey("method", value, absent)
@@ -57,7 +59,7 @@ def reads(*keys: str, blobs: tuple[str, ...] = ()) -> Group:
 
 
 def flat(name: str) -> Callable[[LiftContext], Sequence[int]]:
-    """The shape of the constant `name` as one axis."""
+    """Return the shape of the constant `name` as one axis."""
     return lambda r: [np.asarray(r.layer.blobs[name]).size]
 
 
@@ -176,7 +178,7 @@ def keys(stem: str, rank: int = 2) -> tuple[str, ...]:
 
 
 def pad_keys(rank: int = 2) -> tuple[str, ...]:
-    """The keys in the order of ONNX `pads`: all begins, then all ends."""
+    """Return the keys in the order of ONNX `pads`: all begins, then all ends."""
     if rank == 2:
         return ("pad_top", "pad_left", "pad_bottom", "pad_right")
     return tuple(f"pad_{axis}_{end}" for end in ("begin", "end") for axis in "zyx"[3 - rank :])

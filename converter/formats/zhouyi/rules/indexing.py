@@ -233,13 +233,13 @@ def lift_collapse_repeated(r: LiftContext) -> list[ir.Value]:
 
 
 def lift_switch(r: LiftContext) -> ir.Value:
-    """The first input with elements, else the first one."""
+    """Return the first input with elements, else the first one."""
     inputs = [r.input(i) for i in range(len(r.layer.inputs))]
     return next((v for v in inputs if 0 not in r.static(v)), inputs[0])
 
 
 def lift_query_rebatch(r: LiftContext) -> ir.Value:
-    """The rows of x[B, Q, D] that each list of indices names, filled up with zeros.
+    """Return the rows of x[B, Q, D] that each list of indices names, filled up with zeros.
 
     The result is [B, lists, longest list, D].
     """

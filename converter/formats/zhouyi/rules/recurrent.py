@@ -42,7 +42,7 @@ class CellKind:
 
     @property
     def states(self) -> tuple[int, ...]:
-        """The operator's inputs that are initial states."""
+        """Return the operator's inputs that are initial states."""
         return (5, 6) if self.op == "LSTM" else (5,)
 
 
@@ -70,7 +70,9 @@ def gates(array: Array, order: tuple[int, ...]) -> Array:
 
 
 def lift_recurrent(r: LiftContext) -> list[ir.Value]:
-    """The outputs that `out_sequence` names: steps [batch, time, cells], states [batch, cells]."""
+    """Return the outputs that `out_sequence` names: steps [batch, time, cells], states
+    [batch, cells].
+    """
     cell, b = CELLS[r.layer.kind], r.b
     w, rec, h = _weights(r, cell)
     attrs = _attributes(r, cell)
@@ -115,7 +117,7 @@ def _weights(r: LiftContext, cell: CellKind) -> tuple[Array, Array, int]:
 
 
 def _both_biases(r: LiftContext, cell: CellKind, h: int) -> Array:
-    """The biases of the input's product, then those of the recurrent one."""
+    """Return the biases of the input's product, then those of the recurrent one."""
     biases, size = r.blob("biases").reshape(-1), len(cell.gates) * h
     if biases.size != size + (h if cell.behind else 0):
         raise MappingError(f"{biases.size} biases do not fit {h} cells", "R105")
@@ -220,7 +222,7 @@ def _stored_biases(w: LowerContext, cell: CellKind, h: int, dtype: Any) -> Array
 
 
 def _state(w: LowerContext, index: int, shape: list[int]) -> ir.Value:
-    """The initial state as [batch, cells]; the layer always has one, zeros if need be."""
+    """Return the initial state as [batch, cells]; the layer always has one, zeros if need be."""
     value = w.optional(index)
     if value is None:
         zeros = np.zeros(shape, numpy_type(w.input(0)))

@@ -105,7 +105,7 @@ BOUNDS = Detail(
 
 
 def _axes(w: LowerContext) -> list[int]:
-    """The fourth operand, counted from the front; all axes where it is omitted."""
+    """Return the fourth operand, counted from the front; all axes where it is omitted."""
     rank = w.rank()
     given = range(rank) if w.optional(3) is None else constant_of(w, 3, "the axes")
     return [axis_of(int(a), rank) for a in given]
@@ -214,7 +214,7 @@ WIDE = (ir.DataType.INT64, ir.DataType.UINT64, ir.DataType.INT32, ir.DataType.UI
 
 
 def checked_pairs(r: LiftContext, key: str) -> list[list[int]]:
-    """A pair for every axis of the data."""
+    """Return a pair for every axis of the data."""
     pairs, rank = pairs_of(r, key), len(r.shape)
     if len(pairs) != rank:
         raise MappingError(f"{key} has {len(pairs)} pairs, but the data have {rank} axes", "R105")

@@ -33,7 +33,7 @@ def part(r: LiftContext) -> Value:
 
 
 def compute(r: LiftContext) -> Value:
-    """One of the operations that compute with complex numbers too, of such operands."""
+    """Return one of the operations that compute with complex numbers too, of such operands."""
     b, kind = r.b, r.layer.kind.removeprefix("broadcasting_")
     if kind not in KINDS:
         raise MappingError(f"{kind} of complex numbers is not supported", "X201")

@@ -45,7 +45,7 @@ def loop(r: LiftContext) -> Sequence[ir.Value]:
 
 
 def block_of(w: LowerContext, graph: Any) -> tuple[CoreAILowering, list[ir.Value]]:
-    """The operations of a graph inside an operator, and its results in their types."""
+    """Return the operations of a graph inside an operator, and its results in their types."""
     low = w.low.inner()
     for node in graph:
         low.node(node)
@@ -72,7 +72,7 @@ def write_if(w: LowerContext) -> None:
 
 
 def flag(w: LowerContext, value: ir.Value) -> ir.Value:
-    """A condition without axes."""
+    """Return a condition without axes."""
     if value.shape is not None and not len(value.shape):
         return value
     return w.emit("reshape", value, w.numbers([]), shape=[])

@@ -30,7 +30,7 @@ D = ir.DataType
 
 
 def of(reason: str, test: Any) -> Guard:
-    """A condition on the type of the operator's data."""
+    """Return a condition on the type of the operator's data."""
     return Guard(
         reason,
         lambda w: test(w.data.dtype or D.FLOAT),
@@ -124,8 +124,8 @@ def _within(own: ir.DataType, wanted: ir.DataType) -> bool:
 
 
 def _wrapped(w: LowerContext, x: ir.Value, own: ir.DataType, to: ir.DataType) -> ir.Value:
-    """The integer that has the same last bits, in a signed type wide enough: (x & mask), less 2^n
-    from half of that on.
+    """Return the integer that has the same last bits, in a signed type wide enough: (x & mask),
+    less 2^n from half of that on.
     """
     bits, wide = to.bitwidth, D.INT64
 

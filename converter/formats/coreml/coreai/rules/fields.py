@@ -33,7 +33,7 @@ def sizes(*indices: int) -> InputType:
 
 
 def word(prefix: str) -> Codec:
-    """The word in `#coreai.padding_mode<constant>`."""
+    """Return the word in `#coreai.padding_mode<constant>`."""
 
     def lift(text: Any) -> str:
         found = re.fullmatch(rf"#coreai\.{prefix}<(\w+)>", str(text))

@@ -51,7 +51,9 @@ class Window(window.Window):
         return Geometry(self.kernel(r.node), strides, dilations)
 
     def take(self, r: LiftContext, index: int) -> list[int]:
-        """The numbers of operand `index` of the operation, which the operator does not have."""
+        """Return the numbers of operand `index` of the operation, which the operator does
+        not have.
+        """
         r.node.set_input(index, None)
         return r.ints(index, "a window")
 

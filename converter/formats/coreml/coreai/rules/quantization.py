@@ -81,7 +81,7 @@ class Scales(Field):
 
 
 def stored(r: LiftContext, index: int) -> LazyTensor:
-    """A constant operand, whose numbers are unpacked when they are needed."""
+    """Return a constant operand, whose numbers are unpacked when they are needed."""
     value = r.input(index)
     if value.const_value is None:
         raise MappingError("the data of a compressed constant must be constant", "X202")
@@ -169,7 +169,7 @@ def densified(r: LiftContext) -> Value:
 
 
 def sparse_table(r: LiftContext) -> ir.Value:
-    """The values of the indices that are there."""
+    """Return the values of the indices that are there."""
     found, table, axis = sparse_of(r), evaluate(r, 1), r.ints(2, "axis")[0]
     whole = looked_up(full(found.mask, found.values), table, axis)
     wide = found.mask

@@ -85,7 +85,9 @@ class Running(Field):
 
 
 def scan(r: LiftContext) -> Value:
-    """A running product, minimum or maximum, by steps of twice the length; NaN is no extreme."""
+    """Return a running product, minimum or maximum, by steps of twice the length; NaN is no
+    extreme.
+    """
     x, b, mode = r.input(0), r.b, r.attr("scan_op", int)
     axis, back = r.ints(1, "axis")[0], bool(r.known(r.input(2), "reverse").reshape(()))
     size, dtype = r.static(x)[axis], (x.dtype or D.FLOAT).numpy()

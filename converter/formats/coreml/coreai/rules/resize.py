@@ -26,7 +26,7 @@ RULES_OF_AXES = ("half_pixel", "align_corners", "asymmetric")
 
 
 def interpolate(r: LiftContext) -> Value:
-    """A Resize where ONNX has a rule with the same coordinates, else axis by axis."""
+    """Return a Resize where ONNX has a rule with the same coordinates, else axis by axis."""
     x, mode = r.input(0), r.attr("interpolation_mode", MODE)
     size = r.static(x)
     result = [int(n) for n in r.known(r.input(1), "output_shape").reshape(-1)]

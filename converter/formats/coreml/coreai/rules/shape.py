@@ -234,7 +234,7 @@ class Ranges(Field):
         w.layer.inputs += [*lines, w.numbers(strides)]
 
     def _line(self, w: LowerContext, index: int, axes: list[int], default: int) -> ir.Value:
-        """A number for each axis of the operand."""
+        """Return a number for each axis of the operand."""
         rank, given = w.rank(), constant(w.input(index))
         if given is not None:
             found = [int(given[axes.index(i)]) if i in axes else default for i in range(rank)]
@@ -279,7 +279,7 @@ class Backwards(Field):
 
 
 def updated(r: LiftContext) -> Value:
-    """The operand with the elements of a slice replaced, by their numbers in a line."""
+    """Return the operand with the elements of a slice replaced, by their numbers in a line."""
     b, x, update = r.b, r.input(0), r.input(4)
     line, shape = np.array([-1]), b.Shape(x)
     numbers = b.Reshape(b.Range(0, b.Size(x), 1), shape)
@@ -371,7 +371,7 @@ def _pad_mode() -> Codec:
 
 
 def mirrored(r: LiftContext) -> Value:
-    """A symmetric Pad: the first and last elements backwards at the ends of each axis."""
+    """Return a symmetric Pad: the first and last elements backwards at the ends of each axis."""
     b, x = r.b, r.input(0)
     pairs = r.known(r.input(1), "the padding").reshape(-1, 2)
     least = np.iinfo(np.int64).min

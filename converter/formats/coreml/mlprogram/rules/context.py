@@ -72,7 +72,7 @@ class LiftContext(context.LiftContext):
         return self.layer.extra[name][0]
 
     def value(self, name: str) -> Value:
-        """A parameter as a value of the graph; MappingError R105 when it is omitted."""
+        """Return a parameter as a value of the graph; raise MappingError R105 if it is omitted."""
         found = self.values(name)
         if len(found) != 1:
             raise MappingError(f"input {name!r} must be one value, got {len(found)}", "R105")
@@ -80,11 +80,11 @@ class LiftContext(context.LiftContext):
 
     @property
     def x(self) -> Value:
-        """The parameter `x`, with which most operations compute."""
+        """Return the parameter `x`, with which most operations compute."""
         return self.value("x")
 
     def operands(self) -> list[Value]:
-        """The inputs of the operator so far, without those that are omitted."""
+        """Return the inputs of the operator so far, without those that are omitted."""
         return [with_operators(v) for v in self.node.inputs if v is not None]
 
     def whole(self, of: ir.Value | str) -> Value:
@@ -104,7 +104,7 @@ class LiftContext(context.LiftContext):
         return [with_operators(self.block.as_value(g)) for g in self.layer.extra[name]]
 
     def array(self, name: str) -> Array:
-        """The elements of a parameter that must be constant."""
+        """Return the elements of a parameter that must be constant."""
         given = self.given_as(name)
         found = known(given) if isinstance(given, ir.Value) else given
         if isinstance(found, LazyTensor):
@@ -188,7 +188,9 @@ class LowerContext(context.LowerContext):
         self.low.add(kind, [], self.node.outputs if outputs is None else outputs, attrs)
 
     def made(self, kind: str, dtype: ir.DataType | None, shape: Any, /, **given: Any) -> ir.Value:
-        """One more operation with one result of this type and shape (a sequence, or None)."""
+        """Return one more operation with one result of this type and shape (a sequence, or
+        None).
+        """
         result = self.temporary(kind, dtype, shape)
         self.operation(kind, [result], **given)
         return result
@@ -206,7 +208,7 @@ class LowerContext(context.LowerContext):
 
     @property
     def real(self) -> Any:
-        """The floating-point type that is used together with the first operand."""
+        """Return the floating-point type that is used together with the first operand."""
         return self.real_of(self.input(0))
 
     def real_of(self, value: ir.Value) -> Any:

@@ -66,7 +66,7 @@ def write_cond(w: LowerContext) -> None:
 
 
 def flag(w: LowerContext, value: ir.Value) -> ir.Value:
-    """A condition without axes."""
+    """Return a condition without axes."""
     if value.shape is None or not len(value.shape):
         return value
     return w.made("squeeze", value.dtype, [], x=value)

@@ -152,7 +152,9 @@ def write_biased(w: LowerContext) -> None:
 
 
 def transposed_weights(w: LowerContext, weights: ir.Value) -> ir.Value:
-    """A constant matrix with its axes changed, computed when it is written unless it is a view."""
+    """Return a constant matrix with its axes changed, computed when it is written unless it
+    is a view.
+    """
     assert weights.const_value is not None
     permuted = LazyTensor.of(weights.const_value).transposed()
     return w.const(permuted, weights.name or "weight")

@@ -46,7 +46,9 @@ class LeastScore(Const):
 
 
 def classify(r: LiftContext) -> Sequence[ir.Value]:
-    """The class with the largest probability, and the probabilities in the order of classes."""
+    """Return the class with the largest probability, and the probabilities in the order of
+    classes.
+    """
     b = r.b
     probabilities = b.Reshape(r.value("probabilities"), [-1])
     classes = r.given_as("classes")

@@ -124,7 +124,7 @@ def _within(own: ir.DataType | None, wanted: ir.DataType) -> bool:
 
 
 def _wrapped(w: LowerContext, x: ir.Value, dtype: ir.DataType) -> ir.Value:
-    """The number of fewer bits that has the same last bits: (x - least) mod 2^n + least."""
+    """Return the number of fewer bits that has the same last bits: (x - least) mod 2^n + least."""
     shape = list(x.shape or ())
     least, count = (w.const(np.int32(n)) for n in (dtype.min, 1 << dtype.bitwidth))
     whole = w.made("identity", D.INT32, shape, x=x)

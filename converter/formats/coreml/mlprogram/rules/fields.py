@@ -29,7 +29,7 @@ OPPOSITE = Codec(lambda v: int(not v), lambda v: not v)  # a boolean with the op
 
 
 def mil(name: str, kind: str, operands: str, *fields: Field, **options: Any) -> Rule:
-    """A row whose operation has these parameters as the operator's inputs."""
+    """Return a row whose operation has these parameters as the operator's inputs."""
     return op(name, kind, *fields, operands=tuple(operands.split()), **options)
 
 
@@ -47,7 +47,7 @@ def numbers(r: LiftContext, values: Sequence[int], name: str = "const") -> Value
 
 
 def listed(r: LiftContext, key: str, default: Any = None) -> list[int] | None:
-    """A parameter of several integers, a single one included."""
+    """Return a parameter of several integers, a single one included."""
     if key not in r.layer.attrs:
         return default  # type: ignore[no-any-return]
     array = r.array(key)
@@ -55,19 +55,19 @@ def listed(r: LiftContext, key: str, default: Any = None) -> list[int] | None:
 
 
 def axes_of(r: LiftContext, value: ir.Value, key: str = "axes") -> list[int]:
-    """The axes of a parameter, counted from the front; all where it is omitted."""
+    """Return the axes of a parameter, counted from the front; all where it is omitted."""
     rank = r.rank(value)
     found = listed(r, key)
     return nonnegative_axes(range(rank) if found is None else found, rank)
 
 
 def first_axis(w: LowerContext, axis: Any) -> int:
-    """An axis of the first operand, counted from the front."""
+    """Return an axis of the first operand, counted from the front."""
     return int(axis) % max(1, w.rank())
 
 
 def size_of(value: ir.Value, axis: int) -> Any:
-    """A size of an axis; a name or None where it is not known."""
+    """Return a size of an axis; a name or None where it is not known."""
     if value.shape is None:
         raise MappingError(f"the rank of {value.name} is unknown", "X203")
     return value.shape[axis]

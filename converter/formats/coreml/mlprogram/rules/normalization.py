@@ -133,7 +133,7 @@ class AnyAxes(Field):
         r.after_first(lambda y: y if beta is None else y + beta)
 
     def factor(self, r: LiftContext, key: str, axes: list[int], rank: int) -> Value | None:
-        """A parameter as it broadcasts over the other axes."""
+        """Return a parameter as it broadcasts over the other axes."""
         value = r.given(key)
         if value is None:
             return None

@@ -111,7 +111,7 @@ def take_stored(w: LowerContext) -> None:
 
 
 def _stored(w: LowerContext, value: ir.Value) -> ir.Value:
-    """A value of the same numbers in the type in which they are stored."""
+    """Return a value of the same numbers in the type in which they are stored."""
     raw = w.temporary(f"{value.name}_stored", value.dtype, value.shape)
     w.low.exact.add(raw)
     return raw
@@ -252,7 +252,7 @@ def sparse(r: LiftContext) -> Value:
 
 
 def table_to_sparse(r: LiftContext) -> Any:
-    """The mask, and the values of the indices that are there."""
+    """Return the mask, and the values of the indices that are there."""
     mask, indices, table = (
         mask_of(r, "indices_mask"),
         r.array("indices_nonzero_data"),
@@ -266,7 +266,7 @@ def table_to_sparse(r: LiftContext) -> Any:
 
 
 def sparse_blockwise(r: LiftContext) -> Any:
-    """The mask, and the scaled values of the numbers that are there."""
+    """Return the mask, and the scaled values of the numbers that are there."""
     mask, data, scale = mask_of(r, "data_mask"), r.array("nonzero_data"), r.array("scale")
     demand_as_many(mask, data)
     if scale.ndim != mask.ndim:
@@ -336,8 +336,8 @@ def _blockwise(w: LowerContext, data: Any, scale: Array, zero: Array | None, axi
 def looked_up_in(
     table: ir.Value | None, places: ir.Value | None
 ) -> tuple[ir.TensorProtocol, ir.TensorProtocol] | None:
-    """A table of at most 256 numbers, and constant indices of four or eight bits into it; None
-    for everything else that is gathered.
+    """Return a table of at most 256 numbers, and constant indices of four or eight bits into it;
+    None for everything else that is gathered.
     """
     cast = producer_of(places)
     indices = cast.inputs[0] if cast is not None and cast.op_type == "Cast" else None
@@ -350,8 +350,8 @@ def looked_up_in(
 
 
 def compact_since(node: ir.Node) -> int:
-    """The specification version from which the constants of an operator take as few bits as in the
-    graph.
+    """Return the specification version from which the constants of an operator take as few bits as
+    in the graph.
     """
     if node.op_type == "Gather" and looked_up_in(*node.inputs[:2]) is not None:
         return IOS16

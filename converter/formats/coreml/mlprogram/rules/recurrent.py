@@ -39,7 +39,7 @@ LSTM, GRU, RNN = (0, 2, 1, 3), (2, 0, 1), (0,)  # i f o z -> i o f c; r o z -> z
 
 
 def blocks(array: Array, order: Sequence[int]) -> Array:
-    """The rows of each gate, in another order."""
+    """Return the rows of each gate, in another order."""
     if not array.ndim or len(array) % len(order):
         raise MappingError(
             f"weights of {len(order)} gates cannot have the shape {list(array.shape)}", "R105"
@@ -192,8 +192,8 @@ def rnn(r: LiftContext) -> Sequence[ir.Value]:
 
 
 class Cell:
-    """The properties of an ONNX operator that the operations need; MappingError for those that they
-    do not support.
+    """The properties of an ONNX operator that the operations need; raise MappingError for those
+    that they do not support.
 
     `words`: keys of the activations and their defaults.
     """
@@ -224,7 +224,7 @@ class Cell:
             raise MappingError("recurrent operations in half precision are not supported", "X206")
 
     def stacked(self, index: int, key: str) -> dict[str, Any]:
-        """A parameter of each direction; both biases are one."""
+        """Return a parameter of each direction; both biases are one."""
         if not self.w.has(index):
             return {}
         array = self.w.constant(index, key).astype(self.w.real)

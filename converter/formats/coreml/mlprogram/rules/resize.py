@@ -59,7 +59,7 @@ def sized(r: LiftContext, x: Value, size: list[int | None], linear: bool, rule: 
 
 
 def resize_attributes(linear: bool, rule: str) -> dict[str, str]:
-    """The attributes of a Resize by ONNX's rule for coordinates."""
+    """Return the attributes of a Resize by ONNX's rule for coordinates."""
     rounding = (
         {} if linear else {"nearest_mode": "floor" if rule == "asymmetric" else "round_prefer_ceil"}
     )

@@ -108,7 +108,7 @@ class LiftContext(context.LiftContext):
         return self.cast(self.input(index), ir.DataType.FLOAT)
 
     def axis(self, key: str, rank: int) -> int:
-        """The axis under `key`, counted from the front."""
+        """Return the axis under `key`, counted from the front."""
         return axis_of(self.attr(key, int), rank)
 
     def weights(self, path: str, shape: Sequence[int], axis: int = 0) -> Value:
@@ -153,11 +153,13 @@ class LowerContext(context.LowerContext):
     # operands ------------------------------------------------------------------------------------
 
     def scalar(self, index: int) -> float | None:
-        """The number in a constant of one element."""
+        """Return the number in a constant of one element."""
         return scalar(self.optional(index))
 
     def known(self, index: int) -> list[Any] | None:
-        """An operand (axes, sizes ...) as a flat list; None when it is known only at run time."""
+        """Return an operand (axes, sizes ...) as a flat list; None when it is known only at
+        run time.
+        """
         return small(self.optional(index))
 
     def numbers(self, index: int, what: str) -> Array:
@@ -168,15 +170,17 @@ class LowerContext(context.LowerContext):
         return array
 
     def dims(self, value: ir.Value) -> list[Any] | None:
-        """The sizes of a value, None for those that are not known; None when not even the rank
-        is.
+        """Return the sizes of a value, None for those that are not known; None when not
+        even the rank is.
         """
         return known_sizes(value)
 
     # weights -------------------------------------------------------------------------------------
 
     def stored(self, value: ir.Value | None, what: str = "weights", axis: int = 0) -> WeightData:
-        """Return how a constant operand is stored; MappingError when it is computed at run time."""
+        """Return how a constant operand is stored; raise MappingError if it is computed at
+        run time.
+        """
         data = stored_form(value, self.low.half, axis)
         if data is None:
             name = "absent" if value is None else value.name

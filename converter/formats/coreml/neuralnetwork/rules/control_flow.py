@@ -81,7 +81,7 @@ def _assign(inner: CoreLowering, finals: list[tuple[Value, Value]]) -> None:
 
 
 def origin(value: Value) -> Value:
-    """The value that Identity hands on."""
+    """Return the value that Identity hands on."""
     while (source := producer_operand(value, "Identity")) is not None:
         value = source
     return value
@@ -96,8 +96,8 @@ def unconditional(body: Any) -> bool:
 def _condition(
     low: CoreLowering, inner: CoreLowering, body: Any, cond: Value | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The condition as a variable that a network of one copy reads: attributes and bodies of the
-    loop. Nothing when it is always true.
+    """Return the condition as a variable that a network of one copy reads: attributes and bodies of
+    the loop. Nothing when it is always true.
     """
     end, keep = body.outputs[0], body.inputs[1]
     forever, start = unconditional(body), None if cond is None or scalar(cond) == 1.0 else cond

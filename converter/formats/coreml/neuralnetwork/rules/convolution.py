@@ -34,7 +34,7 @@ HEAVY = {HEAVY_END: "SAME_UPPER", "TOP_LEFT_HEAVY": "SAME_LOWER"}
 
 
 def two(r: LiftContext, key: str, default: int) -> list[int]:
-    """A repeated [H, W] parameter with its documented default."""
+    """Return a repeated [H, W] parameter with its documented default."""
     values = r.attr(key, list)
     if values and len(values) != 2:
         raise MappingError(f"{values} must have two elements (height, width)", "R110")

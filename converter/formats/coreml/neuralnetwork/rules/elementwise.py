@@ -149,7 +149,7 @@ class Epsilon(Field):
 
 
 def function(name: str, kind: str, *fields: Field, **options: Any) -> Rule:
-    """A row of the layer `unary`."""
+    """Return a row of the layer `unary`."""
     rest = {"alpha", "epsilon"} - {k for f in fields for k in f.keys}
     return op(name, "unary", RequireKey("type", kind), *fields, ignore(*rest), **options)
 
@@ -186,7 +186,7 @@ def floor(r: LiftContext, y: ir.Value) -> ir.Value:
 
 
 def bound(value: Any) -> float:
-    """A limit of Clip, which the layer holds as a number that is finite."""
+    """Return a limit of Clip, which the layer holds as a number that is finite."""
     return float(np.clip(np.asarray(value).reshape(-1)[0], LEAST, MOST))
 
 
@@ -297,7 +297,7 @@ def slope_of(w: LowerContext) -> Any:
 
 
 def channels(r: LiftContext, path: str) -> Value:
-    """A weight of length C or 1 for axis -3 of the input, as [C,1,1]."""
+    """Return a weight of length C or 1 for axis -3 of the input, as [C,1,1]."""
     stored, rank = r.layer.blobs[path], r.rank(r.data)
     array, size = stored.array([stored.data().count]), blobs.dims(r.data)[-3] if rank >= 3 else None
     if size is not None and array.size > max(size, 1):
@@ -372,8 +372,8 @@ ACTIVATIONS = [
 
 
 def chain_operands(r: LiftContext) -> None:
-    """An operator of two operands <-> a layer of any number of them; `alpha` is only used with a
-    single one.
+    """Return an operator of two operands <-> a layer of any number of them; `alpha` is only used
+    with a single one.
     """
     first, rest = r.input(0), r.node.inputs[1:]
     r.set_inputs(first, *rest[:1])
@@ -427,7 +427,7 @@ def floor_mod(r: LiftContext) -> None:
 
 
 def like_channels(r: LiftContext, path: str, key: str) -> Value:
-    """A weight of shape [1], [C], [1,H,W] or [C,H,W] for the axes -3, -2, -1."""
+    """Return a weight of shape [1], [C], [1,H,W] or [C,H,W] for the axes -3, -2, -1."""
     shape, x = r.attr(key, list), r.input(0)
     if len(shape) not in (1, 3):
         message = f"{path} has the shape {shape}; it must be [1], [C], [1,H,W] or [C,H,W]"

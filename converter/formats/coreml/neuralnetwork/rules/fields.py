@@ -282,7 +282,7 @@ class StaticResult(Field):
 def static_slice(
     sizes: list[Any], pieces: Mapping[int, tuple[int, int, int]]
 ) -> dict[str, list[Any]]:
-    """The parameters of a sliceStatic: (start, end, step) by axis."""
+    """Return the parameters of a sliceStatic: (start, end, step) by axis."""
     rank = len(sizes)
     begin, end, step = [0] * rank, [FAR] * rank, [1] * rank
     first, last = [True] * rank, [True] * rank

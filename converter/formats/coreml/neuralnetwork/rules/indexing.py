@@ -328,7 +328,7 @@ def _first(r: LiftContext, values: Value, count: int) -> Value:
 def _computed(
     r: LiftContext, begin: Value, end: Value, p: dict[str, list[Any]], given: dict[str, Value]
 ) -> Value:
-    """A slice with computed limits. Masks without any bit set are omitted."""
+    """Return a slice with computed limits. Masks without any bit set are omitted."""
     x, b = r.input(0), r.b
     rank = blobs.rank(x)
     gone = np.array(masks(p["squeezeMasks"], rank))

@@ -58,7 +58,7 @@ class InnerProduct(Field):
         self.keys = (into, out, "hasBias", "int8DynamicQuantize")
 
     def operands(self, r: LiftContext) -> tuple[Value, Value | None]:
-        """The weights as stored, and the bias."""
+        """Return the weights as stored, and the bias."""
         into, out = r.attr(self.into, int), r.attr(self.out, int)
         weights = r.weights("weights", [out, into])
         return weights, r.plain("bias", [out]) if r.attr("hasBias", bool) else None
@@ -163,7 +163,9 @@ class AddedBias(InnerProduct):
         self.write(w, transposed(w, weights), size, vector.reshape(-1), None)
 
     def most(self, w: LowerContext) -> int:
-        """The most axes that the layer takes: innerProduct would contract three from rank 4 on."""
+        """Return the most axes that the layer takes: innerProduct would contract three from
+        rank 4 on.
+        """
         return 3 if w.layer.kind == "innerProduct" else 5
 
 

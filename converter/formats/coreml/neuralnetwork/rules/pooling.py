@@ -152,7 +152,7 @@ def _more(size: int, kernel: int, stride: int, after: int, before: int) -> int:
 def _more_at_run_time(
     r: LiftContext, x: Value, kernel: list[int], stride: list[int], pads: list[int]
 ) -> Value:
-    """The pads after each axis, `_more` included, in shape arithmetic."""
+    """Return the pads after each axis, `_more` included, in shape arithmetic."""
     b, n = r.b, len(kernel)
     before, after, width, step = (np.array(v) for v in (pads[:n], pads[n:], kernel, stride))
     size = b.Shape(x, start=2)

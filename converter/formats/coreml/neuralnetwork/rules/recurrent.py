@@ -82,7 +82,9 @@ def activations(
 
 
 def matrices(r: LiftContext, gates: Sequence[str], part: str, width: int) -> Value:
-    """The weights of several gates below each other, with a leading axis for the direction."""
+    """Return the weights of several gates below each other, with a leading axis for the
+    direction.
+    """
     values = [r.weights(path(g, part), [r.attr("outputVectorSize", int), width]) for g in gates]
     arrays = [v.const_value for v in values]
     if all(a is not None for a in arrays):
@@ -122,7 +124,7 @@ def sequence(r: LiftContext, index: int) -> Value:
 
 
 def state(r: LiftContext, index: int) -> Value | None:
-    """An initial state [1,Batch,H].
+    """Return an initial state [1,Batch,H].
 
     Files exist that have it as [Batch,H,1,1,1]: the same numbers in the same order.
     """
@@ -139,7 +141,7 @@ def blob(r: LiftContext, x: Value) -> Value:
 
 
 def result(r: LiftContext, y: Value, last: Value, whole: bool) -> Value:
-    """The output blob: all time steps in processing order, or the last one."""
+    """Return the output blob: all time steps in processing order, or the last one."""
     if not whole:
         return blob(r, last)
     steps = r.b.Squeeze(y, [1])
@@ -157,7 +159,7 @@ def common(r: LiftContext, direction: str = "") -> dict[str, Any]:
 def lift_one_state(
     r: LiftContext, gates: Sequence[str], biased: bool, **options: Any
 ) -> list[Value]:
-    """An RNN or a GRU."""
+    """Return an RNN or a GRU."""
     operands = (sequence(r, 0), *stored(r, gates, biased), None, state(r, 1))
     y, last = r.b.ops(options.pop("op"), *operands, outputs=2, **common(r), **options)
     return [result(r, y, last, r.layer.attrs["sequenceOutput"]), blob(r, last)]
@@ -302,7 +304,7 @@ class Recurrent:
         self.steps, self.batch, *_ = self.w.dims(w.data) or [None, None]
 
     def blobs(self, gates: Sequence[str], direction: int = 0) -> dict[str, Any]:
-        """The weights of one direction by their paths."""
+        """Return the weights of one direction by their paths."""
         parts = {
             "WeightMatrix": self.weights(1, direction),
             "RecursionMatrix": self.weights(2, direction),

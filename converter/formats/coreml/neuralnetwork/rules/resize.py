@@ -123,7 +123,7 @@ class Fractions(IntegerFactors):
 
 
 def wanted_factors(w: LowerContext) -> tuple[list[float], bool, tuple[list[Any], list[Any]]]:
-    """The factors of the last two axes, whether they are whole, and their sizes before and
+    """Return the factors of the last two axes, whether they are whole, and their sizes before and
     after.
     """
     x, rank = w.data, w.rank()
@@ -161,14 +161,14 @@ def wanted_factors(w: LowerContext) -> tuple[list[float], bool, tuple[list[Any],
 
 
 def last_results(w: LowerContext) -> list[Size]:
-    """The sizes of the last two axes of the result, as expressions."""
+    """Return the sizes of the last two axes of the result, as expressions."""
     factors, whole, _ = wanted_factors(w)
     before, after = ((dimensions(v) or [])[-2:] for v in (w.data, w.out))
     return [n * int(f) for n, f in zip(before, factors, strict=True)] if whole else after
 
 
 def _factor(size: int, wanted: int) -> float:
-    """A float32 factor for which floor(size * factor) is `wanted` in any rounding."""
+    """Return a float32 factor for which floor(size * factor) is `wanted` in any rounding."""
     factor = np.float32(wanted / size)
     while float(factor) * size < wanted or np.float32(size) * factor < np.float32(wanted):
         factor = np.nextafter(factor, np.float32(np.inf))
@@ -223,7 +223,7 @@ STRICT = "STRICT_ALIGN_ENDPOINTS_MODE"
 
 
 def target_of(r: LiftContext) -> tuple[str, list[int], list[int]]:
-    """The sampling mode, and height and width before and after."""
+    """Return the sampling mode, and height and width before and after."""
     mode: str = r.attr("mode", dict, {}).get("samplingMethod", STRICT)
     size = static(blobs.dims(r, 2)[-2:], "resizeBilinear")
     target = r.attr("targetSize", list) or [1, 1]

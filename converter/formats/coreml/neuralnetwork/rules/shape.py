@@ -72,7 +72,7 @@ class SizeOne(Field):
         r.set_input(1, axes)
 
     def axes(self, r: LiftContext) -> list[int] | None:
-        """The new axes, counted from the front."""
+        """Return the new axes, counted from the front."""
         axes = r.attr("axes", list)
         rank = blobs.rank(r) + len(axes)
         return sorted(axis_of(a, rank) for a in axes)
@@ -148,8 +148,8 @@ class TargetShape(StaticResult):
 
 
 def flattened(x: Value) -> Value:
-    """The tensor of at most 5 axes that a tensor of more axes is a mere reshaping of, when there is
-    one.
+    """Return the tensor of at most 5 axes that a tensor of more axes is a mere reshaping of, when
+    there is one.
     """
     source: Value | None = x
     while source is not None and rank_of_value(source) > 5:

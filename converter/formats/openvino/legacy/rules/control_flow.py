@@ -56,7 +56,7 @@ def lift(r: LiftContext) -> list[ir.Value]:
 
 
 def _steps(r: LiftContext, it: Iteration) -> int:
-    """The number of iterations, on which all sliced inputs and outputs must agree."""
+    """Return the number of iterations, on which all sliced inputs and outputs must agree."""
     ports = {p.id: r.dims(i) for i, p in enumerate(it.source.outputs)}
     found = {parts.count for m in it.sliced if (parts := it.parts(m)) is not None}
     for m in filter(along_axis, it.body.outputs):
@@ -140,7 +140,7 @@ def counts(node: ir.Node) -> bool:
 
 
 def _constant(value: ir.Value, body: ir.Graph) -> np.ndarray | None:
-    """A condition that is constant, or the loop's own condition handed on."""
+    """Return a condition that is constant, or the loop's own condition handed on."""
     array = known(value)
     producer = value.producer()
     while array is None and producer is not None and producer.op_type in ("Identity", "Cast"):
@@ -221,8 +221,8 @@ def _connect(
     sliced: dict[ir.Value, Slice],
     results: list[tuple[ir.Value, bool]],
 ) -> list[ir.Value]:
-    """The port map and the back edges; of the results, whether they are collected along the first
-    axis.
+    """Return the port map and the back edges; of the results, whether they are collected along the
+    first axis.
     """
     sources: dict[ir.Value, int] = {}  # value from outside -> port
     for value, layer, port in inner.feeds:

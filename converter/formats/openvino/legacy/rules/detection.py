@@ -87,7 +87,7 @@ class Images(Field):
         w.gives([1, *w.shape(w.out)])
 
     def _image(self, w: LowerContext, index: int) -> ir.Value:
-        """One that the graph has already, else a constant of zeros."""
+        """Return one that the graph has already, else a constant of zeros."""
         size = w.ints(index, "the sizes")
         if min(size) < 1:
             raise MappingError("a prior box needs an image that is not empty")

@@ -116,7 +116,7 @@ def spread(w: LowerContext, operands: list[ir.Value]) -> None:
 
 
 def merged(shapes: list[list[int]], out: list[int]) -> tuple[list[list[int]], list[int]]:
-    """The shapes of the operands, and that of the result, with neighboring axes as one.
+    """Return the shapes of the operands, and that of the result, with neighboring axes as one.
 
     They are one where every operand is spread over both or neither.
     """

@@ -22,7 +22,7 @@ D = ir.DataType
 
 
 def gathered_axis(r: LiftContext, place: int) -> int:
-    """The axis, which may also be an operand."""
+    """Return the axis, which may also be an operand."""
     if r.optional(place) is not None:
         return axis_of(int(r.number(place, "axis")), r.rank())
     return r.axis(0)
@@ -169,7 +169,7 @@ class Sparse(Field):
         w.set_inputs(w.input(1), shape, w.input(2), number)
 
     def _number(self, w: LowerContext) -> ir.Value | None:
-        """The number of which all of the data consists."""
+        """Return the number of which all of the data consists."""
         value = w.data
         array, producer = constant(value), value.producer()
         if array is not None and array.size and (array == array.reshape(-1)[0]).all():

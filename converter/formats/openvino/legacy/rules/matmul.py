@@ -63,7 +63,7 @@ class Connected(Field):
 
 
 def images(w: LowerContext, rows: ir.Value) -> ir.Value:
-    """The images of which `rows` are the flat form: the layer flattens them itself."""
+    """Return the images of which `rows` are the flat form: the layer flattens them itself."""
     producer = rows.producer()
     flat = producer is not None and producer.op_type in ("Reshape", "Flatten")
     before = producer.inputs[0] if producer is not None and flat and not producer.domain else None
@@ -137,7 +137,7 @@ class Matrices(Field):
 
 
 def permuted(w: LowerContext, value: ir.Value) -> ir.Value | None:
-    """The matrices of which `value` is the transposed ones."""
+    """Return the matrices of which `value` is the transposed ones."""
     producer = value.producer()
     if producer is None or producer.op_type != "Transpose" or producer.domain:
         return None

@@ -49,7 +49,7 @@ from converter.mapping.rules import Custom, Rule, custom, op
 
 
 def extra_axes(few: list[int], many: list[int]) -> list[int]:
-    """The axes of length 1 that `many` has besides those of `few`;
+    """Return the axes of length 1 that `many` has besides those of `few`;
     none where that is not all there is between them.
     """
     found, left = [], list(few)

@@ -23,7 +23,7 @@ KEYS = (
 
 
 def window_of(r: LiftContext, rank: int) -> Geometry:
-    """The window as the engine reads it:
+    """Return the window as the engine reads it:
     lists when there is `kernel`, else by axis; an end pad defaults to the begin.
     """
     if "kernel" in r.layer.attrs and ("," in r.attr("kernel", str) or rank == 1):
@@ -81,7 +81,7 @@ def padded_for(
 
 
 def along(r: LiftContext) -> tuple[list[int], list[int]]:
-    """The spatial sizes of the input, and of the output as its port declares them."""
+    """Return the spatial sizes of the input, and of the output as its port declares them."""
     size, out = list(r.static()[2:]), list(r.dims()[2:])
     if len(size) != len(out):
         message = f"{len(size)} spatial axes enter the layer, but {len(out)} leave it"

@@ -117,7 +117,9 @@ class LowerContext(context.LowerContext):
         self.layer = OpsetLayer(**vars(self.layer))
 
     def known(self, value: ir.Value | None) -> ir.Value | Array | None:
-        """The elements of an operand as a new constant where they are known, else the operand."""
+        """Return the elements of an operand as a new constant where they are known, else
+        the operand.
+        """
         array = known(value)
         return value if array is None else np.asarray(array)
 

@@ -94,14 +94,14 @@ def _trips(r: LiftContext, it: Iteration) -> tuple[ir.Value | None, ir.Value]:
 
 
 def _state(inner: Builder, sub: SubNet, parameter: int, initial: ir.Value) -> ir.Value:
-    """A loop-carried input; its shape is that of the body's Parameter."""
+    """Return a loop-carried input; its shape is that of the body's Parameter."""
     declared = sub.by_id()[parameter]
     shape = parse_shape(declared.data.get("shape", ""))
     return inner.input(declared.name, initial.dtype or T.FLOAT, shape)
 
 
 def _like_parameter(inner: Builder, sub: SubNet, parameter: int, number: ir.Value) -> ir.Value:
-    """The number of the iteration in the type and rank of a Parameter."""
+    """Return the number of the iteration in the type and rank of a Parameter."""
     declared = sub.by_id()[parameter]
     dtype = T(element_type.lift(declared.data.get("element_type", "i64")))
     value = inner.Cast(number, to=dtype) if dtype != T.INT64 else number

@@ -194,7 +194,7 @@ NO_OVERLAP = np.array([2], np.float32)  # more than any two boxes have
 
 
 def _limit(r: LiftContext, index: int) -> ir.Value:
-    """An operand of shape [1]: a number of boxes or a float; 0 where it is absent."""
+    """Return an operand of shape [1]: a number of boxes or a float; 0 where it is absent."""
     value, dtype = r.optional(index), T.INT64 if index == 2 else T.FLOAT
     if value is None:
         return r.b.const(np.zeros(1, dtype.numpy()))
@@ -324,7 +324,7 @@ def _of_floats(w: LowerContext) -> bool:
 
 
 def _fits_the_map(w: LowerContext) -> bool:
-    """The runtime only allocates a grid of the feature map's size."""
+    """Return the runtime only allocates a grid of the feature map's size."""
     size = shape_of(w.input(1))
     wanted = (w.attr("h"), w.attr("w"))
     return size is not None and all(v in (0, n) for v, n in zip(wanted, size[2:], strict=True))

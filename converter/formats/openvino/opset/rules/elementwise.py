@@ -65,7 +65,7 @@ SIGNED = of_type("signed integers", T.INT8, T.INT16, T.INT32, T.INT64)
 
 
 def floor_rest(r: LiftContext, rest: Value) -> Value:
-    """The remainder with the sign of the divisor, of that with the sign of the dividend."""
+    """Return the remainder with the sign of the divisor, of that with the sign of the dividend."""
     b, y, zero = r.b, r.input(1), r.b.like(rest, 0)
     other_sign = b.Xor(rest < zero, y < zero)
     inexact = ~b.Equal(rest, zero)
@@ -217,7 +217,8 @@ CONSTANTS = Guard("the parameters must be constant", lift_if=lambda r: _all_know
 def compared_extreme(
     op_type: str, inputs: Sequence[ir.Value | None], attributes: Mapping[str, Any]
 ) -> tuple[ir.Node, float] | None:
-    """The ReduceMax or ReduceMin that an Equal or IsInf compares with an infinity, and this one.
+    """Return the ReduceMax or ReduceMin that an Equal or IsInf compares with an infinity, and this
+    one.
 
     The CPU plugin reduces a row of minus infinities to the lowest finite number (as of 2026.4), so
     it does not find the rows that a mask hides.

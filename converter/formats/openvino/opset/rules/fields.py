@@ -38,7 +38,7 @@ EXPLICIT = ("explicit", "notset")
 
 
 def _text(value: Any) -> str:
-    """A value as the format spells it."""
+    """Return a value as the format spells it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list | tuple):
@@ -129,7 +129,7 @@ HALF = "openvino.half"
 
 
 def computed(dtype: ir.DataType) -> ir.DataType:
-    """The type in which values are computed.
+    """Return the type in which values are computed.
 
     Half precision is for storage and for the network's inputs and outputs, as in the runtime.
     """
@@ -194,7 +194,7 @@ def convert(w: LowerContext, value: ir.Value, dtype: ir.DataType) -> ir.Value:
 
 
 def scalar(w: LowerContext, value: ir.Value) -> ir.Value:
-    """One number without axes."""
+    """Return one number without axes."""
     return value if rank_of(value) == 0 else w.reshape(value, [])
 
 

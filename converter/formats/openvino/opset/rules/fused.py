@@ -92,7 +92,7 @@ def rotary(r: LiftContext) -> ir.Value:
 
 
 def _sliced(r: LiftContext) -> Value:
-    """The part of the data that is rotated."""
+    """Return the part of the data that is rotated."""
     start, stop = (option(r, f"slice_{end}", int, 0) for end in ("start", "stop"))
     return r.b.Slice(r.input(0), [start], [stop], [-1]) if stop > start else r.input(0)
 

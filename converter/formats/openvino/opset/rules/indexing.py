@@ -115,7 +115,7 @@ def without_initial(r: LiftContext) -> None:
 
 
 def filled_with(r: LiftContext, number: float, index: int) -> ir.Value:
-    """A number in the type of the data and the shape of an operand."""
+    """Return a number in the type of the data and the shape of an operand."""
     return r.b.Expand(r.b.like(r.input(0), number), r.b.Shape(r.input(index)))
 
 
@@ -139,13 +139,15 @@ def mean_of_scattered(r: LiftContext) -> None:
 
 
 def _along(r: LiftContext, b: Builder, axis: int) -> ir.Value:
-    """The layer as if its axis was constant, made by `b`."""
+    """Return the layer as if its axis was constant, made by `b`."""
     layer = replace(r.layer, inputs=[*r.layer.inputs[:3], b.const(axis)])
     return Table(SCATTER_ELEMENTS).lift(type(r)(layer, b, r.version, r.spelling))[0]
 
 
 def each_axis(r: LiftContext) -> None:
-    """An axis that is known at run time only: one branch for each; the operator is the If."""
+    """Return an axis that is known at run time only: one branch for each; the operator is
+    the If.
+    """
     count = r.rank()
     wanted = r.reshape(r.cast(r.input(3), T.INT64), [])
     wanted = r.b.Mod(wanted, count)

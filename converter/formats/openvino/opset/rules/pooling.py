@@ -98,7 +98,7 @@ def reach_of(window: Geometry) -> Array:
 
 
 def image_size(r: LiftContext) -> Array:
-    """The sizes of the spatial axes, on which windows that are rounded up depend."""
+    """Return the sizes of the spatial axes, on which windows that are rounded up depend."""
     return np.array(r.static()[2:])
 
 

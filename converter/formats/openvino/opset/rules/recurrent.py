@@ -104,7 +104,7 @@ def _joined(c: LiftContext | LowerContext, *parts: ir.Value) -> ir.Value:
 
 
 def _ordered(c: LiftContext | LowerContext, value: ir.Value, kind: str) -> ir.Value:
-    """The gates along axis 1 in the order of the other side."""
+    """Return the gates along axis 1 in the order of the other side."""
     order = GATES[kind] if isinstance(c, LiftContext) else np.argsort(GATES[kind]).tolist()
     size = shape_of(value)
     if size is not None and (len(size) < 2 or size[1] % len(order)):
@@ -139,7 +139,9 @@ def _read_bias(r: LiftContext, bias: ir.Value | None) -> ir.Value | None:
 
 
 def _written_bias(w: LowerContext, directions: int, hidden: int) -> ir.Value:
-    """The sum of both biases; those of the last gate of GRU after reset stay apart: [D, 4*H]."""
+    """Return the sum of both biases; those of the last gate of GRU after reset stay apart:
+    [D, 4*H].
+    """
     bias, kind, reset = w.optional(3), w.node.op, bool(w.attr("linear_before_reset", 0))
     if bias is None:
         count = 4 if reset else len(GATES[kind])

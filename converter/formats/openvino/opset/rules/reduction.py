@@ -71,7 +71,7 @@ class Reduced(Field):
 
     @staticmethod
     def _target(w: LowerContext, axes: ir.Value) -> Any:
-        """The sizes of the axes that are not reduced, where the axes are computed."""
+        """Return the sizes of the axes that are not reduced, where the axes are computed."""
         shape, count, rank = shape_of(w.out), _count(axes), rank_of(w.data)
         if shape is not None:
             return list(shape)

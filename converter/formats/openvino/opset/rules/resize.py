@@ -60,7 +60,7 @@ def lift_interpolate(r: LiftContext) -> ir.Value:
 
 
 def _scaled(r: LiftContext, x: ir.Value, scales: ir.Value, axes: list[int]) -> Value:
-    """The sizes that factors give, in float32 and rounded down."""
+    """Return the sizes that factors give, in float32 and rounded down."""
     sizes = r.b.Gather(r.cast(r.b.Shape(x), T.FLOAT), axes, axis=0)
     factors = r.b.Reshape(r.b.Cast(scales, to=T.FLOAT), [-1])
     return r.b.Cast(r.b.Floor(sizes * factors), to=T.INT64)
@@ -184,7 +184,7 @@ def _middle(
 
 
 def _size_of(size: int, goal: float, by_scales: bool) -> int:
-    """The size that an axis gets: `goal` is it, or a factor."""
+    """Return the size that an axis gets: `goal` is it, or a factor."""
     return int(np.floor(np.float32(size) * np.float32(goal))) if by_scales else int(goal)
 
 

@@ -54,7 +54,7 @@ SUMS = RequireAttr("reduction", "sum")
 
 
 def bags(*fields: Field, kind: str = "", **options: Any) -> list[Rule]:
-    """A bag for each row of the indices, or for each offset into them."""
+    """Return a bag for each row of the indices, or for each offset into them."""
     name = "EmbeddingBagPacked", "EmbeddingBagOffsets"
     return [
         op(f"netconv::{name[0]}", name[0] + kind, *fields, example_inputs="4,2 i64:3,2", **options),

@@ -154,7 +154,7 @@ class SizeOneAxes(Field):
         w.set(special_zero=zero)
 
     def _reshaped(self, w: LowerContext) -> tuple[list[int], bool] | None:
-        """The sizes for a Reshape, and whether 0 copies one."""
+        """Return the sizes for a Reshape, and whether 0 copies one."""
         axes, after = w.optional(1), w.out.shape
         if axes is not None and known(axes) is None:
             if (
@@ -541,7 +541,7 @@ def image_patches(r: LiftContext) -> ir.Value:
 
 
 def _has_sizes_of_data(node: Node) -> bool:
-    """A size of the data that is not known may be larger than a known one of the indices."""
+    """Return a size of the data that is not known may be larger than a known one of the indices."""
     shapes = [
         list(v.shape) if v is not None and v.shape is not None else [] for v in node.inputs[:2]
     ]

@@ -18,7 +18,9 @@ from converter.mapping.rules import op
 
 
 def _sizes(r: LiftContext, axes: list[int]) -> list[int | None]:
-    """The transform's length per axis; -1 and an absent input mean the length of the data."""
+    """Return the transform's length per axis; -1 and an absent input mean the length of the
+    data.
+    """
     wanted = [-1] * len(axes) if r.optional(2) is None else r.ints(2, "the signal size")
     if len(wanted) != len(axes):
         raise MappingError(f"{len(wanted)} sizes are given for {len(axes)} axes", "R105")
@@ -103,7 +105,7 @@ class SignalSizes(Field):
             w.layer.inputs.append(w.const(sizes, "sizes"))
 
     def signal_lengths(self, lengths: list[int]) -> list[int]:
-        """The lengths of the signal that belong to those of the data."""
+        """Return the lengths of the signal that belong to those of the data."""
         return lengths
 
 
