@@ -25,7 +25,7 @@ MOST_DRAWN = 2000  # nodes of a model that a notebook shows as a drawing
 
 @dataclass(repr=False)
 class Model(Network):
-    """A network that can run and be saved: of a file (`load`), or built by hand,
+    """A network that can run and be saved: read from a file (`load`), or built by hand,
     Model(onnx_ir.Model, "onnx").
     """
 

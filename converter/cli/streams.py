@@ -1,6 +1,9 @@
 """Inputs and outputs that are not local files: `-` for standard input and output, and URLs that
-fsspec opens (s3://, gs://, https://). Inputs are fetched before a command begins; outputs are
-written to a local file and uploaded when they are complete.
+fsspec opens (s3://, gs://, https://).
+
+
+Inputs are fetched before a command begins; outputs are written to a local file and uploaded when it
+is complete.
 """
 
 from __future__ import annotations

@@ -232,8 +232,8 @@ def _same_inputs(a: Network, b: Network) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """The content of a folder: its files, their comparison by `command`, and whether the verdict is
-    the one for which the case was created.
+    """The content of a folder with a reduced case: its files, their comparison by `command`, and
+    whether the verdict is the one for which the case was created.
     """
 
     files: tuple[Path, ...]

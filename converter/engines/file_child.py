@@ -31,7 +31,7 @@ Port = dict[
 
 
 class Boundary(Exception):
-    """The inputs of the file are not those of the caller."""
+    """The inputs of the file differ from those that are fed."""
 
 
 def port_of(names: list[str], word: str, shape: Sequence[int | None] | None) -> Port:

@@ -64,8 +64,7 @@ Tolerance = Callable[
 
 @dataclass
 class Unit:
-    """One aligned tensor with the pieces that compute it on either side, and their measured errors.
-
+    """One aligned tensor with the pieces that compute it in both models, and their measured errors.
     `mine` and `theirs` are the pieces that run, `nodes` and `others` the same pieces in the models
     themselves.
     """
@@ -87,8 +86,8 @@ class Unit:
 
     @property
     def reads(self) -> list[str]:
-        """Return the reference's tensors that are needed to judge it: the inputs of both pieces,
-        and the result.
+        """Return the reference's tensors that are needed to judge this one: the inputs of both
+        pieces, and the result.
         """
         return [*self.mine.inputs, *self.given.values(), self.name]
 

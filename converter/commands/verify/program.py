@@ -83,10 +83,13 @@ _NEAR_OTHERS = {"ReduceMean", "GlobalAveragePool", "Exp"}
 
 @dataclass(frozen=True)
 class Jitter:
-    """Seeded random changes of a piece, to measure rounding noise. With `precision`, weights change
-    by one rounding step of the layers that use them, and results of low-precision layers by one of
-    their own steps. `ties`: values change by this fraction before they are quantized; with a seed
-    only.
+    """Seeded random changes of a piece, to measure rounding noise.
+
+
+    With `precision`, weights change by one rounding step of the layers that use them, and results
+    of low-precision layers by one of their own steps. `ties`: values change by this fraction before
+    they are quantized; with a seed, each element by a random fraction up to it. `flips`: this
+    fraction of the quantized elements changes by one quantized value.
     """
 
     seed: int = 0

@@ -196,7 +196,7 @@ class Result:
 
     @property
     def hidden(self) -> str:
-        """Return the sentence about faults that show in no output."""
+        """Return the sentence about wrong layers that do not change any output."""
         names = [f'"{f.layer}"' for f in self.findings]
         count = "1 layer differs" if len(names) == 1 else f"{len(names)} layers differ"
         more = ", ..." if len(names) > SHOWN else ""

@@ -1,5 +1,5 @@
-"""Compressed constants as Apple's formats have them: scales of blocks, tables of values, and
-elements under a mask.
+"""Compressed constants in Apple's formats: scales of blocks, lookup tables, and sparse elements
+with a mask.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def dequantized(
 
 
 def looked_up(indices: Array, table: Array, axis: int) -> Array:
-    """Return the values of each group's own table; several values of an index unfold along
+    """Look up the values in each group's own table; several values of an index are unfolded along
     `axis`.
     """
     places = []
@@ -98,8 +98,8 @@ def demand_as_many(mask: Array, values: Array) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Scattered:
-    """A mostly zero constant: the positions of the nonzero elements, and their values. It is the
-    source of a lazy tensor, by which a format with sparse constants recognizes it.
+    """A mostly zero constant: the positions of the nonzero elements, and their values. Formats with
+    sparse constants recognize it as the source of a lazy tensor.
     """
 
     mask: LazyTensor
@@ -110,7 +110,7 @@ class Scattered:
 
 
 def scattered(r: LiftContext, mask: LazyTensor, values: Array) -> Value:
-    """Return the constant of these elements under a mask."""
+    """Return the constant with these elements where the mask is set."""
     return later(r, Scattered(mask, values), values.dtype, mask.shape.numpy())
 
 

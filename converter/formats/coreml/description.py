@@ -1,5 +1,5 @@
-"""Declarations of a Core ML file about its inputs and outputs beyond their types, written to models
-of any kind: sizes that a caller may choose, image features, metadata of the author.
+"""Declarations of a Core ML file about its inputs and outputs beyond their types, as they are
+written to models of any kind: sizes that a caller may choose, image features, metadata.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def remember(model: ir.Model, interface: dict[str, Any]) -> None:
 
 @record
 class Sizes:
-    """The sizes of the last axes: defaults, and the least and most of each (most -1: unlimited) or
+    """The sizes of the last axes: defaults, and the minimum and maximum of each (-1: unlimited) or
     a list of choices.
     """
 
@@ -196,8 +196,8 @@ def _chosen(default: Iterable[int], choices: Iterable[Iterable[int]]) -> Sizes:
 
 
 def from_json(data: Any) -> Sizes | None:
-    """Return the sizes that `as_json` gave; None for anything else, which a stranger's file
-    may hold.
+    """Return the sizes from the form of `as_json`; None for anything else, which another program
+    may have written.
     """
     if not isinstance(data, dict):
         return None
@@ -237,7 +237,7 @@ def declare_image(image: Any, sizes: Sizes) -> None:
 
 
 def dropped(name: str, sizes: Sizes, now: str) -> Diagnostic:
-    """Return the warning where an input's sizes are other than the source declares."""
+    """Return the warning that an input has other sizes than the source declares."""
     return less(name, f"{name} may have the sizes {sizes} in the source; {now}")
 
 

@@ -65,7 +65,7 @@ def is_model_folder(path: Path) -> bool:
 
 
 def marker(path: Path) -> str:
-    """Return the name of the file without which a folder is no model: it is written last."""
+    """Return the name of the file without which a folder is not a model; it is written last."""
     if is_compiled_program(path):
         return TEXT
     return PROGRAM if is_core_ai(path) else MANIFEST
@@ -164,7 +164,7 @@ def files_of(path: Path) -> list[Path]:
 
 
 def size_of(path: Path) -> int:
-    """Return the bytes of a file, or of all files of a package."""
+    """Return the size of a file, or of all files of a package."""
     return sum(p.stat().st_size for p in (files_of(path) if path.is_dir() else [path]))
 
 

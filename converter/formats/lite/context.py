@@ -38,12 +38,14 @@ def swapped(rank: int) -> list[int]:
 
 
 class LiteLiftContext(context.LiftContext, ABC):
-    """One layer on its way into the graph."""
+    """One layer that is being read."""
 
     activation_key: str  # of the attribute that is the code of an activation
 
     def key(self, name: str) -> Any:
-        """Return the key of an operand that NNAPI calls so; None where the layer has none."""
+        """Return the key of the operand with this NNAPI name; None if the layer has no such
+        operand.
+        """
         return name
 
     @abstractmethod
@@ -75,7 +77,7 @@ class LiteLiftContext(context.LiftContext, ABC):
         return self.product_of_scales(factors)
 
     def product_of_scales(self, keys: Sequence[Any]) -> Array:
-        """The product of the scales of several operands; no numbers where one has no scale."""
+        """Return the product of the scales of several operands; empty if one has no scale."""
         found = np.ones(1, np.float32)
         for quantization in map(self.quantization, keys):
             if quantization is None:
@@ -88,7 +90,7 @@ class LiteLiftContext(context.LiftContext, ABC):
         """Return how many channels the image has, None where that is not known."""
 
     def optional_real(self, key: Any) -> Value | None:
-        """Return an operand as real numbers, None when it is omitted."""
+        """Return an operand as real numbers; None if it is omitted."""
         return self.real(key) if self.has(key) else None
 
     def permuted(self, key: Any, perm: Sequence[int]) -> ir.Value:
@@ -107,10 +109,9 @@ class LiteLiftContext(context.LiftContext, ABC):
         return dequantize(self.b, self.transpose(stored, perm), found, axis)
 
     def real_bias(self, key: Any, factors: Sequence[Any] = ()) -> ir.Value | None:
-        """Return the bias as real numbers, None when it is omitted.
-
-        Integers have the product of the scales of `factors`, the data and the weights, as engines
-        do not read the scale of the bias itself.
+        """Return the bias as real numbers, None if it is omitted. The scale of integers is the
+        product of the scales of `factors`, the data and the weights, since engines do not read the
+        bias's own scale.
         """
         if not self.has(key):
             return None
@@ -125,9 +126,8 @@ class LiteLiftContext(context.LiftContext, ABC):
 
 
 class LiteLowerContext(context.LowerContext, ABC):
-    """One operator on its way into layers.
-
-    `quantized`: it is written on the quantized values around it.
+    """One operator that is being written as layers. `quantized`: it is written with the quantized
+    values around it.
     """
 
     quantized: bool

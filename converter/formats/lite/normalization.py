@@ -38,10 +38,8 @@ class Beta(Field):
 
 @record
 class SoftmaxAxis(Field):
-    """The axis of a softmax: `key`, or the last one where there is none.
-
-    `always`: the last axis is stated, too. Without it the axis is implied for a matrix, or for four
-    axes.
+    """The axis of a softmax: `key`, or the last one if there is none. `always`: `key` is written
+    for the last axis, too. Without it the axis is implied for a matrix, or for four axes.
     """
 
     key: str = ""
@@ -86,9 +84,8 @@ def factor_of(node: ir.Node) -> tuple[ir.Value, float] | None:
 
 @record
 class Norm(Field):
-    """The axis that is divided by its norm, which is at least 1e-6: `key`, or the last axis.
-
-    The last of four axes is written without `key`.
+    """The axis that is divided by its norm (at least 1e-6): `key`, or the last axis. The last of
+    four axes is written without `key`.
     """
 
     key: str = ""

@@ -267,8 +267,8 @@ def write_table(table: Table, out: Output) -> None:
 
     A table that was read is written back as it was (pool files follow the name of the new table);
     for a new one lifetimes, locations, consumer counts and the feature level are computed and large
-    values are streamed one after the other, while the text is made. Raise ValueError if a value does
-    not have the size that its operand states.
+    values are streamed one after the other, while the text is made. Raise ValueError if a value
+    does not have the size that its operand declares.
     """
     layout = None
     if table.stored is not None:

@@ -127,7 +127,7 @@ class Writer:
     _levels: dict[Hashable, int] = field(default_factory=dict)
 
     def fresh(self) -> Writer:
-        """Return one for dry runs, with the same limits."""
+        """Return a writer for dry runs, with the same limits."""
         return Writer(self.operators, self.level, dry=True, objects=self.objects)
 
     # --- entries can be rolled back -------------------------------------------------------
@@ -170,7 +170,7 @@ class Writer:
     def tensor(
         self, array: Array | LazyTensor, kind: OperandType, name: str = "", **more: Any
     ) -> Ref:
-        """Return a constant; one without dimensions gets one."""
+        """Return the operand of a constant; a scalar gets one dimension."""
         if isinstance(array, np.ndarray) and array.ndim == 0:
             array = array.reshape(1)
         if not array.size:
@@ -274,9 +274,8 @@ class Writer:
             raise MappingError(reason)
 
     def node(self, node: ir.Node, forced: bool = False) -> None:
-        """The operations of a node, or a note why it has none.
-
-        Nodes that usually vanish into others are written when `forced`.
+        """Write the operations of a node, or record why there are none. Nodes that are usually
+        fused into others are written only if `forced`.
         """
         if node in self.done:
             return

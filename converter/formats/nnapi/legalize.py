@@ -122,8 +122,8 @@ def hard_swish(node: ir.Node, b: Builder) -> Value:
 
 
 def reduce_plane(node: ir.Node, b: Builder) -> Value | None:
-    """A reduction over height and width is a pool whose window is the whole plane: level 1 instead
-    of 3.
+    """Rewrite a reduction over height and width as a pool over the whole image: level 1 instead of
+    3.
     """
     x = operand(node)
     shape, axes = shape_of(x), known(node.inputs[1]) if len(node.inputs) > 1 else None
@@ -139,8 +139,8 @@ def reduce_plane(node: ir.Node, b: Builder) -> Value | None:
 
 
 def lstm(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
-    """Return one operation for each direction, where the common decomposition writes out
-    every step.
+    """Rewrite an LSTM as one operation for each direction; the common decomposition unrolls every
+    step.
     """
     sized = shape_of(operand(node)) is not None
     reverse = sized and attrs_of(node).get("direction") == "reverse"

@@ -168,8 +168,8 @@ class Search:
 def prepared(
     model: Network, ends: Ends, notes: list[Diagnostic], padded: bool = False
 ) -> tuple[ir.Model, tuple[Shapes, Shapes]]:
-    """Return a copy with everything done that does not depend on the level, and the shapes of the
-    inputs and outputs that are stored with others. Warnings are appended to `notes`.
+    """Return a copy on which all passes that do not depend on the level have run, and the shapes of
+    the inputs and outputs that are stored with others. Warnings are appended to `notes`.
     """
     graph, context = model.ir.clone(), AllLevels(model, notes=notes, padded=padded, ends=ends)
     run_passes(PREPARE, graph, context)
@@ -177,9 +177,7 @@ def prepared(
 
 
 def no_worse(older: Table, newest: Table) -> bool:
-    """An older level is not worth moving data to and fro, nor writing out the steps of a cell that
-    a newer one has.
-    """
+    """Return whether an older level avoids additional transpositions and unrolled cells."""
     moved, cells = ([count(t, kind) for t in (older, newest)] for kind in ("TRANSPOSE", CELL))
     return moved[0] <= moved[1] and cells[0] >= cells[1]
 

@@ -239,8 +239,8 @@ def _bind(name: str, inputs_have: Types, outputs_have: Types) -> Binding:
 
 
 def _closest(failures: list[NoMatch]) -> NoMatch:
-    """Return the failure of the signature that got furthest; wrong counts of all signatures
-    together when none got anywhere.
+    """Return the failure of the signature that matched the most operands; if none matched any, the
+    wrong counts of all signatures.
     """
     best = max(failures, key=lambda e: _progress(e.place))
     if best.place or not best.allowed:

@@ -310,7 +310,7 @@ def _put(f: BinaryIO, name: str, tensor: ir.TensorProtocol, location: str) -> on
 
 
 def _write(f: BinaryIO, tensor: ir.TensorProtocol) -> int:
-    """Return the tensor's bytes, a large one in pieces."""
+    """Write the tensor's bytes, a large one in pieces."""
     if tensor.dtype.bitwidth >= 8:
         return write_array(f, tensor.numpy())
     if isinstance(tensor, LazyTensor) and tensor.decode is None:
@@ -340,8 +340,8 @@ def _serialized(name: str, tensor: ir.TensorProtocol) -> onnx.TensorProto:
 def _stream(
     proto: onnx.ModelProto, weights: list[tuple[str, ir.TensorProtocol]], f: BinaryIO
 ) -> None:
-    """The model with its weights spliced into the graph's bytes: no second copy of all weights
-    exists at any time.
+    """Write the model with its weights inserted into the graph's bytes, without a second copy of
+    all weights in memory.
     """
     graph = proto.graph.SerializeToString(deterministic=True)
     proto.ClearField("graph")

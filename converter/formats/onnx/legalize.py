@@ -166,7 +166,9 @@ def _boundary(graph: ir.Graph, names: Names) -> None:
 
 
 def _fed_as(value: ir.Value) -> ir.DataType | None:
-    """Return the type in which a tensor is fed or returned, where its own cannot pass."""
+    """Return the type in which a tensor is fed or returned if its own type is not
+    supported there.
+    """
     return BOUNDARY.get(value.type.dtype) if isinstance(value.type, ir.TensorType) else None
 
 
@@ -207,7 +209,7 @@ def _decomposed(node: ir.Node, b: Builder) -> Written:
 
 
 def _lrn(node: ir.Node, b: Builder) -> Written:
-    """The kernel takes odd windows only, and four axes."""
+    """Rewrite LRN, whose kernel only supports odd windows and four axes."""
     if node.attributes["size"].as_int() % 2 == 0:
         return _decomposed(node, b)
     x = operand(node)
@@ -219,8 +221,8 @@ def _lrn(node: ir.Node, b: Builder) -> Written:
 
 
 def _mean_variance_normalization(node: ir.Node, b: Builder) -> Written:
-    """The kernel omits the 1e-9 of the operator's definition: constant data, for instance a single
-    number, give 0 / 0 without it.
+    """Rewrite MeanVarianceNormalization, whose kernel omits the 1e-9 of the definition: constant
+    data give 0 / 0.
     """
     return _decomposed(node, b)
 
@@ -236,7 +238,9 @@ def _matmul_of_vector(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _string_normalizer(node: ir.Node, b: Builder) -> None:
-    """The default locale, en_US, is not on every Linux; C.UTF-8 is, and folds the same letters."""
+    """Replace the default locale en_US, which is not on every Linux, by C.UTF-8, which folds the
+    same letters.
+    """
     if "locale" not in node.attributes and sys.platform == "linux":
         node.attributes["locale"] = ir.AttrString("locale", "C.UTF-8")
 
@@ -282,7 +286,7 @@ def _moved(b: Builder, x: ir.Value | None, target: ir.DataType) -> ir.Value:
 
 
 def _conv_integer(node: ir.Node, b: Builder) -> Written:
-    """The kernel takes one zero point for all filters only."""
+    """Rewrite ConvInteger, whose kernel only supports one zero point for all filters."""
     zero = optional(node, 3)
     return (
         _decomposed(node, b)
@@ -348,13 +352,15 @@ def _choice_of_truths(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _unpool_to_a_size(node: ir.Node, b: Builder) -> Written:
-    """The kernel interprets the indices as those of the larger result."""
+    """Rewrite MaxUnpool with a given size, since the kernel interprets the indices as those of the
+    larger result.
+    """
     return _decomposed(node, b) if len(node.inputs) > 2 else None
 
 
 def _max_pool_of_wide_margins(node: ir.Node, b: Builder) -> ir.Value | None:
-    """The kernel refuses margins as large as the window, which a dilated one can reach over; these
-    are padded before.
+    """Pad before a MaxPool whose padding is as large as the window, which the kernel rejects; a
+    dilated window may extend that far.
     """
     x, a = operand(node), attrs_of(node)
     real = x.dtype in (_T.FLOAT, _T.DOUBLE, _T.FLOAT16)

@@ -214,7 +214,7 @@ class Lifter:
                     yield name, value
 
     def results(self, proto: onnx.GraphProto, scope: Scope) -> list[ir.Value]:
-        """Return the graph's outputs, typed as far as it declares them."""
+        """Return the graph's outputs, with types as far as the graph declares them."""
         found = []
         for info in proto.output:
             value = scope.values.get(info.name)
@@ -247,7 +247,7 @@ class Lifter:
         scope.values[name] = value
 
     def hint(self, name: str, path: str) -> str:
-        """Return the name wished for a value: names of the main graph are its own."""
+        """Return the preferred name for a value; names of the main graph are reserved for it."""
         return name if name not in self.public or _MAIN.fullmatch(path) else f"{name}_inner"
 
     def present(self, side: str, info: onnx.ValueInfoProto, value: ir.Value) -> bool:
@@ -492,7 +492,7 @@ class Lifter:
         return fit_types(op, schema, b)
 
     def own_function(self, op: Op, scope: Scope, path: str) -> Sequence[ir.Value | None]:
-        """Return an operator that opset 21 lacks, through the function that its schema carries."""
+        """Inline an operator that opset 21 does not have, by the function in its schema."""
         schema = schema_at(op.kind, op.version, op.domain) or missing(op)
         function = function_of(schema, op)
         if function is None:

@@ -60,7 +60,7 @@ def rows() -> Rows:
     "Unique",
 )
 def standard(op: Op, b: Builder) -> None:
-    """The same operator is in ai.onnx by now."""
+    """Convert an operator that is in ai.onnx by now."""
 
 
 ROWS.enter(

@@ -1,4 +1,4 @@
-"""com.microsoft operators that join a few standard ones, in these."""
+"""com.microsoft operators that combine a few standard ones."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ def fourier(op: Op, b: Builder) -> Results:
 
 
 def _from_half(op: Op, b: Builder) -> Value:
-    """The missing half of the spectrum is the conjugate of the first, backwards; the imaginary
-    parts of its ends do not count.
+    """Append the missing half of a spectrum: the conjugate of the first half, reversed; the
+    imaginary parts of its ends do not count.
     """
     x, rank = op.x, op.rank(0)
     half = op.shape(0)[-2]
@@ -192,7 +192,7 @@ def unfold_tensor(op: Op, b: Builder) -> Results:
 
 @ROWS.always("Range")
 def range_(op: Op, b: Builder) -> Results:
-    """The step is 1 unless given."""
+    """Convert Range, whose step is 1 by default."""
     start, step = op.x, op.input(2)
     return b.Range(start, op.need(1), b.like(start, 1) if step is None else step)
 

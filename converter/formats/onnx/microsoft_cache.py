@@ -206,7 +206,9 @@ def _attend(op: Op, b: Builder, q: Value, k: Value, v: Value, places: Value) -> 
 
 
 def _bias(op: Op, b: Builder, columns: Value) -> Value:
-    """The bias has as many columns as there are tokens; the columns after them are masked."""
+    """Extend the bias, which has as many columns as there are tokens; the columns after them are
+    masked.
+    """
     bias = op.need(10)
     missing = b.Shape(columns) - b.Shape(bias, start=3, end=4)
     return b.Pad(bias, b.Concat([0], b.Max(missing, [0]), axis=0), None, [3])

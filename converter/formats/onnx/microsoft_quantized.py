@@ -99,7 +99,9 @@ def gemm(op: Op, b: Builder) -> Results:
 
 
 def columns(op: Op, b: Builder, index: int, scale: int, zero: int, transposed: int = 0) -> Value:
-    """Return a matrix with one scale, or one for each column of the product."""
+    """Return scales of a matrix, one for all or one for each column, so that they broadcast to the
+    product.
+    """
     per_column = rank_of(op.need(scale)) == 1 and op.shape(scale) != (1,)
     axis = (0 if transposed else op.rank(index) - 1) if per_column else 1
     s, z = op.need(scale), op.input(zero)

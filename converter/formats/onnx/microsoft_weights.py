@@ -41,7 +41,9 @@ def q_attention(op: Op, b: Builder) -> Results:
 
 @ROWS.always("QEmbedLayerNormalization")
 def q_embed_layer_normalization(op: Op, b: Builder) -> Results:
-    """Return the tables, gamma and beta with one scale and zero point each."""
+    """Convert QEmbedLayerNormalization: the tables, gamma and beta have one scale and zero point
+    each.
+    """
     tables = [
         b.DequantizeLinear(op.need(i), op.need(i + 6), op.input(i + 11))
         if op.input(i) is not None

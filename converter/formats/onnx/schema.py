@@ -96,7 +96,7 @@ def _is(value: Any, kind: Any) -> bool:
 
 
 def _check_body(op: Op, name: str, graph: onnx.GraphProto) -> None:
-    """A body that is carried must be whole in itself: values from outside it would be lost."""
+    """Check that a body that is preserved uses no values from outside, which would be lost."""
     try:
         onnx.checker.check_graph(graph)
     except (onnx.checker.ValidationError, ValueError) as e:

@@ -46,8 +46,8 @@ def fit_tensor(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
 
 
 def weight(b: Builder, tensor: ir.TensorProtocol, name: str) -> ir.Value:
-    """Return a constant of the graph. One whose type opset 21 lacks is widened, and `check_widened`
-    looks at who reads it.
+    """Return a constant of the graph. A type that opset 21 does not have is widened, and
+    `check_widened` checks the consumers.
     """
     value = b.const(fit_tensor(tensor), name)
     if tensor.dtype in _HOLDS:
@@ -70,7 +70,7 @@ def presented(proto: onnx.TypeProto) -> ir.DataType | None:
 
 
 def check_widened(op: Op) -> None:
-    """A value in a wider type gives the same result only where its own type does not show in the
+    """Check that a widened value gives the same result: its own type must not show in any
     result.
     """
     readers = {"DequantizeLinear": (0, 1, 2), "Cast": (0,), "CastLike": (0,)}.get(op.kind, ())

@@ -1,4 +1,4 @@
-"""Bodies, the net itself among them: read and written one layer after the other."""
+"""Reading and writing of bodies, also of the net itself, one layer after the other."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Is it a graph? Unique ids, edges between ports that exist, one edge for each input, no cycle; the
-same for bodies and their maps.
+"""Check that a net is a graph: unique ids, edges between existing ports, one edge for each input,
+no cycle; the same for bodies and their port maps.
 """
 
 from __future__ import annotations

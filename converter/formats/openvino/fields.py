@@ -185,7 +185,7 @@ ODD_SIZE = Guard("size must be odd", lambda w: w.attr("size") % 2 == 1)
 
 
 class Deformation(Field):
-    """The numbers of channels, groups and offsets have to fit each other."""
+    """The numbers of channels, groups and offsets, which must be consistent."""
 
     def lift(self, r: LiftContext) -> None:
         self._check(r.node, "R105")

@@ -20,8 +20,8 @@ from converter.io.mapped_file import MappedFile
 
 @dataclass(slots=True)
 class Element:
-    """A free piece of XML (rt_info, meta_data): tag, attributes, text and children. `text` is ""
-    when only blanks surround children.
+    """An XML element without a fixed structure (rt_info, meta_data): tag, attributes, text and
+    children. `text` is "" if only blanks surround children.
     """
 
     tag: str
@@ -73,8 +73,8 @@ class Edge:
 
 @dataclass(slots=True)
 class BackEdge:
-    """The value at the source becomes the value at the target in the next iteration. Ports exist in
-    legacy IR only.
+    """A back edge: the value at the source becomes the value at the target in the next iteration.
+    Ports exist in legacy IR only.
     """
 
     from_layer: int

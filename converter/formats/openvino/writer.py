@@ -58,9 +58,7 @@ def lay_out(net: Net) -> tuple[Places, list[LazyTensor]]:
 
 
 def _check_size(layer: Layer, name: str, size: int) -> None:
-    """The opset engine refuses a constant whose size is not that of its shape; to write one would
-    be a fault of the caller.
-    """
+    """Check that a constant has the size of its shape, since the opset engine rejects others."""
     if name != "value" or layer.type != "Const":
         raise ValueError(
             f"layer {layer.name!r} ({layer.type}): opset IR does not support blob {name!r}; "

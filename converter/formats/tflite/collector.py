@@ -128,8 +128,8 @@ class LiteLowering(Lowering):
         return made
 
     def hold(self, given: ir.Value, left: ir.Value) -> ir.Value:
-        """Return the variable tensor of a state: an input of the network, and the output that it is
-        afterwards.
+        """Set the variable tensor of a state: an input of the network, and the output that is its
+        next value.
         """
         self._enter(self.variables, given, True)
         self._enter(self.persistent_outputs, left, True)
@@ -169,7 +169,7 @@ class LiteLowering(Lowering):
         self.mapping.table.lower(self.mapping.writing(node, self))
 
     def used(self, outputs: Sequence[ir.Value]) -> list[Layer]:
-        """Return the layers that something needs."""
+        """Return the layers that are needed for outputs."""
         needed, found = {self.source(v) for v in outputs}, []
         for layer in reversed(self.layers):
             if layer.kind in EFFECTS or needed.intersection(layer.outputs):

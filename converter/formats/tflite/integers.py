@@ -142,7 +142,7 @@ def _sign_constant(node: ir.Node, b: Builder) -> None:
 
 
 def _less_8(value: ir.Value, b: Builder) -> Value | None:
-    """Return a constant of unsigned numbers of four bits less 8; None for anything else."""
+    """Return a constant of unsigned 4-bit numbers minus 8; None for anything else."""
     if value.dtype != D.UINT4 or value.const_value is None:
         return None
     tensor = LazyTensor.of(value.const_value)

@@ -109,14 +109,13 @@ def _signature(lite: LiteModel, key: str) -> LiteSignature:
 
 
 class GraphLifting(Lifting):
-    """One subgraph: tensors become values, operators nodes, in the order of execution.
+    """Lift one subgraph: tensors become values, operators nodes, in the order of execution.
 
-    `names`        of inputs that are called otherwise than their tensors
-    `path`         the subgraphs around this one
-    `handles`      the states that resource tensors refer to, which are not values
-    `tables`       the tables of keys and values, likewise
-    `initializes`  the subgraph gives variables their initial values
-    `notes`        warnings about content of the file that no kernel reads
+
+    `names` are those of inputs whose names differ from their tensors', `path` the subgraphs around
+    this one, `handles` the states and `tables` the hash tables that resource tensors refer to,
+    which are not values. `initializes`: the subgraph sets the initial values of variables. `notes`
+    are warnings about content of the file that no kernel reads.
     """
 
     def __init__(

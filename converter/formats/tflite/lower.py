@@ -157,7 +157,7 @@ class FileWriter:
 
 
 class GraphWriter:
-    """One graph on its way into a subgraph; tensors are made when something uses them."""
+    """Write one graph as a subgraph; tensors are created when they are first used."""
 
     def __init__(self, file: FileWriter, lite: LiteGraph) -> None:
         self.file, self.lite = file, lite
@@ -282,7 +282,7 @@ class GraphWriter:
     # inputs and outputs --------------------------------------------------------------------------
 
     def _input(self, value: ir.Value) -> int:
-        """A half-precision input is cast, unless inputs are float32 then, too."""
+        """Cast a half-precision input, unless inputs are float32, too."""
         if value.dtype == D.FLOAT16 and self.file.halves:
             given = self._tensor(value, public_name(value))
             given.type = HALF

@@ -67,7 +67,9 @@ def parse_shapes(text: str) -> list[Shape]:
 
 
 def to_shape(value: Value) -> Shape:
-    """A list of integers; a single one may lack its brackets, the vendor's reader takes it."""
+    """Return a list of integers; the brackets of a single one may be missing, as in the vendor's
+    reader.
+    """
     if is_int(value):
         value = [value]
     if not isinstance(value, list) or not all(is_int(v) for v in value):

@@ -46,9 +46,9 @@ def extremes(node: ir.Node, b: Builder) -> Value | None:
 
 
 def integer_div(node: ir.Node, b: Builder) -> Value | None:
-    """Return the layer divides floats: return the truncated quotient, exact beyond the precision of
-    floats, since the remainder is subtracted from the dividend before. The smallest integer has no
-    magnitude.
+    """Return the quotient of integers, truncated. The layer divides floats; the result is exact
+    beyond their precision, since the remainder is subtracted from the dividend first. The smallest
+    integer is a special case.
     """
     x, y = operand(node), operand(node, 1)
     if x.dtype is None or x.dtype.is_floating_point():
@@ -73,7 +73,7 @@ def _rounded(b: Builder, x: Value, y: Value, dtype: ir.DataType) -> Value:
 
 
 def axes_of(node: ir.Node) -> list[int] | None:
-    """Return the axes as written; None for all, [] for none at all."""
+    """Return the axes as written; None for all, [] for none."""
     source = optional(node, 1)
     array = constant(source)
     if source is not None and array is None:
@@ -84,10 +84,9 @@ def axes_of(node: ir.Node) -> list[int] | None:
 
 
 def kept(node: ir.Node, b: Builder) -> Value | None:
-    """The layers keep the reduced axes: a Reshape removes them.
-
-    The common decompositions have none for sums, and more layers for the others. A reduction over
-    no axes is the identity; booleans are reduced as numbers.
+    """Remove the reduced axes by a Reshape, since the layers keep them. The common decompositions
+    do not have sums, and need more layers for the others. A reduction over no axes is the identity;
+    booleans are reduced as numbers.
     """
     x, axes, a = operand(node), axes_of(node), attributes(node)
     reduce = b.operator(node.op_type)
@@ -104,7 +103,7 @@ def kept(node: ir.Node, b: Builder) -> Value | None:
 
 
 def best(node: ir.Node, b: Builder) -> Value | None:
-    """The same for the indices of extremes, which no common decomposition has."""
+    """Remove the reduced axis of ArgMax and ArgMin by a Reshape."""
     a = attributes(node)
     if a["keepdims"]:
         return None
@@ -113,8 +112,8 @@ def best(node: ir.Node, b: Builder) -> Value | None:
 
 
 def with_shift(node: ir.Node, b: Builder) -> Value | None:
-    """A LayerNorm has scale and shift, both constant: a missing shift is written as zeros, computed
-    ones are operators after it; the common decomposition does not use the layer.
+    """Give a LayerNorm the constant scale and shift that the layer needs: a missing shift is
+    written as zeros, computed ones are operators after it.
     """
     if len(node.outputs) > 1:
         return None

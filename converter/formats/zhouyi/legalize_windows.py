@@ -88,8 +88,8 @@ MOST_POSITIONS = 1 << 12  # of a window, each of which becomes a layer
 
 
 def computed_weights(node: ir.Node, b: Builder) -> Value:
-    """Return a convolution by weights that are only known at run time: the patches of the data
-    times the weights, group by group.
+    """Rewrite a convolution with weights that are known only at run time: patches of the data times
+    the weights, group by group.
     """
     w, bias, g, group = operand(node, 1), optional(node, 2), geometry(node), group_of(node)
     out, places = static(node.outputs[0]), math.prod(g.kernel.tolist())
@@ -116,13 +116,13 @@ def group_of(node: ir.Node) -> int:
 
 
 def column(b: Builder, bias: Value, shape: Sequence[int]) -> Value:
-    """Return a number for each channel of data of this shape."""
+    """Return one number for each channel, in a shape that broadcasts to data of this shape."""
     return b.Reshape(bias, [1, -1, *[1] * (len(shape) - 2)])
 
 
 def computed_kernel(node: ir.Node, b: Builder) -> Value:
-    """Return a transposed convolution: zeros between the data, and a convolution by the mirrored
-    weights.
+    """Rewrite a transposed convolution as zeros between the data, and a convolution with the
+    mirrored weights.
     """
     x, w, g, group = operand(node), operand(node, 1), geometry(node), group_of(node)
     channels, width, *kernel = static(w)
@@ -209,7 +209,7 @@ def _greatest(
 
 
 def conv(node: ir.Node, b: Builder) -> ir.Value | None:
-    """A layer has constant weights and biases over two or three axes."""
+    """Return whether a layer has constant weights and biases over two or three axes."""
     if len(static(operand(node))) == 3:
         return window_over_images(node, b)
     bias = optional(node, 2)

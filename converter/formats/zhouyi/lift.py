@@ -197,8 +197,8 @@ class GraphLift:
     def _integers(
         self, layer: Layer, far: FarLayer, types: list[ir.DataType] | None = None
     ) -> Sequence[ir.Value]:
-        """Return a layer of an integer IR: the integer form of its type; `types` of its results
-        where they are not those of the file.
+        """Read a layer of an integer IR in the integer form of its type; `types` are those of its
+        results if they differ from the file's.
         """
         rule = TABLE.get(far.kind)
         if rule is None or rule.lift is None:
@@ -251,7 +251,7 @@ class GraphLift:
         return b.Reshape(value, list(shape), name=tensor.name)
 
     def _far(self, layer: Layer) -> FarLayer:
-        """Return the layer as the rows see it: known keys only, words in upper case."""
+        """Return the layer for use in rows: known keys only, words in upper case."""
         operator = find_operator(layer.type)
         kind = operator.name if operator is not None else layer.type
         attrs = {

@@ -41,7 +41,7 @@ def lift_if(lift: GraphLift, layer: Layer) -> Sequence[ir.Value]:
 
 
 def lift_loop(lift: GraphLift, layer: Layer) -> Sequence[ir.Value]:
-    """Return the body receives the iteration number, as in the vendor's executor."""
+    """Read a Loop; its body receives the iteration number, as in the vendor's executor."""
     b, inputs = lift.builder, [lift.env[t.name] for t in layer.inputs]
     inner = _inner(lift, layer, "body")
     graph = inner.document
@@ -103,8 +103,8 @@ def _like(inner: GraphLift, value: ir.Value, tensor: Tensor) -> ir.Value:
 
 
 def _inner(lift: GraphLift, layer: Layer, key: str) -> GraphLift:
-    """Return a lift of the sub-graph that `key` names into a body; it may read the tensors of the
-    graphs around it (the vendor's reader does not let it, others do).
+    """Return a lift of the sub-graph that `key` names into a body. It may read the tensors of the
+    graphs around it (which the vendor's reader does not allow, but others do).
     """
     name = str(layer.attrs.get(key, ""))
     if not name:

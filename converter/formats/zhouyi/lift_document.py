@@ -27,8 +27,8 @@ def lift(document: Document, dequantize: bool = False) -> Network:
     DequantizeLinear and QuantizeLinear; a quantized file of the parser, which leaves the arithmetic
     to its quantizer, always the latter.
 
-    Raise ReadError R105 if the graph is not sound; raise UnsupportedError with every layer that has no
-    counterpart.
+    Raise ReadError R105 if the graph is not valid; raise UnsupportedError with every layer that has
+    no counterpart.
     """
     faults = check_graphs(document)
     if errors := [d for d in faults if d.level == "error"]:

@@ -42,8 +42,8 @@ def lower(
     """Return a Document of the graph, and the names that had to change (name in the file -> public
     name).
 
-    Raise UnsupportedError with everything that has no counterpart: X203 for shapes that are not static,
-    X204 for constants that do not fit their narrower type, X201 and X202 for operators.
+    Raise UnsupportedError with everything that has no counterpart: X203 for shapes that are not
+    static, X204 for constants that do not fit their narrower type, X201 and X202 for operators.
     """
     graph = model.ir.clone()
     run_passes(PIPELINE, graph, Context(model, flavor.io_layout, notes, PADDED in flavor.options))

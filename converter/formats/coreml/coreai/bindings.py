@@ -19,11 +19,11 @@ _REPORTED, _ABSENT = 3, 4  # exit codes of the worker
 
 
 class Refused(Exception):
-    """The bindings do not take a program: their own words."""
+    """The bindings reject a program; the message is theirs."""
 
 
 class Ended(Refused):
-    """The bindings ended their process."""
+    """The process of the bindings ended."""
 
 
 def is_installed() -> bool:

@@ -88,7 +88,7 @@ class Resource:
 
 
 class Bytecode:
-    """A file of MLIR bytecode: `front` is where its sections begin."""
+    """A file of MLIR bytecode; its sections begin at `front`."""
 
     def __init__(self, data: Bytes, path: str) -> None:
         self.data, self.path = data, path
@@ -198,7 +198,7 @@ class Bytecode:
 
 
 class _Counted:
-    """A file whose position is counted, since alignments are those of the file."""
+    """A file whose position is counted, since alignments refer to the position in the file."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file, self.at = file, 0

@@ -1,5 +1,5 @@
-"""Operators that Core AI lacks, where no common decomposition (`converter/passes/decompositions`)
-does as well.
+"""Rewrites of operators that Core AI does not have, better than the common decompositions
+(`converter/passes/decompositions`).
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def or_equal(node: ir.Node, b: Builder) -> Value:
 
 
 def floor(node: ir.Node, b: Builder) -> Value:
-    """Return the nearest integer, less 1 where that is too large; infinities stay, as in no
-    division.
+    """Round to the nearest integer, and subtract 1 if that is larger than the number; infinities
+    are preserved.
     """
     x = x_of(node)
     near = b.Round(x)
@@ -69,7 +69,7 @@ def sign(node: ir.Node, b: Builder) -> Value:
 
 
 def modulo(node: ir.Node, b: Builder) -> Value | None:
-    """Return the remainder with the sign of the divisor, from that with the sign of the
+    """Compute the remainder with the sign of the divisor from the one with the sign of the
     dividend.
     """
     x, y = x_of(node), x_of(node, 1)
@@ -108,8 +108,8 @@ in_floats = computed_in(D.DOUBLE, lambda dtype: not dtype.is_floating_point())
 
 
 def padded(node: ir.Node, b: Builder) -> Value | None:
-    """Return the image padded before a window, since windows have no padding: of an average by
-    zeros that count or do not, of a maximum by the least number.
+    """Pad the image before a window, which has no padding in Core AI: with zeros for an average,
+    with the lowest number for a maximum.
     """
     a, x = attributes(node), x_of(node)
     if len(node.outputs) > 1 and node.outputs[1].uses():
@@ -194,7 +194,9 @@ def one_axis(node: ir.Node, b: Builder) -> Value | None:
 
 
 def gather(node: ir.Node, b: Builder) -> Value | None:
-    """One element of an axis is a slice; several are rows of the operand with that axis first."""
+    """Rewrite Gather: one index is a slice; several select rows of the operand with that axis
+    first.
+    """
     x, index = x_of(node), x_of(node, 1)
     rank, depth = rank_of(x), rank_of(index)
     if rank is None or depth is None or 0 in (known_sizes(index) or []):
@@ -294,8 +296,8 @@ def squeeze(node: ir.Node, b: Builder) -> Value | None:
 
 
 def _joined(node: ir.Node, b: Builder) -> Value:
-    """Return a Pad, axis by axis, as a Concat of the operand with the padding before and
-    after it.
+    """Rewrite Pad as one Concat for each axis, of the padding before, the operand, and the padding
+    after.
     """
     x, given = x_of(node), b.Cast(x_of(node, 1), to=D.INT64)
     rank, amounts = rank_of(x) or 0, sizes_in(node.inputs[1]) or []
@@ -344,7 +346,7 @@ def pad(node: ir.Node, b: Builder) -> Value | None:
 
 
 def scattered(node: ir.Node, b: Builder) -> Value | None:
-    """Return a ScatterND that combines elements: along the elements of the operand in a line."""
+    """Rewrite a ScatterND that combines elements as one along the flattened operand."""
     x, index, updates = x_of(node), x_of(node, 1), x_of(node, 2)
     reduction = attributes(node)["reduction"]
     sizes, depth = shape_of(x), (known_sizes(index) or [None])[-1]
@@ -370,8 +372,8 @@ def _in_a_line(b: Builder, x: Value, index: Value, updates: Value, reduction: st
 
 
 def scattered_elements(node: ir.Node, b: Builder) -> Value | None:
-    """Return a ScatterElements whose indices are fewer along other axes: along the elements
-    in a line.
+    """Rewrite a ScatterElements with fewer indices along other axes as one along the flattened
+    operand.
     """
     x, index, updates = x_of(node), x_of(node, 1), x_of(node, 2)
     sizes, places, a = shape_of(x), shape_of(index), attributes(node)
@@ -386,7 +388,7 @@ def scattered_elements(node: ir.Node, b: Builder) -> Value | None:
 
 
 def _in_rows(node: ir.Node, b: Builder) -> Value | None:
-    """The same with the indices in rows."""
+    """Rewrite a ScatterElements along the last axis, with the indices as rows."""
     x, index, updates = x_of(node), x_of(node, 1), x_of(node, 2)
     own, depth, rank = known_sizes(x), (known_sizes(index) or [None])[-1], rank_of(index)
     if own is None or depth is None or rank is None or rank <= 2:
@@ -397,8 +399,8 @@ def _in_rows(node: ir.Node, b: Builder) -> Value | None:
 
 
 def reduced(node: ir.Node, b: Builder) -> Any:
-    """Return a reduction over no elements: the result that ONNX defines; over no axes: applied to
-    each element.
+    """Rewrite a reduction over no elements as the constant that ONNX defines, and one over no axes
+    as an operation on each element.
     """
     x, sizes, out = x_of(node), known_sizes(x_of(node)), shape_of(node.outputs[0])
     if sizes is None or 0 not in sizes or out is None:
@@ -415,7 +417,7 @@ def reduced(node: ir.Node, b: Builder) -> Any:
 
 
 def last_of_equals(node: ir.Node, b: Builder) -> Value | None:
-    """The last of equal elements is the first from the end."""
+    """Select the last of equal elements: the first one from the end."""
     x, a = x_of(node), attrs_of(node)
     rank = rank_of(x)
     if not a.get("select_last_index") or rank is None:
@@ -450,7 +452,7 @@ def repeated(node: ir.Node, b: Builder) -> Value | None:
 
 
 def suppression_mask(node: ir.Node, b: Builder) -> Value:
-    """Return one box after the other, from the best score down, in a loop."""
+    """Decide for one box after the other, in descending order of score, in a loop."""
     boxes, scores, iou = (x_of(node, i) for i in range(3))
     size = b.Shape(scores)
     count = size[2:3]
@@ -492,7 +494,7 @@ def suppress(node: ir.Node, b: Builder) -> Value | None:
 
 
 def _after(own: Rewrite, name: str) -> Rewrite:
-    """Return the own rewrite, else the common decomposition."""
+    """Return the rewrite that tries the target's own one first, then the common decomposition."""
     return either(own, DECOMPOSITIONS["", name])
 
 

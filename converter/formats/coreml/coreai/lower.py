@@ -59,7 +59,7 @@ def write_model(network: Network, path: Path, flavor: Flavor) -> list[Diagnostic
 
 
 def lowered(model: ir.Model, half: bool) -> CoreAILowering:
-    """Return the operations of the graph."""
+    """Return the operations for the graph."""
     low = CoreAILowering(MAPPING)
     low.half = half
     for node in model.graph:
@@ -69,8 +69,8 @@ def lowered(model: ir.Model, half: bool) -> CoreAILowering:
 
 
 def long_sums(low: CoreAILowering) -> list[Diagnostic]:
-    """Return a warning of the longest matrix product in half precision, whose sums the runtime does
-    not widen.
+    """Return a warning about the longest matrix product in half precision, whose sums the runtime
+    computes in half precision.
     """
     found: dict[int, str] = {}
     for layer in all_layers(low.layers):
@@ -123,8 +123,8 @@ def _write(file: BinaryIO, text: str, program: Program) -> None:
 
 
 def _placeholders(resources: Mapping[str, LazyTensor]) -> str:
-    """Return a resource of a few bytes for each weight: its number, since resources of the same
-    bytes become one.
+    """Return a resource of a few bytes for each weight: its number, since equal resources are
+    merged into one.
     """
     head = ALIGNMENT.to_bytes(4, "little").hex()
     lines = ",\n".join(
@@ -134,7 +134,7 @@ def _placeholders(resources: Mapping[str, LazyTensor]) -> str:
 
 
 class MainFunction:
-    """The one function of a written model: its inputs, outputs and states."""
+    """The only function of a written model: its inputs, outputs and states."""
 
     def __init__(
         self, network: Network, graph: ir.Graph, low: CoreAILowering, notes: list[Diagnostic]
@@ -177,7 +177,7 @@ class MainFunction:
         return metadata
 
     def text(self) -> str:
-        """Return the module."""
+        """Return the text of the module."""
         p, names = self.program, Names()
         arguments = [v for v in self.graph.inputs if v not in self.states]
         results = [v for v in self.graph.outputs if v not in self.states.values()]

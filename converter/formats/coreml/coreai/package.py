@@ -69,7 +69,7 @@ def metadata_of(path: Path) -> dict[str, Any]:
 
 
 def hash_note(path: Path) -> list[Diagnostic]:
-    """Return a warning where main.hash is not the SHA-256 of the bytecode; Apple's loader
+    """Return a warning if main.hash is not the SHA-256 of the bytecode; Apple's loader
     ignores it.
     """
     file = path.with_name(HASH)

@@ -126,7 +126,9 @@ class Program:
         return self._resource((lazy, kind), lazy, kind)
 
     def _resource(self, key: tuple[LazyTensor, str], stored: LazyTensor, kind: str) -> str:
-        """Return the bytes of a constant under a name; those of equal constants are stored once."""
+        """Store the bytes of a constant under a name, which is returned; equal constants are stored
+        once.
+        """
         if key not in self._resource_of:
             self._resource_of[key] = f"w{len(self.resources)}"
             self.resources[self._resource_of[key]] = stored
@@ -158,7 +160,7 @@ class Program:
         return " ".join(p for p in parts if p) + f" : ({types}) -> ({results}){place}"
 
     def _called(self, graph: Composite) -> str:
-        """Return the name of a private graph; graphs with the same text are one."""
+        """Return the name of a private graph; graphs with the same text are merged."""
         p = Program(graph.low)
         p.resources, p._resource_of = self.resources, self._resource_of
         given = ", ".join(f"{p.name(v)}: {p.type_of(v)}" for v in graph.inputs)
@@ -183,7 +185,9 @@ class Program:
         return [text.replace('"%s"', f'"{name}"') for text, name in self.graphs.items()]
 
     def _made(self, outputs: Sequence[ir.Value]) -> str:
-        """Return the left side; results of one operation are numbered together."""
+        """Return the left side of an operation's text; results of one operation are numbered
+        together.
+        """
         if not outputs:
             return ""
         if len(outputs) == 1:
@@ -209,7 +213,7 @@ class Program:
 
 
 def scattered_in(value: ir.Value) -> Scattered | None:
-    """Return a constant that is stored by the elements that are no zeros, where that is shorter."""
+    """Return the sparse constant that has only the nonzero elements, if that is shorter."""
     tensor = value.const_value
     given = tensor.source if isinstance(tensor, LazyTensor) else None
     if not isinstance(given, Scattered) or given.mask.size <= INLINE * 8:
@@ -220,7 +224,7 @@ def scattered_in(value: ir.Value) -> Scattered | None:
 
 
 def _word(value: ir.Value) -> str:
-    """Return the type of a constant that is stored in fewer bits than the graph has types for."""
+    """Return the type of a constant that is stored in fewer bits than any type of the graph."""
     tensor = value.const_value
     word = tensor.element if isinstance(tensor, LazyTensor) else ""
     return word if word in STORED_BITS else ""

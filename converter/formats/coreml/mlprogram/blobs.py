@@ -84,10 +84,8 @@ class Blobs:
 
 
 class NewBlobs:
-    """The storage of weights of a model that is written: offsets are assigned at once, contents are
-    written in the end.
-
-    Equal weights are stored once.
+    """The weights file of a model that is written: offsets are assigned at once, contents are
+    written at the end. Equal weights are stored once.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Collection of the operations of a program; refuses those that programs do not have."""
+"""Collection of the operations of a program; operators that programs do not support are refused."""
 
 from __future__ import annotations
 

@@ -89,10 +89,11 @@ def describe(
 
 
 class Describing:
-    """The description while it is filled in.
+    """A description that is being filled in.
 
-    `renamed`  names of the program -> those of the source
-    `scalars`  inputs that have an axis only in the program
+
+    `renamed` maps names of the program to those of the source; `scalars` are inputs that have an
+    axis only in the program.
     """
 
     def __init__(
@@ -110,7 +111,9 @@ class Describing:
         return name
 
     def _outer(self, value: ir.Value, name: str, dtype: ir.DataType, shape: Any) -> ir.Value:
-        """Return a value of the interface, in another type or shape than that of the graph."""
+        """Return a value of the interface, whose type or shape may differ from that in
+        the graph.
+        """
         found = ir.Value(name=name, type=ir.TensorType(dtype), shape=shape)
         self.writer.low.exact.add(found)
         self.writer.named[found] = name

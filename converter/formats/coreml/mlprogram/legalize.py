@@ -41,7 +41,7 @@ _LAST = np.iinfo(np.int32).max
 
 @cache
 def kinds_of(op_type: str) -> list[str]:
-    """Return the operations that an operator of ONNX may be written as."""
+    """Return the operations as which an operator of ONNX may be written."""
     found: list[str] = []
     for entry in TABLE.entries_for(op_type):
         found += [entry.kind] if isinstance(entry, Rule) else entry.kinds
@@ -49,7 +49,7 @@ def kinds_of(op_type: str) -> list[str]:
 
 
 def signature_of(op_type: str) -> Signature:
-    """Return the types of the first operand that its operations compute with."""
+    """Return the types of the first operand that its operations support."""
     kinds, schema = kinds_of(op_type), schema_of(op_type)
     if schema is None or not kinds or op_type == "Cast":
         return {}

@@ -90,10 +90,9 @@ def parse(file: MappedFile) -> Any:
 
 
 class ModelReading:
-    """A program, or the members of a pipeline one after the other.
-
-    `env` holds the features that inputs and members have given, by name; `names` are those that a
-    writer remembered, by the names of the program.
+    """A program, or the members of a pipeline one after the other. `env` contains the features of
+    inputs and members by name; `names` are the source's names by those of the program, which a
+    writer recorded.
     """
 
     def __init__(self, b: Builder, file: str, blobs: Blobs, function: str) -> None:
@@ -154,7 +153,7 @@ class ModelReading:
 
 
 class ProgramLifting:
-    """A function of a program."""
+    """Lift a function of a program."""
 
     def __init__(self, model: ModelReading, function: Any) -> None:
         self.model, self.function = model, function

@@ -49,8 +49,8 @@ class Written:
 
 
 def lower(network: Network, flavor: Flavor, notes: list[Diagnostic]) -> Written:
-    """Return a model of the graph; raise UnsupportedError with everything that has no
-    counterpart.
+    """Return a model for the graph; raise UnsupportedError with everything that is not
+    supported.
     """
     clone, classifier = prepared(network, notes)
     asked, half = flavor.options.get("ios", ""), "fp16" in flavor.options
@@ -78,7 +78,7 @@ def prepared(network: Network, notes: list[Diagnostic]) -> tuple[ir.Model, Class
 
 
 def needed_by_boundary(network: Network, model: ir.Model, half: bool) -> int:
-    """Return the first version that has the inputs, outputs and states."""
+    """Return the first version that supports the inputs, outputs and states."""
     graph, newest = model.graph, MilLowering(MAPPING, STATES_SINCE, half)
     if any(is_state(network, v, newest) for v in pairs_of(network, graph)):
         return STATES_SINCE

@@ -129,8 +129,8 @@ class ProgramWriter:
             self.block(inner, layers, outputs)
 
     def _real(self, layer: Layer) -> ir.DataType:
-        """Return the type of numbers that are parameters: that of the first operand with a
-        fraction.
+        """Return the type of numbers that are parameters: the floating-point type of the first
+        operand that has one.
         """
         for given in layer.attrs.values():
             one = given[0] if isinstance(given, list | tuple) and given else given
@@ -157,7 +157,7 @@ class ProgramWriter:
             self._array(message, narrow_array(array, dtype.numpy(), "a parameter"))
 
     def set_value(self, message: Any, tensor: ir.TensorProtocol) -> None:
-        """A constant of the graph in the type in which it is carried."""
+        """Fill in a constant of the graph, in the type in which it is written."""
         dtype = carried_constant(tensor, self.low)
         if dtype == tensor.dtype and dtype in STORED and tensor.size >= IMMEDIATE:
             self._stored(message, LazyTensor.of(tensor))
@@ -178,7 +178,7 @@ class ProgramWriter:
         message.blobFileValue.offset = self.blobs.add(tensor, CODES[dtype])
 
     def _array(self, message: Any, array: Array) -> None:
-        """An array of a type that programs have, immediate where it is small."""
+        """Return an array in a type that programs support; small ones are immediate."""
         dtype = D.from_numpy(array.dtype)
         if dtype in STORED and array.size >= IMMEDIATE:
             self._stored(message, LazyTensor(array, dtype))

@@ -162,9 +162,8 @@ def is_float(value: Value | None) -> bool:
 
 
 def checked(array: Array, name: str, *, limits: bool = True) -> Array:
-    """Return a constant as float32; raise MappingError X204 if an integer does not survive.
-
-    `limits`: it may be the limits of a slice.
+    """Return a constant as float32; raise MappingError X204 for integers that float32 cannot
+    represent. `limits`: it may be the limits of a slice.
     """
     if array.dtype.kind == "i" and array.size and limits:
         # the largest integers mean "to the end" in slices

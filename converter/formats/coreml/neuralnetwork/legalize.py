@@ -28,8 +28,8 @@ Value = ir.Value
 
 
 def reverse_sequence(node: ir.Node, b: Builder) -> Value | None:
-    """Return a time axis before the batch axis: transposed, reversed, transposed back. This is one
-    layer, where the common decomposition gathers every element.
+    """Transpose a time axis before the batch axis, reverse, and transpose back: one layer, where
+    the common decomposition gathers every element.
     """
     attrs, x = attrs_of(node), operand(node)
     rank = rank_of(x)

@@ -41,8 +41,8 @@ SCALARS = {"doubleType": ir.DataType.DOUBLE, "int64Type": ir.DataType.INT64}
 
 
 def lift(source: MLModel) -> Network:
-    """Return the whole model as one graph; raise UnsupportedError with every layer that cannot be
-    carried.
+    """Return the model as one graph; raise UnsupportedError with every layer that is not
+    supported.
     """
     model, b = new_model("main")
     reading = ModelReading(source, b)
@@ -57,7 +57,7 @@ def lift(source: MLModel) -> Network:
 
 
 class ModelReading:
-    """One pass over a model and its members."""
+    """The state of reading a model and its members."""
 
     def __init__(self, source: MLModel, b: Builder) -> None:
         self.source, self.b = source, b
@@ -176,7 +176,9 @@ class ModelReading:
         )
 
     def _classify(self, proto: Any, network: Any, blobs: Env, path: str) -> None:
-        """The best label from a table, and the scores as a vector in the order of the labels."""
+        """Return the best label from a table, and the scores as a vector in the order of the
+        labels.
+        """
         b, description = self.b, proto.description
         name = self._score_name(network)
         if name not in blobs:

@@ -95,7 +95,7 @@ class Flow:
         return self.net.noting(layer, env, path, lambda _: step(layer, env, path, *rest))
 
     def condition(self, value: ir.Value) -> ir.Value:
-        """Return a scalar truth: |x| > 1e-6."""
+        """Return a scalar boolean: |x| > 1e-6."""
         b = self.b
         truth = (
             b.Greater(b.Abs(value), 1e-6) if value.dtype == ir.DataType.FLOAT else bools(b, value)
@@ -280,6 +280,8 @@ def first(layer: Any, env: Env) -> ir.Value:
 
 
 def discard(body: Builder) -> None:
-    """The nodes of an abandoned body no longer count as users of outer values."""
+    """Remove the nodes of an abandoned body, so that they no longer count as users of
+    outer values.
+    """
     for node in all_nodes(body.graph):
         node.resize_inputs(0)

@@ -34,8 +34,8 @@ Value = ir.Value
 
 
 def lower(model: Network, flavor: Flavor, notes: list[Diagnostic]) -> MLModel:
-    """Return an MLModel of the graph; raise UnsupportedError with everything that has no
-    counterpart.
+    """Return an MLModel for the graph; raise UnsupportedError with everything that is not
+    supported.
     """
     version, half = int(flavor.options.get("spec", "7")), "fp16" in flavor.options
     clone, context = model.ir.clone(), Spec(model, notes=notes, version=version)
@@ -110,7 +110,7 @@ def _bodies(layer: Layer) -> dict[str, list[Layer]]:
 
 
 def _with_bodies(layers: list[Layer]) -> Iterator[Layer]:
-    """The layers and those of all bodies in them."""
+    """Yield the layers and those of all bodies in them."""
     for layer in layers:
         yield layer
         for body in _bodies(layer).values():

@@ -1,4 +1,4 @@
-"""A Core ML model in memory: the protobuf message, and its weights apart."""
+"""A Core ML model in memory: the protobuf message, and its weights separately."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class MLModel:
         return Rewrite(data, has_reference, put_back).pieces(_TO_WEIGHTS, 0, len(data))
 
     def to_bytes(self) -> bytes:
-        """Return the whole file in memory: for small models and tests."""
+        """Return the content of the file in memory: for small models and tests."""
         return b"".join(buffers(self.pieces()))
 
     def _keep(self, payloads: dict[int, LazyTensor]) -> bytes:

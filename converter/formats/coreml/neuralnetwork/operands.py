@@ -45,7 +45,7 @@ def cast(b: Builder, value: ir.Value, dtype: ir.DataType) -> Value:
 
 
 def _origin(value: ir.Value, dtype: ir.DataType) -> ir.Value:
-    """Return the source of a widening Cast (bool or integer -> float), when going back to its type
+    """Return the source of a widening Cast (bool or integer to float), for a cast back to its type
     or to another exact one.
     """
     whole, source = (T.INT64, T.INT32), producer_operand(value, "Cast")

@@ -27,7 +27,7 @@ from converter.passes.round_halves import half_is_enough
 
 @record
 class LayerWeights:
-    """One WeightParams of a file, and how to bring it into the graph."""
+    """One WeightParams of a file, and its conversion to the graph."""
 
     data: Callable[[], WeightData]
     name: str

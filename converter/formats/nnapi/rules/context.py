@@ -68,7 +68,7 @@ INTEGERS = "TENSOR_INT32"  # the type of arguments such as axes
 
 
 class Stored(Field):
-    """The operation moves or reads numbers in their storage type, without dequantization."""
+    """An operation that moves or reads numbers in their storage type, without dequantization."""
 
     def lower(self, w: LowerContext) -> None:
         assert isinstance(w, LowerContext)
@@ -83,10 +83,11 @@ def is_scalar(argument: Argument, types: Mapping[str, OperandType]) -> bool:
 
 
 class LiftContext(LiteLiftContext):
-    """One operation on its way into the graph.
+    """One operation that is being read.
 
-    `values`  of the graph, by the number of the operand
-    `reals`   the same as real numbers, shared by all operations that read them
+
+    `values` are those of the graph, by the index of the operand; `reals` are the same as real
+    numbers, which all operations that read them share.
     """
 
     activation_key = ACTIVATION
@@ -111,7 +112,7 @@ class LiftContext(LiteLiftContext):
         self._entered: set[str] = set()
 
     def _enter(self, name: str, plain: Callable[[Array], Any]) -> None:
-        """An operand that is known becomes an attribute."""
+        """Store a known operand as an attribute."""
         array = known(self.stored(name))
         if array is not None:
             self.layer.attrs[name] = plain(array)
@@ -291,7 +292,7 @@ class LowerContext(LiteLowerContext):
             step(x, y)
 
     def _inputs(self, spec: OperationSpec) -> dict[str, Any]:
-        """Return the arguments that inputs of the operator are which no field owns."""
+        """Return the arguments that are inputs of the operator and that no field reads."""
         positions = [i for i in range(len(self.node.inputs)) if i not in self._taken]
         while positions and self.node.inputs[positions[-1]] is None:
             positions.pop()
@@ -329,7 +330,7 @@ class LowerContext(LiteLowerContext):
         return int(self.node.attrs.get("axis", default)) % max(1, len(self.static()))
 
     def image(self, value: ir.Value) -> list[int]:
-        """Return the dimensions of an image as they will be when the graph is channels-last."""
+        """Return the dimensions of an image after the graph is converted to channels-last."""
         shape = static(value)
         return list(shape) if self.node.last else [shape[i] for i in (0, 2, 3, 1)]
 
@@ -470,8 +471,8 @@ class LowerContext(LiteLowerContext):
         self.writer.enter(self.writer.operands, value, ref.index)
 
     def temp(self, dims: Sequence[int], like: Ref) -> Ref:
-        """Return an operand between two operations of this node, of another one's type and
-        scale.
+        """Return an operand between two operations of this node, with the type and scale of another
+        one.
         """
         source = self.about(like)
         name = f"{self.node.outputs[0].name}.{len(self.writer.subgraph.operands)}"

@@ -15,7 +15,7 @@ SAMPLES = spread("samples", "height_samples", "width_samples", kind=int)
 
 
 def both_axes(w: LowerContext) -> dict[str, Any]:
-    """Return the attributes of RoiAlign, which has one scale and one number of samples for
+    """Read the attributes of RoiAlign, which has one scale and one number of samples for
     both axes.
     """
     size = w.attr("output_height"), w.attr("output_width")

@@ -27,7 +27,7 @@ def seeds_of(w: LowerContext) -> dict[str, Any]:
 
 
 def integer_classes(w: LowerContext) -> None:
-    """The classes are integers in NNAPI: the Cast after the operator becomes a part of it."""
+    """Fuse the Cast after the operator, since classes are integers in NNAPI."""
     user = only_user(w.out)
     whole = (ir.DataType.INT32, ir.DataType.INT64)
     if user is None or user.op_type != "Cast" or user.outputs[0].dtype not in whole:

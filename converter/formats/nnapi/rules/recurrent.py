@@ -91,8 +91,8 @@ def power_of_two(scale: float) -> int:
 
 
 def normalized(y: Value, units: int, weights: Value, bias: Value, scale: Any) -> Value:
-    """Return the layer normalization of integers, in Q3.12: mean and deviation have 10 bits after
-    the point, and so have the products with the weights, whose scale this is.
+    """Compute the layer normalization of integers in Q3.12: mean and deviation have 10 fractional
+    bits, and so have the products with the weights, which determines their scale.
     """
     b = open_builder()
     mean = toward_zero(b.ReduceSum(y, [-1]) * 1024 / max(units, 1))
@@ -201,7 +201,7 @@ def quantized_lstm(r: LiftContext) -> tuple[ir.Value, ...]:
 
 
 def state(w: LowerContext, index: int, size: int, x: Ref) -> Ref:
-    """Return an initial state [1, batch, size] as [batch, size]; zeros when it is absent."""
+    """Return an initial state [1, batch, size] as [batch, size]; zeros if it is absent."""
     batch, value = w.static()[1], w.optional(index)
     if value is None:
         return w.number(np.zeros((batch, size)), x)

@@ -92,7 +92,9 @@ def shape_range(node: ir.Node, b: Builder) -> ir.Value:
 
 
 def reduction(node: ir.Node, b: Builder) -> ir.Value | None:
-    """A reduction over no axes is applied to each element; computed axes are tested one by one."""
+    """Rewrite a reduction over no axes as an operation on each element; computed axes are tested
+    one by one.
+    """
     x, axes = operand(node), optional(node, 1)
     if reduces_nothing(node):
         return each_alone(node, b)
@@ -148,7 +150,7 @@ def _all_axes(
 
 
 def pad(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Return the amounts of all axes."""
+    """List the amounts of all axes."""
     x, axes = operand(node), optional(node, 3)
     rank = rank_of(x)
     if axes is None or rank is None:
@@ -158,7 +160,7 @@ def pad(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def resize(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Return the region, scales or sizes of all axes."""
+    """List the region, scales or sizes of all axes."""
     x, attrs = operand(node), attrs_of(node)
     axes, rank = attrs.pop("axes", None), rank_of(x)
     stretched = attrs.get("keep_aspect_ratio_policy", "stretch") == "stretch"

@@ -252,7 +252,7 @@ class BodyLift(BodyReader):
 
 
 def statistics_of(text: str) -> list[Statistic]:
-    """Return the calibration ranges that reading left with the model."""
+    """Return the calibration ranges that reading stored with the model."""
     lines = [line.rpartition("=") for line in text.splitlines()]
     try:
         ranges = [
@@ -265,8 +265,8 @@ def statistics_of(text: str) -> list[Statistic]:
 
 
 def type_of(port: Port, layer: IrLayer) -> ir.DataType:
-    """Return the type in which the data of a port are computed; the engine shows half precision as
-    float.
+    """Return the type in which the data of a port are computed; half precision is float in the
+    engine.
     """
     precision = port.precision or layer.precision
     found = PRECISIONS.get(precision.upper())

@@ -1,7 +1,8 @@
-"""Ties for disconnected parts: the engine treats unused data as outputs, does not load outputs that
-depend on no input, and of several disconnected networks in one file it loads one.
+"""Ties for disconnected parts. The engine treats unused data as outputs, does not load outputs that
+depend on no input, and loads only one of several disconnected networks in a file.
 
-before:  y = f(x); u is not read        after:  y = StridedSlice(Concat(f(x), u[:1]), 0, size of y)
+before: y = f(x); u is not read
+after:  y = StridedSlice(Concat(f(x), u[:1]), 0, size of y)
 
 Concatenating and slicing preserve all numbers, including infinities and signs of zero.
 """

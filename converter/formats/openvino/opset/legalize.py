@@ -26,7 +26,7 @@ T = ir.DataType
 
 
 def bias_apart(node: ir.Node, b: Builder) -> Value | None:
-    """The opsets have no convolution with a bias, not even a constant one."""
+    """Separate the bias of a convolution, which the opsets do not have."""
     bias, rank = optional(node, 2), rank_of(x_of(node, 1))
     if bias is None or rank is None:
         return None
@@ -189,7 +189,7 @@ def all_infinite(node: ir.Node, b: Builder) -> Value | None:
 
 
 def scalar_as_is(node: ir.Node, b: Builder) -> Value | None:
-    """Return a scalar that is repeated, padded or broadcast to a scalar is unchanged."""
+    """Remove a Tile, Pad or Expand of a scalar to a scalar."""
     return b.Identity(x_of(node)) if rank_of(node.outputs[0]) == 0 else None
 
 
@@ -198,7 +198,7 @@ _FAR = 1 << 30  # to the end
 
 
 def by_integers(node: ir.Node, b: Builder) -> Value | None:
-    """Return the maximum or minimum of booleans along axes that are computed, as integers."""
+    """Compute the maximum or minimum of booleans along computed axes as integers."""
     x = x_of(node)
     if x.dtype != ir.DataType.BOOL:
         return None

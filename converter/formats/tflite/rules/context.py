@@ -168,7 +168,9 @@ class LiftContext(LiteLiftContext):
         return found[-1]
 
     def bias_scales(self, key: int, factors: Sequence[int]) -> Array:
-        """The product of the scales of `factors`, with a warning where the file states others."""
+        """Return the product of the scales of `factors`, with a warning if the file
+        states others.
+        """
         bias = self.tensor(key)
         stated, found = np.asarray(bias.scales, np.float32), self.product_of_scales(factors)
         fits = stated.size in (1, found.size) and np.allclose(stated, found, rtol=SMALL, atol=0)

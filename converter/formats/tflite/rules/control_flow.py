@@ -113,7 +113,7 @@ def fresh(t: LowerContext, like: ir.Value, shape: Any = None) -> ir.Value:
 
 
 def layer_of(t: LowerContext, kind: str, *inputs: ir.Value, like: ir.Value, **attrs: Any) -> Layer:
-    """Return an operator inside a subgraph, whose one result is like another value."""
+    """Return an operator inside a subgraph, with one result that is like another value."""
     return Layer(kind, t.low.name, attrs, {}, list(inputs), [fresh(t, like)])
 
 
@@ -132,8 +132,8 @@ def always(value: ir.Value | None, again: ir.Value) -> bool:
 
 @record
 class Pile:
-    """An output that a Loop stacks, as a state: `begin` before the first iteration, `state` in an
-    iteration, `after` it. The `layers` of the body write one row; `unused` rows come before it.
+    """A scan output of a Loop, as a state: `begin` before the first iteration, `state` in an
+    iteration, `after` it. The `layers` of the body write one row; `unused` rows precede it.
     """
 
     begin: ir.Value

@@ -73,8 +73,8 @@ class Compared(Field):
 
 
 def parts_of(r: LiftContext, index: int, tensor: LiteTensor) -> Value:
-    """Return the real numbers of an input in multiples of 1/256; those of 16 bits do not
-    fit float32.
+    """Return the real numbers of an input in multiples of 1/256; 16-bit ones do not fit into
+    float32.
     """
     if type_of(tensor) != D.INT16:
         return r.input(index) * np.float32(PART)
@@ -109,7 +109,7 @@ def floor_modulus(r: LiftContext) -> None:
 
 
 def condition_of_rows(r: LiftContext) -> None:
-    """A condition of one axis chooses rows."""
+    """Read a condition of one axis, which selects rows."""
     rank = rank_of(r.input(1))
     if rank_of(r.data) == 1 and rank is not None and rank > 1:
         r.data = r.b.Unsqueeze(r.data, list(range(1, rank)))
@@ -151,7 +151,7 @@ def truncated(x: Value, r: LiftContext, wanted: D) -> Value:
 
 
 class ResultType(Field):
-    """The type of the result; a float ends at the bounds of an integer type."""
+    """The type of the result; a float is clamped to the range of an integer type."""
 
     names = ("to",)
 
@@ -202,7 +202,7 @@ class ResultType(Field):
 
 
 def same_type(w: LowerContext) -> None:
-    """A cast between types that are one here."""
+    """Return whether a cast is between types that are one type in the format."""
     source, result = w.data, w.out
     have, want = (v.dtype or D.FLOAT for v in (source, result))
     rounds = want in (D.FLOAT16, D.BFLOAT16) and have != want
@@ -230,16 +230,15 @@ def of_difference(w: LowerContext) -> bool:
 
 
 def operands_of_difference(w: LowerContext) -> None:
-    """A difference that is multiplied with itself."""
+    """Read a difference that is multiplied by itself."""
     node = w.data.producer()
     assert node is not None
     w.layer.inputs = list(node.inputs)
 
 
 def angle(b: Builder, y: Value, x: Value) -> tuple[Value, Value, Value]:
-    """Return the angle of the point (x, y): Atan of the ratio that is at most 1, and the quadrant.
-
-    It is a choice: where the point is steep, the angle there, and the angle elsewhere.
+    """Compute the angle of the point (x, y): Atan of the ratio that is at most 1, and the quadrant.
+    Both ratios are computed, and one is selected.
     """
     zero, half_turn = b.like(x, 0), b.like(x, float(np.pi))
     steep = b.Abs(y) > b.Abs(x)

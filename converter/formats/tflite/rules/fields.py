@@ -69,7 +69,7 @@ class Depth(Field):
         r.set(group=own // depth)
 
     def lower(self, w: LowerContext) -> None:
-        """The depth of the filter determines it."""
+        """Check the attribute, which the depth of the filter determines."""
 
 
 # windows -----------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ class Window(window.Window):
 
 
 def explicit_pad(t: LowerContext, pads: list[int], value: float | None = None) -> ir.Value:
-    """Return the image with padding: zeros, or `value` where it is given."""
+    """Pad the image with zeros, or with `value` if it is given."""
     n, shape = len(pads) // 2, t.image(t.data)
     amounts = np.zeros((n + 2, 2), np.int32)
     amounts[1:-1] = np.reshape(pads, (2, n)).T

@@ -201,7 +201,7 @@ BOUNDARIES = Detail(read=read_boundaries, keys=("boundaries",))
 
 
 def rows_as_columns(w: LowerContext) -> None:
-    """The result has one index per row; in ONNX, one per column."""
+    """Transpose the indices: one row for each index here, one column in ONNX."""
     rows = w.result("where")
     rows.shape = ir.Shape([None, w.rank()])
     w.after_emit(lambda: w.put("TRANSPOSE", rows, w.int32([1, 0])))
@@ -239,7 +239,7 @@ def last_update_wins(t: LowerContext, places: ir.Value, updates: ir.Value) -> ir
     order = t.emit("RANGE", t.int32(0), number_, t.int32(1), dtype=whole, shape=[count])
 
     def sides(value: ir.Value, rest: Dims) -> list[ir.Value]:
-        """Return a value as rows and as columns of a square."""
+        """Return a value as rows and as columns of a square matrix."""
         return [
             t.emit("EXPAND_DIMS", value, t.int32(axis), shape=[*ends, *rest])
             for axis, ends in ((1, [count, 1]), (0, [1, count]))

@@ -36,7 +36,7 @@ FUNCTIONS = {
 
 
 class ReduceFunction(Field):
-    """The function that joins two numbers is the operator."""
+    """The function that combines two numbers, which is the operator."""
 
     keys = ("reduce_function",)
 
@@ -71,7 +71,7 @@ class JoinedWindows(Field):
 def windows(
     r: LiftContext, x: ir.Value, axis: int, size: int, stride: int, dilation: int
 ) -> list[Value]:
-    """Return the first elements of all windows along an axis, the second ones, and so on."""
+    """Return the first elements of all windows along an axis, then the second ones, and so on."""
     found = []
     for i in range(size):
         left = (size - 1 - i) * dilation

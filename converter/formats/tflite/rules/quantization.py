@@ -49,7 +49,7 @@ def zero_and_scale(r: LiftContext, tensor: LiteTensor) -> tuple[Array, Array]:
 
 
 def of_wide(r: LiftContext, x: Value, tensor: LiteTensor) -> Value:
-    """Return the real numbers of integers of 32 or 64 bits."""
+    """Return the real numbers of 32-bit or 64-bit integers."""
     zero, scale = zero_and_scale(r, tensor)
     return r.b.Cast(x - zero if zero else x, to=ir.DataType.FLOAT) * scale
 

@@ -13,7 +13,7 @@ from converter.mapping.rules import op
 
 
 class DrawnShape(Field):
-    """The shape is an input; where it is computed, that of a tensor of zeros."""
+    """The shape, which is an input; a computed one is that of a tensor of zeros."""
 
     names = ("shape", "dtype", "seed")
     ignored = ("seed",)

@@ -73,7 +73,7 @@ def leave(r: LiftContext, values: Sequence[ir.Value], *names: str) -> None:
 
 
 def single_lstm(r: LiftContext) -> Sequence[ir.Value]:
-    """Return one step; with five inputs that of the older kernel."""
+    """Read one step of an LSTM; with five inputs it is that of the older kernel."""
     if r.attr("kernel_type", int, 0) == 1:
         return basic(r)
     states = [r.real(r.key(name)) for name in STATES]

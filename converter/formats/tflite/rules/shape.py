@@ -47,7 +47,7 @@ LARGE, SMALL = np.iinfo(np.int64).max, np.iinfo(np.int64).min + 1
 
 
 def read_shape(r: LiftContext) -> None:
-    """The shape is an input, or an option where there is none; 0 is a size of 0."""
+    """Read the shape, an input or an option; 0 means a size of 0."""
     given = r.optional(1)
     if given is None:
         given = constant_of(r, r.attr("new_shape", list, []), "shape")
@@ -93,7 +93,7 @@ def small(t: LowerContext, value: ir.Value, largest: bool = False) -> ir.Value:
 
 
 def write_out_shape(w: LowerContext) -> None:
-    """The shape of the result, for operators that are reshapes of one kind or another."""
+    """Write the shape of the result, for operators that are reshapes."""
     w.place(1, wanted_shape(w))
     w.one_scale()
 
@@ -249,7 +249,7 @@ class Paddings(Pads):
 
 
 class Zeros(Field):
-    """The value of the padding is zero, the zero point of quantized values."""
+    """A padding value of zero, which is the zero point for quantized values."""
 
     inputs = (2,)
 
@@ -455,8 +455,8 @@ def exclusive_sum(counts: Array) -> Array:
 
 
 def bounded(step: int, size: int | None) -> int:
-    """Return a step that picks the same elements, no longer than the axis: kernels take no step of
-    -2^31.
+    """Limit a step to the length of the axis, which selects the same elements: kernels do not
+    support -2^31.
     """
     most = LARGEST if size is None else max(1, size)
     if size is None and abs(step) > LARGEST:
@@ -638,7 +638,7 @@ class ExpandShape(Int64Operand):
 
 
 def write_shape_slice(w: LowerContext) -> None:
-    """The shape is computed with 64 bits; a part of it is sliced after the operator."""
+    """Write a Shape with 64 bits; a part of it is sliced after the operator."""
     w.layer.attrs["out_type"] = TENSOR_INT64
     rank = w.rank()
     first, last, _ = slice(w.attr("start", 0), w.attr("end", None)).indices(rank)
@@ -676,7 +676,7 @@ def single(r: LiftContext) -> None:
 
 
 def lower_count(w: LowerContext) -> None:
-    """The product of all sizes."""
+    """Write the product of all sizes."""
     rank = w.rank()
     shape = w.emit("SHAPE", w.data, dtype=ir.DataType.INT64, shape=[rank], out_type=TENSOR_INT64)
     w.put("REDUCE_PROD", shape, w.int32([0]), keep_dims=False)

@@ -50,7 +50,7 @@ def squares(r: LiftContext) -> Value:
 
 
 def parts_of_product(r: LiftContext) -> None:
-    """The product of two complex numbers: its real part and its imaginary part are joined."""
+    """Return the product of two complex numbers, with real and imaginary part concatenated."""
     (a, b), (c, d) = ((part(r, 0, i), part(r, 1, i)) for i in (0, 1))
     r.set_inputs(*(r.b.Unsqueeze(v, [-1]) for v in (a * c - b * d, a * d + b * c)))
 

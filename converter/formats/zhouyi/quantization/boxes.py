@@ -55,7 +55,7 @@ def _shifted_32(x: Value, bits: int) -> Value:
 
 
 def _scaling(r: IntegerLiftContext, name: str, count: int) -> tuple[list[int], list[int]]:
-    """The lists NAME_scale_value and NAME_shift_value."""
+    """Return the lists NAME_scale_value and NAME_shift_value."""
     keys = [f"{name}_{k}_value" for k in ("scale", "shift")]
     scales, shifts = (r.attr(k, list) for k in keys)
     of_length(count, **dict(zip(keys, (scales, shifts), strict=True)))
@@ -239,7 +239,7 @@ def lift_region(r: IntegerLiftContext) -> list[Value]:
 
 
 def _scores_of_region(r: IntegerLiftContext, x: Value) -> Value:
-    """Return the share of each class times the confidence, 0 where it does not pass the
+    """Return the share of each class times the confidence, 0 if it does not exceed the
     threshold.
     """
     b, own, (bits, _) = r.b, x[..., 5:], r.width()
@@ -296,7 +296,7 @@ class Overlaps:
         return [b.operator(op)(x, y) for op in ("Min", "Max") for x, y in zip(*pairs, strict=True)]
 
     def left(self, b: Builder, edges: list[Value], area: Value, at: Value, scores: Value) -> Value:
-        """Return the scores when the box at [G, 1] of each group is kept."""
+        """Return the scores after the box at [G, 1] of each group is selected."""
         own = [b.GatherElements(v, at, axis=1) for v in (*edges, area)]
         spans = [
             b.Max(b.Min(edges[2 + i], own[2 + i]) - b.Max(edges[i], own[i]), 0) for i in (0, 1)

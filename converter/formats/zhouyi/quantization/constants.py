@@ -62,7 +62,9 @@ class QuantizedConstant:
         )
 
     def as_float(self, array: Array) -> ir.Value:
-        """Return a constant with the shape of the weights that holds something else about them."""
+        """Return a constant with the shape of the weights that contains other information about
+        them.
+        """
         return lazy_value(
             "held",
             ir.DataType.FLOAT,

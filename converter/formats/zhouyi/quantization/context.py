@@ -152,7 +152,7 @@ class IntegerLiftContext(LiftContext):
         return look_up(x, self.blob(table).reshape(-1), bits, signed)
 
     def entries(self, table: str, x: ir.Value, port: int = 0) -> Value:
-        """Return the entries of a table, doubles, for integers as an input stores them."""
+        """Return the entries of a table as doubles, for integers as an input stores them."""
         return double(self.looked_up(x, table, *self.width(port)))
 
     # factors -------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ class IntegerLiftContext(LiftContext):
 
     @property
     def first_factor(self) -> Array:
-        """The same of layers whose other scales belong to their operands."""
+        """Return the first factor of layers whose other scales belong to their operands."""
         return self.scales[:1] * 2.0 ** -self.shifts[:1]
 
     def operand_scales(self) -> list[float]:
@@ -216,11 +216,11 @@ class IntegerLiftContext(LiftContext):
         return stored(y, self.types[0])
 
     def rescaled(self, x: Value, by: Any, rounding: str = "Round") -> Value:
-        """Return an accumulator on the scale and zero point of the first result, as a float."""
+        """Rescale an accumulator to the scale and zero point of the first result, as a float."""
         return rescale(x, by, self.zeros[0], self.limits(), rounding)
 
     def requantized(self, x: Value, by: Any = None) -> Value:
-        """Return the first result, of an accumulator."""
+        """Return the first result for an accumulator."""
         return self.stored(self.rescaled(x, self.factor if by is None else by))
 
     def all_stored(self, results: Iterable[ir.Value]) -> list[Value]:
@@ -285,7 +285,7 @@ class IntegerLiftContext(LiftContext):
     def all_as_numbers(
         self, *inputs: ir.Value, kind: str = "", attrs: dict[str, Any] | None = None, **blobs: Array
     ) -> list[Value]:
-        """The same for layers of several results."""
+        """Read layers with several results as real numbers."""
         plain = without_integer_keys(self.layer)
         plain.kind, plain.inputs, plain.blobs = kind or plain.kind, list(inputs), blobs
         plain.attrs = plain.attrs if attrs is None else attrs

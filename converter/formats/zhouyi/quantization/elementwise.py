@@ -241,8 +241,8 @@ def lift_in_top_k(r: IntegerLiftContext) -> Value:
 
 
 def lift_one_hot(r: IntegerLiftContext) -> Value:
-    """Return the two values as they are, within the range of the result; positions are not
-    wrapped.
+    """Read OneHot: the two values are used as they are, within the range of the result; positions
+    are not wrapped.
     """
     b, rank = r.b, len(r.shape)
     axis, depth = r.attr("axis", int, -1), r.attr("depth", int)
@@ -259,7 +259,7 @@ def lift_one_hot(r: IntegerLiftContext) -> Value:
 
 
 def lift_table(r: IntegerLiftContext) -> Value:
-    """Return a look-up table, or arithmetic for the piecewise linear ones."""
+    """Read an activation as a lookup table, or as arithmetic if it is piecewise linear."""
     layer, method = r.layer, r.attr("method", str, "")
     if layer.kind == "Activation" and method in PIECEWISE and "lut" not in layer.blobs:
         layer.attrs["with_activation"] = method
@@ -326,7 +326,7 @@ def _lift_prelu(r: IntegerLiftContext) -> Value:
 
 
 def _signed(params: QuantParams) -> tuple[ir.DataType, int]:
-    """Return the signed type of as many bits, and how much less the same numbers are there."""
+    """Return the signed type with as many bits, and the difference of the same numbers there."""
     bits = params.dtype.bitwidth
     less = 0 if params.dtype.is_signed() else 1 << (bits - 1)
     return (ir.DataType.INT8 if bits == 8 else ir.DataType.INT16), less
@@ -401,7 +401,7 @@ def has_slopes(layer: Layer) -> bool:
 
 
 def params_of_negative(layer: Layer, source: QuantParams, wanted: QuantParams) -> QuantParams:
-    """The same scale, the range mirrored; signed."""
+    """Return the same scale with the range mirrored, signed."""
     dtype, less = _signed(source)
     return QuantParams.of(source.scale, less - 1 - source.zero, dtype)
 

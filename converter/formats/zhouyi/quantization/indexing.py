@@ -54,8 +54,8 @@ def lift_ctc(r: IntegerLiftContext) -> list[Value]:
 
 
 def lift_valid_count(r: IntegerLiftContext) -> list[Value]:
-    """The threshold is on the scale of the scores; the filler -1 is stored unscaled, or as 0 in an
-    unsigned type.
+    """Read ValidCount: the threshold has the scale of the scores; the filler -1 is stored unscaled,
+    or as 0 in an unsigned type.
     """
     keys: dict[str, Any] = {
         k: r.attr(k, int) for k in ("score_index", "id_index") if k in r.layer.attrs
@@ -131,8 +131,8 @@ def lift_embeddings(r: IntegerLiftContext) -> Value:
 
 
 def _mean(r: IntegerLiftContext, total: Value, weight: Value) -> Value:
-    """Return the quotient of a sum of 32 bits and a weight of 16, whose lowest bits go where they
-    have more: so many as the largest of the tensor has.
+    """Return the quotient of a 32-bit sum and a 16-bit weight. If the largest weight of the tensor
+    has more bits, the lowest bits of all are removed.
     """
     b = r.b
     signs = [r.input_limits(i)[0] + r.input_zeros[i] < 0 for i in (0, 3)]

@@ -136,7 +136,7 @@ class NumbersLift(GraphLift):
         return self.reals[tensor.name]
 
     def _float_layer(self, layer: FarLayer, sources: Params, results: Params) -> FarLayer:
-        """Return the layer without the keys of the integer form, its constants as numbers."""
+        """Return the layer without the keys of the integer form, its constants as real numbers."""
         plain, result = without_integer_keys(layer), results[0] if results else None
         self._activation_as_numbers(layer, result, plain.attrs, plain.blobs)
         integers = "weights" in plain.blobs and plain.blobs["weights"].dtype.kind in "iu"

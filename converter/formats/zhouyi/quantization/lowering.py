@@ -108,8 +108,8 @@ def name_of(node: ir.Node) -> str:
 
 
 def _rows(array: Array, groups: int) -> Array:
-    """Return the one number of each output channel; transposed weights hold the rows of one group,
-    the groups along the last axis.
+    """Return the number for each output channel; transposed weights have the rows of one group, the
+    groups along the last axis.
     """
     pieces = np.stack(np.split(array, groups, axis=-1))
     flat = pieces.reshape(groups, pieces.shape[1], -1)

@@ -108,7 +108,7 @@ def _by_powers_of_two(r: IntegerLiftContext) -> Value:
 
 
 def _by_tables_of_powers(r: IntegerLiftContext, power: Value, axis: int) -> Value:
-    """The same with `adjust_q` fractional bits, of which the tables of 256 entries resolve
+    """Compute FAST_EXP with `adjust_q` fractional bits, of which the tables of 256 entries resolve
     eight.
     """
     b, finer, most = r.b, r.bit_count("adjust_q"), r.bit_count("pow2_out_q")
@@ -201,7 +201,7 @@ def lift_log_softmax(r: IntegerLiftContext) -> Value:
 
 
 def _by_floats(r: IntegerLiftContext, lut: Array, axis: int) -> Value:
-    """Return a table of exponentials as floats, their sum and its logarithm."""
+    """Compute softmax by a table of exponentials as floats, their sum and its logarithm."""
     b, below, (bits, _) = r.b, _below(r, axis), r.width()
     of_input, of_sum = r.number_list("quantize_scale", 2)
     size = max(lut.size.bit_length() - 1, 0)
@@ -286,7 +286,7 @@ def lift_normalization(r: IntegerLiftContext) -> list[Value]:
 
 
 def _shaped(numbers: Array, shape: list[int]) -> Array:
-    """Return one number for all, or one for each element of `shape`."""
+    """Return one number for all elements, or one for each element of `shape`."""
     of_sizes(numbers, "scale, weights or biases", 1, int(np.prod(shape)))
     return numbers if numbers.size == 1 else numbers.reshape(shape)
 

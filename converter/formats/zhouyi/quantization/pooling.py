@@ -121,8 +121,8 @@ def lift_fractional(r: IntegerLiftContext) -> list[Value]:
 
 @dataclass
 class Axis:
-    """One axis of windows over a volume; `over`: the elements that the last window needs after the
-    padding.
+    """One axis of windows over a volume; `over` is the number of elements that the last window
+    needs after the padding.
     """
 
     size: int
@@ -176,7 +176,7 @@ def _pool(r: IntegerLiftContext, op: str, x: Value, **attrs: Any) -> Value:
 
 
 def _sums(r: IntegerLiftContext, y: Value, axes: Sequence[Axis]) -> Value:
-    """Return the sum of each window, its padding 0, as doubles."""
+    """Return the sum of each window as doubles; padding is 0."""
     b, kernel, rank = r.b, [a.kernel for a in axes], len(axes) + 2
     pads = [0, *(a.before for a in axes), 0, 0, *(a.behind + a.over for a in axes), 0]
     y = b.Pad(y, pads) if any(pads) else y
@@ -283,8 +283,8 @@ def lift_lrn(r: IntegerLiftContext) -> Value:
 
 
 def lower_lrn(w: IntegerLowerContext) -> Written:
-    """Return the sum of squares as 16 bits chooses from 256 entries of
-    (bias + alpha / size * sum) ** -beta, which have 16 bits too.
+    """Write LRN: the sum of squares as 16 bits selects from 256 entries of (bias + alpha / size *
+    sum) ** -beta, which have 16 bits too.
     """
     attrs, source = w.layer.attrs, w.sources[0]
     if source.dtype.bitwidth != 8:

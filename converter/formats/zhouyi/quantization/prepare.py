@@ -88,8 +88,8 @@ def _scales_and_zeros(low: Array, high: Array, levels: int) -> tuple[Array, Arra
 def _weights(
     b: Builder, array: Array, low: Array, high: Array, out_low: Array, out_high: Array, levels: int
 ) -> ir.Value | None:
-    """Return the level of each weight as int8; a step for each slice of the one axis along which
-    the bounds differ.
+    """Return the level of each weight as int8, and a scale for each slice along the one axis along
+    which the bounds differ.
     """
     rank = array.ndim
     bounds = [a.reshape((1,) * (rank - a.ndim) + a.shape) for a in (low, high, out_low, out_high)]
@@ -158,7 +158,7 @@ def bias(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _rows(b: Builder, producer: ir.Node, array: Array) -> ir.Value | None:
-    """Return a number for each column of a Gemm that adds none yet."""
+    """Return a number for each column of a Gemm without a bias."""
     columns = (shape_of(producer.outputs[0]) or (0,))[-1]
     if array.size not in (1, columns) or (array.size > 1 and array.shape[-1] != columns):
         return None
@@ -178,7 +178,7 @@ def _convolution(b: Builder, producer: ir.Node, x: ir.Value, array: Array) -> ir
 
 
 def _spread(b: Builder, array: Array, count: int) -> ir.Value:
-    """Return a number for each channel, of as many or of one for all."""
+    """Return a number for each channel, given one for each or one for all."""
     return b.const(np.broadcast_to(array.reshape(-1), (count,)).astype(np.float32), "bias")
 
 

@@ -52,7 +52,7 @@ class Steps:
 
     @property
     def amounts(self) -> Limits:
-        """Return the limits without the least number, whose amount has no counterpart."""
+        """Return the limits without the least number, whose magnitude cannot be represented."""
         low, high = self.limits
         return low + 1, high
 

@@ -63,7 +63,7 @@ def _lift_sum_of_amounts(r: IntegerLiftContext, x: Value, axes: list[int]) -> Va
 
 
 def _lift_root(r: IntegerLiftContext, x: Value, axes: list[int]) -> Value:
-    """Return the root of the sum of squares, from a table for 16-bit integers."""
+    """Compute the root of the sum of squares, from a table for 16-bit integers."""
     y, dropped = _highest_bits(r, r.b.ReduceSum(x * x, axes))
     total = rescale(y * dropped, r.factor, 0, UINT16)
     return r.stored(r.looked_up(total, "sqrt_lut", 16, False))
@@ -85,7 +85,7 @@ def _highest_bits(r: IntegerLiftContext, total: Value) -> tuple[Value, Value]:
 
 
 def _lift_product(r: IntegerLiftContext, x: Value, axes: list[int]) -> Value:
-    """Return one factor after the other; a product that does not fit into 16 bits is halved until
+    """Multiply one factor after the other; a product that does not fit into 16 bits is halved until
     it does, and the halvings are counted.
     """
     b, shape = r.b, r.static(x)
@@ -169,7 +169,7 @@ def lift_zero_fraction(r: IntegerLiftContext) -> Value:
 
 
 def lower_reduce(w: IntegerLowerContext) -> Written:
-    """One factor for the number of elements and both scales."""
+    """Write a reduction with one factor for the number of elements and both scales."""
     factor = w.factor
     if w.method == "MEAN":
         factor /= int(np.prod([static(w.inputs[0])[a] for a in axes_of(w.layer)]))

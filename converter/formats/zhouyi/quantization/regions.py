@@ -265,8 +265,8 @@ def _fixed(r: IntegerLiftContext, rois: Value, axis: Axis) -> tuple[list[Value],
 
 
 def _decided(r: IntegerLiftContext, rois: Value, axis: Axis) -> tuple[list[Value], Along]:
-    """The same where the region determines the number of samples, along one axis at least:
-    coordinates are quotients, whose remainders become the weights.
+    """Return the samples if the region determines their number along at least one axis: coordinates
+    are quotients, whose remainders become the weights.
     """
     b, bits, cells = r.b, axis.bits, axis.cells
     by = r.number_list("spatial_scale_value", 2)[axis.index] * float(r.scales[1])
@@ -385,8 +385,8 @@ def _of_box(r: IntegerLiftContext, boxes: Value, axis: Axis, by: float) -> tuple
 
 
 def _summed(r: IntegerLiftContext, x: Value, largest: float) -> Value:
-    """Return the sum of the samples of each cell, as 32-bit floats that are added one after
-    the other.
+    """Return the sum of the samples of each cell, as 32-bit floats that are added one after the
+    other.
     """
     b, (count, cells, rows, across, columns, channels) = r.b, r.static(x)
     number = rows * columns

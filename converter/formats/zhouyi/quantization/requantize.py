@@ -57,8 +57,8 @@ def _fitted(factors: Array, bits: int) -> tuple[Array, Array]:
 
 
 def per_channel(factors: Any, bits: int) -> tuple[Array, Array]:
-    """The same with one shift for all, which the hardware prefers, where no multiplier becomes
-    coarse by it.
+    """Return one shift for all channels, which the hardware prefers, if no multiplier becomes
+    inaccurate by it.
     """
     array = np.asarray(factors, np.float64)
     multipliers, shifts = _fitted(array, bits)
@@ -75,7 +75,7 @@ def scalar_keys(factor: float, bits: int) -> dict[str, Any]:
 
 
 def list_keys(factors: list[float], bits: int) -> dict[str, Any]:
-    """The same keys for a factor of each operand."""
+    """Return the keys for one factor of each operand."""
     multipliers, shifts = approximate(factors, bits)
     stored = DType.UINT16 if bits <= 16 else DType.INT32
     return {
@@ -216,7 +216,7 @@ def shifted(x: Value, bits: float) -> Value:
 
 
 def low_32_bits(x: Value) -> Value:
-    """Return the lowest 32 bits of whole doubles, as signed numbers."""
+    """Return the lowest 32 bits of integer-valued doubles, as signed numbers."""
     return x - floor((x + 2.0**31) * 2.0**-32) * 2.0**32
 
 
@@ -277,6 +277,6 @@ def accumulated(
 
 
 def largest_row(weights: Array) -> float:
-    """Return the largest sum of amounts of a row."""
+    """Return the largest sum of magnitudes of a row."""
     amounts = np.abs(weights.astype(np.float64)).reshape(weights.shape[0], -1)
     return float(amounts.sum(axis=1).max(initial=0))

@@ -117,7 +117,7 @@ def lower_resize(w: IntegerLowerContext) -> Written:
 
 
 def lift_space_to_batch(r: IntegerLiftContext) -> Value:
-    """The padding is the quantized value of 0."""
+    """Read SpaceToBatch; the padding is the quantized value of 0."""
     return r.requantized(r.as_numbers(r.real()), 1.0)
 
 

@@ -24,7 +24,7 @@ EXPONENTIAL_BITS = 15
 
 def look_up(x: ir.Value, table: Array, bits: int, signed: bool) -> Value:
     """Return the value of a table of 2 ** n entries for integers of `bits` bits: the high bits
-    choose, the low bits interpolate (rounded down).
+    select an entry, the low bits interpolate (rounded down).
     """
     size = table.size.bit_length() - 1
     if not table.size or 1 << size != table.size:

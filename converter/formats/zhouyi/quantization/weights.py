@@ -82,7 +82,8 @@ def made(layer: Layer) -> Made:
 class Integers:
     """The weights and biases of one layer without their zero points. An integer IR uses its inputs
     as stored: the biases contain the input's zero point (`source_zero`, in ONNX's sense) times the
-    sum of each row, which is subtracted here.
+    sum of each row, which is subtracted here. The parser's files have plain biases and ONNX's zero
+    points (`parser`).
     """
 
     def __init__(self, layer: Layer, source_zero: int, parser: bool = False) -> None:
@@ -139,8 +140,8 @@ class Integers:
 
 
 class NumericWeights(Integers):
-    """The same as numbers. `scales` has one for each row of the weights (or one for all), in ONNX's
-    sense.
+    """The weights and biases of one layer as real numbers. `scales` has one for each row of the
+    weights (or one for all), in ONNX's sense.
     """
 
     def __init__(
@@ -175,7 +176,7 @@ class NumericWeights(Integers):
         return None if value.dtype == object else value.reshape(-1).astype(np.float64)
 
     def _from_factor(self, result: QuantParams | None) -> Array:
-        """The requantization is input scale * weight scale / output scale."""
+        """Return the requantization factor input scale * weight scale / output scale."""
         if result is None or self.parser:
             raise MappingError("weights_scale is absent", "R110")
         scale, shift = numbers(self.layer, "scale", 1), numbers(self.layer, "shift", 0)

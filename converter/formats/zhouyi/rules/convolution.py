@@ -155,7 +155,7 @@ class PlaneWeights(Field):
 
 
 class PlanesWindow(Window):
-    """A window whose size is that of weights [channels, y, x]."""
+    """A window with the size of the weights [channels, y, x]."""
 
     def kernel(self, node: Node) -> list[int]:
         return weights_kernel(node, first=1)

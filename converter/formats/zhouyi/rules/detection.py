@@ -67,7 +67,7 @@ class Anchors(Field):
 
 @record
 class Spelled(Attr):
-    """A key with several spellings: the first that is there is read, `key` is written."""
+    """A key with several spellings: the first one that exists is read, `key` is written."""
 
     others: tuple[str, ...] = ()
 
@@ -226,7 +226,7 @@ class AlignedRegions(Field):
 
 
 def read_pooled_regions(r: LiftContext) -> None:
-    """A table of regions; when reading the scale is a factor."""
+    """Read a table of regions; the scale becomes a factor."""
     batch, boxes = regions(r, spatial_scale(r, ("spatial", "spatial_scale_value"), "spatial"))
     table = r.b.Concat(batch[:, None], boxes, axis=1)
     r.node.inputs, r.node.attrs["spatial_scale"] = [r.input(0), table], 1.0

@@ -214,7 +214,7 @@ def _fits_mod(r: LiftContext) -> bool:
 
 
 def shifted(r: LiftContext) -> tuple[Value, Value]:
-    """Return the number, of 32 bits at least, and the power of two by which it is shifted."""
+    """Return the number with at least 32 bits, and the power of two by which it is shifted."""
     wide = T.INT64 if r.input(0).dtype == T.INT64 else T.INT32
     x, by = (r.b.Cast(r.input(i), to=wide) for i in (0, 1))
     return x, r.b.like(x, 2) ** by
@@ -341,7 +341,7 @@ LOGIC = [
 
 
 def _kept(w: LowerContext) -> tuple[ir.DataType, ir.DataType]:
-    """Return the types of the operand and the result as the format keeps them."""
+    """Return the types of the operand and the result as the format stores them."""
     x, y = w.input(0).dtype, w.out.dtype
     if x is None or y is None:
         raise MappingError("the types of a Cast must be known")
@@ -407,14 +407,14 @@ def write_nonzero(w: LowerContext) -> None:
 
 
 def lower_cast(w: LowerContext) -> None:
-    """A cast between two types that the format does not distinguish is the identity."""
+    """Write a cast between two types that the format does not distinguish as the identity."""
     if w.out.dtype == T.BOOL != w.input(0).dtype or len(set(_kept(w))) > 1:
         raise no_match("the Cast must not change the stored type")
     lower_same(w)
 
 
 def lower_same(w: LowerContext) -> None:
-    """One tensor with two names."""
+    """Give one tensor a second name."""
     w.put(SAME, w.input(0))
 
 

@@ -35,9 +35,7 @@ T = ir.DataType
 
 
 def word(name: str, key: str, table: Mapping[Any, str], **options: Any) -> Attr:
-    """Return a canonical value <-> a word of the format; all words come in upper case when
-    reading.
-    """
+    """Convert between a canonical value and a word of the format; words are read in upper case."""
     return Attr(name, key, enum(table), **options)
 
 
@@ -47,8 +45,8 @@ def words(names: str) -> dict[str, str]:
 
 
 def method(value: str, absent: bool = False) -> RequireKey:
-    """Return the method distinguishes a layer from others of its type; with `absent` it is also the
-    default.
+    """Require a method, which distinguishes a layer from others of its type; with `absent` it is
+    also the default.
     """
     return RequireKey("method", value, absent)
 
@@ -67,7 +65,7 @@ def flat(name: str) -> Callable[[LiftContext], Sequence[int]]:
 
 
 def of(what: str, holds: Callable[[LiftContext | LowerContext], bool]) -> Guard:
-    """The row is for layers and operators for which `holds`."""
+    """Return a condition for layers and operators for which `holds` is true."""
     return Guard(what, holds, holds)
 
 

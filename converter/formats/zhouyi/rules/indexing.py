@@ -37,10 +37,8 @@ T = ir.DataType
 
 
 def read_batched_axis(r: LiftContext) -> None:
-    """One axis after the batch axes, with separate indices for each batch.
-
-    The axis is moved directly after the batch axes for GatherND, and the axes between are moved
-    back.
+    """Read one axis after the batch axes, with separate indices for each batch. For GatherND the
+    axis is transposed to directly after the batch axes, and the axes between are transposed back.
     """
     b, x, indices = r.b, r.input(0), r.indices(1)
     rank, batch = len(r.static(x)), r.attr("batch_dims", int)
@@ -239,9 +237,8 @@ def lift_switch(r: LiftContext) -> ir.Value:
 
 
 def lift_query_rebatch(r: LiftContext) -> ir.Value:
-    """Return the rows of x[B, Q, D] that each list of indices names, filled up with zeros.
-
-    The result is [B, lists, longest list, D].
+    """Return the rows of x[B, Q, D] that each list of indices names, padded with zeros: [B, lists,
+    longest list, D].
     """
     b, x = r.b, r.input(0)
     lists = [r.cast(r.input(i), T.INT64) for i in range(1, len(r.layer.inputs))]

@@ -24,7 +24,7 @@ from converter.mapping.rules import custom, op
 
 
 def weights_of(w: LowerContext) -> LazyTensor | None:
-    """Return the weights of a product, where a layer can hold them."""
+    """Return the weights of a product, if a layer can store them."""
     weights = w.constant_tensor(1)
     return weights if weights is not None and is_float(weights.dtype) else None
 

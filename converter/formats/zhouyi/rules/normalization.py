@@ -104,7 +104,7 @@ CHANNEL_AXIS = Detail(read=read_channel_axis, write=write_channel_axis, keys=("a
 
 
 def read_last_axes(r: LiftContext) -> None:
-    """The first of the last axes <-> `axis`, all of them."""
+    """Read `axis` as the first of the last axes, all of which are normalized."""
     axes, rank = axes_of(r.layer), r.rank(r.input(0))
     found = nonnegative_axes(axes, rank)
     if not found or found != list(range(found[0], rank)):

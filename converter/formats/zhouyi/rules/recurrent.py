@@ -70,8 +70,8 @@ def gates(array: Array, order: tuple[int, ...]) -> Array:
 
 
 def lift_recurrent(r: LiftContext) -> list[ir.Value]:
-    """Return the outputs that `out_sequence` names: steps [batch, time, cells], states
-    [batch, cells].
+    """Return the outputs that `out_sequence` names: steps [batch, time, cells], states [batch,
+    cells].
     """
     cell, b = CELLS[r.layer.kind], r.b
     w, rec, h = _weights(r, cell)
@@ -145,7 +145,7 @@ def _attributes(r: LiftContext, cell: CellKind) -> dict[str, Any]:
 
 
 def _functions(r: LiftContext, cell: CellKind) -> list[str]:
-    """A list of words; of a plain RNN, whose words are fewer, also one word."""
+    """Return a list of words; for a plain RNN, which has fewer words, also a single word."""
     given = r.layer.attrs.get("activations", [a.upper() for a in cell.activations])
     words = [str(a).upper() for a in (given if isinstance(given, list) else [given])]
     plain, count = cell.op == "RNN", len(cell.activations)

@@ -33,10 +33,9 @@ _FLAGS = ("antialias", "exclude_outside")
 
 
 class ResultSize(Field):
-    """The size of the result <-> `size` and ratio_z, ratio_y, ratio_x.
-
-    Reading, the size is the declared one; the ratios are used if they give that size, since they
-    are more precise than sizes. Writing, scales become ratios and sizes a size.
+    """The size of the result <-> `size` and ratio_z, ratio_y, ratio_x. The declared size is read;
+    the ratios are used if they give that size, since they are more precise than sizes. Scales are
+    written as ratios, sizes as a size.
     """
 
     inputs = (1, 2, 3)

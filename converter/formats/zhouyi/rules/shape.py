@@ -33,7 +33,9 @@ from converter.mapping.rules import custom, op, ops
 
 
 class NewShape(Field):
-    """The shape of the result: `shape`, else the declared one, since other tools write no more."""
+    """The shape of the result: `shape`, else the declared one, since other tools write nothing
+    else.
+    """
 
     names = ("allowzero", "axis", "perm")
     keys = ("shape",)
@@ -143,7 +145,7 @@ def cropped(r: LiftContext) -> None:
 
 
 def read_pieces(r: LiftContext) -> None:
-    """The sizes of the results: a constant input, or equal ones <-> `splits`."""
+    """Read the sizes of the results: a constant input, or equal ones <-> `splits`."""
     splits = r.attr("splits", list)
     r.set_input(1, splits)
     r.outputs = len(splits)
@@ -269,7 +271,7 @@ BLOCK = ("block_size_y", "block_size_x")
 
 
 class SquareBlock(Field):
-    """One size for both axes."""
+    """One block size for both axes."""
 
     names = ("blocksize",)
     keys = BLOCK
@@ -383,7 +385,7 @@ def lift_batch_to_space_nd(r: LiftContext) -> ir.Value:
 
 
 def filled_with(r: LiftContext) -> None:
-    """One value in a computed shape, in the declared type."""
+    """Return one value in a computed shape, in the declared type."""
     declared = r.declared_type
     value = r.layer.attrs.get("value", 0.0)
     value = value[0] if isinstance(value, list) and value else value

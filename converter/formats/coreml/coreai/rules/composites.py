@@ -24,7 +24,7 @@ PREFIX = "composite:"
 
 
 def read_axes(r: LiftContext) -> None:
-    """The last axes, which scale and bias have."""
+    """Read the axes: the last ones, as many as scale and bias have."""
     x, rank = r.input(0), r.rank()
     axes = sorted(a % rank for a in r.attr("axes", list))
     if not axes or axes != list(range(axes[0], rank)):
@@ -153,7 +153,7 @@ def write_columns(w: LowerContext) -> None:
 
 
 def write_count(w: LowerContext) -> None:
-    """The number of channels, which the declaration repeats."""
+    """Write the number of channels, which the declaration repeats."""
     channels = list(w.data.shape or (0, None))[1]
     if not isinstance(channels, int):
         raise no_match("only a known number of channels is supported")

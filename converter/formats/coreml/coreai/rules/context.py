@@ -1,7 +1,8 @@
 """The contexts in which an operation of Core AI is read and written.
 
-All that an operation computes with is an operand, also strides and axes: constants of si32 where
-they count positions, of ui32 where they are sizes.
+
+All parameters of an operation are operands, also strides and axes: constants of si32 for positions,
+of ui32 for sizes.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ INDEX, SIZE = D.INT32, D.UINT32  # the types of positions, and of sizes
 
 
 class Block(Protocol):
-    """A block that is being read, as rows see it."""
+    """A block that is being read, for use in rows."""
 
     def is_complex(self, value: ir.Value) -> bool:
         """Return whether a value represents complex numbers."""
@@ -40,7 +41,7 @@ class Block(Protocol):
         """
 
     def inlined(self, index: int, b: Builder, inputs: Sequence[Any]) -> list[Any]:
-        """The results of a block of the operation that is being read."""
+        """Return the results of a block of the operation that is being read."""
 
 
 class LiftContext(context.LiftContext):
@@ -85,7 +86,7 @@ class LiftContext(context.LiftContext):
 
 
 class LowerContext(context.LowerContext):
-    """One operator on its way into operations."""
+    """One operator that is being written as operations."""
 
     low: CoreAILowering
 

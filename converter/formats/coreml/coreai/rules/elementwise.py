@@ -49,8 +49,8 @@ NUMBERS = of("booleans are not supported", lambda t: t != D.BOOL)
 
 
 class SafeDivision(Field):
-    """A divisor of integers; the runtime ends its process at a division by 0, and at that of the
-    least integer by -1.
+    """A divisor of integers; the runtime crashes when it divides by 0, or the least
+    integer by -1.
     """
 
     def lower(self, w: LowerContext) -> None:
@@ -78,10 +78,7 @@ class SafeDivision(Field):
 
 
 class SaturatedType(Field):
-    """The type of a Cast, which is that of the result.
-
-    Integers saturate in Core AI, and wrap around in ONNX.
-    """
+    """The type of a Cast. Integers saturate in Core AI, and wrap around in ONNX."""
 
     names = ("to", "saturate")
 
@@ -124,8 +121,8 @@ def _within(own: ir.DataType, wanted: ir.DataType) -> bool:
 
 
 def _wrapped(w: LowerContext, x: ir.Value, own: ir.DataType, to: ir.DataType) -> ir.Value:
-    """Return the integer that has the same last bits, in a signed type wide enough: (x & mask),
-    less 2^n from half of that on.
+    """Wrap an integer around to n bits, in a wide enough signed type: x & mask, minus 2^n if that
+    is at least half of 2^n.
     """
     bits, wide = to.bitwidth, D.INT64
 
@@ -161,7 +158,7 @@ def _wrapped(w: LowerContext, x: ir.Value, own: ir.DataType, to: ir.DataType) ->
 
 
 def read_root(r: LiftContext) -> None:
-    """A Sqrt before the operator."""
+    """Insert a Sqrt before the operator."""
     r.data = r.b.Sqrt(r.data)
 
 
@@ -177,7 +174,7 @@ ROOT = Detail(read=read_root, write=write_root)
 
 
 def gate(r: LiftContext) -> None:
-    """The approximation of a Gelu by a Sigmoid."""
+    """Compute the approximation of a Gelu by a Sigmoid."""
     Gate(1.702).lift(r)
 
 

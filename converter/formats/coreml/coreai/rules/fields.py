@@ -33,7 +33,7 @@ def sizes(*indices: int) -> InputType:
 
 
 def word(prefix: str) -> Codec:
-    """Return the word in `#coreai.padding_mode<constant>`."""
+    """Return the word in an attribute such as `#coreai.padding_mode<constant>`."""
 
     def lift(text: Any) -> str:
         found = re.fullmatch(rf"#coreai\.{prefix}<(\w+)>", str(text))
@@ -45,7 +45,9 @@ def word(prefix: str) -> Codec:
 
 
 class Leading(AttrInput):
-    """An attribute of the operator that is the first operand, before the operator's inputs."""
+    """An attribute of the operator that is the first operand of the operation, before the
+    operator's inputs.
+    """
 
     def lift(self, r: Any) -> None:
         super().lift(r)

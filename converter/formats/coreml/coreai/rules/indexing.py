@@ -24,7 +24,9 @@ MODE = Codec(lambda v: _BACK[_WORD.lift(v)], lambda v: _WORD.lower(_MODES[v]))
 
 
 def read_opposite(r: LiftContext) -> None:
-    """A difference or quotient of updates: the sum or product of their opposites."""
+    """Read a difference or quotient of updates as the sum or product of their opposites or
+    reciprocals.
+    """
     mode = r.attr("scatter_mode", MODE, "none")
     if mode in ("sub", "div"):
         update = r.node.inputs[2]

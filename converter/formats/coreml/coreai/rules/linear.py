@@ -51,7 +51,7 @@ class Window(window.Window):
         return Geometry(self.kernel(r.node), strides, dilations)
 
     def take(self, r: LiftContext, index: int) -> list[int]:
-        """Return the numbers of operand `index` of the operation, which the operator does
+        """Return the numbers of operand `index`, and remove that operand, which the operator does
         not have.
         """
         r.node.set_input(index, None)
@@ -158,7 +158,7 @@ class PoolWindow(Window):
 
 
 def read_mean(r: LiftContext) -> None:
-    """The sum of a window is its mean times the number of its elements."""
+    """Read the sum of a window as its mean times the number of its elements."""
     count = math.prod(r.node.attrs["kernel_shape"])
     x, b = r.data, r.b
     if x.dtype is not None and x.dtype.is_floating_point():

@@ -1,4 +1,4 @@
-"""Quantized numbers, compressed constants, and complex numbers by their parts."""
+"""Quantized numbers, compressed constants, and real and imaginary parts of complex numbers."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def densified(r: LiftContext) -> Value:
 
 
 def sparse_table(r: LiftContext) -> ir.Value:
-    """Return the values of the indices that are there."""
+    """Look up the nonzero elements of a sparse constant in a table."""
     found, table, axis = sparse_of(r), evaluate(r, 1), r.ints(2, "axis")[0]
     whole = looked_up(full(found.mask, found.values), table, axis)
     wide = found.mask
@@ -222,7 +222,7 @@ def write_stored(w: LowerContext) -> None:
 
 
 def write_table(w: LowerContext) -> None:
-    """A Gather of constant indices of eight bits from a constant table."""
+    """Write a Gather of constant 8-bit indices from a constant table."""
     cast, table = producer_of(w.input(1)), w.constant_tensor(0)
     source = cast.inputs[0] if cast is not None and cast.op_type == "Cast" else None
     if source is None or source.const_value is None or table is None or len(table.shape) != 1:

@@ -1,4 +1,4 @@
-"""Sampling between the elements of an image."""
+"""Resizing and sampling of images."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RULES_OF_AXES = ("half_pixel", "align_corners", "asymmetric")
 
 
 def interpolate(r: LiftContext) -> Value:
-    """Return a Resize where ONNX has a rule with the same coordinates, else axis by axis."""
+    """Create a Resize if ONNX has a rule with the same coordinates, else resample axis by axis."""
     x, mode = r.input(0), r.attr("interpolation_mode", MODE)
     size = r.static(x)
     result = [int(n) for n in r.known(r.input(1), "output_shape").reshape(-1)]

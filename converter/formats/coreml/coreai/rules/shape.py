@@ -101,7 +101,7 @@ def share_known_sizes(w: LowerContext) -> None:
 
 
 def read_parts(r: LiftContext) -> None:
-    """The sizes of the parts, or one size of all but the last; and the axis."""
+    """Read the sizes of the parts (or one size for all but the last), and the axis."""
     axis, x = r.ints(2, "dim")[0], r.input(0)
     given = r.known(r.input(1), "the sizes").astype(np.int64)
     if not given.ndim:
@@ -234,7 +234,7 @@ class Ranges(Field):
         w.layer.inputs += [*lines, w.numbers(strides)]
 
     def _line(self, w: LowerContext, index: int, axes: list[int], default: int) -> ir.Value:
-        """Return a number for each axis of the operand."""
+        """Return a vector with one number for each axis of the operand."""
         rank, given = w.rank(), constant(w.input(index))
         if given is not None:
             found = [int(given[axes.index(i)]) if i in axes else default for i in range(rank)]
@@ -279,7 +279,7 @@ class Backwards(Field):
 
 
 def updated(r: LiftContext) -> Value:
-    """Return the operand with the elements of a slice replaced, by their numbers in a line."""
+    """Replace the elements of a slice of the operand, by their indices in the flattened operand."""
     b, x, update = r.b, r.input(0), r.input(4)
     line, shape = np.array([-1]), b.Shape(x)
     numbers = b.Reshape(b.Range(0, b.Size(x), 1), shape)
@@ -313,7 +313,7 @@ def broadcast_shapes(r: LiftContext) -> Value:
 
 
 def fill_shape(w: LowerContext) -> None:
-    """The number of a ConstantOfShape."""
+    """Write the number of a ConstantOfShape."""
     value = w.attr("value", None)
     array = np.float32(0) if value is None else getattr(value, "numpy", lambda: value)()
     out = shape_of(w.out)
@@ -337,7 +337,7 @@ def read_scalars(r: LiftContext) -> None:
 
 
 def write_scalars(w: LowerContext) -> None:
-    """A step of 0 crashes the runtime's process: it is replaced by 1."""
+    """Write scalars; a step of 0, which crashes the runtime, is replaced by 1."""
     start, stop, step = (
         v if v is None or not v.shape else w.emit("reshape", v, w.numbers([]), shape=[])
         for v in w.layer.inputs
@@ -371,7 +371,9 @@ def _pad_mode() -> Codec:
 
 
 def mirrored(r: LiftContext) -> Value:
-    """Return a symmetric Pad: the first and last elements backwards at the ends of each axis."""
+    """Write a symmetric Pad: the first and the last elements, reversed, at the ends of
+    each axis.
+    """
     b, x = r.b, r.input(0)
     pairs = r.known(r.input(1), "the padding").reshape(-1, 2)
     least = np.iinfo(np.int64).min

@@ -1,8 +1,9 @@
 """The contexts in which an operation of a program is read and written.
 
-All that an operation has is a parameter with a name. A row sees them as the attributes of a layer:
-small constants as Python values, all others as values of the graph. Written, numbers without a type
-of their own are in that of the operation's first operand.
+
+All operands of an operation are named parameters. Rows access them as the attributes of a layer:
+small constants as Python values, all others as values of the graph. Numbers without a type of their
+own are written in the type of the operation's first operand.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ SMALL = 1 << 10  # elements of a constant that is an attribute
 
 
 class Block(Protocol):
-    """A block that is being read, as rows see it."""
+    """A block that is being read, for use in rows."""
 
     variables: Variables
 
@@ -50,10 +51,10 @@ class Block(Protocol):
 
 
 class LiftContext(context.LiftContext):
-    """One operation on its way into the graph.
+    """One operation that is being read.
 
-    `block`  the block that is being read
-    `used`   the parameters that were looked at
+
+    `block` is the block that contains it, `used` are the parameters that were accessed.
     """
 
     def __init__(self, layer: Layer, b: Builder, version: int, block: Block) -> None:
@@ -94,7 +95,7 @@ class LiftContext(context.LiftContext):
         return self.cast(self.value(of) if isinstance(of, str) else of, ir.DataType.INT64)
 
     def given(self, name: str) -> Value | None:
-        """The same of a parameter that may be omitted."""
+        """Return a parameter as a value of the graph; None if it is omitted."""
         return self.value(name) if self.has(name) else None
 
     def values(self, name: str) -> list[Value]:
@@ -152,7 +153,9 @@ class LiftContext(context.LiftContext):
 
 
 class LowerContext(context.LowerContext):
-    """One operator on its way into operations, whose parameters are the attributes of a layer."""
+    """One operator that is being written as operations, whose parameters are the attributes of a
+    layer.
+    """
 
     low: MilLowering
     named: Sequence[str]
@@ -188,9 +191,7 @@ class LowerContext(context.LowerContext):
         self.low.add(kind, [], self.node.outputs if outputs is None else outputs, attrs)
 
     def made(self, kind: str, dtype: ir.DataType | None, shape: Any, /, **given: Any) -> ir.Value:
-        """Return one more operation with one result of this type and shape (a sequence, or
-        None).
-        """
+        """Append an operation with one result of this type and shape; return the result."""
         result = self.temporary(kind, dtype, shape)
         self.operation(kind, [result], **given)
         return result
@@ -208,7 +209,7 @@ class LowerContext(context.LowerContext):
 
     @property
     def real(self) -> Any:
-        """Return the floating-point type that is used together with the first operand."""
+        """Return the floating-point type to use together with the first operand."""
         return self.real_of(self.input(0))
 
     def real_of(self, value: ir.Value) -> Any:

@@ -42,7 +42,7 @@ GROUPS = Attr("group", "groups", int, default=1)
 
 
 class Biased(Field):
-    """A bias has to be constant; `weights` too."""
+    """A bias and weights that must be constant."""
 
     def __init__(self, weights: bool = False) -> None:
         self.weights = weights
@@ -57,7 +57,7 @@ class Biased(Field):
 
 
 class TransposedWindow(Window, transposed_window.TransposedWindow):
-    """The window of a transposed convolution; `output_shape` decides where its result ends."""
+    """The window of a transposed convolution; `output_shape` determines where its result ends."""
 
     names = transposed_window.TransposedWindow.names
 
@@ -197,7 +197,9 @@ def attention(r: LiftContext) -> Value:
 
 
 def write_attention(w: LowerContext) -> None:
-    """The scale is the default for the size; any other is multiplied into the query."""
+    """Write attention; the scale is the default for the size, any other one is multiplied into the
+    query.
+    """
     w.needs(IOS18)
     q, k, v = (w.input(i) for i in range(3))
     shapes, mask = [list(w.static(i)) for i in range(3)], w.optional(3)

@@ -124,7 +124,7 @@ def _within(own: ir.DataType | None, wanted: ir.DataType) -> bool:
 
 
 def _wrapped(w: LowerContext, x: ir.Value, dtype: ir.DataType) -> ir.Value:
-    """Return the number of fewer bits that has the same last bits: (x - least) mod 2^n + least."""
+    """Wrap a number around to fewer bits: (x - least) mod 2^n + least."""
     shape = list(x.shape or ())
     least, count = (w.const(np.int32(n)) for n in (dtype.min, 1 << dtype.bitwidth))
     whole = w.made("identity", D.INT32, shape, x=x)
@@ -162,8 +162,8 @@ ROOT = Detail(read=read_root, write=write_root, keys=("epsilon",))
 
 @record
 class Factor(Parameter):
-    """A factor of the operand, or with `behind` of the result: one number, or one for each
-    channel.
+    """A factor of the operand, or with `behind` of the result: one number, or one for
+    each channel.
     """
 
     behind: bool = False
@@ -204,7 +204,7 @@ def multiple_to_subtract(r: LiftContext) -> None:
 
 
 def from_threshold(r: LiftContext) -> None:
-    """The operand where it is no less than the threshold, else 0."""
+    """Return the operand where it is at least the threshold, else 0."""
     x, threshold = r.operands()
     r.set_inputs(x >= threshold, x, r.b.like(x, 0))
 

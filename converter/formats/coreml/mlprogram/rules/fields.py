@@ -47,7 +47,7 @@ def numbers(r: LiftContext, values: Sequence[int], name: str = "const") -> Value
 
 
 def listed(r: LiftContext, key: str, default: Any = None) -> list[int] | None:
-    """Return a parameter of several integers, a single one included."""
+    """Return a parameter as a list of integers, also if it is a single one."""
     if key not in r.layer.attrs:
         return default  # type: ignore[no-any-return]
     array = r.array(key)
@@ -67,7 +67,7 @@ def first_axis(w: LowerContext, axis: Any) -> int:
 
 
 def size_of(value: ir.Value, axis: int) -> Any:
-    """Return a size of an axis; a name or None where it is not known."""
+    """Return the size of an axis; a name or None if it is not known."""
     if value.shape is None:
         raise MappingError(f"the rank of {value.name} is unknown", "X203")
     return value.shape[axis]
@@ -85,7 +85,7 @@ class Parameter(Field):
 
 @record
 class Results(Field):
-    """The number of results of the operator, of which a program need not name all."""
+    """The number of results of the operator; a program does not need to name all of them."""
 
     count: int
 
@@ -94,7 +94,7 @@ class Results(Field):
 
 
 class TransposedIndices(Field):
-    """The result, [indices, axes], transposed."""
+    """The result, [indices, axes], which is transposed."""
 
     def lift(self, r: LiftContext) -> None:
         r.after_first(lambda y: r.b.Transpose(y, perm=[1, 0]))

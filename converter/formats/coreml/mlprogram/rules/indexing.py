@@ -1,4 +1,4 @@
-"""Operations that pick by index, and those that put something somewhere."""
+"""Gather and scatter operations."""
 
 from __future__ import annotations
 
@@ -47,9 +47,8 @@ def gather_in_batches(r: LiftContext) -> None:
 
 
 def read_joined(r: LiftContext) -> None:
-    """The reduction of updates with the data: a subtracted update is added negated.
-
-    It is always written, since addition is the default.
+    """Read the mode in which a scatter combines updates with the data; a subtracted update is added
+    negated. The mode is always written, since addition is the default.
     """
     mode, updates = r.attr("mode", str, "add"), r.operands()[2]
     if mode == "sub":

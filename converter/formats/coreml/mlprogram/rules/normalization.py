@@ -80,7 +80,7 @@ class Neighbors(Field):
 
 
 class LastAxes(Field):
-    """The last axes, of which gamma and beta have the shape."""
+    """The last axes, which have the shape of gamma and beta."""
 
     keys = ("axes", "gamma", "beta")
     names = ("axis",)
@@ -133,7 +133,7 @@ class AnyAxes(Field):
         r.after_first(lambda y: y if beta is None else y + beta)
 
     def factor(self, r: LiftContext, key: str, axes: list[int], rank: int) -> Value | None:
-        """Return a parameter as it broadcasts over the other axes."""
+        """Return a parameter in a shape that broadcasts over the other axes."""
         value = r.given(key)
         if value is None:
             return None
@@ -145,7 +145,7 @@ class AnyAxes(Field):
 
 
 def length(r: LiftContext) -> None:
-    """The root of the sum of squares over the last three axes."""
+    """Compute the root of the sum of squares over the last three axes."""
     x, rank = r.data, r.rank(r.data)
     total = r.b.ReduceSum(x * x, list(range(max(0, rank - 3), rank)), keepdims=1)
     r.set_input(1, r.b.Sqrt(total + r.attr("epsilon", float, 1e-6)))

@@ -252,7 +252,7 @@ def sparse(r: LiftContext) -> Value:
 
 
 def table_to_sparse(r: LiftContext) -> Any:
-    """Return the mask, and the values of the indices that are there."""
+    """Return the mask, and the table values of the nonzero elements."""
     mask, indices, table = (
         mask_of(r, "indices_mask"),
         r.array("indices_nonzero_data"),
@@ -266,7 +266,7 @@ def table_to_sparse(r: LiftContext) -> Any:
 
 
 def sparse_blockwise(r: LiftContext) -> Any:
-    """Return the mask, and the scaled values of the numbers that are there."""
+    """Return the mask, and the scaled values of the nonzero elements."""
     mask, data, scale = mask_of(r, "data_mask"), r.array("nonzero_data"), r.array("scale")
     demand_as_many(mask, data)
     if scale.ndim != mask.ndim:
@@ -350,8 +350,8 @@ def looked_up_in(
 
 
 def compact_since(node: ir.Node) -> int:
-    """Return the specification version from which the constants of an operator take as few bits as
-    in the graph.
+    """Return the specification version from which on the constants of an operator can be stored in
+    as few bits as in the graph.
     """
     if node.op_type == "Gather" and looked_up_in(*node.inputs[:2]) is not None:
         return IOS16
@@ -390,7 +390,7 @@ def write_looked_up(w: LowerContext) -> None:
 
 
 def packed_bits(numbers: Array, bits: int) -> Array:
-    """The way back of `unpacked`."""
+    """Pack bits; the inverse of `unpacked`."""
     rows = np.unpackbits(numbers.reshape(-1, 1), axis=1, bitorder="little")[:, :bits]
     return np.packbits(rows.reshape(-1), bitorder="little")
 

@@ -1,4 +1,4 @@
-"""Random numbers, which are others in each engine."""
+"""Random numbers, which differ between engines."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SEED = Detail(read=read_seed, write=write_seed, names=("seed",), keys=("seed",))
 
 
 class Blank(Field):
-    """The requested shape, as an operand of that shape: of zeros, or of a parameter's number."""
+    """The requested shape, given by an operand of that shape: zeros, or a parameter's number."""
 
     def __init__(self, *number: str) -> None:
         self.number, self.keys = number, ("shape", *number)

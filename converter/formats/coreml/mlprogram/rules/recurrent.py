@@ -39,7 +39,7 @@ LSTM, GRU, RNN = (0, 2, 1, 3), (2, 0, 1), (0,)  # i f o z -> i o f c; r o z -> z
 
 
 def blocks(array: Array, order: Sequence[int]) -> Array:
-    """Return the rows of each gate, in another order."""
+    """Reorder the rows of the gates."""
     if not array.ndim or len(array) % len(order):
         raise MappingError(
             f"weights of {len(order)} gates cannot have the shape {list(array.shape)}", "R105"
@@ -86,7 +86,7 @@ class CellParts:
         return self.b.Transpose(split, perm=[1, 0, 2])
 
     def final(self, state: Value) -> Value:
-        """The way back."""
+        """Reshape [directions, batch, hidden] to [batch, directions * hidden]."""
         transposed = self.b.Transpose(state, perm=[1, 0, 2])
         return self.b.Reshape(transposed, [-1, self.ways * self.hidden])
 
@@ -224,7 +224,7 @@ class Cell:
             raise MappingError("recurrent operations in half precision are not supported", "X206")
 
     def stacked(self, index: int, key: str) -> dict[str, Any]:
-        """Return a parameter of each direction; both biases are one."""
+        """Return a parameter for each direction; both biases are added."""
         if not self.w.has(index):
             return {}
         array = self.w.constant(index, key).astype(self.w.real)
@@ -263,7 +263,7 @@ class Cell:
         return w.made("fill", w.data.dtype, shape, **filled)
 
     def write(self, kind: str, states: dict[str, ir.Value], **given: Any) -> None:
-        """The operation, and its results as ONNX has them."""
+        """Write the operation, and its results in ONNX's layout."""
         dtype = self.w.data.dtype
         outputs = [*self.w.node.outputs, None, None][: 1 + len(states)]
         sizes = [self.steps, self.batch, self.ways * self.hidden]
@@ -301,7 +301,7 @@ class Cell:
         self.w.operation("concat", [out], values=rows, axis=1, interleave=False)
 
     def _last(self, value: ir.Value, out: ir.Value) -> None:
-        """The way back of `initial`."""
+        """Reshape [batch, directions * hidden] to [directions, batch, hidden]."""
         if not self.both:
             self.w.operation("expand_dims", [out], x=value, axes=[0])
             return

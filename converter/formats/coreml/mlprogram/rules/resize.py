@@ -118,7 +118,7 @@ def resize(r: LiftContext) -> Value:
 def computed_size(
     r: LiftContext, x: Value, target: Value, count: int, linear: bool, mode: str
 ) -> Value:
-    """The last `count` axes in sizes that are known when the network runs."""
+    """Return the sizes of the last `count` axes, which are known only at run time."""
     if linear and mode not in ("DEFAULT", "STRICT_ALIGN_CORNERS", "UNALIGN_CORNERS"):
         message = f"sampling_mode={mode!r} with computed sizes is not supported"
         raise MappingError(message, "X202")

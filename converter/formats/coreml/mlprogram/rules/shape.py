@@ -414,14 +414,14 @@ def gather_windows(r: LiftContext) -> None:
 
 
 def fill_value(w: LowerContext) -> None:
-    """The number of a ConstantOfShape."""
+    """Read the number of a ConstantOfShape."""
     value = w.attr("value", None)
     array = np.float32(0) if value is None else getattr(value, "numpy", lambda: value)()
     w.layer.attrs["value"] = w.const(np.asarray(array).reshape(()), "value")
 
 
 def zero(r: LiftContext) -> None:
-    """The value that is broadcast defaults to 0."""
+    """Read the value to broadcast, which is 0 by default."""
     if r.node.input(0) is None:
         r.set_input(0, np.float32(0))
 
@@ -502,7 +502,7 @@ MARGINS = Detail(read=read_margins, write=write_margins, keys=("paddings",), nam
 
 
 class Crops(Field):
-    """The cropping after the operator, at the start and the end of height and width."""
+    """The crop after the operator, at both ends of height and width."""
 
     keys = ("crops",)
 

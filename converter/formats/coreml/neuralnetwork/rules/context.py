@@ -108,7 +108,7 @@ class LiftContext(context.LiftContext):
         return self.cast(self.input(index), ir.DataType.FLOAT)
 
     def axis(self, key: str, rank: int) -> int:
-        """Return the axis under `key`, counted from the front."""
+        """Return the axis under `key` as a non-negative number."""
         return axis_of(self.attr(key, int), rank)
 
     def weights(self, path: str, shape: Sequence[int], axis: int = 0) -> Value:

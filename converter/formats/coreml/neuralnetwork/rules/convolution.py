@@ -34,7 +34,7 @@ HEAVY = {HEAVY_END: "SAME_UPPER", "TOP_LEFT_HEAVY": "SAME_LOWER"}
 
 
 def two(r: LiftContext, key: str, default: int) -> list[int]:
-    """Return a repeated [H, W] parameter with its documented default."""
+    """Return a repeated [H, W] parameter, or its documented default."""
     values = r.attr(key, list)
     if values and len(values) != 2:
         raise MappingError(f"{values} must have two elements (height, width)", "R110")
@@ -228,8 +228,8 @@ def elements_after(w: LowerContext) -> list[int]:
 
 
 class LateBias(Weights):
-    """The bias of a transposed convolution that extends beyond its last window, as an Add after
-    it.
+    """The bias of a transposed convolution whose result extends beyond its last window, as an Add
+    after it.
     """
 
     def lower(self, w: LowerContext) -> None:
@@ -288,13 +288,13 @@ class Transposed(transposed_window.TransposedWindow):
 
 
 class TransposedPlanes(Transposed, ImageWindow):
-    """The same over height and width."""
+    """The window of a ConvTranspose over height and width."""
 
     keys = (*ImageWindow.keys, "outputShape")
 
 
 class TransposedVolumes(Transposed, Window3D):
-    """The same over depth, height and width."""
+    """The window of a ConvTranspose over depth, height and width."""
 
     keys = (*Window3D.keys, "outputShape")
 

@@ -166,7 +166,7 @@ class Exponent(ScalarOperand):
 
 
 class Square(Field):
-    """The exponent 2: a product of an operand with itself."""
+    """The exponent 2, as a product of an operand with itself."""
 
     keys = ("alpha",)
     inputs = (1,)
@@ -186,7 +186,7 @@ def floor(r: LiftContext, y: ir.Value) -> ir.Value:
 
 
 def bound(value: Any) -> float:
-    """Return a limit of Clip, which the layer holds as a number that is finite."""
+    """Return a limit of Clip, which the layer stores as a finite number."""
     return float(np.clip(np.asarray(value).reshape(-1)[0], LEAST, MOST))
 
 
@@ -260,7 +260,7 @@ def activation(name: str, kind: str, *fields: Field, **options: Any) -> Rule:
 
 
 def read_channel_slope(r: LiftContext) -> None:
-    """One slope, or one for each channel (axis -3)."""
+    """Read one slope, or one for each channel (axis -3)."""
     r.set_input(1, channels(r, "PReLU.alpha"))
 
 
@@ -281,7 +281,7 @@ CHANNEL_SLOPE = Detail(
 
 
 def store_one_slope(w: LowerContext) -> None:
-    """The one slope of a tensor without channels."""
+    """Write the only slope of a tensor without channels."""
     w.layer.attrs["alpha"] = float(slope_of(w).reshape(-1)[0])
 
 
@@ -372,8 +372,8 @@ ACTIVATIONS = [
 
 
 def chain_operands(r: LiftContext) -> None:
-    """Return an operator of two operands <-> a layer of any number of them; `alpha` is only used
-    with a single one.
+    """Read a layer of any number of operands as a chain of operators of two; `alpha` is only used
+    with a single operand.
     """
     first, rest = r.input(0), r.node.inputs[1:]
     r.set_inputs(first, *rest[:1])
@@ -394,7 +394,7 @@ def truncate_power(w: LowerContext) -> None:
 
 
 def repeat_operand(w: LowerContext) -> None:
-    """A number is compared with itself."""
+    """Compare a number with itself."""
     w.layer.inputs *= 2
 
 
@@ -405,7 +405,7 @@ def truncate_quotient(w: LowerContext) -> None:
 
 
 def subtract_multiple(w: LowerContext) -> None:
-    """The remainder with the sign of the dividend, x - y * trunc(x / y), of the layer's
+    """Compute the remainder with the sign of the dividend, x - y * trunc(x / y), from the layer's
     quotient.
     """
     x, y, out = w.data, w.input(1), w.out
@@ -547,8 +547,8 @@ NOT_TEXT = Guard("comparing strings is not supported", lambda w: w.data.dtype !=
 
 
 class Unequal(Field):
-    """The layer compares two operands, or one with `alpha`, which is a Not after an Equal in the
-    graph.
+    """A layer that compares two operands, or one with `alpha`: a Not after an Equal in
+    the graph.
     """
 
     keys = ("alpha",)

@@ -152,7 +152,9 @@ class OneType(InputType):
 
 @record
 class AsRank(Field):
-    """The layer takes any number of leading axes, the operator exactly `rank` axes in all."""
+    """An operand of exactly `rank` axes in the operator; the layer supports any number of leading
+    axes.
+    """
 
     rank: int = 4
 
@@ -232,7 +234,7 @@ def border_amounts(pads: list[int]) -> dict[str, Any]:
 
 
 def keep_one_axis(r: LiftContext) -> None:
-    """A result without axes is [1] here."""
+    """Give a scalar result the shape [1]."""
     r.after_first(lambda y: r.b.Reshape(y, [1]) if rank_of(y) == 0 else y)
 
 
@@ -248,7 +250,9 @@ def flat(index: int) -> InputType:
 
 
 class ShapeOf(Field):
-    """The layer uses the shape of its input `index` <-> an operand that a Shape computes."""
+    """An operand that a Shape computes <-> input `index` of the layer, whose shape the
+    layer uses.
+    """
 
     def __init__(self, index: int) -> None:
         self.index = index

@@ -54,7 +54,9 @@ LAST, FIRST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 
 
 def squeeze_index_axis(w: LowerContext) -> None:
-    """A scalar index removes its axis; here it is an index of one element followed by a squeeze."""
+    """Read a scalar index, which removes its axis, as an index of one element followed by a
+    squeeze.
+    """
     rank, axis = rank_of_value(w.data), w.attr("axis")
     if rank_of_value(w.input(1)) or rank < 2:
         return
@@ -155,8 +157,8 @@ class Mode(Field):
 
 
 def reordered(r: LiftContext, order: list[int]) -> None:
-    """The operator takes the axes of its first input in this order, and gives them back in the
-    layer's.
+    """Transpose the axes of the first input into this order for the operator, and back
+    afterwards.
     """
     r.data = r.b.Transpose(r.data, perm=order)
     r.after_first(lambda y: r.b.Transpose(y, perm=inverse(order)))
@@ -192,7 +194,7 @@ SCATTERED_ROWS = Detail(read=read_rows, write=write_rows, keys=("axis",))
 
 
 def read_on_off(r: LiftContext) -> None:
-    """The two values."""
+    """Read the two values."""
     values = [r.attr(key, float) for key in ("offValue", "onValue")]
     r.set_input(2, np.array(values, np.float32))
 
@@ -328,7 +330,7 @@ def _first(r: LiftContext, values: Value, count: int) -> Value:
 def _computed(
     r: LiftContext, begin: Value, end: Value, p: dict[str, list[Any]], given: dict[str, Value]
 ) -> Value:
-    """Return a slice with computed limits. Masks without any bit set are omitted."""
+    """Write a slice with computed limits; masks without any bit set are omitted."""
     x, b = r.input(0), r.b
     rank = blobs.rank(x)
     gone = np.array(masks(p["squeezeMasks"], rank))
@@ -410,7 +412,7 @@ def lift_by_size(r: LiftContext) -> Value:
 
 
 def piece(r: LiftContext) -> None:
-    """One of the last three axes from `startIndex` to `endIndex`."""
+    """Slice one of the last three axes from `startIndex` to `endIndex`."""
     back = {"CHANNEL_AXIS": 3, "HEIGHT_AXIS": 2, "WIDTH_AXIS": 1}[r.attr("axis", str)]
     axis = blobs.rank(r, back) - back
     start, end = r.attr("startIndex", int), r.attr("endIndex", int)
@@ -426,7 +428,7 @@ def inner_part(r: LiftContext) -> None:
 
 
 def part_like(r: LiftContext) -> None:
-    """The first input is cut to height and width of the second, from `offset` on."""
+    """Crop the first input to height and width of the second, from `offset` on."""
     rank, like = blobs.rank(r, 2), r.input(1)
     offset, size = r.attr("offset", list) or [0, 0], blobs.dims(like)[-2:]
     if (len(offset), len(size)) != (2, 2):
@@ -467,8 +469,8 @@ def windows(r: LiftContext) -> None:
 
 
 def read_batch_and_sequence(r: LiftContext) -> None:
-    """The first n elements of each batch along the sequence axis; ONNX wants the two axes in
-    front.
+    """Read the first n elements of each batch along the sequence axis; ONNX requires the two axes
+    first.
     """
     rank = blobs.rank(r)
     batch, time = (r.axis(key, rank) for key in ("batchAxis", "sequenceAxis"))

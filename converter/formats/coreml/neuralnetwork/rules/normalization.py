@@ -125,7 +125,7 @@ def length(r: LiftContext) -> None:
 
 
 def read_normalized_shape(r: LiftContext) -> None:
-    """The last axes, whose sizes the layer states."""
+    """Read the last axes, whose sizes the layer lists."""
     shape = r.attr("normalizedShape", list)
     r.set(axis=-len(shape))
     r.node.inputs += [r.weights(name, shape) for name in ("gamma", "beta")]

@@ -104,8 +104,8 @@ class WidePadding(Field):
 
 
 class CountedPadding(Field):
-    """The padding of averages. Unless it is excluded the count is always the kernel's, even where
-    rounding up adds more padding.
+    """The padding of averages. Unless padding is excluded, the count is always the kernel's size,
+    even where rounding up adds more padding.
     """
 
     names = ("count_include_pad",)
@@ -152,7 +152,7 @@ def _more(size: int, kernel: int, stride: int, after: int, before: int) -> int:
 def _more_at_run_time(
     r: LiftContext, x: Value, kernel: list[int], stride: list[int], pads: list[int]
 ) -> Value:
-    """Return the pads after each axis, `_more` included, in shape arithmetic."""
+    """Compute the pads after each axis, `_more` included, from the shape at run time."""
     b, n = r.b, len(kernel)
     before, after, width, step = (np.array(v) for v in (pads[:n], pads[n:], kernel, stride))
     size = b.Shape(x, start=2)

@@ -1,4 +1,4 @@
-"""Random numbers and custom layers: carried, not computed."""
+"""Random numbers and custom layers: preserved but not executed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KINDS: dict[str, tuple[Attr, ...]] = {
 
 
 def draws(name: str, parameters: tuple[Field, ...]) -> list[Rule]:
-    """The three forms differ in the source of the shape."""
+    """Return the rows of the three forms, which differ in the source of the shape."""
     kind, fields = name[0].lower() + name[1:], (SEED, *parameters)
     row: Callable[..., Rule] = lambda form, *more, **options: op(  # noqa: E731
         f"netconv::{name}", f"{kind}{form}", *more, *fields, **options

@@ -82,9 +82,7 @@ def activations(
 
 
 def matrices(r: LiftContext, gates: Sequence[str], part: str, width: int) -> Value:
-    """Return the weights of several gates below each other, with a leading axis for the
-    direction.
-    """
+    """Concatenate the weights of several gates, and add a leading axis for the direction."""
     values = [r.weights(path(g, part), [r.attr("outputVectorSize", int), width]) for g in gates]
     arrays = [v.const_value for v in values]
     if all(a is not None for a in arrays):
@@ -124,9 +122,8 @@ def sequence(r: LiftContext, index: int) -> Value:
 
 
 def state(r: LiftContext, index: int) -> Value | None:
-    """Return an initial state [1,Batch,H].
-
-    Files exist that have it as [Batch,H,1,1,1]: the same numbers in the same order.
+    """Return an initial state [1,Batch,H]. Some files have it as [Batch,H,1,1,1]: the same numbers
+    in the same order.
     """
     if index >= len(r.layer.inputs):
         return None
@@ -159,7 +156,7 @@ def common(r: LiftContext, direction: str = "") -> dict[str, Any]:
 def lift_one_state(
     r: LiftContext, gates: Sequence[str], biased: bool, **options: Any
 ) -> list[Value]:
-    """Return an RNN or a GRU."""
+    """Read an RNN or a GRU."""
     operands = (sequence(r, 0), *stored(r, gates, biased), None, state(r, 1))
     y, last = r.b.ops(options.pop("op"), *operands, outputs=2, **common(r), **options)
     return [result(r, y, last, r.layer.attrs["sequenceOutput"]), blob(r, last)]
@@ -173,8 +170,7 @@ def lift_rnn(r: LiftContext) -> list[Value]:
 
 
 def lift_gru(r: LiftContext) -> list[Value]:
-    """The reset gate is applied before the recurrent matrix (linear_before_reset=0).
-
+    """Read a GRU. The reset gate is applied before the recurrent matrix (linear_before_reset=0).
     Gates z, r, h.
     """
     given = r.layer.attrs
@@ -223,7 +219,7 @@ def lift_lstm(r: LiftContext) -> list[Value]:
 
 
 def lift_bidirectional(r: LiftContext) -> list[Value]:
-    """The backward half of the output is aligned with time."""
+    """Read a bidirectional LSTM; the backward half of the output is aligned with time."""
     b, given = r.b, r.layer.attrs
     chosen = activations(given["activationsForwardLSTM"], ["sigmoid", "tanh", "tanh"], 2)
     prefixes = ["weightParams[0].", "weightParams[1]."]
@@ -282,7 +278,7 @@ def chosen(w: LowerContext, defaults: Sequence[str], directions: int) -> list[di
 
 
 class Recurrent:
-    """One operator: its sizes, gates and states."""
+    """One recurrent operator: its sizes, gates and states."""
 
     def __init__(self, w: LowerContext, gates: int, both: bool = False) -> None:
         self.w, self.gates = w, gates

@@ -26,7 +26,7 @@ NAMED_AXES = Codec(lambda v: list(NAMES.lift(v)), lambda v: NAMES.lower(tuple(v)
 
 
 def read_flat_maximum(r: LiftContext) -> None:
-    """The index of the maximum over several axes refers to their flattened order."""
+    """Read the index of a maximum over several axes, which refers to the flattened axes."""
     b, x = r.b, r.input(0)
     axes = [axis_of(a, blobs.rank(x)) for a in r.attr("axis", NAMED_AXES)]
     r.set(axis=axes[0])
@@ -75,7 +75,7 @@ def check_count(r: LiftContext) -> None:
 
 
 def read_index_rows(r: LiftContext) -> None:
-    """The layer gives one row per index, ONNX one column."""
+    """Transpose the indices: the layer gives one row for each index, ONNX one column."""
     r.after_first(lambda y: r.b.Transpose(y, perm=[1, 0]))
 
 

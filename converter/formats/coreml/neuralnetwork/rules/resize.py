@@ -168,7 +168,9 @@ def last_results(w: LowerContext) -> list[Size]:
 
 
 def _factor(size: int, wanted: int) -> float:
-    """Return a float32 factor for which floor(size * factor) is `wanted` in any rounding."""
+    """Return a float32 factor for which floor(size * factor) is `wanted`, however the product is
+    rounded.
+    """
     factor = np.float32(wanted / size)
     while float(factor) * size < wanted or np.float32(size) * factor < np.float32(wanted):
         factor = np.nextafter(factor, np.float32(np.inf))

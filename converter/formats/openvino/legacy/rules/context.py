@@ -52,7 +52,7 @@ class LiftContext(context.LiftContext):
         return self.cast(value, D.FLOAT)
 
     def axis(self, default: Any = REQUIRED) -> int:
-        """Return an axis of input 0, counted from the first."""
+        """Return an axis of input 0 as a non-negative number."""
         return axis_of(self.attr("axis", int, default), len(self.static(least=1)))
 
     def array(self, name: str, shape: Sequence[int]) -> Array:

@@ -80,9 +80,7 @@ def _steps(r: LiftContext, it: Iteration) -> int:
 
 @record
 class Slice:
-    """A body value that is element i of `source` along `axis`, counted from the end when
-    `backwards`.
-    """
+    """A body value that is element i of `source` along `axis`, from the end if `backwards`."""
 
     source: ir.Value
     axis: int
@@ -106,7 +104,7 @@ class LoopPlan:
 
 
 def lower(w: LowerContext) -> None:
-    """A loop with a known number of steps and no way out before."""
+    """Write a loop with a known number of iterations and no early exit."""
     node, body = w.node, w.attr("body")
     trips = scalar_of(node.input(0))
     start = known(node.input(1)) if node.input(1) is not None else np.array(True)

@@ -87,7 +87,7 @@ class Images(Field):
         w.gives([1, *w.shape(w.out)])
 
     def _image(self, w: LowerContext, index: int) -> ir.Value:
-        """Return one that the graph has already, else a constant of zeros."""
+        """Return an existing value of this shape, or a constant of zeros."""
         size = w.ints(index, "the sizes")
         if min(size) < 1:
             raise MappingError("a prior box needs an image that is not empty")
@@ -159,7 +159,7 @@ class Boxes(Field):
 
 
 class ClipBefore(Attr):
-    """The clip flag, also by its old name."""
+    """The clip flag, also under its old name."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -216,7 +216,7 @@ class GroupSize(Attr):
 
 
 class RegionsAgain(Field):
-    """The first input is also the second output of the layer."""
+    """The first input, which is also the second output of the layer."""
 
     def lift(self, r: LiftContext) -> None:
         r.outputs = 1
@@ -230,7 +230,7 @@ def lists(names: str, omit: str = "") -> list[Attr]:
 
 
 class Assumed(Attr):
-    """The engine always uses the default and ignores the attribute."""
+    """An attribute that the engine ignores: it always uses the default."""
 
     def lift(self, r: LiftContext) -> None:
         r.node.attrs[self.name] = self.default

@@ -73,7 +73,7 @@ class Indices(Field):
 
 
 def read_one_hot(r: LiftContext) -> None:
-    """The layer always writes floats, independent of its port."""
+    """Read OneHot, which always gives floats, independent of its port."""
     axis, dtype = r.attr("axis", int, -1), r.declared().numpy()
     values = [r.attr("off_value", float, 0.0), r.attr("on_value", float, 1.0)]
     dims = r.dims()
@@ -169,7 +169,7 @@ class Sparse(Field):
         w.set_inputs(w.input(1), shape, w.input(2), number)
 
     def _number(self, w: LowerContext) -> ir.Value | None:
-        """Return the number of which all of the data consists."""
+        """Return the number that all elements of the data equal."""
         value = w.data
         array, producer = constant(value), value.producer()
         if array is not None and array.size and (array == array.reshape(-1)[0]).all():
@@ -304,7 +304,7 @@ UNIQUE_PARTS = Detail(
 
 
 def count_rows(r: LiftContext) -> None:
-    """The number of rows is that of the port."""
+    """Write the number of rows, which is that of the port."""
     r.set(rows=r.dims(least=1)[0])
 
 

@@ -63,7 +63,9 @@ class Connected(Field):
 
 
 def images(w: LowerContext, rows: ir.Value) -> ir.Value:
-    """Return the images of which `rows` are the flat form: the layer flattens them itself."""
+    """Return the images of which `rows` is the flattened form, since the layer flattens them
+    itself.
+    """
     producer = rows.producer()
     flat = producer is not None and producer.op_type in ("Reshape", "Flatten")
     before = producer.inputs[0] if producer is not None and flat and not producer.domain else None

@@ -19,7 +19,7 @@ from converter.mapping.rules import FOREVER, op, ops
 
 
 def read_statistics(r: LiftContext) -> None:
-    """The blob `weights` is the variance, `biases` the mean; scale and shift are separate
+    """Read the blob `weights` as the variance, `biases` as the mean; scale and shift are separate
     layers.
     """
     size = r.static()[1:2]

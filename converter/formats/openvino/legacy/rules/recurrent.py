@@ -217,7 +217,7 @@ def all_of_them(r: LiftContext) -> None:
 
 
 class Merged(Attr):
-    """The engine always merges repeated classes, independent of the attribute."""
+    """The flag for merging repeated classes, which the engine ignores: it always merges them."""
 
     def lower(self, w: LowerContext) -> None:
         if not w.attr(self.name):

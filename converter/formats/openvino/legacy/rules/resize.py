@@ -27,7 +27,7 @@ LAST_WORD = Codec(last_word, lambda v: f"caffe.ResampleParameter.{v.upper()}")
 
 
 class ToSize(Resize):
-    """The size of the port; how pixels are found in the source."""
+    """A resize to the size of the port; subclasses have the coordinate rule."""
 
     keys: tuple[str, ...] = ("antialias", "factor", "width", "height")
 

@@ -49,8 +49,8 @@ from converter.mapping.rules import Custom, Rule, custom, op
 
 
 def extra_axes(few: list[int], many: list[int]) -> list[int]:
-    """Return the axes of length 1 that `many` has besides those of `few`;
-    none where that is not all there is between them.
+    """Return the axes of length 1 that `many` has in addition to those of `few`; none if they
+    differ otherwise.
     """
     found, left = [], list(few)
     for axis, size in enumerate(many):
@@ -65,8 +65,8 @@ def extra_axes(few: list[int], many: list[int]) -> list[int]:
 
 @record
 class OriginalKind(Field):
-    """A Reshape that was a layer of another name stays one;
-    `axes` of that layer, from the shapes.
+    """A Reshape that was a layer of another type, and is written as one again; `axes` of that layer
+    follow from the shapes.
     """
 
     kind: str
@@ -129,7 +129,7 @@ ONE_AXIS = Guard("only one axis is supported", lower_if=lambda w: len(w.shape())
 
 
 class Pieces(Field):
-    """The pieces have the lengths of the output ports."""
+    """Pieces with the lengths of the output ports."""
 
     names = ("axis", "num_outputs")
     keys = ("axis", "num_split", "num_splits", "out_sizes", "slice_point")

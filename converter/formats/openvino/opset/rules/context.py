@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class NetView(Protocol):
-    """A net or a body that is being read, as rows see it; `read` are the ports that are read."""
+    """A net or a body that is being read, for use in rows; `read` are the ports that are read."""
 
     read: Collection[tuple[int, int]]
 

@@ -101,7 +101,7 @@ def _state(inner: Builder, sub: SubNet, parameter: int, initial: ir.Value) -> ir
 
 
 def _like_parameter(inner: Builder, sub: SubNet, parameter: int, number: ir.Value) -> ir.Value:
-    """Return the number of the iteration in the type and rank of a Parameter."""
+    """Return the iteration number in the type and rank of a Parameter."""
     declared = sub.by_id()[parameter]
     dtype = T(element_type.lift(declared.data.get("element_type", "i64")))
     value = inner.Cast(number, to=dtype) if dtype != T.INT64 else number
@@ -113,7 +113,7 @@ def _like_parameter(inner: Builder, sub: SubNet, parameter: int, number: ir.Valu
 
 
 def lift_read(r: LiftContext) -> ir.Value:
-    """A state is an input and an output more."""
+    """Read a state as an additional input and output."""
     source, outer = r.context
     return outer.state(source, r.input(0) if r.layer.inputs else None)
 

@@ -84,7 +84,7 @@ class ClassCount(Attr):
 
 @record
 class FlatInput(Field):
-    """An input of one axis, which in some files has a leading batch axis of one."""
+    """An input of one axis, which in some files has an additional leading axis of length 1."""
 
     index: int
 
@@ -98,7 +98,7 @@ class FlatInput(Field):
 
 
 def read_regions_again(r: LiftContext) -> None:
-    """The first input is also the second output of the layer."""
+    """Return the first input as the second output of the layer."""
     r.outputs = 1
     r.after_emit(lambda results: [*results, r.input(0)])
 
@@ -194,7 +194,7 @@ NO_OVERLAP = np.array([2], np.float32)  # more than any two boxes have
 
 
 def _limit(r: LiftContext, index: int) -> ir.Value:
-    """Return an operand of shape [1]: a number of boxes or a float; 0 where it is absent."""
+    """Return an operand of shape [1]: a number of boxes or a float; 0 if it is absent."""
     value, dtype = r.optional(index), T.INT64 if index == 2 else T.FLOAT
     if value is None:
         return r.b.const(np.zeros(1, dtype.numpy()))
@@ -324,7 +324,9 @@ def _of_floats(w: LowerContext) -> bool:
 
 
 def _fits_the_map(w: LowerContext) -> bool:
-    """Return the runtime only allocates a grid of the feature map's size."""
+    """Return whether the grid has the size of the feature map, the only one that the runtime
+    allocates.
+    """
     size = shape_of(w.input(1))
     wanted = (w.attr("h"), w.attr("w"))
     return size is not None and all(v in (0, n) for v, n in zip(wanted, size[2:], strict=True))

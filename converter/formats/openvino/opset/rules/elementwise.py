@@ -43,7 +43,7 @@ T = ir.DataType
 
 
 def of(what: str, holds: Callable[[ir.Value | None], bool]) -> Guard:
-    """The row is for data of which `holds` is true."""
+    """Return a condition for data of which `holds` is true."""
     return Guard(
         f"only {what} are supported", lambda w: holds(w.optional(0)), lambda r: holds(r.optional(0))
     )
@@ -65,7 +65,9 @@ SIGNED = of_type("signed integers", T.INT8, T.INT16, T.INT32, T.INT64)
 
 
 def floor_rest(r: LiftContext, rest: Value) -> Value:
-    """Return the remainder with the sign of the divisor, of that with the sign of the dividend."""
+    """Compute the remainder with the sign of the divisor from the one with the sign of the
+    dividend.
+    """
     b, y, zero = r.b, r.input(1), r.b.like(rest, 0)
     other_sign = b.Xor(rest < zero, y < zero)
     inexact = ~b.Equal(rest, zero)
@@ -129,7 +131,7 @@ BOUNDS = Detail(read=read_bounds, write=write_bounds, keys=("min", "max"), input
 
 
 def lower_bound_first(w: LowerContext) -> None:
-    """The lower bound is written as a Maximum before it."""
+    """Write the lower bound as a Maximum before the operator."""
     x, low, high = w.data, w.optional(1), w.input(2)
     if low is not None:
         x = w.emit("Maximum", x, low, auto_broadcast="numpy")
@@ -473,7 +475,7 @@ def saturates(node: Node) -> bool:
 
 
 class SameType(Destination):
-    """A conversion to the operand's own type has no effect."""
+    """A conversion to the operand's own type, which has no effect."""
 
     names = ()
 

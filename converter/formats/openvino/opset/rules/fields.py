@@ -194,7 +194,7 @@ def convert(w: LowerContext, value: ir.Value, dtype: ir.DataType) -> ir.Value:
 
 
 def scalar(w: LowerContext, value: ir.Value) -> ir.Value:
-    """Return one number without axes."""
+    """Return one number as a scalar."""
     return value if rank_of(value) == 0 else w.reshape(value, [])
 
 

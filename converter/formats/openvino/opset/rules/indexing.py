@@ -61,7 +61,7 @@ def gather_in_batch(r: LiftContext) -> None:
 
 
 def batch_axes_merged(r: LiftContext, y: ir.Value) -> ir.Value:
-    """The first revision of GatherND merges the batch axes of its result."""
+    """Merge the batch axes of the result of GatherND, as its first revision does."""
     batch = r.node.attrs["batch_dims"]
     if r.version >= 8 or batch < 2:
         return y
@@ -104,7 +104,7 @@ def neutral(reduction: str, dtype: ir.DataType) -> float | int:
 
 
 def without_initial(r: LiftContext) -> None:
-    """The initial data do not count: they are replaced by the neutral element."""
+    """Replace the initial data, which do not count, by the neutral element."""
     x, reduction = r.input(0), r.node.attrs["reduction"]
     if reduction == "none":
         return
@@ -139,14 +139,14 @@ def mean_of_scattered(r: LiftContext) -> None:
 
 
 def _along(r: LiftContext, b: Builder, axis: int) -> ir.Value:
-    """Return the layer as if its axis was constant, made by `b`."""
+    """Return the layer as if its axis were constant, created by `b`."""
     layer = replace(r.layer, inputs=[*r.layer.inputs[:3], b.const(axis)])
     return Table(SCATTER_ELEMENTS).lift(type(r)(layer, b, r.version, r.spelling))[0]
 
 
 def each_axis(r: LiftContext) -> None:
-    """Return an axis that is known at run time only: one branch for each; the operator is
-    the If.
+    """Create one branch for each axis, if the axis is known only at run time; the operator is the
+    If.
     """
     count = r.rank()
     wanted = r.reshape(r.cast(r.input(3), T.INT64), [])
@@ -277,7 +277,7 @@ def slice_scatter(r: LiftContext) -> None:
 
 
 def reversed_axes(r: LiftContext, axes: list[int]) -> None:
-    """The operator is a Slice."""
+    """Reverse axes; the operator is a Slice."""
     k = len(axes)
     if not axes:
         r.forwarded = [r.b.Identity(r.input(0))]
@@ -358,7 +358,7 @@ def _copies(r: LiftContext, matrix: ir.Value, batch: ir.Value) -> ir.Value:
 
 
 def write_eye(w: LowerContext) -> None:
-    """The matrix is constant, as its shape is."""
+    """Write the matrix as a constant, since its shape is constant."""
     (rows, columns), dtype = w.static(), w.out.dtype or T.FLOAT
     matrix = np.eye(rows, columns, w.attr("k"), dtype=dtype.numpy())
     w.set_inputs(matrix, [rows, columns])

@@ -101,7 +101,7 @@ def _stored(value: ir.Value | None) -> ir.Value | None:
 
 
 def read_compressed(r: LiftContext) -> None:
-    """The chain of operations in which runtimes look for compressed weights."""
+    """Return the chain of operations that runtimes recognize as compressed weights."""
     found = chain(r)
     assert found is not None
     r.node.attrs |= found.attrs

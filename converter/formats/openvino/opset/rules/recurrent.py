@@ -104,7 +104,7 @@ def _joined(c: LiftContext | LowerContext, *parts: ir.Value) -> ir.Value:
 
 
 def _ordered(c: LiftContext | LowerContext, value: ir.Value, kind: str) -> ir.Value:
-    """Return the gates along axis 1 in the order of the other side."""
+    """Reorder the gates along axis 1."""
     order = GATES[kind] if isinstance(c, LiftContext) else np.argsort(GATES[kind]).tolist()
     size = shape_of(value)
     if size is not None and (len(size) < 2 or size[1] % len(order)):
@@ -139,8 +139,8 @@ def _read_bias(r: LiftContext, bias: ir.Value | None) -> ir.Value | None:
 
 
 def _written_bias(w: LowerContext, directions: int, hidden: int) -> ir.Value:
-    """Return the sum of both biases; those of the last gate of GRU after reset stay apart:
-    [D, 4*H].
+    """Return the sum of both biases; for GRU with linear_before_reset, those of the last gate stay
+    separate: [D, 4*H].
     """
     bias, kind, reset = w.optional(3), w.node.op, bool(w.attr("linear_before_reset", 0))
     if bias is None:
@@ -276,8 +276,8 @@ def _size(w: LowerContext, x: ir.Value, axis: int) -> ir.Value:
 
 
 def one_step(r: LiftContext) -> None:
-    """A cell is one step of one direction: operands get both axes, the states lose that of the
-    direction.
+    """Read a cell as one step in one direction: operands get both axes, and the direction is
+    removed from the states.
     """
     kind, n = r.node.op, 3 if r.node.op == "LSTM" else 2
     if len(r.layer.inputs) > n + 3:

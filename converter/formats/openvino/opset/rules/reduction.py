@@ -71,7 +71,7 @@ class Reduced(Field):
 
     @staticmethod
     def _target(w: LowerContext, axes: ir.Value) -> Any:
-        """Return the sizes of the axes that are not reduced, where the axes are computed."""
+        """Return the sizes of the axes that are not reduced, if the axes are computed."""
         shape, count, rank = shape_of(w.out), _count(axes), rank_of(w.data)
         if shape is not None:
             return list(shape)
@@ -93,8 +93,8 @@ class Reduced(Field):
 
     @staticmethod
     def _of_four_axes(w: LowerContext, keep: bool) -> None:
-        """The CPU plugin fuses operators after a reduction of the last of three axes with it, and
-        there takes the first axis for that of the vector.
+        """Reduce over four axes: the CPU plugin fuses operators after a reduction of the last of
+        three axes, and then mistakes the first axis for the axis of a vector.
         """
         x = w.data
         wide = w.emit("Unsqueeze", x, w.const([3], "axes"))
@@ -191,7 +191,7 @@ def _several(w: LowerContext) -> bool:
 
 
 class IndexOfBest(SortOrder):
-    """The indices of TopK of one; for the last of equal elements the axis is reversed."""
+    """The indices of a TopK with k = 1; for the last of equal elements the axis is reversed."""
 
     names = ("axis", "keepdims", "select_last_index")
     keys = ("axis", *SortOrder.keys)

@@ -30,9 +30,7 @@ class AsInt32(Field):
 
 @record
 class DefaultIndex(Field):
-    """The index for empty bags, and the weights after it, which require one: -1, which means
-    none.
-    """
+    """The index for empty bags (-1 means none), and the weights after it, which require one."""
 
     position: int
 

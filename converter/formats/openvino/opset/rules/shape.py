@@ -65,7 +65,7 @@ def shape_as_int64(w: LowerContext) -> ir.Value:
 
 
 def multiply_sizes(w: LowerContext) -> None:
-    """The number of elements is the product of the dimensions."""
+    """Compute the number of elements as the product of the dimensions."""
     w.set_inputs(shape_as_int64(w), [0])
     w.set(keep_dims=False)
 
@@ -154,7 +154,7 @@ class SizeOneAxes(Field):
         w.set(special_zero=zero)
 
     def _reshaped(self, w: LowerContext) -> tuple[list[int], bool] | None:
-        """Return the sizes for a Reshape, and whether 0 copies one."""
+        """Return the sizes for a Reshape, and whether 0 copies a size."""
         axes, after = w.optional(1), w.out.shape
         if axes is not None and known(axes) is None:
             if (
@@ -455,8 +455,8 @@ def mirrored(r: LiftContext) -> None:
 
 
 def read_of_channels(r: LiftContext) -> None:
-    """The operator works on axis 1, the layer on any axis: the axes are swapped before and after
-    it.
+    """Swap axes before and after the operator, which works on axis 1; the layer works on
+    any axis.
     """
     x, b = r.input(0), r.b
     axis, n = axis_of(r.attr("axis", int, 1), r.rank(x)), r.rank(x)
@@ -541,7 +541,9 @@ def image_patches(r: LiftContext) -> ir.Value:
 
 
 def _has_sizes_of_data(node: Node) -> bool:
-    """Return a size of the data that is not known may be larger than a known one of the indices."""
+    """Return whether the indices are known to have the sizes of the data; an unknown size of the
+    data may be larger.
+    """
     shapes = [
         list(v.shape) if v is not None and v.shape is not None else [] for v in node.inputs[:2]
     ]

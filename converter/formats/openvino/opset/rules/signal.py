@@ -79,7 +79,7 @@ def _is_real(w: LowerContext) -> bool:
 
 
 class SpectrumAxes(Axes):
-    """The last axis of a spectrum holds the pairs."""
+    """The axes of a spectrum, whose last axis has the pairs of real and imaginary parts."""
 
     def spare(self, r: LiftContext) -> int:
         return 1
@@ -105,12 +105,12 @@ class SignalSizes(Field):
             w.layer.inputs.append(w.const(sizes, "sizes"))
 
     def signal_lengths(self, lengths: list[int]) -> list[int]:
-        """Return the lengths of the signal that belong to those of the data."""
+        """Return the lengths of the signal for those of the data."""
         return lengths
 
 
 class SpectrumSizes(SignalSizes):
-    """The lengths of the signal, of which the data is half a spectrum."""
+    """The lengths of the signal whose half spectrum the data are."""
 
     def lift(self, r: LiftContext) -> None:
         super().lift(r)
