@@ -25,7 +25,7 @@ MOST_DRAWN = 2000  # nodes of a model that a notebook shows as a drawing
 
 @dataclass(repr=False)
 class Model(Network):
-    """A network that can run and be saved: of a file (`load`), or built by hand,
+    """A network that can run and be saved: read from a file (`load`), or built by hand,
     Model(onnx_ir.Model, "onnx").
     """
 
@@ -36,7 +36,7 @@ class Model(Network):
 
     @classmethod
     def of(cls, network: Network) -> Model:
-        """A network that a format's reader made."""
+        """Return a network that a format's reader made."""
         return cls(**{f.name: getattr(network, f.name) for f in dataclasses.fields(network)})
 
     def __repr__(self) -> str:

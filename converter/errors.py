@@ -187,7 +187,7 @@ class ConverterError(Exception):
 
     @property
     def message(self) -> str:
-        """The message of the first diagnostic."""
+        """Return the message of the first diagnostic."""
         return self.diagnostics[0].message if self.diagnostics else ""
 
     def __reduce__(self) -> tuple[type[ConverterError], tuple[tuple[Diagnostic, ...]]]:

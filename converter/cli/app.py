@@ -37,9 +37,7 @@ netconv COMMAND --help explains a command."""
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands by name and short help, and imports a command when it is
-    needed.
-    """
+    """A group of commands that imports a command only when it is needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

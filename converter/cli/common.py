@@ -108,7 +108,9 @@ class Numbers(Parsed):
 
 
 class Most(Parsed):
-    """The largest output: a size or a multiple of the source, validated but passed on unchanged."""
+    """A size or a multiple of the source, the limit for an output; it is validated but passed on
+    unchanged.
+    """
 
     name = "SIZE"
 

@@ -15,7 +15,7 @@ from converter.graph.record import comparable
 
 @comparable
 class Destination:
-    """A path or URL to write; `folder` is a folder to make for it, if it is absent."""
+    """A path or URL to write; `folder` is the folder to create for it, if it is missing."""
 
     place: str
     folder: Path | None = None

@@ -18,9 +18,7 @@ _CLOSED = {0: os.O_WRONLY, 1: os.O_RDONLY, 2: os.O_WRONLY}
 
 
 class _Forgiving(io.FileIO):
-    """A stream that writes until the first error, keeps that error, and drops everything after
-    it.
-    """
+    """A stream that stores the first error of writing, and discards everything after it."""
 
     error: OSError | None = None
 

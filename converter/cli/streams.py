@@ -1,6 +1,9 @@
 """Inputs and outputs that are not local files: `-` for standard input and output, and URLs that
-fsspec opens (s3://, gs://, https://). Inputs are fetched before a command begins; outputs are
-written to a local file and uploaded when they are complete.
+fsspec opens (s3://, gs://, https://).
+
+
+Inputs are fetched before a command begins; outputs are written to a local file and uploaded when it
+is complete.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ def _folder(place: str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def fetched(place: str) -> Iterator[Path]:
-    """Provide an input of the user as a local file: a path; a copy of standard input for `-`; a
+    """Provide an input as a local path: a file as it is, a copy of standard input for `-`, or a
     copy of a URL with its side files.
     """
     if place == DASH:
@@ -74,8 +77,8 @@ def _pieces() -> Iterator[bytes]:
 
 @contextlib.contextmanager
 def uploaded(place: str, force: bool = False) -> Iterator[Path]:
-    """Provide the local path for a result of the user: the path itself or, for a URL, a temporary
-    file. It is uploaded with all files next to it unless an error occurs. Raises W302 if the URL
+    """Provide a local path for a result: the path itself or, for a URL, a temporary file that is
+    uploaded afterwards with all files next to it, unless an error occurs. Raise W302 if the URL
     exists and `force` is not given.
     """
     if not is_url(place):

@@ -83,7 +83,7 @@ class Agreement:
 
     @property
     def diagnostic(self) -> Diagnostic | None:
-        """N409 if they agree too rarely, else None."""
+        """Return N409 if the models agree on too few samples, else None."""
         if self.passed:
             return None
         message = (

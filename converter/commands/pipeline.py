@@ -72,8 +72,8 @@ def _listed(found: dict[str, int]) -> str:
 
 
 class _Snapshot:
-    """The nodes of a model at one time. It keeps references, so that no new node has the identity
-    of one of them.
+    """The nodes of a model at one time. References to them are kept, so that no new node is
+    mistaken for one of them.
     """
 
     def __init__(self, model: ir.Model) -> None:

@@ -22,8 +22,8 @@ _MARK = re.compile(r"@(\d+)@")
 
 @dataclass(frozen=True)
 class Spent:
-    """The time of one kernel: `layer` and `operator` of the graph's node that it computes, the
-    `kernel` that onnxruntime made of it and the nodes fused with it, and milliseconds per run.
+    """The time of one kernel in milliseconds per run: `layer` and `operator` are those of the
+    graph's node, `kernel` is the one that onnxruntime runs for it and the nodes fused with it.
     """
 
     layer: str

@@ -42,8 +42,8 @@ FILES = (
 
 @dataclass(frozen=True)
 class Reduced:
-    """Two models with the same names of inputs and outputs, one set of inputs, and the difference
-    on it.
+    """The smallest failing case: two models with the same names of inputs and outputs, one set of
+    inputs, and the difference of the outputs.
     """
 
     reference: Network
@@ -87,11 +87,11 @@ class _Search:
 
     @property
     def order(self) -> list[str]:
-        """The aligned tensors in the order in which the reference computes them."""
+        """Return the aligned tensors in the order in which the reference computes them."""
         place = Cutter(self.reference.ir.graph)
         return sorted(
-            (r for r in self.alignment.pairs if place.node(r) in place.place),
-            key=lambda r: place.place[place.node(r)],  # type: ignore[index]
+            (r for r in self.alignment.pairs if place.node(r) in place.order),
+            key=lambda r: place.order[place.node(r)],  # type: ignore[index]
         )
 
     def run(self, found: Result) -> Reduced:
@@ -232,8 +232,8 @@ def _same_inputs(a: Network, b: Network) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """The content of a folder: its files, their comparison by `command`, and whether the verdict is
-    the one for which the case was created.
+    """The content of a folder with a reduced case: its files, their comparison by `command`, and
+    whether the verdict is the one for which the case was created.
     """
 
     files: tuple[Path, ...]

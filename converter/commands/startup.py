@@ -48,8 +48,8 @@ BARE = frozenset({"tflite"})
 
 
 class _Unused(ModuleType):
-    """A module of LATER until it is used. Unlike that of `importlib.util.LazyLoader`, another
-    import of it, which reads its specification, is no use.
+    """A module of LATER that is loaded when it is first used. Unlike `importlib.util.LazyLoader`,
+    another import of it, which reads its specification, does not load it.
     """
 
     def __getattribute__(self, name: str) -> Any:

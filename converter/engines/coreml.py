@@ -1,4 +1,4 @@
-"""Core ML on macOS: the model is written by our own Core ML writer and run by the system's
+"""Core ML on macOS: the model is written by netconv's Core ML writer and run by the system's
 framework.
 """
 

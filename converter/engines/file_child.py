@@ -31,7 +31,7 @@ Port = dict[
 
 
 class Boundary(Exception):
-    """The inputs of the file are not those of the caller."""
+    """The inputs of the file differ from those that are fed."""
 
 
 def port_of(names: list[str], word: str, shape: Sequence[int | None] | None) -> Port:
@@ -164,7 +164,7 @@ class OpenVino:
         )
 
     def inputs(self) -> list[Port]:
-        """The parameters, and the states, which netconv reads as optional inputs."""
+        """Return the parameters, and the states, which netconv reads as optional inputs."""
         return [
             *(self._port(p, p.get_node().get_friendly_name()) for p in self.compiled.inputs),
             *self._states(),
@@ -175,7 +175,7 @@ class OpenVino:
         return len(self.compiled.inputs)
 
     def outputs(self) -> list[Port]:
-        """The results, and the final states."""
+        """Return the results, and the final states."""
         own = (
             [
                 p.get_node().input_value(0).get_node().get_friendly_name(),
@@ -347,7 +347,7 @@ class CoreAi:
                     *(np.array(v.numpy()) for v in states.values())]  # fmt: skip
 
     def inputs(self) -> list[Port]:
-        """The inputs, and the states, which netconv reads as optional inputs."""
+        """Return the inputs, and the states, which netconv reads as optional inputs."""
         d = self.description
         return [*(self._port(n, d.input_descriptor(n)) for n in d.input_names),
                 *(self._port(n, d.state_descriptor(n)) for n in d.state_names)]  # fmt: skip
@@ -357,7 +357,7 @@ class CoreAi:
         return len(self.description.input_names)
 
     def outputs(self) -> list[Port]:
-        """The outputs, and the final states."""
+        """Return the outputs, and the final states."""
         d = self.description
         return [
             *(self._port(n, d.output_descriptor(n)) for n in d.output_names),

@@ -1,4 +1,4 @@
-"""Products of 8-bit integers on the processor that netconv runs on."""
+"""Properties of this processor: whether products of 8-bit integers saturate."""
 
 from __future__ import annotations
 

@@ -138,8 +138,8 @@ KNOWN: dict[str, Callable[[dict[str, Any], ir.Node], str]] = {
 
 
 def _stack_results(model: ir.Model, names: Names) -> None:
-    """Adapt loops to the evaluator, which concatenates the results of iterations along an existing
-    axis, and scalars to a column: unsqueeze the results in the body, or squeeze the column.
+    """Adapt loops to the reference evaluator, which concatenates scan outputs along an existing
+    axis: unsqueeze the results in the body, or squeeze the column of scalars afterwards.
     """
     for node in [n for n in all_nodes(model.graph) if n.op_type == "Loop" and n.domain == ""]:
         body, carried = node.attributes["body"].as_graph(), max(len(node.inputs) - 2, 0)

@@ -48,7 +48,7 @@ LAYOUTS = ("keep", "native")
 
 
 def get(name: str) -> Format:
-    """The format called `name`; UsageError with a suggestion for an unknown one."""
+    """Return the format called `name`; raise UsageError with a suggestion for an unknown one."""
     if name not in FORMATS:
         from converter.formats.other_names import help_for_format
 
@@ -152,7 +152,7 @@ def demand_readable(path: Path, flavor: Flavor, what: str) -> None:
 
 
 def present() -> list[str]:
-    """The names of the formats that this installation has."""
+    """Return the names of the formats that this installation has."""
     return [
         n
         for n, module in FORMATS.items()
@@ -295,9 +295,7 @@ def side_names(model: Path, format: str | None = None) -> list[str]:
 
 
 def demand_file(path: Path) -> None:
-    """ReadError R100 for a pipe or a device: opening it would wait for its other end, reading it
-    might never end.
-    """
+    """Raise ReadError R100 for a pipe or a device: opening or reading one might never end."""
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):

@@ -27,7 +27,7 @@ Copy = Callable[[BinaryIO], None]
 
 def members(path: Path) -> dict[str, Copy]:
     """Return the models in a bundle, by name, each with the function that copies it to a file;
-    empty for other files. ReadError R103 for a damaged bundle.
+    empty for other files. Raise ReadError R103 for a damaged bundle.
     """
     if not path.is_file():  # a pipe would wait for its writer
         return {}

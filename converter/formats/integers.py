@@ -1,4 +1,4 @@
-"""Requirements of a target's integer kernels: the values that `netconv quantize` may scale."""
+"""Requirements of a target's integer kernels: which values `netconv quantize` may quantize."""
 
 from __future__ import annotations
 

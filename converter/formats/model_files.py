@@ -207,8 +207,8 @@ def larger(
 
 @contextmanager
 def expressible() -> Iterator[None]:
-    """Errors of inference while lowering become X202: a rewrite does not fit the network
-    (dimensions of size 0, mostly).
+    """Convert errors of inference while lowering to X202: a rewrite does not support the sizes of
+    the network (mostly dimensions of size 0).
     """
     try:
         yield

@@ -29,7 +29,7 @@ names = formats.side_names
 
 
 def present(model: Path, format: str | None = None) -> list[Path]:
-    """The side files of a model that are there."""
+    """Return the side files of a model that are there."""
     return [p for n in names(model, format) if _is_file(p := model.parent / n) and p != model]
 
 
@@ -37,8 +37,8 @@ def demand_replaceable(files: Sequence[Path], inputs: Iterable[Path], force: boo
     """Check that a result may consist of these files.
 
     Raises UsageError for one of `inputs` or their side files, or a package that contains one;
-    WriteError W302 for a file that another model reads, for a folder that is not a package, and,
-    without `force`, for any existing file.
+    raise WriteError W302 for a file that another model reads, for a folder that is not a package,
+    and, without `force`, for any existing file.
     """
     there = [f for f in files if os.path.lexists(f)]
     if not there:

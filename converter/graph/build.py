@@ -469,8 +469,8 @@ def _type_of_list(values: Sequence[Any]) -> ir.AttributeType | None:
 
 
 def writing(write: Callable[..., R]) -> Callable[..., R]:
-    """Decorate a function (b, *values) that may be called outside of `with b:`: open the block, and
-    add operators to the values.
+    """Decorate a function (b, *values) so that it may be called outside of `with b:`: the block is
+    entered, and the values get operators.
     """
 
     @functools.wraps(write)

@@ -33,8 +33,8 @@ Declared = Sequence["tuple[ir.DataType | None, Iterable[Any] | None]"]
 
 @record
 class CustomOperators:
-    """`carry`: unknown operators are carried; `define` writes the bodies of defined ones, and
-    `functions` are these bodies for a reader of ONNX.
+    """The treatment of unknown operators. `carry`: they are preserved; `define` writes the bodies
+    of defined ones, and `functions` are these bodies for a reader of ONNX.
     """
 
     carry: bool = False

@@ -76,7 +76,7 @@ class LazyTensor(ir.LazyTensor):
 
     @property
     def length(self) -> int:
-        """The number of bytes that are stored."""
+        """Return the number of bytes that are stored."""
         if self.decode is not None and isinstance(self.source, np.ndarray):
             return self.source.nbytes
         return self.nbytes
@@ -180,8 +180,8 @@ class LazyTensor(ir.LazyTensor):
 
     @property
     def place(self) -> tuple[Any, ...]:
-        """The location of the stored bytes, in memory or in a mapped file, which is equal for two
-        weights with the same bytes.
+        """Return the location of the stored bytes, in memory or in a mapped file, which is equal
+        for two weights with the same bytes.
         """
         source = self.source
         if callable(source):

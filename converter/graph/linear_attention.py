@@ -44,7 +44,9 @@ def recurrence(
 
 
 def _step(b: Builder, rule: str, state: Value, given: Sequence[Value]) -> tuple[Value, Value]:
-    """One token: rows [B,N,1,..] and the state [B,N,K,V] -> its output and the next state."""
+    """Return one token: rows [B,N,1,..] and the state [B,N,K,V] -> its output and the next
+    state.
+    """
     q, k, v, *gates = given
     with b:
         if "gated" in rule:

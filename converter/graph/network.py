@@ -71,8 +71,8 @@ class Network:
 
     @property
     def variables(self) -> dict[str, str]:
-        """The states for targets with variables: inputs that may be left out, with the outputs that
-        are their next values, by names.
+        """Return the states for targets with variables: inputs that may be left out, with the
+        outputs that are their next values, by names.
         """
         return dict(self.interface.get("states", {}))
 

@@ -124,12 +124,12 @@ class Size:
 
     @property
     def number(self) -> fractions.Fraction | None:
-        """The value, if it is a number."""
+        """Return the value, if it is a number."""
         return self.terms.get((), fractions.Fraction(0)) if self.terms.keys() <= {()} else None
 
     @property
     def integer(self) -> int | None:
-        """The value, if it is an integer."""
+        """Return the value, if it is an integer."""
         number = self.number
         return int(number) if number is not None and number.denominator == 1 else None
 

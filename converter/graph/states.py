@@ -32,7 +32,7 @@ class State:
 
 @record
 class Hashtable:
-    """Keys and their values, None before they are set; they never change afterwards."""
+    """The keys and values of a table, None before they are set; they never change afterwards."""
 
     keys: Array | None = None
     values: Array | None = None

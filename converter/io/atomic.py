@@ -410,7 +410,7 @@ def _exists(name: str, folder: int) -> bool:
 
 
 def _abandoned(target: Path, fresh: bool) -> list[Path]:
-    """Return the folders next to `target` that are named like a workspace of it."""
+    """Return the temporary folders next to `target` that an interrupted run left."""
     hidden = _hidden(target.parent, fresh)
     prefix = _prefix(target.name) if hidden else ""
     return [target.parent / n for n in hidden if n.startswith(prefix)]

@@ -196,7 +196,7 @@ class Output:
 
     @property
     def made(self) -> Path:
-        """The temporary path of the target."""
+        """Return the temporary path of the target."""
         return self._work / self.target.name
 
     def path(self, suffix: str) -> Path:

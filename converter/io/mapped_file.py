@@ -56,7 +56,7 @@ class MappedFile:
 
     @property
     def bytes(self) -> npt.NDArray[np.uint8]:
-        """The whole file as uint8, not copied."""
+        """Return the whole file as uint8, not copied."""
         return self._bytes
 
     def slice(

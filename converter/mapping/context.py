@@ -296,7 +296,9 @@ class LiftContext:
 
     @property
     def data(self) -> Value:
-        """The current first input of the operator; raises MappingError R105 if it is left out."""
+        """Return the current first input of the operator; raises MappingError R105 if it is
+        left out.
+        """
         value = self.node.input(0)
         if value is None:
             raise MappingError("input 0 is absent", "R105")
@@ -391,12 +393,12 @@ class LowerContext:
 
     @property
     def out(self) -> ir.Value:
-        """The first result of the operator."""
+        """Return the first result of the operator."""
         return self.node.outputs[0]
 
     @property
     def origin(self) -> tuple[str, str]:
-        """The format from which the operator was read, and the kind of its layer there."""
+        """Return the format from which the operator was read, and the kind of its layer there."""
         node = self.out.producer()
         source = {} if node is None else node.metadata_props
         return source.get("netconv.format", ""), source.get("netconv.type", "")
@@ -414,7 +416,7 @@ class LowerContext:
 
     @property
     def data(self) -> ir.Value:
-        """The first operand; raises MappingError if it is left out."""
+        """Return the first operand; raises MappingError if it is left out."""
         return self.input(0)
 
     def optional(self, index: int) -> ir.Value | None:

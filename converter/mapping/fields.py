@@ -46,13 +46,13 @@ class Field:
     folds: bool = False  # the parts it owns are lifted into another form that computes the same
 
     def lift(self, r: Any) -> None:
-        """Complete `r.node` with the parts of `r.layer` that the field owns; `r` is the format's
-        Reading.
+        """Complete `r.node` with the parts of `r.layer` that the field covers; `r` is the format's
+        LiftContext.
         """
 
     def lower(self, w: Any) -> None:
-        """Complete `w.layer` with the parts of `w.node` that the field owns; `w` is the format's
-        Writing.
+        """Complete `w.layer` with the parts of `w.node` that the field covers; `w` is the format's
+        LowerContext.
         """
 
 
@@ -231,7 +231,9 @@ def ignore(*keys: str) -> Ignore:
 
 @record
 class IgnoreInputs(Field):
-    """Operands of the layer without information, or with information that is elsewhere in it."""
+    """Operands of the layer that contain no information, or information that the layer also has
+    elsewhere.
+    """
 
     positions: tuple[int, ...]
 
@@ -649,10 +651,9 @@ class OutputType(Field):
 
 @record
 class Detail(Field):
-    """Short functions for details of a row that no other field covers.
-
-    `read(r)` completes `r.node` as `lift` of a field does, `write(w)` completes `w.layer` as
-    `lower` does. The field owns the parts that these functions use.
+    """Short functions for details of a row that no other field covers. `read(r)` completes `r.node`
+    as `lift` of a field does, `write(w)` completes `w.layer` as `lower` does. The field covers the
+    keys and inputs that these functions use.
     """
 
     read: Callable[[Any], None] | None = None

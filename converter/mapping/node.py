@@ -40,8 +40,7 @@ class Operands(list[ir.Value | None]):
 
 
 class Parameters(dict[str, Any]):
-    """Attributes or weights of a layer that is read; accessing an absent one refuses the layer.
-
+    """The attributes or weights of a layer that is read; accessing an absent one refuses the layer.
     `read` are the keys that were accessed.
     """
 

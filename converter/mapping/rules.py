@@ -68,7 +68,7 @@ class Rule:
 
     @cached_property
     def ignored(self) -> set[str]:
-        """The attributes of the operator that are dropped on purpose."""
+        """Return the attributes of the operator that are dropped on purpose."""
         return {name for f in self.fields for name in f.ignored}
 
     def lift(self, r: LiftContext) -> list[ir.Value]:
@@ -255,7 +255,7 @@ class Table:
         return [e for e in self.entries if isinstance(e, Rule)]
 
     def ops(self) -> set[tuple[str, str]]:
-        """The operators that can be written."""
+        """Return the operators that can be written."""
         return set(self._ops)
 
     def entries_for(self, name: str, domain: str = "") -> Sequence[Rule | Custom]:
@@ -263,7 +263,7 @@ class Table:
         return self._ops.get((domain, name), ())
 
     def kinds(self) -> set[str]:
-        """The layer kinds that can be read."""
+        """Return the layer kinds that can be read."""
         return set(self._kinds)
 
     def reads(self, kind: str) -> bool:

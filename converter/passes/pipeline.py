@@ -39,7 +39,9 @@ class Context:
 
     @property
     def attempt(self) -> str:
-        """The current attempt of a format that tries several versions; "" for other formats."""
+        """Return the current attempt of a format that tries several versions; "" for other
+        formats.
+        """
         return ""
 
 

@@ -105,7 +105,7 @@ class _Kind:
 
     @property
     def axis(self) -> int:
-        """The axis along which the tensor grows."""
+        """Return the axis along which the tensor grows."""
         return self.joined or 0
 
     def has_sizes(self, sizes: Sequence[Size]) -> bool:
@@ -132,7 +132,7 @@ _Writer = Callable[[ir.Node, Builder], _Written]
 
 
 class _Groups:
-    """Sequence values that are one sequence at different times."""
+    """Groups of sequence values that are the same sequence at different times."""
 
     def __init__(self, graph: ir.Graph) -> None:
         self.parent: dict[ir.Value, ir.Value] = {}

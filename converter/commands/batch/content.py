@@ -1,5 +1,5 @@
-"""Hash everything that a job's result depends on: the bytes of the model and its side files, the
-options, the version.
+"""A hash of everything that a job's result depends on: the bytes of the model and its side files,
+the options, and the version.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Job:
 
     @property
     def shown(self) -> str:
-        """The name of the source in reports, as in its id."""
+        """Return the name of the source in reports, as in its id."""
         return self.id.rsplit(" -> ", 1)[0]
 
 

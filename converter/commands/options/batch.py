@@ -40,8 +40,9 @@ class JobLimits(Options):
 
 @options
 class Batch(Options):
-    """Settings for running jobs. `workers` 0: as many as cores and memory allow; `max_failures` 0:
-    no end; `state` "": next to the results.
+    """Settings for running jobs. `workers`: 0 means as many as cores and memory allow;
+    `max_failures`: 0 means no limit; `state`: the folder of the journal, "" for one next to the
+    results.
     """
 
     workers: int = option(
@@ -87,7 +88,7 @@ class Batch(Options):
 
 @options
 class Verdict(Options):
-    """Settings of the failures that decide on the exit code."""
+    """Settings that decide which failures change the exit code."""
 
     baseline: Path | None = option(
         default=None,

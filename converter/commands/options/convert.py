@@ -24,7 +24,7 @@ from converter.commands.options.shared import (
 
 @options
 class Kept(Options):
-    """The outputs of a model that are kept."""
+    """The selection of outputs to keep."""
 
     outputs: Sequence[str] = option(
         default=(),

@@ -63,12 +63,13 @@ class Kind(Enum):
 class Option:
     """A field as an option of the command line and elsewhere.
 
-    `flags` are its spellings, otherwise the field's name; `aliases` are further spellings, which
+
+    `flags` are its spellings, by default the field's name; `aliases` are further spellings, which
     are accepted and not shown; `metavar` is the name of its value in the help. A `repeatable` one
     collects its values; `choices` are all values of a choice, or beginnings of those of a text.
-    `least` and `most` bound numbers. A `settable` one may come from a settings file or the
-    environment: not files and names, which belong to one call. `job` is the type that its key in a
-    job file may have; `python` the description for Python, where that of the command line (`help`)
+    `least` and `most` limit numbers. A `settable` one may be set in a settings file or the
+    environment, which is not useful for files and names of one call. `job` is the type of its key
+    in a job file; `python` is the description for Python, where that of the command line (`help`)
     does not fit.
     """
 
@@ -96,8 +97,8 @@ def option(
     kw_only: bool = True,
     **more: Any,
 ) -> Any:
-    """A field that is an option; `more` are other fields of Option. `kw_only=False` is for those
-    that Python takes by position.
+    """Return a field that is an option; `more` are other fields of Option. `kw_only=False` is for
+    those that Python takes by position.
     """
     metadata = {_METADATA: Option(help, group, **more)}
     return field(default=default, kw_only=kw_only, metadata=metadata)
@@ -107,9 +108,9 @@ def option(
     eq_default=False, frozen_default=True, kw_only_default=True, field_specifiers=(option, field)
 )
 def options(cls: type[C]) -> type[C]:
-    """A frozen dataclass. Python takes thirty times as long to make a class that is frozen and has
-    an `__init__` of its own, and a command makes some tens of them when it starts: those of Options
-    serve all.
+    """Decorate a class of options: a frozen dataclass. Python takes thirty times as long to create
+    a frozen class with an `__init__` of its own, and a command creates some tens of them when it
+    starts; here all share the methods of Options.
     """
     cls.__doc__ = cls.__doc__ or "Options."  # else a dataclass makes one, slowly
     return dataclass(init=False, repr=False, eq=False, match_args=False)(cls)
@@ -117,8 +118,8 @@ def options(cls: type[C]) -> type[C]:
 
 @options
 class Options:
-    """The base of all classes of options, and the options of a command that has none of its own.
-    `spelled` gives fields of base classes other flags.
+    """The base of all classes of options, and the options of a command without any. `spelled` gives
+    fields of base classes other flags.
     """
 
     spelled: ClassVar[Mapping[str, tuple[str, ...]]] = {}
@@ -136,7 +137,7 @@ class Options:
 
 @functools.cache
 def signature_of(cls: Any) -> inspect.Signature:
-    """The parameters that make options of a class: its fields."""
+    """Return the parameters that create options of a class: its fields."""
     kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
     found = [
         inspect.Parameter(
@@ -166,17 +167,17 @@ class Declared:
 
     @property
     def aliases(self) -> tuple[str, ...]:
-        """The hidden spellings."""
+        """Return the hidden spellings."""
         return tuple(a for a in self.option.aliases if a not in self.flags)
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys of a job file: the name first, then hidden spellings."""
+        """Return the keys of a job file: the name first, then hidden spellings."""
         return self.name, *(a.lstrip("-") for a in self.aliases)
 
     @property
     def variable(self) -> str | None:
-        """The environment variable, where there is one."""
+        """Return the environment variable, where there is one."""
         if not self.option.settable:
             return None
         return f"NETCONV_{self.name.replace('-', '_').upper()}"
@@ -187,7 +188,9 @@ def _is_long(flag: str) -> bool:
 
 
 def declared(cls: type[Options]) -> Iterator[Declared]:
-    """The options of a class in their order. Fields without an option are Python's alone."""
+    """Return the options of a class in their order. Fields without an option are for
+    Python only.
+    """
     for f in fields(cls):
         if (found := f.metadata.get(_METADATA)) is not None:
             own = cls.spelled.get(f.name) or found.flags or (f"--{f.name.replace('_', '-')}",)
@@ -195,19 +198,21 @@ def declared(cls: type[Options]) -> Iterator[Declared]:
 
 
 def job_keys(cls: type[Options]) -> dict[str, Any]:
-    """The keys that a job file may have for a class, with the types of their values."""
+    """Return the keys that a job file may have for a class, with the types of their values."""
     return {k: d.option.job for d in declared(cls) if d.option.job is not None for k in d.keys}
 
 
 def renamed_keys(cls: type[Options], data: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a job file with today's names for hidden spellings of keys."""
+    """Return the values of a job file, with outdated spellings of keys replaced by the current
+    names.
+    """
     names = {k: d.name for d in declared(cls) if d.option.job is not None for k in d.keys}
     return {names.get(k, k): v for k, v in data.items()}
 
 
 def of_job(cls: type[Own], data: Mapping[str, Any], **more: Any) -> Own:
-    """The options that the keys of a job file give; `more` are fields that it does not name, or
-    other defaults for those that it does.
+    """Return the options for the keys of a job file; `more` has values of fields that the file does
+    not set, or other defaults.
     """
     given = {
         d.field.name: data[key]
@@ -221,15 +226,17 @@ def of_job(cls: type[Own], data: Mapping[str, Any], **more: Any) -> Own:
 
 
 def common(cls: type[Own], other: Options) -> Own:
-    """Options of one class from those of another that has fields in common."""
+    """Return options of one class with the values of another class that has some fields in
+    common.
+    """
     return cls(**{f.name: getattr(other, f.name) for f in fields(cls) if hasattr(other, f.name)})
 
 
 def takes(
     cls: Callable[P, T],
 ) -> Callable[[Callable[[A, B, T], R]], Callable[Concatenate[A, B, P], R]]:
-    """A function of two arguments and options as one of two arguments and the fields of the
-    options, each by its name, and by position where the class has it so.
+    """Turn a function of two arguments and options into one of two arguments and the fields of the
+    options, by name, and by position where the class allows it.
     """
 
     def decorate(body: Callable[[A, B, T], R]) -> Callable[Concatenate[A, B, P], R]:

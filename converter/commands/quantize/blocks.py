@@ -37,7 +37,9 @@ def block_steps(array: Array, axis: int, block: int) -> Array:
 
 
 def in_blocks(array: Array, axis: int, block: int) -> Array:
-    """Split an axis into blocks, of which the last is filled with zeros: a view if none is."""
+    """Split an axis into blocks. The last block is padded with zeros; without padding the result is
+    a view.
+    """
     if rest := -array.shape[axis] % block:
         array = np.pad(array, [(0, rest if i == axis else 0) for i in range(array.ndim)])
     return array.reshape(*array.shape[:axis], -1, block, *array.shape[axis + 1 :])

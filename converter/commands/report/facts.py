@@ -61,7 +61,7 @@ class Entry:
 
     @property
     def where(self) -> Where:
-        """The location of the first wrong layer in the candidate's file."""
+        """Return the location of the first wrong layer in the candidate's file."""
         if self.numbers is None or self.numbers.first is None:
             return Where(self.source)
         first, file = self.numbers.first, self.numbers.models[1]
@@ -352,7 +352,7 @@ def _headline(code: int, said: Sequence[Diagnostic], coverage: Json | None) -> s
 
 
 def diagnostic(data: Json) -> Diagnostic:
-    """The inverse of Diagnostic.as_json."""
+    """Return the inverse of Diagnostic.as_json."""
     found: Diagnostic = value_of(Diagnostic, data)
     return found
 

@@ -39,7 +39,9 @@ def compare(reference: Network, candidate: Network, options: Verify) -> Result:
 
 
 def verify(reference: Network, candidate: Network, *data: Any, **options: Any) -> Result:
-    """The same with the fields of Verify by name; their files run only where `native` says so."""
+    """Compare two models, with the fields of Verify as arguments; files run in their own engines
+    only if `native` is set.
+    """
     return compare(reference, candidate, Verify(*data, **{"native": "off", **options}))
 
 

@@ -34,8 +34,8 @@ ALIKE = 0.8  # share of counting names that must match; if fewer do, none is use
 
 @dataclass
 class Alignment:
-    """Value names of the reference -> value names of the candidate; `how` gives the rule that
-    matched them.
+    """Map from value names of the reference to value names of the candidate; `how` names the rule
+    that matched each pair.
     """
 
     pairs: dict[str, str] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Alignment:
 
     @property
     def back(self) -> dict[str, str]:
-        """Names of the candidate's inputs and tensors -> those of the reference."""
+        """Return the map from names of the candidate's values to names of the reference's."""
         return {c: r for r, c in [*self.inputs, *self.pairs.items()]}
 
 
@@ -74,7 +74,7 @@ class Side:
         self.layers = {layer for n in self.nodes if (layer := n.metadata_props.get(LAYER))}
 
     def last_of_layer(self) -> dict[str, str]:
-        """Layer name -> the single output of its last node."""
+        """Return the map from layer name to the single output of the layer's last node."""
         last = {n.metadata_props[LAYER]: n for n in self.nodes if n.metadata_props.get(LAYER)}
         return {
             layer: str(n.outputs[0].name)
@@ -246,9 +246,8 @@ class _State:
         left: Iterable[tuple[Label, ir.Value]],
         right: Iterable[tuple[Label, ir.Value]],
     ) -> None:
-        """Pair by names that may only count (`node_Conv_4`). Another exporter counts differently,
-        so such names are trusted only if both sides have nearly all of them, and nearly all have
-        the same shape on both sides.
+        """Pair values whose names end in a counter (`node_Conv_4`). Exporters count differently, so
+        such names are used only if nearly all of them occur on both sides, with the same shapes.
         """
         mine, theirs = _unique(left, {}), _unique(right, {})
         counted = [{k for k, v in side.items() if _counted(k[0], v)} for side in (mine, theirs)]
@@ -538,8 +537,8 @@ def _boundary(
 def _ports(
     mine: Iterable[ir.Value], theirs: Iterable[ir.Value], given: dict[str, str]
 ) -> list[tuple[str, str]]:
-    """Pair ports by the map, by public name (the n-th of a repeated one), then, if both sides have
-    equally many left, by order where shapes agree.
+    """Pair inputs or outputs by the map, by public name (the n-th occurrence of a repeated one),
+    and then, if both sides have equally many left, by order where shapes agree.
     """
     left, right = list(mine), list(theirs)
     pairs: list[tuple[ir.Value, ir.Value]] = []

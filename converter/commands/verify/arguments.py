@@ -29,7 +29,7 @@ _CELLS = {"LSTM", "GRU", "RNN"}
 
 @dataclass(frozen=True)
 class Sizes:
-    """Shapes of inner values, with numbers for the symbolic sizes of the inputs."""
+    """Shapes of values inside the network; symbolic sizes are replaced by those of the inputs."""
 
     numbers: Mapping[str, int]
     inputs: Mapping[ir.Value, tuple[int, ...]]

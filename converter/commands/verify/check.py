@@ -143,7 +143,7 @@ def _tensor(plan: Plan, layers: Layers, u: Unit) -> Tensor:
         u.other,
         layer_of(node),
         kind(node),
-        plan.mine.source.place[node],
+        plan.mine.source.order[node],
         status,
         layers.alignment.how.get(u.name, ""),
         u.own,
@@ -184,7 +184,7 @@ def _finding(plan: Plan, layers: Layers, u: Unit) -> Finding:
     return Finding(
         layer=layer_of(node),
         kind=kind(node),
-        index=plan.mine.source.place[node],
+        index=plan.mine.source.order[node],
         tensor=u.name,
         layers=tuple(dict.fromkeys(layer_of(n) for n in u.nodes)),
         own=u.own,

@@ -40,8 +40,9 @@ def anywhere(floor: Floor) -> Floor:
 
 
 class Noise:
-    """Repetitions of a program: without the engine's optimizations, then with jitter of inputs and
-    weights, then with float16 computed as float32.
+    """The rounding noise of a program, measured by repeated runs: without the engine's
+    optimizations, with small random changes of inputs and weights, and with float16 computed as
+    float32.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Noise:
 
     @property
     def done(self) -> int:
-        """The number of repetitions so far."""
+        """Return the number of repetitions so far."""
         return len(self._runs)
 
     def of(self, places: Sequence[int]) -> Noise:
@@ -155,8 +156,9 @@ class Noise:
         )
 
     def with_steps(self) -> Floors:
-        """Include runs in which a few elements of each quantized tensor are a step off: tables and
-        approximations in integers occasionally are, and every later layer inherits that.
+        """Add runs in which a few elements of each quantized tensor differ by one quantized value,
+        as they do in engines that use tables and approximations; all later layers pass the
+        difference on.
         """
         return self._with_moved(
             self.with_ties(), [Jitter(k + 1, flips=FLIPS) for k in range(DRAWN)]

@@ -64,8 +64,7 @@ Tolerance = Callable[
 
 @dataclass
 class Unit:
-    """One aligned tensor with the pieces that compute it on either side, and their measured errors.
-
+    """One aligned tensor with the pieces that compute it in both models, and their measured errors.
     `mine` and `theirs` are the pieces that run, `nodes` and `others` the same pieces in the models
     themselves.
     """
@@ -87,8 +86,8 @@ class Unit:
 
     @property
     def reads(self) -> list[str]:
-        """The reference's tensors that are needed to judge it: the inputs of both pieces, and the
-        result.
+        """Return the reference's tensors that are needed to judge this one: the inputs of both
+        pieces, and the result.
         """
         return [*self.mine.inputs, *self.given.values(), self.name]
 
@@ -118,7 +117,7 @@ class LockStep:
         self.back = replace(alignment, pairs=pairs).back
         stops = {r for r, _ in alignment.inputs} | pairs.keys()
         others = {c for _, c in alignment.inputs} | set(pairs.values())
-        order = sorted((mine.place[p], r) for r in pairs if (p := mine.node(r)) is not None)
+        order = sorted((mine.order[p], r) for r in pairs if (p := mine.node(r)) is not None)
         self.units = [self._unit(r, pairs[r], stops, others) for _, r in order]
         self.inputs = alignment.inputs
         self._by_other = {u.other: u for u in self.units}
@@ -139,8 +138,8 @@ class LockStep:
         return unit
 
     def precision(self) -> Precision:
-        """The steps of the reference's tensors, each determined by the types of its piece on either
-        side.
+        """Return the steps of the reference's tensors, each determined by the types of its piece on
+        either side.
         """
         steps = {r: coarsest([self.mine.values[r], self.theirs.values[c]]) for r, c in self.inputs}
         for u in self.units:

@@ -114,7 +114,7 @@ def _compared(plan: Plan, alignment: Alignment) -> Layers:
                 break
     except CannotRun as e:
         raise refuse(e, "reference") from None
-    place = plan.mine.source.place
+    place = plan.mine.source.order
     return Layers(tuple(sorted(found, key=lambda u: place[u.nodes[-1]])), alignment)
 
 

@@ -97,7 +97,7 @@ class Side:
         return self.found(SKIPPED, "N406", why)
 
     def expected(self) -> list[list[Array]]:
-        """The computed results, if all of them can be represented as arrays, else empty."""
+        """Return the computed results, if all of them can be represented as arrays, else empty."""
         return (
             self.computed
             if all(isinstance(v.type, ir.TensorType) for v in self.model.ir.graph.outputs)

@@ -97,9 +97,9 @@ def _values(
         (
             n
             for n in names
-            if n in program.values and n not in known and program.node(n) in program.place
+            if n in program.values and n not in known and program.node(n) in program.order
         ),
-        key=lambda n: program.place[program.values[n].producer()],  # type: ignore[index]
+        key=lambda n: program.order[program.values[n].producer()],  # type: ignore[index]
     )
     found: Arrays = {}
     held = 0

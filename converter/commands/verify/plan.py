@@ -108,7 +108,7 @@ class Plan:
 
     @property
     def tensors(self) -> tuple[str, ...]:
-        """The names of the judged tensors."""
+        """Return the names of the judged tensors."""
         given = self.options.tensors
         return (given,) if isinstance(given, str) else tuple(given)
 
@@ -119,13 +119,13 @@ class Plan:
 
     @property
     def positions(self) -> list[tuple[int, int]]:
-        """The positions of each pair of aligned outputs in either model."""
+        """Return the positions of each pair of aligned outputs in either model."""
         mine, theirs = self.mine.outputs, self.theirs.outputs
         return [(mine.index(r), theirs.index(c)) for r, c in self.alignment.outputs]
 
     def judged(self) -> set[str]:
-        """The names of the tensors that determine the verdict. Raises NothingComparedError if there
-        are none.
+        """Return the names of the tensors that determine the verdict. Raises NothingComparedError
+        if there are none.
         """
         outputs = {public_name(self.mine.source.values[r]) for r, _ in self.alignment.outputs}
         globs = self.tensors

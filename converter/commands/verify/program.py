@@ -83,10 +83,13 @@ _NEAR_OTHERS = {"ReduceMean", "GlobalAveragePool", "Exp"}
 
 @dataclass(frozen=True)
 class Jitter:
-    """Seeded changes of a piece. With `precision`: weights move by one step of the layers that read
-    them, and results of coarse layers by one of their own steps. `ties`: values change by this
-    share before they are quantized; with a seed, each element by a random share up to it. `flips`:
-    this share of the quantized elements moves by a whole step.
+    """Seeded random changes of a piece, to measure rounding noise.
+
+
+    With `precision`, weights change by one rounding step of the layers that use them, and results
+    of low-precision layers by one of their own steps. `ties`: values change by this fraction before
+    they are quantized; with a seed, each element by a random fraction up to it. `flips`: this
+    fraction of the quantized elements changes by one quantized value.
     """
 
     seed: int = 0
@@ -116,7 +119,7 @@ class Cutter:
     """
 
     def __init__(self, graph: ir.Graph) -> None:
-        self.place = {n: i for i, n in enumerate(graph)}
+        self.order = {n: i for i, n in enumerate(graph)}
         self.values: dict[str, ir.Value] = {str(v.name): v for v in [*graph.inputs, *graph.outputs]}
         self.values.update((str(o.name), o) for n in graph for o in n.outputs)
         self.inputs = [str(v.name) for v in graph.inputs]
@@ -139,7 +142,7 @@ class Cutter:
                 nodes.add(node)
                 pending.extend(reads(node))
         return Piece(
-            tuple(sorted(nodes, key=self.place.__getitem__)), tuple(inputs), tuple(targets)
+            tuple(sorted(nodes, key=self.order.__getitem__)), tuple(inputs), tuple(targets)
         )
 
     def node(self, name: str) -> ir.Node | None:
@@ -227,8 +230,8 @@ class Program(Cutter):
         optimize: bool = True,
         floats: bool = False,
     ) -> Session:
-        """Compile a piece. `floats`: float16 is computed as float32, and the results are
-        rounded.
+        """Compile a piece for the engine. `floats`: float16 is computed as float32, and results are
+        rounded to float16.
         """
         return Session(self, piece, jitter, optimize, floats)
 
@@ -350,11 +353,11 @@ def node_protos(piece: Piece) -> Iterator[onnx.NodeProto]:
     result gets another name there, so that the given one is read.
     """
     given = set(piece.inputs)
-    for place, node in enumerate(piece.nodes):
+    for order, node in enumerate(piece.nodes):
         proto = ir.serde.serialize_node(node)
         for i, name in enumerate(proto.output):
             if name in given:
-                proto.output[i] = f"netconv_given_{place}_{i}"
+                proto.output[i] = f"netconv_given_{order}_{i}"
         yield proto
 
 
@@ -395,7 +398,7 @@ def _move_coarse(
     """
     nodes = list(graph.node)
     del graph.node[:]
-    for place, node in enumerate(nodes):
+    for order, node in enumerate(nodes):
         graph.node.append(node)
         placed = graph.node[-1]
         for i, name in enumerate(node.output):
@@ -408,13 +411,13 @@ def _move_coarse(
             ):
                 continue
             moved = max(precision[name], float(np.finfo(value.dtype.numpy()).eps))
-            inner = f"netconv_coarse_{place}_{i}"
+            inner = f"netconv_coarse_{order}_{i}"
             placed.output[i] = inner
             step, one = (np.array(x, value.dtype.numpy()) for x in (moved, 1))
             for text, number in (("step", step), ("one", one)):
                 graph.initializer.append(numpy_helper.from_array(number, f"{inner}_{text}"))
             drawn, small, factor = (f"{inner}_{what}" for what in ("drawn", "small", "factor"))
-            own = _drawn(seed, place)
+            own = _drawn(seed, order)
             graph.node.extend(
                 [
                     make_node("RandomUniformLike", [inner], [drawn], low=-1.0, high=1.0, seed=own),
@@ -444,11 +447,11 @@ def _sizes(nodes: Sequence[ir.Node]) -> set[str]:
     return {str(v.name) for v in sizes}
 
 
-def _drawn(seed: int, place: int) -> float:
+def _drawn(seed: int, order: int) -> float:
     """Return a seed for onnxruntime that a float holds. Similar seeds would give nearly the same
     first numbers, so it is drawn at random.
     """
-    return float(np.random.default_rng((seed, place)).integers(1 << 24))
+    return float(np.random.default_rng((seed, order)).integers(1 << 24))
 
 
 def _move_rounded(graph: onnx.GraphProto, made: Sequence[ir.Node], moved: Jitter) -> None:
@@ -458,11 +461,11 @@ def _move_rounded(graph: onnx.GraphProto, made: Sequence[ir.Node], moved: Jitter
     nodes = list(graph.node)
     values = {str(v.name): v for n in made if n.op_type in ROUNDING for v in n.inputs if v}
     del graph.node[:]
-    for place, node in enumerate(nodes):
+    for order, node in enumerate(nodes):
         value = values.get(node.input[0]) if node.op_type in ROUNDING else None
         if value is not None and value.dtype in (ir.DataType.FLOAT, ir.DataType.DOUBLE):
-            name = f"netconv_moved_{place}"
-            seed = _drawn(moved.seed, place)
+            name = f"netconv_moved_{order}"
+            seed = _drawn(moved.seed, order)
             if not moved.flips:
                 _factors(graph, node.input[0], name, value.dtype.numpy(), moved, seed)
             elif not _step_moved(graph, node, name, moved.flips, seed, values):

@@ -107,8 +107,8 @@ class Native:
 
     @property
     def level(self) -> Level:
-        """The level of the diagnostic. A refused reference is not a fault of the candidate: only a
-        warning that netconv's reading of it is unconfirmed.
+        """Return the level of the diagnostic. A refused reference is not a fault of the candidate:
+        only a warning that netconv's reading of it is unconfirmed.
         """
         if self.status == DIFFERS or (self.status == REFUSED and self.role == "candidate"):
             return "error"
@@ -120,7 +120,7 @@ class Native:
 
     @property
     def diagnostic(self) -> Diagnostic | None:
-        """The diagnostic, None if there is nothing to report."""
+        """Return the diagnostic, None if there is nothing to report."""
         return (
             Diagnostic(self.code, self.message, self.level, Where(self.file), help=self.help)
             if self.code
@@ -180,7 +180,7 @@ class Result:
 
     @property
     def code(self) -> ExitCode:
-        """The exit code of the process."""
+        """Return the exit code of the process."""
         if self.passed:
             return ExitCode.OK
         felt = not self.unfelt or any(n.failed for n in self.native)
@@ -188,7 +188,7 @@ class Result:
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
-        """The findings of the files' own engines other than "same", and N408."""
+        """Return the findings of the files' own engines other than "same", and N408."""
         said = [d for n in self.native if (d := n.diagnostic) is not None]
         if self.unfelt:
             said.append(Diagnostic("N408", self.hidden, "warning", Where(self.models[1])))
@@ -196,7 +196,7 @@ class Result:
 
     @property
     def hidden(self) -> str:
-        """The sentence about faults that show in no output."""
+        """Return the sentence about wrong layers that do not change any output."""
         names = [f'"{f.layer}"' for f in self.findings]
         count = "1 layer differs" if len(names) == 1 else f"{len(names)} layers differ"
         more = ", ..." if len(names) > SHOWN else ""

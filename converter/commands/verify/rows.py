@@ -1,5 +1,5 @@
-"""Candidates with a fixed number of rows where the reference has as many as its data make
-(`passes/fixed_rows.py`): one more output, NAME_count, is the number of valid rows.
+"""Candidates with a fixed number of rows, where the number depends on the data in the reference
+(`passes/fixed_rows.py`): an additional output, NAME_count, is the number of valid rows.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ _FLAGS = {
 
 @dataclass(frozen=True)
 class Change:
-    """A context in which a node is changed."""
+    """A context manager that changes a node temporarily."""
 
     node: ir.Node
     text: str

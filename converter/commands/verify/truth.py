@@ -1,9 +1,10 @@
-"""Pieces of a network in doubles, where that is cheap: a difference that remains there is not
-rounding.
+"""Computation of pieces of a network in float64, where that is cheap: a difference that remains
+there is not rounding.
 
-Moving inputs and weights by a step does not show a rounding error that is the same for all of them:
-a sum of equal numbers, or a sum in another order. In doubles both disappear, on exactly the inputs
-of the comparison.
+
+Small changes of inputs and weights do not show a rounding error that all of them share: a sum of
+equal numbers, or a sum in another order. In float64 both disappear, on exactly the inputs of the
+comparison.
 """
 
 from __future__ import annotations

@@ -137,7 +137,9 @@ class _Maker:
         return self._texts[value]
 
     def _fold(self, node: ir.Node) -> None:
-        """Connect the consumers of the result with the producer of the operand."""
+        """Remove a node from the drawing: its consumers are connected with the producer of its
+        operand.
+        """
         source = self._made.get(node.inputs[0]) if node.inputs[0] is not None else None
         if source is not None:
             self._made[node.outputs[0]] = source

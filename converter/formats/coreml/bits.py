@@ -18,7 +18,9 @@ _PIECE = 1 << 20  # numbers that are packed at once, a multiple of 8
 
 
 def unpacked(data: Array, bits: int) -> Array:
-    """The numbers of so many bits in a stream of them, as bytes; those that are whole."""
+    """Return the numbers of a given bit width in a stream of bits, as bytes; an incomplete last one
+    is left out.
+    """
     flat = data.reshape(-1).view(np.uint8)
     width, count = bits // math.gcd(bits, 8), 8 // math.gcd(bits, 8)  # bytes of complete numbers
     groups = np.concatenate([flat, np.zeros(-len(flat) % width, np.uint8)]).reshape(-1, width)

@@ -22,8 +22,9 @@ D = ir.DataType
 
 @record
 class Classifier:
-    """`labels` in the order of `scores`, the last of the graph's outputs; the names of both
-    outputs, None for probabilities without an output.
+    """The classes of a classifier. `labels` are in the order of `scores`, the last output of the
+    graph; the other fields are the names of both outputs in the file, None for probabilities that
+    are not an output.
     """
 
     labels: list[Any]
@@ -61,7 +62,7 @@ def take_out(said: Mapping[str, Any], model: ir.Model) -> Classifier | None:
 
 
 def source_of(value: ir.Value) -> ir.Value:
-    """Past operators that move no element."""
+    """Return the value before all operators that only change the shape."""
     node = value.producer()
     if node is None or node.op_type not in SAME_ELEMENTS or node.domain or node.inputs[0] is None:
         return value
@@ -69,7 +70,7 @@ def source_of(value: ir.Value) -> ir.Value:
 
 
 def _of_table(out: ir.Value) -> tuple[list[Any], ir.Value] | None:
-    """Labels and scores of Gather(labels, ArgMax(scores))."""
+    """Return the labels and scores of the pattern Gather(labels, ArgMax(scores))."""
     lookup = producer_if(source_of(out), "Gather")
     best = None if lookup is None else producer_if(source_of(operand(lookup, 1)), "ArgMax")
     if lookup is None or best is None:

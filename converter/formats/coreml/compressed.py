@@ -1,5 +1,5 @@
-"""Compressed constants as Apple's formats have them: scales of blocks, tables of values, and
-elements under a mask.
+"""Compressed constants in Apple's formats: scales of blocks, lookup tables, and sparse elements
+with a mask.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ D = ir.DataType
 def later(
     r: LiftContext, make: Callable[[], Array], dtype: np.dtype[Any], shape: Sequence[int]
 ) -> Value:
-    """A constant that is computed when it is written."""
+    """Return a constant that is computed when it is written."""
     demand_small(*shape)
     return r.b.const(LazyTensor(make, D.from_numpy(dtype), shape))
 
 
 def spread(array: Array, shape: Sequence[int], but: int = -1) -> Array:
-    """Numbers of blocks repeated over each axis but one."""
+    """Repeat the scales of blocks along each axis but one, so that there is one for each
+    element.
+    """
     demand_blocks(array, shape)
     for axis, (own, wanted) in enumerate(zip(array.shape, shape, strict=True)):
         if axis != but and own != wanted:
@@ -48,7 +50,9 @@ def demand_blocks(array: Array, shape: Sequence[int]) -> None:
 def dequantized(
     r: LiftContext, given: Array | LazyTensor, scale: Array, offset: Array | None
 ) -> Value:
-    """scale * (data - offset), with a scale for each block of the data, as a DequantizeLinear."""
+    """Return scale * (data - offset), with a scale for each block of the data, as a
+    DequantizeLinear.
+    """
     shape = list(given.shape if isinstance(given, np.ndarray) else given.shape.numpy())
     kind = given.dtype.numpy() if isinstance(given, LazyTensor) else given.dtype
     demand_blocks(scale, shape)
@@ -67,7 +71,9 @@ def dequantized(
 
 
 def looked_up(indices: Array, table: Array, axis: int) -> Array:
-    """The values of each group's own table; several values of an index unfold along `axis`."""
+    """Look up the values in each group's own table; several values of an index are unfolded along
+    `axis`.
+    """
     places = []
     for i, (n, groups) in enumerate(zip(indices.shape, table.shape[:-2], strict=True)):
         own = np.arange(n) // max(1, n // groups)
@@ -92,8 +98,8 @@ def demand_as_many(mask: Array, values: Array) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Scattered:
-    """A mostly zero constant: the positions of the nonzero elements, and their values. It is the
-    source of a lazy tensor, by which a format with sparse constants recognizes it.
+    """A mostly zero constant: the positions of the nonzero elements, and their values. Formats with
+    sparse constants recognize it as the source of a lazy tensor.
     """
 
     mask: LazyTensor
@@ -104,12 +110,12 @@ class Scattered:
 
 
 def scattered(r: LiftContext, mask: LazyTensor, values: Array) -> Value:
-    """The constant of these elements under a mask."""
+    """Return the constant with these elements where the mask is set."""
     return later(r, Scattered(mask, values), values.dtype, mask.shape.numpy())
 
 
 def full(mask: Array, values: Array) -> Array:
-    """The values where the mask is set, zeros elsewhere."""
+    """Return the values where the mask is set, zeros elsewhere."""
     demand_as_many(mask, values)
     found = np.zeros(mask.shape, values.dtype)
     found[mask] = values.reshape(-1)

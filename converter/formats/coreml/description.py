@@ -1,5 +1,5 @@
-"""Declarations of a Core ML file about its inputs and outputs beyond their types, written to models
-of any kind: sizes that a caller may choose, image features, metadata of the author.
+"""Declarations of a Core ML file about its inputs and outputs beyond their types, as they are
+written to models of any kind: sizes that a caller may choose, image features, metadata.
 """
 
 from __future__ import annotations
@@ -66,8 +66,9 @@ def has_halves(network: Network, model: ir.Model) -> bool:
 
 @record
 class Declared:
-    """`said` and `images` are those of `said_of`; `spec` is the lowest specificationVersion that
-    supports the declarations, `version` the highest one that may be written.
+    """The declarations of inputs and outputs. `said` and `images` are those that `said_of` returns;
+    `spec` is the lowest specificationVersion that supports them, `version` the highest one that may
+    be written.
     """
 
     said: dict[str, Any] = field(default_factory=dict)

@@ -51,7 +51,7 @@ def is_merely_optional(feature: Any) -> bool:
 
 
 def sizes_of(feature: Any) -> Sizes:
-    """The sizes of an array or an image."""
+    """Return the sizes of an array or an image."""
     if feature.type.WhichOneof("Type") == "imageType":
         return of_image(feature.type.imageType)
     return of_array(feature.type.multiArrayType)
@@ -87,7 +87,7 @@ def remember(model: ir.Model, interface: dict[str, Any]) -> None:
 
 @record
 class Sizes:
-    """The sizes of the last axes: defaults, and the least and most of each (most -1: unlimited) or
+    """The sizes of the last axes: defaults, and the minimum and maximum of each (-1: unlimited) or
     a list of choices.
     """
 
@@ -196,7 +196,9 @@ def _chosen(default: Iterable[int], choices: Iterable[Iterable[int]]) -> Sizes:
 
 
 def from_json(data: Any) -> Sizes | None:
-    """The sizes that `as_json` gave; None for anything else, which a stranger's file may hold."""
+    """Return the sizes from the form of `as_json`; None for anything else, which another program
+    may have written.
+    """
     if not isinstance(data, dict):
         return None
     default, ranges, choices = data.get("default"), data.get("ranges"), data.get("choices")
@@ -215,7 +217,7 @@ def _are_sizes(data: Any) -> TypeGuard[list[int]]:
 
 
 def declare_array(array: Any, sizes: Sizes) -> None:
-    """Complete the message of an array type with its default shape, its choices and its ranges."""
+    """Fill in an array type: its default shape, enumerated shapes and ranges of sizes."""
     array.shape.extend(sizes.default)
     for choice in sizes.choices:
         array.enumeratedShapes.shapes.add().shape.extend(choice)
@@ -224,7 +226,7 @@ def declare_array(array: Any, sizes: Sizes) -> None:
 
 
 def declare_image(image: Any, sizes: Sizes) -> None:
-    """Complete the message of an image type with its default size, its choices and its ranges."""
+    """Fill in an image type: its default size, enumerated sizes and ranges of sizes."""
     image.height, image.width = sizes.default
     for height, width in sizes.choices:
         image.enumeratedSizes.sizes.add(height=height, width=width)
@@ -235,7 +237,7 @@ def declare_image(image: Any, sizes: Sizes) -> None:
 
 
 def dropped(name: str, sizes: Sizes, now: str) -> Diagnostic:
-    """The warning where an input's sizes are other than the source declares."""
+    """Return the warning that an input has other sizes than the source declares."""
     return less(name, f"{name} may have the sizes {sizes} in the source; {now}")
 
 

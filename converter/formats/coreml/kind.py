@@ -19,8 +19,8 @@ BEGINS = (b"\x08", MAGIC[:1])  # of a bare model, of a .zip
 
 
 def kind_of(path: Path) -> int:
-    """The kind of a file, of a package, or of a package in a .zip. ReadError for a package or .zip
-    that is damaged.
+    """Return the kind of a file, of a package, or of a package in a .zip. Raise ReadError for a
+    package or .zip that is damaged.
     """
     if is_compiled_program(path):
         return ML_PROGRAM

@@ -65,7 +65,7 @@ def is_model_folder(path: Path) -> bool:
 
 
 def marker(path: Path) -> str:
-    """The name of the file without which a folder is no model: it is written last."""
+    """Return the name of the file without which a folder is not a model; it is written last."""
     if is_compiled_program(path):
         return TEXT
     return PROGRAM if is_core_ai(path) else MANIFEST
@@ -109,13 +109,17 @@ def model_in(path: Path) -> Path:
 
 
 def open_model(path: Path) -> MappedFile:
-    """The file that `model_in` finds, opened from the package's folder without following a link."""
+    """Return the file that `model_in` finds, opened from the package's folder without following a
+    link.
+    """
     place = model_in(path)
     return MappedFile(path) if place == path else open_part_of(path, place)
 
 
 def open_part_of(package: Path, file: Path) -> MappedFile:
-    """A file of a package, opened from the package's folder without following a link below it."""
+    """Return a file of a package, opened from the package's folder without following a link
+    below it.
+    """
     try:
         return MappedFile(file, open_part(package, file.relative_to(package)))
     except OSError as e:
@@ -126,7 +130,7 @@ def open_part_of(package: Path, file: Path) -> MappedFile:
 
 
 def manifest_of(path: Path) -> str:
-    """`model_of` the manifest of a package. ReadError R100 when it cannot be read."""
+    """`model_of` the manifest of a package. Raise ReadError R100 if it cannot be read."""
     return model_of(open_part_of(path, path / MANIFEST).bytes[:LARGEST].tobytes())
 
 
@@ -160,7 +164,7 @@ def files_of(path: Path) -> list[Path]:
 
 
 def size_of(path: Path) -> int:
-    """The bytes of a file, or of all files of a package."""
+    """Return the size of a file, or of all files of a package."""
     return sum(p.stat().st_size for p in (files_of(path) if path.is_dir() else [path]))
 
 
@@ -174,8 +178,8 @@ def _raise(error: OSError) -> None:
 
 
 def inside(folder: Path, name: str, where: Where) -> Path:
-    """A file of a folder by its relative name; ReadError R107 where the name or a link leads out,
-    R102 where there is none.
+    """Return a file of a folder by its relative name; raise ReadError R107 if the name or a link
+    leads out, R102 where there is none.
     """
     target = folder / name
     try:

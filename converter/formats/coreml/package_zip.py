@@ -45,8 +45,8 @@ def is_zip(path: Path) -> bool:
 
 
 def begin_of_model(path: Path) -> bytes:
-    """The first bytes of the model in a zipped package; none where there is no package. ReadError
-    for one that cannot be unpacked.
+    """Return the first bytes of the model in a zipped package; none where there is no package.
+    Raise ReadError for one that cannot be unpacked.
     """
     with _opened(path) as archive:
         entries = _package(archive, path)
@@ -102,7 +102,7 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def _package(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.ZipInfo]:
-    """The files of the one package, by their names in it; empty where there is none."""
+    """Return the files of the one package, by their names in it; empty where there is none."""
     files = [e for e in archive.infolist() if not e.is_dir() and not _of_finder(e.filename)]
     roots = {e.filename[: -len(MANIFEST)] for e in files if _is_manifest(e.filename)}
     if not roots:

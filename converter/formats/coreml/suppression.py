@@ -38,7 +38,7 @@ def lift_suppression_model(b: Builder, nms: Any, env: dict[str, Value]) -> None:
 
 
 def _table(b: Builder, value: Value) -> Value:
-    """The last two axes, as float."""
+    """Return the last two axes as a float matrix."""
     sizes = known_sizes(value) or [None]
     return value if len(sizes) == 2 else b.Reshape(value, [-1, sizes[-1] or 4])
 

@@ -33,17 +33,19 @@ WHOLE = (ir.DataType.INT32, ir.DataType.INT64)
 
 
 def swapped(rank: int) -> list[int]:
-    """The order of axes with the last two exchanged."""
+    """Return the order of axes with the last two exchanged."""
     return [*range(rank - 2), rank - 1, rank - 2]
 
 
 class LiteLiftContext(context.LiftContext, ABC):
-    """One layer on its way into the graph."""
+    """One layer that is being read."""
 
     activation_key: str  # of the attribute that is the code of an activation
 
     def key(self, name: str) -> Any:
-        """The key of an operand that NNAPI calls so; None where the layer has none."""
+        """Return the key of the operand with this NNAPI name; None if the layer has no such
+        operand.
+        """
         return name
 
     @abstractmethod
@@ -75,7 +77,7 @@ class LiteLiftContext(context.LiftContext, ABC):
         return self.product_of_scales(factors)
 
     def product_of_scales(self, keys: Sequence[Any]) -> Array:
-        """The product of the scales of several operands; no numbers where one has no scale."""
+        """Return the product of the scales of several operands; empty if one has no scale."""
         found = np.ones(1, np.float32)
         for quantization in map(self.quantization, keys):
             if quantization is None:
@@ -88,7 +90,7 @@ class LiteLiftContext(context.LiftContext, ABC):
         """Return how many channels the image has, None where that is not known."""
 
     def optional_real(self, key: Any) -> Value | None:
-        """An operand as real numbers, None when it is omitted."""
+        """Return an operand as real numbers; None if it is omitted."""
         return self.real(key) if self.has(key) else None
 
     def permuted(self, key: Any, perm: Sequence[int]) -> ir.Value:
@@ -107,10 +109,9 @@ class LiteLiftContext(context.LiftContext, ABC):
         return dequantize(self.b, self.transpose(stored, perm), found, axis)
 
     def real_bias(self, key: Any, factors: Sequence[Any] = ()) -> ir.Value | None:
-        """The bias as real numbers, None when it is omitted.
-
-        Integers have the product of the scales of `factors`, the data and the weights, as engines
-        do not read the scale of the bias itself.
+        """Return the bias as real numbers, None if it is omitted. The scale of integers is the
+        product of the scales of `factors`, the data and the weights, since engines do not read the
+        bias's own scale.
         """
         if not self.has(key):
             return None
@@ -125,9 +126,8 @@ class LiteLiftContext(context.LiftContext, ABC):
 
 
 class LiteLowerContext(context.LowerContext, ABC):
-    """One operator on its way into layers.
-
-    `quantized`: it is written on the quantized values around it.
+    """One operator that is being written as layers. `quantized`: it is written with the quantized
+    values around it.
     """
 
     quantized: bool
@@ -175,8 +175,8 @@ class LiteLowerContext(context.LowerContext, ABC):
         """Return the bias operand, zeros if there is none, for the operand of the weights."""
 
     def as_matrix(self, units: int) -> None:
-        """Reshape the data to a matrix, and the result of so many columns back; MappingError where
-        the layers of the format take any number of axes.
+        """Reshape the data to a matrix, and the result of so many columns back; raise MappingError
+        if the layers of the format take any number of axes.
         """
         raise MappingError(f"the data must be a matrix, and the result must have {units} columns")
 
@@ -185,7 +185,7 @@ class LiteLowerContext(context.LowerContext, ABC):
         return True
 
     def activation(self) -> str:
-        """The name of the activation after the operator, which becomes a part of it; "" for
+        """Return the name of the activation after the operator, which becomes a part of it; "" for
         none.
         """
         value = self.layer.outputs[0]
@@ -196,8 +196,8 @@ class LiteLowerContext(context.LowerContext, ABC):
         return name
 
     def added_bias(self, count: int) -> ir.Value | None:
-        """A vector that is added to the result along its last axis, and becomes a part of the
-        operator: a constant, or (`computes_bias`) an input of the network.
+        """Return a vector that is added to the result along its last axis, and becomes a part of
+        the operator: a constant, or (`computes_bias`) an input of the network.
         """
         value = self.layer.outputs[0]
         user = only_user(value)
@@ -220,7 +220,9 @@ class LiteLowerContext(context.LowerContext, ABC):
 
     @property
     def graph(self) -> Any:
-        """The graph that contains the operator; None if the operator was removed from its graph."""
+        """Return the graph that contains the operator; None if the operator was removed
+        from its graph.
+        """
         own = self.node.outputs[0].producer()
         return None if own is None else own.graph
 
@@ -239,7 +241,7 @@ class LiteLowerContext(context.LowerContext, ABC):
         return operand(node), [own[i] for i in order]
 
     def read_quantized(self, value: ir.Value) -> tuple[ir.Value, Quantization] | None:
-        """The quantized values of which a DequantizeLinear makes an operand, and their
+        """Return the quantized values of which a DequantizeLinear makes an operand, and their
         quantization; None where the operator is written on real numbers.
         """
         if not self.quantized or value.dtype not in FLOATS:
@@ -252,7 +254,7 @@ class LiteLowerContext(context.LowerContext, ABC):
         return operand(node), single_quantization(node)
 
     def written_quantized(self, value: ir.Value) -> tuple[ir.Node, Quantization] | None:
-        """The QuantizeLinear after a result, which becomes a part of the operator, and its
+        """Return the QuantizeLinear after a result, which becomes a part of the operator, and its
         quantization; None where the operator is written on real numbers.
         """
         if not self.quantized or value.dtype not in FLOATS:

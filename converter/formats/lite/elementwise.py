@@ -16,7 +16,7 @@ from converter.mapping.rules import op, ops
 
 @record
 class Bounds(Field):
-    """The bounds of a Clip, which the layer implies; the largest float is no bound."""
+    """The bounds of a Clip, which the layer implies; the largest float means no bound."""
 
     low: float
     high: float
@@ -35,7 +35,7 @@ class Bounds(Field):
 
 
 def number(value: ir.Value | None) -> float | None:
-    """The one number of a constant."""
+    """Return the one number of a constant."""
     array = known(value)
     return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
 
@@ -53,7 +53,7 @@ def broadcast_slope(r: LiteLiftContext) -> None:
 
 
 def alias_of_data(w: LiteLowerContext) -> None:
-    """The result is the operand of the data, unless it has another scale."""
+    """Return the data operand as the result, unless the result has another scale."""
     if w.quantized:
         raise no_match("only operators of constants are supported by this rule")
     w.alias(w.out, w.data)

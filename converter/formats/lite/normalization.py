@@ -17,8 +17,8 @@ SMALLEST_NORM = 1e-6  # the larger of this and the norm is the divisor
 
 @record
 class Beta(Field):
-    """`beta` <-> a factor before a softmax. `takes_factor`: a factor before the operator is written
-    as `beta`. LiteRT's fast kernel only supports 1.
+    """`beta`, read as a factor before a softmax. `takes_factor`: such a factor is written as
+    `beta`; LiteRT's fast kernel only supports 1.
     """
 
     takes_factor: bool = False
@@ -38,10 +38,8 @@ class Beta(Field):
 
 @record
 class SoftmaxAxis(Field):
-    """The axis of a softmax: `key`, or the last one where there is none.
-
-    `always`: the last axis is stated, too. Without it the axis is implied for a matrix, or for four
-    axes.
+    """The axis of a softmax: `key`, or the last one if there is none. `always`: `key` is written
+    for the last axis, too. Without it the axis is implied for a matrix, or for four axes.
     """
 
     key: str = ""
@@ -73,7 +71,7 @@ def scales_a_softmax(node: ir.Node) -> bool:
 
 
 def factor_of(node: ir.Node) -> tuple[ir.Value, float] | None:
-    """x and c of x * c with a positive scalar constant c."""
+    """Return x and c of x * c with a positive scalar constant c."""
     if node.op_type != "Mul" or node.domain:
         return None
     x, c = node.inputs
@@ -86,9 +84,8 @@ def factor_of(node: ir.Node) -> tuple[ir.Value, float] | None:
 
 @record
 class Norm(Field):
-    """The axis that is divided by its norm, which is at least 1e-6: `key`, or the last axis.
-
-    The last of four axes is written without `key`.
+    """The axis that is divided by its norm (at least 1e-6): `key`, or the last axis. The last of
+    four axes is written without `key`.
     """
 
     key: str = ""
@@ -120,9 +117,8 @@ class Norm(Field):
 
 
 class Neighbors(Field):
-    """x / (bias + alpha * sum over `radius` neighbors on either side of x^2) ^ beta.
-
-    ONNX divides alpha by the window.
+    """Local response normalization: x / (bias + alpha * sum over `radius` neighbors on either side
+    of x^2) ^ beta. ONNX divides alpha by the size of the window.
     """
 
     names = ("size", "alpha")

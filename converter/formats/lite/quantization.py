@@ -26,8 +26,8 @@ BLOCKS = "block-wise scales are not supported; use one scale, or one per channel
 
 @dataclass(frozen=True)
 class Quantization:
-    """Scales and zero points of a tensor: one, or one for each index along `axis`. Without zero
-    points all of them are 0.
+    """The scales and zero points of a tensor: one, or one for each index along `axis`. Omitted zero
+    points are 0.
     """
 
     scales: tuple[float, ...]
@@ -92,8 +92,8 @@ def parameters(node: ir.Node) -> tuple[Array, Array] | None:
 
 
 def node_quantization(node: ir.Node) -> Quantization:
-    """Return the quantization that a QuantizeLinear or DequantizeLinear states; MappingError where
-    it is computed.
+    """Return the quantization that a QuantizeLinear or DequantizeLinear states; raise MappingError
+    if it is computed.
     """
     if attrs_of(node).get("block_size", 0):
         raise MappingError(BLOCKS)
@@ -107,8 +107,8 @@ def node_quantization(node: ir.Node) -> Quantization:
 
 
 def single_quantization(node: ir.Node) -> Quantization:
-    """Return the one scale and zero point of a QuantizeLinear or DequantizeLinear; MappingError
-    where they are computed, several, or of no use.
+    """Return the one scale and zero point of a QuantizeLinear or DequantizeLinear; raise
+    MappingError if they are computed, several, or of no use.
     """
     found = node_quantization(node)
     if len(found.scales) != 1:
@@ -167,7 +167,7 @@ def real_numbers(value: ir.Value | None) -> Array | None:
 
 
 def bias_integers(numbers: Array, count: int, scales: Any, dtype: Any) -> Array:
-    """Return `count` numbers of a bias as integers; MappingError X204 where the type is too
+    """Return `count` numbers of a bias as integers; raise MappingError X204 if the type is too
     narrow.
     """
     kind = np.dtype(dtype)

@@ -76,18 +76,18 @@ def rounding_of(r: LiteLiftContext, name: str) -> Rounding:
 
 
 def optional_operand(r: LiteLiftContext, name: str) -> Value | None:
-    """The real numbers of an operand, None when it is omitted."""
+    """Return the real numbers of an operand, None when it is omitted."""
     return r.optional_real(r.key(name))
 
 
 def optional_bias(r: LiteLiftContext, name: str, *factors: str) -> Value | None:
-    """The real numbers of a bias, which has the product of the scales of `factors`."""
+    """Return the real numbers of a bias, which has the product of the scales of `factors`."""
     found = r.real_bias(r.key(name), [r.key(factor) for factor in factors])
     return None if found is None else with_operators(found)
 
 
 def lstm_cell(r: LiteLiftContext, prefix: str = "", hidden: Rounding | None = None) -> Cell:
-    """The cell of an LSTM; `hidden` rounds its output before the projection."""
+    """Return the cell of an LSTM; `hidden` rounds its output before the projection."""
 
     def given(name: str) -> Value | None:
         return optional_operand(r, prefix + name)
@@ -151,7 +151,9 @@ def rnn_cell(r: LiteLiftContext, prefix: str = "") -> Step:
 
 
 def time_major(r: LiteLiftContext, x: ir.Value) -> Value:
-    """[batch, time, ...] <-> [time, batch, ...] unless the layer is time-major already."""
+    """Transpose [batch, time, ...] to [time, batch, ...] and back, unless the layer is time-major
+    already.
+    """
     if r.attr("time_major", bool):
         return with_operators(x)
     return r.b.Transpose(x, perm=[1, 0, 2])
@@ -165,7 +167,7 @@ def sequence(
     aux: Value | None = None,
     backward: bool = False,
 ) -> list[Value]:
-    """A loop over axis 0 of `x`, by default the input, with states of these names."""
+    """Return a loop over axis 0 of `x`, by default the input, with states of these names."""
     data = time_major(r, r.real(r.key("input"))) if x is None else x
     states = [r.real(r.key(name)) for name in names]
     y, *last = steps_of(r.b, step, data, states, aux, backward)
@@ -195,10 +197,9 @@ def lstm_sequence(r: LiteLiftContext, cell: Cell) -> list[Value]:
 
 
 def onnx_lstm(r: LiteLiftContext, cell: Cell, x: Value, stateless: bool = False) -> list[Value]:
-    """ONNX's LSTM of [time, batch, size]. Where the input gate is coupled, 1 - sigmoid(z) is
-    sigmoid(-z).
-
-    `stateless`: it begins with zeros, and the last column of the weights is not that of an input.
+    """Create ONNX's LSTM of [time, batch, size]. A coupled input gate, 1 - sigmoid(z), is
+    sigmoid(-z). `stateless`: the initial state is zeros, and the last column of the weights belongs
+    to no input.
     """
     b, f = r.b, cell.forget
     gates = {"input": cell.input, "forget": f, "cell": cell.cell, "output": cell.output}
@@ -235,8 +236,8 @@ def onnx_lstm(r: LiteLiftContext, cell: Cell, x: Value, stateless: bool = False)
 def both_directions(
     r: LiteLiftContext, cell: Callable[[str], Step], names: Sequence[str], weights: str
 ) -> list[Value]:
-    """A sequence and a reversed one. The auxiliary input is a second input of both directions,
-    with `weights` of its own; without them it is the input of the backward direction.
+    """Return a sequence and a reversed one. The auxiliary input is a second input of both
+    directions, with `weights` of its own; without them it is the input of the backward direction.
     """
     x, aux = time_major(r, r.real(r.key("input"))), None
     second: Value = x
@@ -276,7 +277,7 @@ def reason_against(node: ir.Node, activations: Sequence[str]) -> str:
 
 
 def sequence_weights(w: LiteLowerContext, rows: int) -> tuple[Array, Array, Array]:
-    """The weights, the recurrent weights and the sum of both biases."""
+    """Return the weights, the recurrent weights and the sum of both biases."""
     weights, recurrent = (w.constant(i, "the weights")[0] for i in (1, 2))
     if not w.has(3):
         return weights, recurrent, np.zeros(rows, weights.dtype)
@@ -286,7 +287,7 @@ def sequence_weights(w: LiteLowerContext, rows: int) -> tuple[Array, Array, Arra
 def lstm_operands(
     weights: Array, recurrent: Array, bias: Array, peepholes: Array | None
 ) -> dict[str, Any]:
-    """The operands of an LSTM by their names."""
+    """Return the operands of an LSTM by their names."""
     found, size = {}, recurrent.shape[1]
     for i, gate in enumerate(ONNX_GATES):
         rows = slice(i * size, (i + 1) * size)

@@ -1,4 +1,4 @@
-"""Operators that move numbers."""
+"""Operators that only move elements."""
 
 from __future__ import annotations
 

@@ -48,10 +48,9 @@ class Filter(Field):
 
 @record
 class Bias(Field):
-    """Bias at input 2, which both formats always write: `filter` and `data` are the keys of the
-    operands whose scales give the scale of the bias.
-
-    `drops_zeros`: a bias of zeros is not read.
+    """The bias at input 2, which both formats always write. `filter` and `data` are the keys of the
+    operands whose scales determine the scale of the bias. `drops_zeros`: a bias of zeros is not
+    read.
     """
 
     key: Key
@@ -78,9 +77,9 @@ class Bias(Field):
 
 @record
 class Multiplier(Field):
-    """Number of output channels for each channel of the image, whose number is `group`.
-
-    The shapes determine both; `key` may be wrong, and is not read where they are known.
+    """The number of output channels for each channel of the image (depth multiplier); `group` is
+    the number of channels. Both follow from the shapes; `key` may be wrong, and is read only if the
+    shapes are unknown.
     """
 
     key: str

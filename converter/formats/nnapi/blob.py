@@ -51,8 +51,8 @@ Words = npt.NDArray[np.uint32]
 
 
 def weights_name(blob: str | Path, number: int) -> Path:
-    """The file of a weight buffer: NAME.nnapi.weights for number 0, NAME.nnapi.1.weights for the
-    next.
+    """Return the file of a weight buffer: NAME.nnapi.weights for number 0, NAME.nnapi.1.weights for
+    the next.
     """
     blob = Path(blob)
     stem = blob.name.removesuffix(".nnapi") + ".nnapi"
@@ -60,7 +60,7 @@ def weights_name(blob: str | Path, number: int) -> Path:
 
 
 class _Cursor:
-    """Reads a blob from front to back; ReadError R103 at its end."""
+    """A reader that goes through a blob from start to end; raise ReadError R103 at its end."""
 
     def __init__(self, path: Path) -> None:
         self._file = MappedFile(path)
@@ -88,7 +88,7 @@ class _Cursor:
 
 
 def read_blob(path: str | Path) -> Table:
-    """The table in a blob; operands are named by their index.
+    """Return the table in a blob; operands are named by their index.
 
     Values in buffers are views of the mapped weight files.
 

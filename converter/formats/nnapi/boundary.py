@@ -28,7 +28,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 @record
 class StoredEnds:
-    """The inputs and outputs of a table that was read, by public name."""
+    """The inputs and outputs of a table that was read, as operands by public name."""
 
     inputs: Mapping[str, Operand] = field(default_factory=dict)
     outputs: Mapping[str, Operand] = field(default_factory=dict)
@@ -125,7 +125,8 @@ def _reshape_ends(
 
 
 def _narrow(shape: tuple[int, ...] | None, stored: Operand | None) -> list[int] | None:
-    """The dimensions with which a value of `shape` is stored, its axes in the source's order.
+    """Return the dimensions with which a value of `shape` is stored, its axes in the
+    source's order.
 
     None when they are its own.
     """

@@ -55,7 +55,7 @@ _S = TypeVar("_S", bound=Subgraph)
 
 
 def read_table(path: str | Path) -> Table:
-    """The table in `path`; its pools are mapped, its values are views.
+    """Return the table in `path`; its pools are mapped, its values are views.
 
     Raises ReadError: R100 no file, R102 a value outside operandValues or its pool, R103 not this
     format or damaged, R104 another version, R107 a pool outside the folder, R110 a value of the
@@ -188,7 +188,7 @@ def _read_operand(fields: Fields, stored: ValueBytes) -> Operand:
 
 
 def _read_location(fields: Fields) -> tuple[Location | None, dict[str, Any] | None]:
-    """The location, and its JSON object when that has more or fewer keys than ours."""
+    """Return the location, and its JSON object when that has more or fewer keys than ours."""
     if "location" not in fields:
         return None, None
     f = fields.object("location")
@@ -262,12 +262,13 @@ def view(operand: Operand, data: Bytes, where: Where) -> Value:
 
 
 def write_table(table: Table, out: Output) -> None:
-    """Write a table as the target of `out`, and its pools in the same folder (`NAME.nnapi.bin`).
+    """Write a table as the target of `out`, and its pools in the same folder
+    (`NAME.nnapi.bin`).
 
     A table that was read is written back as it was (pool files follow the name of the new table);
     for a new one lifetimes, locations, consumer counts and the feature level are computed and large
-    values are streamed one after the other, while the text is made. ValueError when a value does
-    not have the size that its operand states.
+    values are streamed one after the other, while the text is made. Raise ValueError if a value
+    does not have the size that its operand declares.
     """
     layout = None
     if table.stored is not None:
@@ -375,8 +376,8 @@ def operand_json(
     location: Location | None = None,
     consumers: int | None = None,
 ) -> dict[str, Any]:
-    """One operand as JSON values; `lifetime`, `location` and `consumers` come from the layout of a
-    new table.
+    """Return one operand as JSON values; `lifetime`, `location` and `consumers` come from the
+    layout of a new table.
     """
     lifetime = lifetime if lifetime is not None else o.lifetime
     location = location or o.location or Location()

@@ -67,7 +67,7 @@ class Ref:
 
 
 class Lifetimes(list[Lifetime]):
-    """Lifetimes of the operands that the checks of one operation need, without a pass over the
+    """The lifetimes of the operands that the checks of one operation need, without a pass over the
     whole subgraph.
     """
 
@@ -88,8 +88,9 @@ OnDemand = Mapping[tuple[str, str], Callable[[ir.Node], bool]]
 class OperationRows(Protocol):
     """The operators that become operations: a part of the format's mapping.
 
-    `on_demand`: those that most users take as a part of themselves; they are written where one does
-    not.
+
+    `on_demand`: operators such as activations that are fused into most of their consumers; they are
+    written only for consumers that do not fuse them.
     """
 
     @property
@@ -105,11 +106,9 @@ Objection = Callable[[Subgraph, Operation, Lifetimes], str | None]
 
 @record
 class Writer:
-    """Operands and operations of one graph, up to feature level `level`.
-
-    `dry`: one node is tried, its inputs become operands directly.
-
-    `objects` returns why a form of the table cannot have an operation, or None.
+    """Collect the operands and operations of one graph, up to feature level `level`. `dry`: one
+    node is tried, and its inputs become operands directly. `objects` returns why a form of the
+    table does not support an operation, or None.
     """
 
     operators: OperationRows
@@ -128,7 +127,7 @@ class Writer:
     _levels: dict[Hashable, int] = field(default_factory=dict)
 
     def fresh(self) -> Writer:
-        """One for dry runs, with the same limits."""
+        """Return a writer for dry runs, with the same limits."""
         return Writer(self.operators, self.level, dry=True, objects=self.objects)
 
     # --- entries can be rolled back -------------------------------------------------------
@@ -171,7 +170,7 @@ class Writer:
     def tensor(
         self, array: Array | LazyTensor, kind: OperandType, name: str = "", **more: Any
     ) -> Ref:
-        """A constant; one without dimensions gets one."""
+        """Return the operand of a constant; a scalar gets one dimension."""
         if isinstance(array, np.ndarray) and array.ndim == 0:
             array = array.reshape(1)
         if not array.size:
@@ -182,7 +181,7 @@ class Writer:
         return self.add(Operand(kind, dims, name, value=array, **more))
 
     def like(self, value: ir.Value, dims: Sequence[int] | None = None) -> Operand:
-        """An operand for a value, without its constant."""
+        """Return an operand for a value, without its constant."""
         dtype = self.narrowing.dtype(value)
         kind = TENSORS.get(dtype)
         if kind is None:
@@ -215,14 +214,14 @@ class Writer:
         return quantization(value, self._plain, sys.maxsize)
 
     def new(self, value: ir.Value, dims: Sequence[int] | None = None) -> Ref:
-        """The operand that an operation will write `value` to."""
+        """Return the operand that an operation will write `value` to."""
         ref = self.add(self.like(value, dims))
         self.enter(self.operands, value, ref.index)
         return ref
 
     def operand(self, value: ir.Value, dims: Sequence[int] | None = None) -> Ref:
-        """The operand of a value that is read; `dims` are those of a dry run, where images are not
-        channels-last yet.
+        """Return the operand of a value that is read; `dims` are those of a dry run, where images
+        are not channels-last yet.
         """
         if value in self.operands:
             return Ref(self.operands[value])
@@ -250,7 +249,7 @@ class Writer:
     # --- operations -------------------------------------------------------------------------------
 
     def operation(self, kind: str, inputs: list[int], outputs: list[int]) -> None:
-        """Append an operation; MappingError when it is not valid, or needs a higher feature
+        """Append an operation; raise MappingError if it is not valid, or needs a higher feature
         level.
         """
         subgraph, operation = self.subgraph, Operation(kind, inputs, outputs)
@@ -275,9 +274,8 @@ class Writer:
             raise MappingError(reason)
 
     def node(self, node: ir.Node, forced: bool = False) -> None:
-        """The operations of a node, or a note why it has none.
-
-        Nodes that usually vanish into others are written when `forced`.
+        """Write the operations of a node, or record why there are none. Nodes that are usually
+        fused into others are written only if `forced`.
         """
         if node in self.done:
             return
@@ -358,11 +356,12 @@ _MOVES = {
 
 
 def quantization(value: ir.Value, plain: set[ir.Value], most: int) -> tuple[float, int] | None:
-    """Return scale and zero point with which the quantized values of a value are written or read;
-    None for plain integers.
+    """Return the scale and zero point of a value's quantized values; None for plain integers.
 
-    Looked for at the value itself, then through operators that only move integers, at `most` so
-    many values and readers of one; those of which none has any are entered in `plain`.
+
+    They are searched at the value itself, then through operators that only move elements, in at
+    most `most` values and consumers of a value. Values for which no search found any are added to
+    `plain`.
     """
     seen: set[ir.Value] = set()
     pending = [value]

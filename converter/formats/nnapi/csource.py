@@ -290,8 +290,8 @@ def _entry(table: Table, name: str, order: list[int]) -> Iterator[str]:
 
 
 def _children_first(table: Table) -> list[int]:
-    """Numbers of subgraphs (0 the main one), each after those that it refers to; the main one is
-    last.
+    """Return the indices of the subgraphs (0 is the main one), each after those that it
+    refers to.
     """
     children = {
         number: [o.subgraph + 1 for o in graph.operands if o.subgraph is not None]

@@ -7,9 +7,8 @@ from converter.formats.nnapi.table import Subgraph
 
 
 class Findings(list[Diagnostic]):
-    """Diagnostics of one subgraph, whose JSON path in the `file` begins with `prefix`.
-
-    Unless `strict`, only errors that Android's own validator reports are kept.
+    """The diagnostics of one subgraph, whose JSON path in `file` begins with `prefix`. Unless
+    `strict`, only errors that Android's own validator reports are kept.
     """
 
     def __init__(

@@ -100,7 +100,7 @@ def written() -> Written:
 
 
 def side_names(path: Path) -> list[str]:
-    """The pools of an operand table; the other forms are one file."""
+    """Return the pools of an operand table; the other forms are one file."""
     from converter.formats.nnapi.json_objects import parse_object
     from converter.io.mapped_file import MappedFile
 

@@ -21,8 +21,8 @@ _MISSING: Any = object()
 
 
 def parse_object(source: MappedFile, file: str) -> dict[str, Any]:
-    """Return the JSON object in a file; ReadError R103 for anything else, for repeated keys, NaN,
-    and excessive numbers or nesting.
+    """Return the JSON object in a file; raise ReadError R103 for anything else, for repeated keys,
+    NaN, and excessive numbers or nesting.
     """
     data = source.bytes.tobytes()
     try:

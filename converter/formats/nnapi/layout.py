@@ -32,8 +32,8 @@ _S = TypeVar("_S", bound=Subgraph)
 
 @record
 class Layout:
-    """Lifetimes and locations per subgraph and operand, the bytes of operandValues, and the pool as
-    (offset, operand) in file order.
+    """The lifetime and location of each operand of each subgraph, the bytes of operandValues, and
+    the pool as (offset, operand) in file order.
     """
 
     lifetimes: list[list[Lifetime]] = field(default_factory=list)
@@ -59,8 +59,8 @@ class Layout:
 
 
 def lay_out(table: Table) -> Layout:
-    """Lifetimes and locations of every operand of a table, computed from its values; the table is
-    not changed.
+    """Compute the lifetime and location of every operand from the values of a table, which is not
+    changed.
     """
     layout = Layout()
     values = bytearray()
@@ -116,13 +116,15 @@ def _append(operand: Operand, size: int, layout: Layout) -> Location:
 
 
 def copy_alignment(size: int) -> int:
-    """Alignment of a value of `size` bytes in operandValues, as Android's runtime appends them."""
+    """Return the alignment of a value of `size` bytes in operandValues, as Android's runtime
+    appends them.
+    """
     return 1 if size < 2 else 2 if size < 4 else 4
 
 
 def value_bytes(operand: Operand) -> Bytes:
-    """The little-endian bytes of an operand's value; ValueError when they are not as many as its
-    type and dimensions say.
+    """Return the little-endian bytes of an operand's value; raise ValueError if they are not as
+    many as its type and dimensions say.
     """
     return np.ascontiguousarray(_checked(operand)).reshape(-1).view(np.uint8)
 

@@ -64,8 +64,8 @@ def between(b: Builder, x: Value, low: float, high: float) -> Value:
 
 
 def clip(node: ir.Node, b: Builder) -> Value | None:
-    """max(x, low) = relu(x - low) + low; min(x, high) = high - relu(high - x): level 1, where the
-    common Max and Min need level 3.
+    """Rewrite Clip for level 1: max(x, low) = relu(x - low) + low; min(x, high) = high - relu(high
+    - x). The common Max and Min need level 3.
     """
     x = operand(node)
     bounds = [optional(node, i) for i in (1, 2)]
@@ -85,7 +85,7 @@ def clip(node: ir.Node, b: Builder) -> Value | None:
 
 
 def leaky_relu(node: ir.Node, b: Builder) -> Value:
-    """LeakyRelu as PRelu, which is one operation from level 3 on."""
+    """Rewrite LeakyRelu as PRelu, which is one operation from level 3 on."""
     x = operand(node)
     slope = np.array(
         [attrs_of(node).get("alpha", 0.01)], x.dtype.numpy() if x.dtype else np.float32
@@ -94,8 +94,8 @@ def leaky_relu(node: ir.Node, b: Builder) -> Value:
 
 
 def prelu(node: ir.Node, b: Builder) -> Value | None:
-    """relu(x) + -slope * relu(-x), with the slope negated in advance: one operation less than the
-    common form.
+    """Compute relu(x) + -slope * relu(-x), with the slope negated in advance: one operation less
+    than the common decomposition.
     """
     x, slope = operand(node), operand(node, 1)
     array = constant(slope)
@@ -106,23 +106,24 @@ def prelu(node: ir.Node, b: Builder) -> Value | None:
 
 
 def hard_sigmoid(node: ir.Node, b: Builder) -> Value:
-    """relu(relu1(alpha * x + beta)), which fuses into three operations: half of the common form."""
+    """Compute relu(relu1(alpha * x + beta)), which fuses into three operations: half of the common
+    decomposition.
+    """
     a = {"alpha": 0.2, "beta": 0.5, **attrs_of(node)}
     return b.Relu(between(b, operand(node) * a["alpha"] + a["beta"], -1, 1))
 
 
 def hard_swish(node: ir.Node, b: Builder) -> Value:
-    """x * (relu6(x + 3) / 6), three operations of level 1 instead of four.
-
-    In this order a large x is preserved exactly.
+    """Compute x * (relu6(x + 3) / 6), three operations of level 1 instead of four. In this order a
+    large x is exact.
     """
     x = operand(node)
     return x * (between(b, x + 3, 0, 6) * (1 / 6))
 
 
 def reduce_plane(node: ir.Node, b: Builder) -> Value | None:
-    """A reduction over height and width is a pool whose window is the whole plane: level 1 instead
-    of 3.
+    """Rewrite a reduction over height and width as a pool over the whole image: level 1 instead of
+    3.
     """
     x = operand(node)
     shape, axes = shape_of(x), known(node.inputs[1]) if len(node.inputs) > 1 else None
@@ -138,7 +139,9 @@ def reduce_plane(node: ir.Node, b: Builder) -> Value | None:
 
 
 def lstm(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
-    """One operation for each direction, where the common decomposition writes out every step."""
+    """Rewrite an LSTM as one operation for each direction; the common decomposition unrolls every
+    step.
+    """
     sized = shape_of(operand(node)) is not None
     reverse = sized and attrs_of(node).get("direction") == "reverse"
     if reverse and (reason := reason_against_lengths(node)):

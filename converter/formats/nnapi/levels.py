@@ -41,7 +41,7 @@ def operand_level(operand: Operand) -> int:
 
 
 def operation_level(subgraph: Subgraph, index: int) -> int:
-    """The level that one operation needs.
+    """Return the level that one operation needs.
 
     For one that fits no signature the level at which it was introduced.
     """
@@ -59,14 +59,13 @@ def operation_level(subgraph: Subgraph, index: int) -> int:
 
 
 def bound_level(binding: Binding, subgraph: Subgraph) -> int:
-    """The level that an operation with a signature needs."""
+    """Return the level that an operation with a signature needs."""
     return max(binding.level, 3 if _needs_level_3(binding, subgraph) else 1)
 
 
 def _needs_level_3(binding: Binding, subgraph: Subgraph) -> bool:
-    """Restrictions of levels 1 and 2 that level 3 lifted.
-
-    AOSP's validator reports each violation as "needs level 3".
+    """Check the restrictions of levels 1 and 2 that level 3 lifted. AOSP's validator reports each
+    violation as "needs level 3".
     """
     name = binding.spec.name
 

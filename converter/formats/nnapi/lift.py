@@ -29,7 +29,7 @@ from converter.passes.fold import fold
 
 
 def lift(table: Table, file: str = "") -> Network:
-    """A Network of the main subgraph; UnsupportedError with all refusals.
+    """Return a Network of the main subgraph; raise UnsupportedError with all refusals.
 
     Recorded permutations and shapes of inputs and outputs are undone.
     """
@@ -58,7 +58,7 @@ DATA_DEPENDENT = ("BOX_WITH_NMS_LIMIT", "GENERATE_PROPOSALS", "SLICE")
 
 
 class SubgraphLift:
-    """Operands become values, operations nodes, in the order of execution."""
+    """Lift one subgraph: operands become values, operations nodes, in the order of execution."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class SubgraphLift:
         self.problems: list[Diagnostic] = []
 
     def inner(self, number: int, b: Builder) -> SubgraphLift:
-        """A subgraph that an operation of this one refers to, to be written with `b`."""
+        """Return a subgraph that an operation of this one refers to, to be written with `b`."""
         path = (*self.path, number)
         return SubgraphLift(self.referenced[number], b, self.file, self.referenced, path)
 
@@ -127,8 +127,8 @@ class SubgraphLift:
                 value.name = self.b.names.fresh(self.name(index))
 
     def _vector(self, value: ir.Value, index: int) -> ir.Value:
-        """NNAPI has no tensors without axes: one number has the shape [1], and an operation that
-        reads it may name that axis.
+        """Return a scalar as a tensor of shape [1]: NNAPI has no tensors without axes, and an
+        operation may name that axis.
         """
         operand = self.subgraph.operands[index]
         inner = operand.type.is_tensor and index not in self.subgraph.outputs
@@ -149,7 +149,7 @@ class SubgraphLift:
         return LiftContext(self.b, binding, self.subgraph.operands, self.values, self.reals)
 
     def stored(self, operation: Operation, results: Sequence[ir.Value]) -> list[ir.Value]:
-        """Results of an operation, of the types and scales of their operands."""
+        """Return the results of an operation with the types and scales of their operands."""
         operands = self.subgraph.operands
         self.settle(operation, results)
         pairs = list(zip(results, operation.outputs, strict=False))

@@ -29,8 +29,8 @@ class Lifting(Protocol):
 
 
 def lift_control(lifting: Lifting, operation: Operation) -> list[ir.Value]:
-    """The results of an IF (condition, then, else, inputs) or a WHILE (condition, body, inputs), as
-    they are stored.
+    """Return the results of an IF (condition, then, else, inputs) or a WHILE (condition, body,
+    inputs), as they are stored.
     """
     return _if(lifting, operation) if operation.type == "IF" else _while(lifting, operation)
 
@@ -57,7 +57,7 @@ def _while(lifting: Lifting, operation: Operation) -> list[ir.Value]:
 
 
 def _child(lifting: Lifting, operand: int) -> int:
-    """The number of the subgraph that an operand refers to."""
+    """Return the number of the subgraph that an operand refers to."""
     number = lifting.subgraph.operands[operand].subgraph
     if number is None or not 0 <= number < len(lifting.referenced):
         raise MappingError(f"subgraph {number} does not exist", "R105")
@@ -69,7 +69,9 @@ def _child(lifting: Lifting, operand: int) -> int:
 def _inlined(
     lifting: Lifting, operand: int, b: Builder, inputs: Sequence[ir.Value]
 ) -> list[ir.Value]:
-    """The outputs of the subgraph that an operand refers to, written with `b` on these inputs."""
+    """Return the outputs of the subgraph that an operand refers to, written with `b` on
+    these inputs.
+    """
     number = _child(lifting, operand)
     child = lifting.referenced[number]
     if len(child.inputs) != len(inputs):

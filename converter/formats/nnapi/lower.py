@@ -116,7 +116,7 @@ class Search:
     padded: bool = False
 
     def lowest(self, limit: int) -> tuple[Table, list[Diagnostic], tuple[Shapes, Shapes]]:
-        """The table of the lowest level up to `limit` that is no worse than the newest one,
+        """Return the table of the lowest level up to `limit` that is no worse than the newest one,
         warnings, and shapes as `prepared` gives them.
         """
         graph, shapes = prepared(self.model, self.ends, self.notes, self.padded)
@@ -153,7 +153,7 @@ class Search:
             raise UnsupportedError(dict.fromkeys(problems)) from None
 
     def _between(self, graph: ir.Model, newest: Written, levels: list[int]) -> Written:
-        """Bisect the levels that have not been tried."""
+        """Search the lowest sufficient level by bisection among those that have not been tried."""
         best = newest
         while levels:
             middle = len(levels) // 2
@@ -165,7 +165,7 @@ class Search:
         return best
 
     def attempt(self, graph: ir.Model, level: int) -> Written | None:
-        """`written`, or None as soon as something needs a newer level."""
+        """Return `written`, or None as soon as something needs a newer level."""
         try:
             return self.written(graph, level, hurry=True)
         except UnsupportedError:
@@ -181,8 +181,8 @@ class Search:
 def prepared(
     model: Network, ends: Ends, notes: list[Diagnostic], padded: bool = False
 ) -> tuple[ir.Model, tuple[Shapes, Shapes]]:
-    """A copy with everything done that does not depend on the level, and the shapes of the inputs
-    and outputs that are stored with others. Warnings are appended to `notes`.
+    """Return a copy on which all passes that do not depend on the level have run, and the shapes of
+    the inputs and outputs that are stored with others. Warnings are appended to `notes`.
     """
     graph, context = model.ir.clone(), AllLevels(model, notes=notes, padded=padded, ends=ends)
     run_passes(PREPARE, graph, context)
@@ -190,9 +190,7 @@ def prepared(
 
 
 def no_worse(older: Table, newest: Table) -> bool:
-    """An older level is not worth moving data to and fro, nor writing out the steps of a cell that
-    a newer one has.
-    """
+    """Return whether an older level avoids additional transpositions and unrolled cells."""
     moved, cells = ([count(t, kind) for t in (older, newest)] for kind in ("TRANSPOSE", CELL))
     return moved[0] <= moved[1] and cells[0] >= cells[1]
 
@@ -213,8 +211,8 @@ def of_level(problem: Diagnostic, needed: int, limit: int) -> Diagnostic:
 def at_level(
     model: Network, graph: ir.Model, writer: Writer, ends: Ends, hurry: bool = False
 ) -> Written:
-    """Return the table with operations of the writer's level, and warnings; UnsupportedError if a
-    node needs a higher level, when in a hurry at the first such node.
+    """Return the table with operations of the writer's level, and warnings; raise UnsupportedError
+    if a node needs a higher level, when in a hurry at the first such node.
 
     The graph is consumed.
     """
@@ -261,8 +259,8 @@ def write_graph(graph: ir.Graph, writer: Writer) -> None:
 
 
 def output(writer: Writer, value: ir.Value) -> int:
-    """The operand of a graph output: written by an operation, and neither an input nor another
-    output.
+    """Return the operand of a graph output: written by an operation, and neither an input nor
+    another output.
     """
     ref = writer.operand(value)
     subgraph = writer.subgraph

@@ -14,8 +14,8 @@ from converter.mapping.target import Target
 
 @record
 class TableMapping(FormatMapping):
-    """`on_demand`: operators that most users take as a part of themselves; they are written where
-    one does not.
+    """The mapping of the format. `on_demand`: operators such as activations that are fused into
+    most of their consumers; they are written only for consumers that do not fuse them.
     """
 
     on_demand: OnDemand = field(default_factory=dict)

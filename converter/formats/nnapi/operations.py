@@ -82,7 +82,7 @@ class OperationSpec:
 
     @functools.cached_property
     def rows(self) -> list[dict[str, OperandType]]:
-        """Each row of `types` by variable."""
+        """Return each row of `types` as a dictionary by variable."""
         return [dict(zip(self.variables, row, strict=True)) for row, _ in self.types]
 
 
@@ -138,7 +138,9 @@ def code_of(name: str) -> int:
 
 
 def domain_values(name: str) -> list[int] | None:
-    """The values of a named domain such as "activation"; None for a comparison such as ">=1"."""
+    """Return the values of a named domain such as "activation"; None for a comparison such
+    as ">=1".
+    """
     values: list[int] | None = _document()["domains"].get(name)
     return values
 
@@ -186,8 +188,8 @@ def _arguments(items: list[dict[str, Any]]) -> tuple[Argument, ...]:
 
 
 def bind(operation: Operation, subgraph: Subgraph) -> Binding:
-    """The signature and type combination that an operation uses: the one of the lowest feature
-    level that fits; NoMatch when none does.
+    """Return the signature and type combination that an operation uses: the one of the lowest
+    feature level that fits; raise NoMatch if none does.
 
     Only counts and operand types decide. Indexes must lie within the subgraph's operands.
     """
@@ -237,8 +239,8 @@ def _bind(name: str, inputs_have: Types, outputs_have: Types) -> Binding:
 
 
 def _closest(failures: list[NoMatch]) -> NoMatch:
-    """The failure of the signature that got furthest; wrong counts of all signatures together when
-    none got anywhere.
+    """Return the failure of the signature that matched the most operands; if none matched any, the
+    wrong counts of all signatures.
     """
     best = max(failures, key=lambda e: _progress(e.place))
     if best.place or not best.allowed:
@@ -262,7 +264,7 @@ Pairs = list[tuple[Argument, int, OperandType]]
 def _fit(
     arguments: tuple[Argument, ...], have: Types, counts: tuple[int, ...], name: str, side: str
 ) -> Pairs:
-    """Each operand with its argument: (argument, position, operand type)."""
+    """Pair each operand with its argument: (argument, position, operand type)."""
     n, repeated = len(have), next((i for i, a in enumerate(arguments) if a.repeat), None)
     if repeated is not None:
         times = n - (len(arguments) - 1)

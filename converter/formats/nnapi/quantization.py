@@ -40,11 +40,11 @@ def operand_quantization(operand: Operand) -> Quantization | None:
 
 
 def dequantize_operand(b: Builder, value: ir.Value, operand: Operand) -> ir.Value:
-    """The real numbers of a value; integers without a scale and floats stay as they are."""
+    """Return the real numbers of a value; integers without a scale and floats stay as they are."""
     return dequantize(b, value, operand_quantization(operand))
 
 
 def quantize_operand(b: Builder, value: ir.Value, operand: Operand) -> ir.Value:
-    """A result as the operand stores it."""
+    """Return a result as the operand stores it."""
     found = operand_quantization(operand) if operand.type in QUANTIZED else None
     return quantize(b, value, DATA_TYPES[operand.type], found)

@@ -65,7 +65,9 @@ class OperandType(enum.IntEnum):
 
     @property
     def is_oem(self) -> bool:
-        """Driver-defined: the length of a value is independent of its dimensions."""
+        """Return whether the type is driver-defined, so that the length of a value is independent
+        of its dimensions.
+        """
         return self in (OperandType.OEM, OperandType.TENSOR_OEM_BYTE)
 
 
@@ -146,12 +148,14 @@ class Operand:
 
     @property
     def shape(self) -> Dimensions:
-        """The dimensions, 0 where one is unspecified; None for a tensor of unspecified rank."""
+        """Return the dimensions, 0 where one is unspecified; None for a tensor of
+        unspecified rank.
+        """
         return self.dimensions if self.dimensions or not self.type.is_tensor else None
 
     @property
     def elements(self) -> int | None:
-        """Number of elements; None while a dimension is unspecified."""
+        """Return the number of elements; None if a dimension is unspecified."""
         count = math.prod(self.dimensions)
         return count if count or not self.type.is_tensor else None
 
@@ -171,15 +175,15 @@ class Operand:
 
     @property
     def source_shape(self) -> list[int] | None:
-        """The shape that the source model had, where it has more dimensions than an operation
-        takes.
+        """Return the shape that the source model had, where it has more dimensions than an
+        operation takes.
         """
         return (self.boundary or {}).get("shape")
 
     @property
     def outside(self) -> list[int]:
-        """The dimensions of an input or output in a form that takes any number of them; those of an
-        operand in another order are its own.
+        """Return the dimensions of an input or output in a form that takes any number of them;
+        those of an operand in another order are its own.
         """
         return (
             self.dimensions
@@ -188,8 +192,8 @@ class Operand:
         )
 
     def array(self) -> Array:
-        """The constant as an array of the operand's type and dimensions; only for operands that
-        have a value.
+        """Return the constant as an array of the operand's type and dimensions; only for operands
+        that have a value.
         """
         if self.value is None:
             raise ValueError(f"operand {self.name!r} has no value")
@@ -295,8 +299,8 @@ class Table(Subgraph):
     stored: ValueBytes | None = None
 
     def subgraphs(self) -> Iterator[tuple[str, Subgraph]]:
-        """Every subgraph with its JSON path prefix: "" for the main one, then "referenced[0]." and
-        so on.
+        """Yield every subgraph with its JSON path prefix: "" for the main one, then
+        "referenced[0]." and so on.
         """
         yield "", self
         for i, subgraph in enumerate(self.referenced):

@@ -99,7 +99,9 @@ class _Check:
             self.add("extraParams.scales", "a scale is not positive")
 
     def value(self, graphs: int) -> None:
-        """`graphs` is the number of subgraphs that may be referred to."""
+        """Check the value of an operand; `graphs` is the number of subgraphs that it may
+        refer to.
+        """
         operand, lifetime = self.operand, self.lifetime
         location = operand.location or Location()
         if (operand.type is OperandType.SUBGRAPH) != (lifetime is Lifetime.SUBGRAPH):

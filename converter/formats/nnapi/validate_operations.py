@@ -124,7 +124,7 @@ class _Check:
         return binding
 
     def _given(self, name: str, side: str = "inputs") -> Operand | None:
-        """The operand of an argument, unless it is omitted or repeated."""
+        """Return the operand of an argument, unless it is omitted or repeated."""
         index = getattr(self.binding, side).get(name)
         return self.operands[index] if isinstance(index, int) else None
 

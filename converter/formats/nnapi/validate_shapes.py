@@ -56,7 +56,7 @@ def check_shapes(subgraph: Subgraph, operations: Sequence[int], found: Findings)
 
 
 class _ShapeLift(SubgraphLift):
-    """Lifts operations one by one, on operands with the dimensions that the table states."""
+    """Lift operations one by one, on operands with the dimensions that the table declares."""
 
     def __init__(self, subgraph: Subgraph, found: Findings) -> None:
         super().__init__(subgraph, new_model()[1], "")

@@ -57,7 +57,9 @@ def _lists(subgraph: Subgraph) -> Iterator[tuple[str, list[int]]]:
 
 
 def check_roles(subgraph: Subgraph, lifetimes: list[Lifetime], found: Findings) -> None:
-    """inputIndexes and outputIndexes list exactly the operands of that lifetime, each once."""
+    """Check that inputIndexes and outputIndexes list exactly the operands of that lifetime, each
+    once.
+    """
     for place, indexes, role in (
         ("inputIndexes", subgraph.inputs, Lifetime.MODEL_INPUT),
         ("outputIndexes", subgraph.outputs, Lifetime.MODEL_OUTPUT),
@@ -78,9 +80,8 @@ def check_roles(subgraph: Subgraph, lifetimes: list[Lifetime], found: Findings) 
 
 
 def check_order(subgraph: Subgraph, lifetimes: list[Lifetime], found: Findings) -> None:
-    """Temporaries and outputs are written once, before they are read.
-
-    Nothing else is written, and consumers are counted right.
+    """Check that temporaries and outputs are written once, before they are read, that nothing else
+    is written, and that the numbers of consumers are right.
     """
     writable = [one in (Lifetime.TEMPORARY_VARIABLE, Lifetime.MODEL_OUTPUT) for one in lifetimes]
     written = [not w for w in writable]
@@ -112,7 +113,7 @@ def check_order(subgraph: Subgraph, lifetimes: list[Lifetime], found: Findings) 
 
 
 def check_recursion(table: Table, file: str) -> Iterable[Diagnostic]:
-    """Subgraphs may refer to each other, but not in a circle."""
+    """Check that subgraphs do not refer to each other in a circle."""
     count = len(table.referenced)
     references = [
         sorted({o.subgraph for o in s.operands if o.subgraph is not None and o.subgraph < count})

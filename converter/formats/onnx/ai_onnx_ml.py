@@ -102,7 +102,7 @@ def _numbers(op: Op, name: str) -> np.ndarray:
 
 @ROWS.always("Scaler")
 def scaler(op: Op, b: Builder) -> Results:
-    """(x - offset) * scale, for each feature or for all."""
+    """Compute (x - offset) * scale, for each feature or for all."""
     x, offset, scale = _real(b, op.x), _numbers(op, "offset"), _numbers(op, "scale")
     return (x - offset) * scale if offset.size and scale.size else None
 
@@ -163,7 +163,7 @@ def imputer(op: Op, b: Builder) -> Results:
 
 @ROWS.always("LinearRegressor")
 def linear_regressor(op: Op, b: Builder) -> Results:
-    """x times the coefficients [targets, features], plus the intercepts."""
+    """Multiply x by the coefficients [targets, features] and add the intercepts."""
     targets, weights, bias = (
         int(op.attr("targets", 1)),
         _numbers(op, "coefficients"),

@@ -15,7 +15,7 @@ _A = onnx.AttributeProto
 
 
 def decoded(node: onnx.NodeProto, bound: Attributes, weights: TensorFiles) -> Attributes:
-    """The attributes of a node that are set, by name."""
+    """Return the attributes of a node that are set, by name."""
     if len({a.name for a in node.attribute}) < len(node.attribute):
         raise MappingError(f"{node.op_type} has the same attribute twice", "R105")
     return {
@@ -24,10 +24,9 @@ def decoded(node: onnx.NodeProto, bound: Attributes, weights: TensorFiles) -> At
 
 
 def decode(a: onnx.AttributeProto, bound: Attributes, weights: TensorFiles) -> Any:
-    """Numbers, str, lists of them, onnx_ir tensors; graphs, sparse tensors and types as protobufs.
-    None: not set.
-
-    `bound` are the attributes of the enclosing function call, to which `ref_attr_name` refers.
+    """Return an attribute as a Python value: numbers, str, lists of them, onnx_ir tensors; graphs,
+    sparse tensors and types as protobufs; None if it is not set. `bound` are the attributes of the
+    enclosing function call, to which `ref_attr_name` refers.
     """
     if not isinstance(a.name, str):  # protobuf gives bytes for invalid UTF-8
         raise MappingError(f"attribute name {a.name!r} is not valid UTF-8", "R103")

@@ -105,15 +105,15 @@ def check_version(proto: onnx.ModelProto, where: Where) -> None:
 
 
 def default_names(proto: onnx.ModelProto) -> set[str]:
-    """The inputs whose initializers are values for when they are not fed. Without our own note, an
-    initializer is a constant.
+    """Return the inputs whose initializers are values for when they are not fed. Without our own
+    note, an initializer is a constant.
     """
     names = note(next((p.value for p in proto.metadata_props if p.key == DEFAULTS), ""), [str])
     return set(names or ()) & {i.name for i in proto.graph.input}
 
 
 def state_names(proto: onnx.ModelProto) -> dict[str, str]:
-    """The outputs that are the next values of inputs with defaults, by the inputs' names."""
+    """Return the outputs that are the next values of inputs with defaults, by the inputs' names."""
     found = note(next((p.value for p in proto.metadata_props if p.key == STATES), ""), {str: str})
     return dict(found or {})
 

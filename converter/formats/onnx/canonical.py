@@ -30,8 +30,8 @@ _TO_THE_END = (np.iinfo(np.int32).max, np.iinfo(np.int64).max)
 
 @ROWS.always(*_WINDOWS)
 def window(op: Op, b: Builder) -> Results:
-    """auto_pad -> pads. A dynamic extent with a stride is padded by an explicit Pad of computed
-    size.
+    """Replace auto_pad by pads. An axis of dynamic size with a stride is padded by an explicit Pad
+    of computed size.
     """
     mode = op.take("auto_pad", "NOTSET") or "NOTSET"
     kernel = _kernel(op)
@@ -131,7 +131,7 @@ def _pad_at_run_time(
 
 @ROWS.always("ConvTranspose")
 def conv_transpose(op: Op, b: Builder) -> None:
-    """auto_pad and output_shape -> pads and output_padding."""
+    """Replace auto_pad and output_shape by pads and output_padding."""
     mode, wanted = op.take("auto_pad", "NOTSET") or "NOTSET", op.attr("output_shape")
     kernel = _kernel(op)
     if mode == "NOTSET" and not wanted:
@@ -157,9 +157,8 @@ def conv_transpose(op: Op, b: Builder) -> None:
 
 @ROWS.always("Slice")
 def slice_to_the_end(op: Op, b: Builder) -> None:
-    """Backwards, the largest integer as an end means the first element, as onnxruntime takes it.
-
-    Other engines clamp it to the size, and the result is empty.
+    """Replace the largest integer as the end of a reversed Slice, which means the first element in
+    onnxruntime. Other engines clamp it to the size, which gives an empty result.
     """
     ends, steps = (known(op.input(i)) for i in (2, 4))
     if ends is None or steps is None or ends.shape != steps.shape:
@@ -178,7 +177,7 @@ def mean_variance_normalization(op: Op, b: Builder) -> None:
 
 @ROWS.always("LSTM", "GRU", "RNN")
 def recurrent(op: Op, b: Builder) -> Results:
-    """`layout` 1 is batch-major: converted to layout 0 by Transposes."""
+    """Convert `layout` 1, batch-major, to layout 0 by Transposes."""
     if not op.take("layout", 0):
         return None
     states = (5, 6) if op.kind == "LSTM" else (5,)
@@ -199,7 +198,7 @@ def no_axes(op: Op, b: Builder) -> None:
 
 @ROWS.always("OptionalHasElement", "OptionalGetElement")
 def optional(op: Op, b: Builder) -> Results:
-    """Operators on values that are not optional, or absent."""
+    """Replace operators on optional values that are always present, or always absent."""
     x = op.input(0)
     if op.kind == "OptionalHasElement" and x is None:
         return b.const(np.array(False), "absent")

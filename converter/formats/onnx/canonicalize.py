@@ -1,4 +1,6 @@
-"""Canonical form of graphs that a program built, in any form that ONNX allows."""
+"""Conversion of graphs that a program built, in any form that ONNX allows, to the
+canonical form.
+"""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def read_proto(path: Path) -> onnx.ModelProto:
 
 
 def write_proto(proto: onnx.ModelProto, path: Path) -> None:
-    """Write a ModelProto unchanged. WriteError if it exceeds protobuf's limit of 2 GiB."""
+    """Write a ModelProto unchanged. Raise WriteError if it exceeds protobuf's limit of 2 GiB."""
     try:
         data = proto.SerializeToString(deterministic=True)
     except (EncodeError, ValueError) as e:
@@ -79,8 +79,8 @@ def _parse(data: bytes, path: Path) -> onnx.ModelProto:
 
 
 def _broken_text(message: Message) -> str | None:
-    """The path of the first text that is not UTF-8, which protobuf hands out as bytes; None when
-    there is none.
+    """Return the path of the first text that is not UTF-8, which protobuf hands out as bytes; None
+    when there is none.
     """
     for field, value in message.ListFields():
         if field.type == FieldDescriptor.TYPE_STRING:
@@ -310,7 +310,7 @@ def _put(f: BinaryIO, name: str, tensor: ir.TensorProtocol, location: str) -> on
 
 
 def _write(f: BinaryIO, tensor: ir.TensorProtocol) -> int:
-    """The tensor's bytes, a large one in pieces."""
+    """Write the tensor's bytes, a large one in pieces."""
     if tensor.dtype.bitwidth >= 8:
         return write_array(f, tensor.numpy())
     if isinstance(tensor, LazyTensor) and tensor.decode is None:
@@ -319,7 +319,7 @@ def _write(f: BinaryIO, tensor: ir.TensorProtocol) -> int:
 
 
 def reference(name: str, tensor: ir.TensorProtocol, entries: dict[str, str]) -> onnx.TensorProto:
-    """A TensorProto whose bytes are elsewhere."""
+    """Return a TensorProto whose bytes are elsewhere."""
     proto = onnx.TensorProto(
         name=name,
         data_type=int(tensor.dtype),
@@ -340,8 +340,8 @@ def _serialized(name: str, tensor: ir.TensorProtocol) -> onnx.TensorProto:
 def _stream(
     proto: onnx.ModelProto, weights: list[tuple[str, ir.TensorProtocol]], f: BinaryIO
 ) -> None:
-    """The model with its weights spliced into the graph's bytes: no second copy of all weights
-    exists at any time.
+    """Write the model with its weights inserted into the graph's bytes, without a second copy of
+    all weights in memory.
     """
     graph = proto.graph.SerializeToString(deterministic=True)
     proto.ClearField("graph")

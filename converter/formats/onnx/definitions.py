@@ -16,8 +16,8 @@ from converter.graph.custom import CustomOperators
 
 
 def definitions(paths: Sequence[Path], carry: bool = False) -> CustomOperators:
-    """Return the functions of ONNX files as bodies of the operators of their names; ReadError R105
-    for a file without functions.
+    """Return the functions of ONNX files as bodies of the operators of their names; raise ReadError
+    R105 for a file without functions.
     """
     lifters: dict[str, Lifter] = {}
     functions: list[Any] = []

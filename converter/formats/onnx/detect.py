@@ -1,4 +1,4 @@
-"""Telling an ONNX ModelProto from other protobufs by its top-level fields."""
+"""Detection of an ONNX ModelProto among other protobufs by its top-level fields."""
 
 from __future__ import annotations
 

@@ -137,8 +137,8 @@ def _without_kernel(node: ir.Node, b: Builder) -> Written:
 
 
 def _takes(kernel: Kernel, types: dict[str, ir.DataType]) -> bool:
-    """float16 counts as supported: onnxruntime itself computes it in float32, with fewer roundings
-    than Casts around each node would give.
+    """Return whether a kernel supports the types. float16 counts as supported: onnxruntime computes
+    it in float32 itself, with fewer roundings than Casts around each node would cause.
     """
     return all(
         t in kernel[p] or (t == _T.FLOAT16 and _T.FLOAT in kernel[p])
@@ -166,7 +166,9 @@ def _boundary(graph: ir.Graph, names: Names) -> None:
 
 
 def _fed_as(value: ir.Value) -> ir.DataType | None:
-    """The type in which a tensor is fed or returned, where its own cannot pass."""
+    """Return the type in which a tensor is fed or returned if its own type is not
+    supported there.
+    """
     return BOUNDARY.get(value.type.dtype) if isinstance(value.type, ir.TensorType) else None
 
 
@@ -174,7 +176,9 @@ def _fed_as(value: ir.Value) -> ir.DataType | None:
 
 
 def _mod(node: ir.Node, b: Builder) -> ir.Value | None:
-    """onnxruntime refuses fmod=0 on floats: the remainder with the divisor's sign, from fmod."""
+    """Compute Mod of floats with fmod=0, which onnxruntime rejects: the remainder with the
+    divisor's sign, from fmod=1.
+    """
     x, y = operand(node), operand(node, 1)
     real = x.dtype in (_T.FLOAT, _T.DOUBLE, _T.FLOAT16, _T.BFLOAT16)
     if attrs_of(node).get("fmod", 0) or not real:
@@ -205,7 +209,7 @@ def _decomposed(node: ir.Node, b: Builder) -> Written:
 
 
 def _lrn(node: ir.Node, b: Builder) -> Written:
-    """The kernel takes odd windows only, and four axes."""
+    """Rewrite LRN, whose kernel only supports odd windows and four axes."""
     if node.attributes["size"].as_int() % 2 == 0:
         return _decomposed(node, b)
     x = operand(node)
@@ -217,8 +221,8 @@ def _lrn(node: ir.Node, b: Builder) -> Written:
 
 
 def _mean_variance_normalization(node: ir.Node, b: Builder) -> Written:
-    """The kernel omits the 1e-9 of the operator's definition: constant data, for instance a single
-    number, give 0 / 0 without it.
+    """Rewrite MeanVarianceNormalization, whose kernel omits the 1e-9 of the definition: constant
+    data give 0 / 0.
     """
     return _decomposed(node, b)
 
@@ -234,7 +238,9 @@ def _matmul_of_vector(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _string_normalizer(node: ir.Node, b: Builder) -> None:
-    """The default locale, en_US, is not on every Linux; C.UTF-8 is, and folds the same letters."""
+    """Replace the default locale en_US, which is not on every Linux, by C.UTF-8, which folds the
+    same letters.
+    """
     if "locale" not in node.attributes and sys.platform == "linux":
         node.attributes["locale"] = ir.AttrString("locale", "C.UTF-8")
 
@@ -250,8 +256,9 @@ _PRODUCTS: dict[str, tuple[tuple[int, int], tuple[int, int], ir.DataType | None]
 
 
 def _of_one_sign(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Processors without VNNI add the products of unsigned and signed bytes in pairs that are cut
-    at 16 bits; bytes of one sign are multiplied exactly.
+    """Give both operands of a product of bytes the same sign. Processors without VNNI add products
+    of unsigned and signed bytes in pairs, which saturate at 16 bits; bytes of one sign are
+    multiplied exactly.
     """
     *operands, wanted = _PRODUCTS[node.op_type]
     first = node.inputs[0]
@@ -271,7 +278,7 @@ _MOVED = {_T.UINT8: 128, _T.INT8: -128}
 
 
 def _moved(b: Builder, x: ir.Value | None, target: ir.DataType) -> ir.Value:
-    """Bytes in the type of the other sign, all moved by 128."""
+    """Return bytes in the type of the other sign, with 128 added or subtracted."""
     array = constant(x)
     if array is not None:
         return b.const((array.astype(np.int16) + _MOVED[target]).astype(target.numpy()))
@@ -279,7 +286,7 @@ def _moved(b: Builder, x: ir.Value | None, target: ir.DataType) -> ir.Value:
 
 
 def _conv_integer(node: ir.Node, b: Builder) -> Written:
-    """The kernel takes one zero point for all filters only."""
+    """Rewrite ConvInteger, whose kernel only supports one zero point for all filters."""
     zero = optional(node, 3)
     return (
         _decomposed(node, b)
@@ -324,7 +331,7 @@ def _largest_truth_of_nothing(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _cos_of_doubles(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Sin has a kernel for doubles in every release, Cos has not."""
+    """Compute Cos of doubles by Sin, which has a kernel for doubles in every release."""
     x = operand(node)
     return b.Sin(x + (np.pi / 2)) if x.dtype == _T.DOUBLE else None
 
@@ -345,13 +352,15 @@ def _choice_of_truths(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _unpool_to_a_size(node: ir.Node, b: Builder) -> Written:
-    """The kernel interprets the indices as those of the larger result."""
+    """Rewrite MaxUnpool with a given size, since the kernel interprets the indices as those of the
+    larger result.
+    """
     return _decomposed(node, b) if len(node.inputs) > 2 else None
 
 
 def _max_pool_of_wide_margins(node: ir.Node, b: Builder) -> ir.Value | None:
-    """The kernel refuses margins as large as the window, which a dilated one can reach over; these
-    are padded before.
+    """Pad before a MaxPool whose padding is as large as the window, which the kernel rejects; a
+    dilated window may extend that far.
     """
     x, a = operand(node), attrs_of(node)
     real = x.dtype in (_T.FLOAT, _T.DOUBLE, _T.FLOAT16)

@@ -79,8 +79,8 @@ _OWN = (EXTENSION_DOMAIN, CHANNELS_LAST_DOMAIN)
 
 
 def lift(proto: onnx.ModelProto, weights: TensorFiles) -> Network:
-    """The canonical graph. ReadError (invalid), UnsupportedError X201 with every operator that has
-    no meaning here.
+    """Return the canonical graph. ReadError (invalid), UnsupportedError X201 with every operator
+    that has no meaning here.
     """
     check_version(proto, Where(str(weights.model), path="ir_version"))
     try:
@@ -219,7 +219,7 @@ class Lifter:
                     yield name, value
 
     def results(self, proto: onnx.GraphProto, scope: Scope) -> list[ir.Value]:
-        """The graph's outputs, typed as far as it declares them."""
+        """Return the graph's outputs, with types as far as the graph declares them."""
         found = []
         for info in proto.output:
             value = scope.values.get(info.name)
@@ -252,7 +252,7 @@ class Lifter:
         scope.values[name] = value
 
     def hint(self, name: str, path: str) -> str:
-        """The name wished for a value: names of the main graph are its own."""
+        """Return the preferred name for a value; names of the main graph are reserved for it."""
         return name if name not in self.public or _MAIN.fullmatch(path) else f"{name}_inner"
 
     def present(self, side: str, info: onnx.ValueInfoProto, value: ir.Value) -> bool:
@@ -390,7 +390,7 @@ class Lifter:
         b: Builder,
         path: str,
     ) -> Sequence[ir.Value]:
-        """Carry an operator that nothing here knows, if that is allowed."""
+        """Carry an unknown operator, if that is allowed."""
         if not custom.current().carry:
             message = f"operator {proto.op_type} of the domain {proto.domain} is not known"
             meant = microsoft.REFUSED.get(proto.op_type) if "microsoft" in proto.domain else None
@@ -497,7 +497,7 @@ class Lifter:
         return fit_types(op, schema, b)
 
     def own_function(self, op: Op, scope: Scope, path: str) -> Sequence[ir.Value | None]:
-        """An operator that opset 21 lacks, through the function that its schema carries."""
+        """Inline an operator that opset 21 does not have, by the function in its schema."""
         schema = schema_at(op.kind, op.version, op.domain) or missing(op)
         function = function_of(schema, op)
         if function is None:

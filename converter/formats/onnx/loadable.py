@@ -62,8 +62,8 @@ def _came_so(node: ir.Node) -> bool:
 
 
 def _average_pool(node: ir.Node, names: Names) -> None:
-    """onnxruntime's quantized AveragePool does not support dilations, but copies the operator's:
-    dilations of one are removed.
+    """Remove dilations of 1 from AveragePool: onnxruntime's quantized AveragePool rejects the
+    attribute, although it copies it from the operator.
     """
     if "dilations" not in node.attributes:
         return
@@ -74,16 +74,16 @@ def _average_pool(node: ir.Node, names: Names) -> None:
 
 
 def _depth_to_space(node: ir.Node, names: Names) -> None:
-    """The optimizer of old releases applies it to the bytes directly, for which there is only a
-    kernel for unsigned ones.
+    """Protect signed bytes: the optimizer of old releases applies DepthToSpace to the bytes
+    directly, for which there is only a kernel for unsigned ones.
     """
     if _int8(node.inputs[0]):
         rewritten(node, names, DECOMPOSITIONS["", "DepthToSpace"])
 
 
 def _float_product(node: ir.Node, names: Names) -> None:
-    """Products of floats with 8-bit weights: the optimizer of newer releases would quantize the
-    floats dynamically, to 8 bits as well.
+    """Protect products of floats with 8-bit weights: the optimizer of newer releases would quantize
+    the floats dynamically, to 8 bits as well.
     """
     if not _came_so(node):
         rewritten(node, names, _product_apart)
@@ -238,8 +238,8 @@ def _widen_bias(product: ir.Node, names: Names) -> None:
 
 
 def _wide(b: Builder, bias: ir.Value, rank: int) -> ir.Value:
-    """A list as the last axis of `rank`; a constant that is dequantized has that shape itself: old
-    releases would carry the DequantizeLinear over an Unsqueeze.
+    """Return a vector as the last axis of `rank` axes. A constant that is dequantized is given that
+    shape itself: old releases would move the DequantizeLinear over an Unsqueeze.
     """
     source = producer_if(bias, "DequantizeLinear")
     array = None if source is None else constant(source.inputs[0])

@@ -23,7 +23,7 @@ from converter.passes.pipeline import run_passes
 
 
 def lower(model: Network, flavor: Flavor, notes: list[Diagnostic]) -> ir.Model:
-    """A model of the wanted opset. UnsupportedError X206 names every operator that it cannot
+    """Return a model of the wanted opset. UnsupportedError X206 names every operator that it cannot
     express.
     """
     version = _version(flavor)

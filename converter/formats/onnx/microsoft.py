@@ -41,8 +41,8 @@ _MODULES = (
 
 @cache
 def rows() -> Rows:
-    """ROWS with those of the other modules of the domain, which few files need: they are imported
-    here.
+    """Return ROWS with the rows of the other modules of the domain, which are imported here, since
+    few files need them.
     """
     for name in _MODULES:
         importlib.import_module(f"converter.formats.onnx.microsoft_{name}")
@@ -60,7 +60,7 @@ def rows() -> Rows:
     "Unique",
 )
 def standard(op: Op, b: Builder) -> None:
-    """The same operator is in ai.onnx by now."""
+    """Convert an operator that is in ai.onnx by now."""
 
 
 ROWS.enter(
@@ -99,7 +99,7 @@ def bias_split_gelu(op: Op, b: Builder) -> Results:
 
 @ROWS.always("BiasSoftmax")
 def bias_softmax(op: Op, b: Builder) -> Results:
-    """Softmax over all axes from `axis` on."""
+    """Compute Softmax over all axes from `axis` on."""
     total, axis, rank = op.x + op.need(1), op.attr("axis", 1), op.rank(0)
     if not op.attr("is_inner_broadcast", 1):
         raise MappingError("BiasSoftmax with an outer broadcast is not supported")
@@ -121,8 +121,8 @@ def cdist(op: Op, b: Builder) -> Results:
 
 @ROWS.always("FusedMatMul", "TransposeMatMul")
 def fused_matmul(op: Op, b: Builder) -> Value:
-    """trans: transpose the last two axes; transBatch: move the batch axes one position to the left,
-    the first one after them.
+    """Convert FusedMatMul: trans exchanges the last two axes; transBatch moves the batch axes one
+    position to the left, the first one after them.
     """
     sides = []
     for i, side in enumerate("AB"):
@@ -189,8 +189,8 @@ def plus(x: Value, y: Value | None) -> Value:
 
 
 def rms(b: Builder, x: Value, scale: Value, epsilon: float, axis: int = -1) -> tuple[Value, Value]:
-    """x / sqrt(mean(x^2) + epsilon) * scale over the axes from `axis` on, in float; and the
-    factor.
+    """Compute x / sqrt(mean(x^2) + epsilon) * scale over the axes from `axis` on, in float; return
+    it and the factor.
     """
     if axis != -1 and x.shape is None:
         raise MappingError("SimplifiedLayerNormalization needs the rank of its input")
@@ -249,7 +249,7 @@ def embed_layer_normalization(op: Op, b: Builder) -> Results:
 
 @ROWS.always("GroupNorm")
 def group_norm(op: Op, b: Builder) -> Value:
-    """Channels-last by default; `activation` 1 is x * sigmoid(x)."""
+    """Convert GroupNorm, channels-last by default; `activation` 1 is x * sigmoid(x)."""
     x, rank = op.x, op.rank(0)
     last = op.attr("channels_last", 1)
     y = b.GroupNormalization(
@@ -265,8 +265,8 @@ def group_norm(op: Op, b: Builder) -> Value:
 
 @ROWS.always("BranchwiseRMSNorm")
 def branchwise_rms_norm(op: Op, b: Builder) -> Value:
-    """Each branch divided by its root mean square, over the last axis of [.., C, H]; of [.., C*H]
-    where `num_branches` is C.
+    """Divide each branch by its root mean square, over the last axis of [..., C, H], or of [...,
+    C*H] where `num_branches` is C.
     """
     x, branches, scale = op.x, int(op.attr("num_branches", 0)), op.input(1)
     if branches:
@@ -305,8 +305,8 @@ def nhwc_max_pool(op: Op, b: Builder) -> Results:
 
 @ROWS.always("CropAndResize")
 def crop_and_resize(op: Op, b: Builder) -> Results:
-    """Boxes (y1, x1, y2, x2) in 0..1 of the image's corners, each resampled to crop_size; outside
-    is the extrapolation value.
+    """Resample boxes (y1, x1, y2, x2), 0..1 from corner to corner of the image, to crop_size;
+    elements outside of the image have the extrapolation value.
     """
     x = b.Gather(op.x, op.need(2))
     size = [int(n) for n in op.constant(3)]
@@ -336,8 +336,8 @@ def crop_and_resize(op: Op, b: Builder) -> Results:
 
 @ROWS.always("Inverse")
 def inverse(op: Op, b: Builder) -> Results:
-    """Gauss-Jordan elimination with partial pivoting, unrolled: each step swaps rows k and p and
-    clears column k.
+    """Invert a matrix by Gauss-Jordan elimination with partial pivoting, unrolled: each step swaps
+    rows k and p and clears column k.
     """
     x, n = op.x, op.shape(0)[-1]
     if n > 32:

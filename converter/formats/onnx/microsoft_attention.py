@@ -86,7 +86,7 @@ def _operands(op: Op, b: Builder, heads: int) -> tuple[Value, Value, Value]:
 
 
 def _packed(b: Builder, x: Value, i: int, bias: Value | None, heads: int) -> Value:
-    """Operand `i` of several in [B,S,N,count,D], as [B,N,S,D]."""
+    """Return operand `i` of several that are packed in [B,S,N,count,D], as [B,N,S,D]."""
     y = b.Transpose(b.Gather(x, i, axis=3), perm=[0, 2, 1, 3])
     return y if bias is None else y + b.Reshape(bias, [1, heads, 1, -1])
 
@@ -130,13 +130,13 @@ def _attend(
 
 
 def scaled_scores(op: Op, b: Builder, q: Value, k: Value, size: int) -> Value:
-    """[B,N,S,T]"""
+    """Return the scaled attention scores [B,N,S,T]."""
     scale = op.attr("scale", 0.0) or 1.0 / np.sqrt(size)
     return q @ b.Transpose(k, perm=[0, 1, 3, 2]) * b.like(q, scale)
 
 
 def masked(b: Builder, keep: Value, scores: Value) -> Value:
-    """Scores that are not kept are the lowest number of their type."""
+    """Set masked scores to the lowest number of their type."""
     half = scores.dtype == ir.DataType.FLOAT16
     return b.Where(keep, scores, b.like(scores, -65504.0 if half else LOWEST))
 

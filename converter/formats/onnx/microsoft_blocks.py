@@ -1,4 +1,4 @@
-"""com.microsoft operators that join a few standard ones, in these."""
+"""com.microsoft operators that combine a few standard ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _FLOAT = ir.DataType.FLOAT
 
 @ROWS.always("NhwcConv", "NhwcFusedConv")
 def nhwc_conv(op: Op, b: Builder) -> Results:
-    """Data and the operand to add are channels-last, the filters are not."""
+    """Convert NhwcConv: data and the operand to add are channels-last, the filters are not."""
     rank = op.rank(0)
     for i in (0, 3):
         if (value := op.input(i)) is not None:
@@ -44,7 +44,7 @@ def nhwc_conv(op: Op, b: Builder) -> Results:
 
 @ROWS.always("QLinearConv")
 def qlinear_conv(op: Op, b: Builder) -> Results:
-    """The standard operator, with the data channels-last if `channels_last` is set."""
+    """Return the standard operator, with the data channels-last if `channels_last` is set."""
     if not op.take("channels_last", 0):
         return CANONICAL.apply(op, b)
     rank = op.rank(0)
@@ -81,8 +81,8 @@ def fused_matmul_activation(op: Op, b: Builder) -> Results:
 
 @ROWS.always("Rfft", "Irfft")
 def fourier(op: Op, b: Builder) -> Results:
-    """Fourier transform along the last axis of real numbers; complex ones are pairs on an
-    additional last axis. The inverse assumes an even number of samples.
+    """Transform real numbers along the last axis; complex ones are pairs on an additional last
+    axis. The inverse assumes an even number of samples.
     """
     plain = not op.attr("normalized", 0) and op.attr("onesided", 1)
     if op.attr("signal_ndim", 1) != 1 or not plain:
@@ -95,8 +95,8 @@ def fourier(op: Op, b: Builder) -> Results:
 
 
 def _from_half(op: Op, b: Builder) -> Value:
-    """The missing half of the spectrum is the conjugate of the first, backwards; the imaginary
-    parts of its ends do not count.
+    """Append the missing half of a spectrum: the conjugate of the first half, reversed; the
+    imaginary parts of its ends do not count.
     """
     x, rank = op.x, op.rank(0)
     half = op.shape(0)[-2]
@@ -111,7 +111,9 @@ def _from_half(op: Op, b: Builder) -> Value:
 
 @ROWS.always("ComplexMul", "ComplexMulConj")
 def complex_mul(op: Op, b: Builder) -> Results:
-    """Complex numbers are pairs on the last axis; Conj: of the second operand."""
+    """Multiply complex numbers, pairs on the last axis; the variant with Conj uses the conjugate of
+    the second operand.
+    """
     (a, c), (d, e) = (b.Split(op.need(i), outputs=2, axis=-1, num_outputs=2) for i in (0, 1))
     if op.kind == "ComplexMul":
         return b.Concat(a * d - c * e, a * e + c * d, axis=-1)
@@ -177,8 +179,8 @@ def bias_dropout(op: Op, b: Builder) -> Results:
 
 @ROWS.always("UnfoldTensor")
 def unfold_tensor(op: Op, b: Builder) -> Results:
-    """Windows of `size` elements every `step` along `dim`; the window's elements are the last axis
-    of the result.
+    """Extract windows of `size` elements, one every `step` along `dim`; the elements of a window
+    are the last axis of the result.
     """
     rank, size, step = op.rank(0), int(op.attrs["size"]), int(op.attr("step", 1))
     axis = int(op.attr("dim", -1)) % rank
@@ -190,7 +192,7 @@ def unfold_tensor(op: Op, b: Builder) -> Results:
 
 @ROWS.always("Range")
 def range_(op: Op, b: Builder) -> Results:
-    """The step is 1 unless given."""
+    """Convert Range, whose step is 1 by default."""
     start, step = op.x, op.input(2)
     return b.Range(start, op.need(1), b.like(start, 1) if step is None else step)
 
@@ -254,8 +256,8 @@ def causal_conv(op: Op, b: Builder) -> Results:
 
 @ROWS.always("RelativePositionBias")
 def relative_position_bias(op: Op, b: Builder) -> Results:
-    """T5: [1, heads, Q, K] from a table [buckets, heads]; half of the buckets are single distances,
-    the others grow up to max_distance.
+    """Compute T5's position bias [1, heads, Q, K] from a table [buckets, heads]; half of the
+    buckets are single distances, the ranges of the others grow up to max_distance.
     """
     queries, keys = (int(op.constant(i).reshape(())) for i in (1, 2))
     buckets, both = op.shape(0)[0], bool(op.attr("is_bidirectional", 0))

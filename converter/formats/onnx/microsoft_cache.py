@@ -143,7 +143,7 @@ def _scalar(b: Builder, x: Value) -> Value:
 
 
 def _operands(op: Op, b: Builder, heads: int, groups: int) -> list[Value]:
-    """Query, key and value as [B, heads, S, D], normalized where weights for that are given."""
+    """Return query, key and value as [B, heads, S, D], normalized if there are weights for that."""
     if op.input(1) is not None:
         parts = [op.need(i) for i in range(3)]
     else:
@@ -158,8 +158,8 @@ def _operands(op: Op, b: Builder, heads: int, groups: int) -> list[Value]:
 
 
 def _extended(op: Op, b: Builder, cache: Value, new: Value, past: Value) -> Value:
-    """[B,M,T,D]: the first `past` entries of the cache of each sample, then the new ones. T is P
-    where the cache has room for all.
+    """Return [B,M,T,D]: the first `past` entries of each sample's cache, followed by the new ones.
+    T is P if the cache has room for all.
     """
     room = b.Shape(cache, start=2, end=3)
     total = b.Max(room, b.Cast(b.Reshape(op.need(6), [1]), to=_I64))
@@ -179,7 +179,7 @@ def _extended(op: Op, b: Builder, cache: Value, new: Value, past: Value) -> Valu
 
 
 def _spread(b: Builder, x: Value, times: int) -> Value:
-    """[B,M,T,D] -> [B,N,T,D]: each head `times` times in a row."""
+    """Repeat each head `times` times in a row: [B,M,T,D] -> [B,N,T,D]."""
     if times == 1:
         return x
     shape = b.Shape(x)
@@ -206,14 +206,18 @@ def _attend(op: Op, b: Builder, q: Value, k: Value, v: Value, places: Value) -> 
 
 
 def _bias(op: Op, b: Builder, columns: Value) -> Value:
-    """The bias has as many columns as there are tokens; the columns after them are masked."""
+    """Extend the bias, which has as many columns as there are tokens; the columns after them are
+    masked.
+    """
     bias = op.need(10)
     missing = b.Shape(columns) - b.Shape(bias, start=3, end=4)
     return b.Pad(bias, b.Concat([0], b.Max(missing, [0]), axis=0), None, [3])
 
 
 def _softmax(op: Op, b: Builder, scores: Value) -> Value:
-    """`head_sink` (zeros for smooth_softmax) is an additional score in the denominator."""
+    """Compute Softmax with `head_sink` (zeros for smooth_softmax) as an additional score in the
+    denominator.
+    """
     sink = op.input(11)
     if sink is None and op.attr("smooth_softmax", 0) != 1:
         return b.Softmax(scores, axis=-1)

@@ -29,7 +29,7 @@ def gated(b: Builder, gate: Value, up: Value, alpha: float, beta: float, limit: 
 
 @ROWS.always("SwiGLU")
 def swi_glu(op: Op, b: Builder) -> Results:
-    """(gate, up), or both halves in one operand."""
+    """Compute SwiGLU of (gate, up), or of one operand with both halves."""
     if op.attr("round_activation", 0):
         raise MappingError("SwiGLU that rounds in between is not supported")
     gate, up = op.x, op.input(1)

@@ -112,7 +112,7 @@ def gated_delta_net(op: Op, b: Builder) -> Results:
 
 
 def _tokens(op: Op, b: Builder, x: Value) -> Value:
-    """[T,N,D] -> [B,S,N,D]; the batch is that of the state."""
+    """Reshape [T,N,D] to [B,S,N,D], with the batch size of the state."""
     if rank_of(x) == 4:
         return x
     if op.input(6) is None:
@@ -124,7 +124,7 @@ def _tokens(op: Op, b: Builder, x: Value) -> Value:
 
 
 def _gates(op: Op, b: Builder, heads: int) -> tuple[Value | None, Value | None]:
-    """Decay [B,N,S,1 or K] as a logarithm and beta [B,N,S,1]."""
+    """Return the logarithm of the decay [B,N,S,1 or K] and beta [B,N,S,1]."""
     decay, beta = op.input(4), op.input(5)
     if decay is not None:
         decay = _activated_decay(op, b, b.Cast(_by_token(op, b, decay, heads), to=_FLOAT), heads)

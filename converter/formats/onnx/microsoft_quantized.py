@@ -20,7 +20,7 @@ from converter.graph.value import Value
 
 
 def _real(op: Op, b: Builder, index: int) -> Value:
-    """Operand, scale and zero point from `index` on, as floats."""
+    """Return the operand at `index`, dequantized by the scale and zero point that follow it."""
     return b.DequantizeLinear(op.need(index), op.need(index + 1), op.input(index + 2))
 
 
@@ -30,7 +30,7 @@ def _stored(op: Op, b: Builder, y: Value, scale: int) -> Value:
 
 
 def _plain(op: Op) -> str:
-    """The operator on floats."""
+    """Return the operator on floats."""
     return op.kind.removeprefix("QLinear")
 
 
@@ -50,7 +50,7 @@ def unary(op: Op, b: Builder) -> Results:
 
 @ROWS.always("QLinearSoftmax")
 def softmax(op: Op, b: Builder) -> Results:
-    """`opset` below 13: over all axes from `axis` on."""
+    """Convert a quantized Softmax; with an `opset` below 13 over all axes from `axis` on."""
     x, axis, rank = _real(op, b, 0), op.attr("axis", -1), op.rank(0)
     single = op.attr("opset", 13) >= 13 or axis % rank == rank - 1
     return _stored(op, b, b.Softmax(x, axis=axis) if single else softmax_from(b, x, axis), 3)
@@ -99,7 +99,9 @@ def gemm(op: Op, b: Builder) -> Results:
 
 
 def columns(op: Op, b: Builder, index: int, scale: int, zero: int, transposed: int = 0) -> Value:
-    """A matrix with one scale, or one for each column of the product."""
+    """Return scales of a matrix, one for all or one for each column, so that they broadcast to the
+    product.
+    """
     per_column = rank_of(op.need(scale)) == 1 and op.shape(scale) != (1,)
     axis = (0 if transposed else op.rank(index) - 1) if per_column else 1
     s, z = op.need(scale), op.input(zero)
@@ -138,8 +140,8 @@ def matmul_integer_to_float(op: Op, b: Builder) -> Results:
 
 @ROWS.always("MatMulNBits")
 def matmul_n_bits(op: Op, b: Builder) -> Value:
-    """A [.., K] times B [N, blocks, bytes] of 2, 4 or 8 bit, low bits first, one scale and zero
-    point for each block of K.
+    """Return a [.., K] times B [N, blocks, bytes] of 2, 4 or 8 bit, low bits first, one scale and
+    zero point for each block of K.
     """
     if op.input(4) is not None:
         raise MappingError("MatMulNBits with group indices is not supported")
@@ -170,7 +172,7 @@ def matmul_n_bits(op: Op, b: Builder) -> Value:
 
 
 def unpack(data: np.ndarray, bits: int) -> np.ndarray:
-    """The last axis of bytes as numbers of `bits` bits, lowest first."""
+    """Return the last axis of bytes as numbers of `bits` bits, lowest first."""
     if bits == 8:
         return data
     shifts = arange(0, 8, bits, dtype=np.uint8)

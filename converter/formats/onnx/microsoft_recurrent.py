@@ -109,6 +109,6 @@ def _initial(op: Op, b: Builder, index: int, d: int, size: int) -> Value:
 
 
 def _joined(b: Builder, ways: Sequence[Value], axis: int) -> Value:
-    """The results of the directions along a new axis."""
+    """Return the results of the directions along a new axis."""
     parts = [b.Unsqueeze(v, [axis]) for v in ways]
     return parts[0] if len(parts) == 1 else b.Concat(*parts, axis=axis)

@@ -41,7 +41,9 @@ def q_attention(op: Op, b: Builder) -> Results:
 
 @ROWS.always("QEmbedLayerNormalization")
 def q_embed_layer_normalization(op: Op, b: Builder) -> Results:
-    """The tables, gamma and beta with one scale and zero point each."""
+    """Convert QEmbedLayerNormalization: the tables, gamma and beta have one scale and zero point
+    each.
+    """
     tables = [
         b.DequantizeLinear(op.need(i), op.need(i + 6), op.input(i + 11))
         if op.input(i) is not None
@@ -54,8 +56,8 @@ def q_embed_layer_normalization(op: Op, b: Builder) -> Results:
 
 @ROWS.always("GatherBlockQuantized")
 def gather_block_quantized(op: Op, b: Builder) -> Results:
-    """Rows of a table in blocks along `quantize_axis`; bytes hold two 4-bit numbers, the low one
-    first, where `bits` is 4.
+    """Look up rows of a table with a scale for each block along `quantize_axis`; with `bits` 4,
+    bytes hold two numbers, the low one first.
     """
     rank, bits = op.rank(0), int(op.attr("bits", 4))
     axis, block = int(op.attr("quantize_axis", 1)) % rank, int(op.attr("block_size", 128))
@@ -77,7 +79,7 @@ def _four(data: np.ndarray, count: int | None = None) -> ir.TensorProtocol:
 
 @ROWS.always("MatMulBnb4")
 def matmul_bnb4(op: Op, b: Builder) -> Results:
-    """A [.., K] times the transpose of [N, K] codes, the high one of a byte first, times the
+    """Return a [.., K] times the transpose of [N, K] codes, the high one of a byte first, times the
     largest number of their block.
     """
     k, n, block, kind = (int(op.attrs[a]) for a in ("K", "N", "block_size", "quant_type"))
@@ -132,7 +134,7 @@ def matmul_fp4(op: Op, b: Builder) -> Results:
 
 
 def _by_block(b: Builder, scales: Value, block: int, width: int) -> Value:
-    """[N,blocks] -> [N,K]: each scale for the numbers of its block."""
+    """Repeat each scale for the numbers of its block: [N,blocks] -> [N,K]."""
     wide = b.Gather(scales, b.const(np.arange(width) // block, "blocks"), axis=1)
     return wide if wide.dtype == _FLOAT else b.Cast(wide, to=_FLOAT)
 
@@ -171,7 +173,7 @@ def _normalized(op: Op, b: Builder) -> tuple[Value, Value | None]:
 
 
 def _product(op: Op, b: Builder, x: Value, index: int, width: int) -> Value:
-    """One of several MatMulNBits, whose operands begin at `index`."""
+    """Return one of several MatMulNBits, whose operands begin at `index`."""
     operands: list[ir.Value | None] = [
         x,
         op.input(index),

@@ -22,8 +22,8 @@ TYPES = {t.name.lower(): t for t in ir.DataType}
 
 @functools.cache
 def kernels() -> dict[str, list[Kernel]]:
-    """Operator -> kernels, each parameter -> types. An operator that is absent has no kernel of its
-    own.
+    """Return the kernels of each operator: the types of each parameter. Operators without an entry
+    have no kernel.
     """
     data = json.loads(_FILE.read_text())["kernels"]
     table = {

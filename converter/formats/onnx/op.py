@@ -22,9 +22,9 @@ Results = ir.Value | Sequence[ir.Value | None] | None
 
 @record
 class Op:
-    """`attrs` as Python values (tensors as onnx_ir tensors, graphs as GraphProto); `outputs` are
-    names, "" for none. `notes` are warnings that onnxruntime computes the operator otherwise than
-    ONNX defines it, and so than it is read here.
+    """An operator that is read. `attrs` are Python values (tensors as onnx_ir tensors, graphs as
+    GraphProto); `outputs` are names, "" for none. `notes` are warnings that onnxruntime deviates
+    from ONNX's definition of the operator, which netconv follows.
     """
 
     kind: str
@@ -48,7 +48,7 @@ class Op:
 
     @property
     def x(self) -> Value:
-        """The first input."""
+        """Return the first input."""
         return self.need(0)
 
     def set_input(self, index: int, value: ir.Value | None) -> None:
@@ -137,8 +137,8 @@ class Rows:
             self.always(kind)(row)
 
     def apply(self, op: Op, b: Builder) -> Results:
-        """The rows for the operator's version, oldest first; the first that returns values ends
-        it.
+        """Return the rows for the operator's version, oldest first; the first that returns
+        values ends it.
         """
         kind = op.kind
         for until, row in self.table.get(kind, ()):

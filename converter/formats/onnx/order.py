@@ -23,8 +23,8 @@ DENSE_LIMIT = 1 << 28  # elements of a sparse tensor written out
 def sorted_nodes(
     graph: Any, known: Mapping[str, Any], refusal: Callable[[str, int], ConverterError]
 ) -> Iterator[tuple[int, onnx.NodeProto]]:
-    """(index, node) in the file's order where that is valid, else in a stable topological order;
-    refuses cycles and gaps.
+    """Return (index, node) in the file's order if it is valid, else in a stable topological order;
+    refuse cycles and missing producers.
     """
     needs = [_needs(n) for n in graph.node]
     seen = set(known)
@@ -79,7 +79,7 @@ def _captured(graph: onnx.GraphProto) -> set[str]:
 
 
 def dense(weights: TensorFiles, sparse: onnx.SparseTensorProto, path: str) -> ir.TensorProtocol:
-    """A sparse tensor written out: indices are linear (rank 1) or coordinates (rank 2)."""
+    """Return a sparse tensor written out: indices are linear (rank 1) or coordinates (rank 2)."""
     where = Where(str(weights.model), path=f"{path} sparse tensor {sparse.values.name}")
     shape = tuple(int(d) for d in sparse.dims)
     size = math.prod(shape)

@@ -84,7 +84,7 @@ def _without_definition(model: ir.Model, context: Opset) -> None:
 
 
 def _public_names(model: ir.Model) -> None:
-    """Inputs and outputs under their foreign names; other values that have these give way."""
+    """Give inputs and outputs their public names; other values with these names are renamed."""
     wanted: dict[str, ir.Value] = {}
     boundary = [*model.graph.inputs, *model.graph.outputs]
     for value in sorted(boundary, key=lambda v: public_name(v) != v.name):
@@ -182,7 +182,7 @@ def _wrong_type(node: ir.Node, version: int) -> str:
 
 
 def _text(type_: Any) -> str:
-    """A type as the schemas spell it."""
+    """Return a type as the schemas spell it."""
     if isinstance(type_, ir.SequenceType | ir.OptionalType):
         kind = "seq" if isinstance(type_, ir.SequenceType) else "optional"
         return f"{kind}({_text(type_.elem_type)})"

@@ -96,7 +96,7 @@ def _is(value: Any, kind: Any) -> bool:
 
 
 def _check_body(op: Op, name: str, graph: onnx.GraphProto) -> None:
-    """A body that is carried must be whole in itself: values from outside it would be lost."""
+    """Check that a body that is preserved uses no values from outside, which would be lost."""
     try:
         onnx.checker.check_graph(graph)
     except (onnx.checker.ValidationError, ValueError) as e:
@@ -116,8 +116,8 @@ def schema_at(kind: str, version: int, domain: str = "") -> Any:
 
 @functools.lru_cache(1024)
 def _attributes(kind: str, version: int, domain: str) -> tuple[dict[str, Any], list[str]]:
-    """The types of the attributes of an operator of a version, and the names of those that it must
-    have.
+    """Return the types of the attributes of an operator of a version, and the names of those that
+    it must have.
     """
     attributes = onnx.defs.get_schema(kind, version, domain).attributes
     return {n: a.type for n, a in attributes.items()}, [
@@ -126,8 +126,8 @@ def _attributes(kind: str, version: int, domain: str) -> tuple[dict[str, Any], l
 
 
 def function_of(schema: Any, op: Op) -> onnx.FunctionProto | None:
-    """The function that defines the operator for these inputs and attributes; None when it has
-    none.
+    """Return the function that defines the operator for these inputs and attributes; None when it
+    has none.
     """
     function = onnx.FunctionProto()
     if schema.has_context_dependent_function:

@@ -36,7 +36,7 @@ _WIDER = {_T.BFLOAT16: _T.FLOAT, _T.FLOAT16: _T.FLOAT}
 
 
 def fit_tensor(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
-    """The tensor in a type that IR version 10 has; exact."""
+    """Return the tensor in a type that IR version 10 has; exact."""
     wider = _HOLDS.get(tensor.dtype)
     return (
         tensor
@@ -46,8 +46,8 @@ def fit_tensor(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
 
 
 def weight(b: Builder, tensor: ir.TensorProtocol, name: str) -> ir.Value:
-    """A constant of the graph. One whose type opset 21 lacks is widened, and `check_widened` looks
-    at who reads it.
+    """Return a constant of the graph. A type that opset 21 does not have is widened, and
+    `check_widened` checks the consumers.
     """
     value = b.const(fit_tensor(tensor), name)
     if tensor.dtype in _HOLDS:
@@ -70,7 +70,7 @@ def presented(proto: onnx.TypeProto) -> ir.DataType | None:
 
 
 def check_widened(op: Op) -> None:
-    """A value in a wider type gives the same result only where its own type does not show in the
+    """Check that a widened value gives the same result: its own type must not show in any
     result.
     """
     readers = {"DequantizeLinear": (0, 1, 2), "Cast": (0,), "CastLike": (0,)}.get(op.kind, ())
@@ -133,7 +133,7 @@ def has_maps(proto: onnx.TypeProto) -> bool:
 
 
 def too_new(proto: onnx.TypeProto) -> str | None:
-    """The name of a type that the graph does not have: maps."""
+    """Return the name of a type that the graph does not have: maps."""
     return "map" if has_maps(proto) else None
 
 
@@ -176,7 +176,7 @@ def _allowed(schema: Any, index: int) -> frozenset[ir.DataType]:
 
 @functools.lru_cache(1024)
 def _formals(kind: str) -> list[frozenset[ir.DataType]]:
-    """The tensor types of each input of an operator of opset 21."""
+    """Return the tensor types of each input of an operator of opset 21."""
     schema = schema_of(kind)
     return (
         []

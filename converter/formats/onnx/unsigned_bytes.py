@@ -28,7 +28,9 @@ _PRODUCTS = ("Conv", "ConvTranspose", "MatMul", "Gemm")
 
 
 def write_unsigned(model: ir.Model) -> None:
-    """Change pairs of QuantizeLinear and DequantizeLinear, and weights of products, in place."""
+    """Make quantized activations and weights unsigned, in place: QuantizeLinear, DequantizeLinear
+    and constants.
+    """
     names = Names(model)
     if not any(_signed_weights(n) for g in all_graphs(model.graph) for n in g):
         return

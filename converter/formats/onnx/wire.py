@@ -34,12 +34,14 @@ _LOCATION = re.compile(rb"\x0a\x08location\x12([\x00-\x7f]|[\x80-\xff][\x00-\x7f
 
 
 def header(field: int, size: int) -> bytes:
-    """The bytes before a length-delimited field."""
+    """Return the bytes before a length-delimited field."""
     return encode_tag(field, LEN) + encode_varint(size)
 
 
 def skeleton(data: np.ndarray) -> bytes:
-    """The file without the contents of large tensors; the file itself when it is malformed."""
+    """Return the file without the contents of large tensors; the file itself when it is
+    malformed.
+    """
     view = data.data if data.size else memoryview(b"")
 
     def cut_out(start: int, end: int) -> list[Piece]:
@@ -53,7 +55,7 @@ def skeleton(data: np.ndarray) -> bytes:
 
 
 def locations(data: np.ndarray) -> set[str]:
-    """The side files that the tensors of a file name."""
+    """Return the side files that the tensors of a file name."""
     found, content = set(), skeleton(data)
     for match in _LOCATION.finditer(content):
         length = sum((b & 0x7F) << 7 * i for i, b in enumerate(match[1]))

@@ -1,4 +1,4 @@
-"""Bodies, the net itself among them: read and written one layer after the other."""
+"""Reading and writing of bodies, also of the net itself, one layer after the other."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class BodyReader(ABC):
     def body(
         self, builder: Builder, body: SubNet, feeds: Mapping[Place, ir.Value]
     ) -> dict[Place, ir.Value]:
-        """The values of a body inside a layer, whose nodes `builder` writes."""
+        """Return the values of a body inside a layer, whose nodes `builder` writes."""
         inner = type(self)(self.net, builder, self.notes, nested=True)
         inner.feeds = feeds
         inner.run(body)

@@ -1,5 +1,5 @@
-"""Is it a graph? Unique ids, edges between ports that exist, one edge for each input, no cycle; the
-same for bodies and their maps.
+"""Check that a net is a graph: unique ids, edges between existing ports, one edge for each input,
+no cycle; the same for bodies and their port maps.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class _Check:
         return layers
 
     def edges(self, body: Body, layers: dict[int, Layer]) -> set[tuple[int, int]]:
-        """The input ports that edges feed, as (layer, port)."""
+        """Return the input ports that edges feed, as (layer, port)."""
         outputs = {(layer.id, p.id) for layer in body.layers for p in layer.outputs}
         inputs = {(layer.id, p.id) for layer in body.layers for p in layer.inputs}
         fed: set[tuple[int, int]] = set()
@@ -94,8 +94,8 @@ class _Check:
         return fed
 
     def connections(self, layer: Layer, tag: str, sub: SubNet) -> None:
-        """Port maps and back edges name ports of the layer and layers (legacy: and ports) of the
-        body.
+        """Check that port maps and back edges name existing ports of the layer, and layers (legacy:
+        and ports) of the body.
         """
         inside = sub.by_id()
 

@@ -81,7 +81,9 @@ def write_ir(net: Net, out: Output) -> None:
 
 
 def _unchanged(net: Net) -> bool:
-    """Reading once more is cheap, and the only proof that no change gets lost."""
+    """Return whether a file that was not changed would be written unchanged: it is read again,
+    which proves that no change is lost.
+    """
     if net.xml is None:
         return False
     try:

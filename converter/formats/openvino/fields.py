@@ -29,7 +29,7 @@ T = ir.DataType
 
 
 def dim(value: ir.Value, axis: int) -> int | None:
-    """One static dimension, or None."""
+    """Return one static dimension, or None."""
     if value.shape is None or not -len(value.shape) <= axis < len(value.shape):
         return None
     found = value.shape[axis]
@@ -63,7 +63,7 @@ BLOCKS = words(DCR="blocks_first", CRD="depth_first")
 def rearranged(
     r: LiftContext, x: ir.Value, split: list[int], perm: list[int], joined: list[int]
 ) -> ir.Value:
-    """Axes split, permuted and joined."""
+    """Split, permute and join axes."""
     y = r.b.Transpose(r.b.Reshape(x, split), perm=perm)
     return r.b.Reshape(y, joined)
 
@@ -158,7 +158,7 @@ class SlicePlan:
 
 
 def leading_axes(r: LiftContext) -> None:
-    """Batch and time of a ReverseSequence are the first two axes in ONNX."""
+    """Transpose batch and time of a ReverseSequence to the first two axes, as ONNX requires."""
     x, a = r.input(0), r.node.attrs
     n = r.rank(x)
     batch, time = axis_of(a["batch_axis"], n), axis_of(a["time_axis"], n)
@@ -172,8 +172,8 @@ def leading_axes(r: LiftContext) -> None:
 
 
 def odd_window(alpha: float, size: int, axes: int = 1) -> tuple[float, int]:
-    """alpha and size of ONNX's LRN for those of a layer, whose window covers that number of axes.
-    With an even size both engines leave out the last neighbor, and still divide by the size.
+    """Return alpha and size of ONNX's LRN for a layer whose window covers that number of channels.
+    If it is even, engines leave out the last neighbor but still divide by the size.
     """
     at_least(1, size=size)
     odd = 2 * ((size - 1) // 2) + 1
@@ -185,7 +185,7 @@ ODD_SIZE = Guard("size must be odd", lambda w: w.attr("size") % 2 == 1)
 
 
 class Deformation(Field):
-    """The numbers of channels, groups and offsets have to fit each other."""
+    """The numbers of channels, groups and offsets, which must be consistent."""
 
     def lift(self, r: LiftContext) -> None:
         self._check(r.node, "R105")

@@ -41,7 +41,7 @@ def _root(head: bytes) -> re.Match[bytes] | None:
 
 
 def engine(path: Path) -> str:
-    """OpenVINO takes the current versions of its IR only."""
+    """Return OpenVINO for the current versions of its IR; it reads no older ones."""
     from converter.formats import HEAD
 
     with open(path, "rb") as f:
@@ -121,8 +121,8 @@ def write(model: Network, path: Path, flavor: Flavor) -> list[Diagnostic]:
 
 
 def check(path: Path, weights: Path | None) -> list[Diagnostic]:
-    """The file itself, and attributes that no layer of its type has; layers without a mapping are
-    no fault of the file.
+    """Return the file itself, and attributes that no layer of its type has; layers without a
+    mapping are no fault of the file.
     """
     from converter.errors import UnsupportedError
     from converter.formats.openvino.codec import check_ir
@@ -135,7 +135,7 @@ def check(path: Path, weights: Path | None) -> list[Diagnostic]:
 
 
 def kinds() -> Mapping[str, str]:
-    """Operations of the opsets, and the layers that only legacy IR has."""
+    """Return the operations of the opsets, and the layers that only legacy IR has."""
     from converter.formats.openvino.legacy.mapping import MAPPING as LEGACY
     from converter.formats.openvino.opset.mapping import MAPPING
 

@@ -20,8 +20,8 @@ from converter.io.mapped_file import MappedFile
 
 @dataclass(slots=True)
 class Element:
-    """A free piece of XML (rt_info, meta_data): tag, attributes, text and children. `text` is ""
-    when only blanks surround children.
+    """An XML element without a fixed structure (rt_info, meta_data): tag, attributes, text and
+    children. `text` is "" if only blanks surround children.
     """
 
     tag: str
@@ -34,7 +34,7 @@ class Element:
         return next((c for c in self.children if c.tag == tag), None)
 
     def attribute(self, name: str) -> Element | None:
-        """The `<attribute name=...>` child of a layer's or port's rt_info, for example
+        """Return the `<attribute name=...>` child of a layer's or port's rt_info, for example
         `decompression`.
         """
         return next(
@@ -62,7 +62,7 @@ class Port:
 
 @dataclass(slots=True)
 class Edge:
-    """Data flows from an output port to an input port."""
+    """An edge from an output port to an input port."""
 
     from_layer: int
     from_port: int
@@ -73,8 +73,8 @@ class Edge:
 
 @dataclass(slots=True)
 class BackEdge:
-    """The value at the source becomes the value at the target in the next iteration. Ports exist in
-    legacy IR only.
+    """A back edge: the value at the source becomes the value at the target in the next iteration.
+    Ports exist in legacy IR only.
     """
 
     from_layer: int
@@ -145,7 +145,9 @@ class Layer:
 
 @dataclass(kw_only=True)
 class Body:
-    """Layers and the edges between them; ids are local to a body, all bodies share one .bin."""
+    """The layers of a net or a body, and the edges between them. Ids are local to a body; all
+    bodies share one .bin.
+    """
 
     layers: list[Layer] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
@@ -157,12 +159,12 @@ class Body:
         return {layer.id: layer for layer in self.layers}
 
     def producers(self) -> dict[tuple[int, int], tuple[int, int]]:
-        """(layer, input port) -> (layer, output port) that feeds it."""
+        """Return the map from (layer, input port) to the (layer, output port) that feeds it."""
         return {(e.to_layer, e.to_port): (e.from_layer, e.from_port) for e in self.edges}
 
     def consumers(self) -> dict[tuple[int, int], list[tuple[int, int]]]:
-        """(layer, output port) -> every (layer, input port) that it feeds, in the order of the
-        edges.
+        """Return the map from (layer, output port) to every (layer, input port) that it feeds, in
+        the order of the edges.
         """
         result: dict[tuple[int, int], list[tuple[int, int]]] = {}
         for e in self.edges:
@@ -192,7 +194,9 @@ class Body:
         return result
 
     def walk(self) -> Iterator[Layer]:
-        """Every layer of this body and of the bodies inside its layers, outer before inner."""
+        """Yield every layer of this body and of the bodies inside its layers, outer ones before
+        inner ones.
+        """
         for layer in self.layers:
             yield layer
             for body in layer.bodies.values():
@@ -212,7 +216,7 @@ class SubNet(Body):
 
 @dataclass(slots=True)
 class Channel:
-    """Pre-processing of one channel: `mean` is a number, an image (of the channel's height x
+    """The preprocessing of one channel: `mean` is a number, an image (of the channel's height x
     width) or absent. Engines ignore `scale`.
     """
 
@@ -223,8 +227,8 @@ class Channel:
 
 @dataclass(slots=True)
 class PreProcess:
-    """Legacy `<pre-process>`: the means are subtracted from the input layer of that name ("" = the
-    only one).
+    """Legacy `<pre-process>`: the means are subtracted from the input layer of that name ("" is the
+    only input).
     """
 
     reference_layer_name: str = ""

@@ -40,7 +40,7 @@ class Slicing:
 
     @property
     def index(self) -> Array:
-        """[count, part]: the elements along the axis that iteration i sees."""
+        """Return [count, part]: the elements along the axis that iteration i reads."""
         return self.first + self.step * arange(self.count)[:, None] + arange(self.part)
 
 
@@ -58,8 +58,8 @@ def span(entry: PortMap) -> tuple[int, int, int, int]:
 
 
 def slicing(entry: PortMap, size: int, axes: int) -> Slicing:
-    """Return the slices of an axis of that size, of a tensor of that rank; MappingError R110 when
-    there are none.
+    """Return the slices of an axis of that size, of a tensor of that rank; raise MappingError R110
+    if there are none.
     """
     start, end, stride, part = span(entry)
     low, high = ((v if v >= 0 else v + size + 1) for v in (start, end))
@@ -123,7 +123,7 @@ class Iteration:
         }
 
     def _piece(self, m: PortMap) -> ir.Value:
-        """The part of this iteration; the axis stays, with the size of a part."""
+        """Return the part of this iteration; the axis stays, with the size of a part."""
         x, b, cut = self.value(m), self.inner, self.parts(m)
         if cut is None:
             return self._slice(x, m)
@@ -134,7 +134,7 @@ class Iteration:
         return b.Gather(parts, self.number, axis=cut.axis)
 
     def _slice(self, x: ir.Value, m: PortMap) -> ir.Value:
-        """The part along an axis of unknown size."""
+        """Return the part along an axis of unknown size."""
         b, axis, (start, _, stride, part) = self.inner, m.axis or 0, span(m)
         begin = b.Mul(b.Reshape(self.number, [1]), [stride])
         if start < 0:  # -1 is one after the last
@@ -191,7 +191,7 @@ def along_axis(m: PortMap) -> bool:
 
 
 def _collected(b: Builder, stacked: ir.Value, m: PortMap, part: int | None) -> ir.Value:
-    """[T, ...] -> the parts side by side along the axis; or, without an axis, the last one."""
+    """Concatenate the parts [T, ...] along the axis; without an axis, return the last one."""
     if m.axis is None or not along_axis(m):
         return b.Gather(stacked, -1, axis=0)
     if span(m)[2] < 0:

@@ -21,7 +21,7 @@ def output_name(layer: str, index: int, count: int) -> str:
 
 
 def all_names(layer: str, count: int) -> set[str]:
-    """The name of a layer, and those of its outputs."""
+    """Return the name of a layer, and those of its outputs."""
     return {layer, *(output_name(layer, i, count) for i in range(count))}
 
 
@@ -78,8 +78,8 @@ class BoundaryNames:
         self.names[value] = name
 
     def layer(self, outputs: Sequence[ir.Value]) -> str:
-        """The name that a layer must have, so that its outputs have those of the network's; "" when
-        it is free, or no name will do.
+        """Return the name that a layer must have, so that its outputs have those of the network's;
+        "" when it is free, or no name will do.
         """
         wanted = {i: self.names[v] for i, v in enumerate(outputs) if v in self.names}
         if len(outputs) == 1 or not wanted:
@@ -93,7 +93,7 @@ class BoundaryNames:
 
 
 class Names:
-    """Allocates names of the layers of one body; `taken` are names that `free` does not return."""
+    """Names of the layers of one body; `taken` are names that `free` does not return."""
 
     def __init__(self, reserved: Iterable[str] = ()) -> None:
         self.taken = set(reserved)
@@ -101,7 +101,7 @@ class Names:
         self._count: dict[str, int] = {}
 
     def free(self, hint: str, outputs: int = 1) -> str:
-        """`hint` itself when it and the names of the layer's outputs are free, else `hint_1`,
+        """Return `hint` if it and the names of the layer's outputs are not taken, else `hint_1`,
         `hint_2`, ...
         """
         name, count = hint, self._count.get(hint, 0)

@@ -105,7 +105,7 @@ def _free(parent: XmlElement, tag: str) -> Element | None:
 
 @record
 class _Parts:
-    """Reads the parts of one file; holds their common state."""
+    """A reader of the parts of one file, with their common state."""
 
     file: str
     legacy: bool
@@ -207,7 +207,7 @@ class _Parts:
         )
 
     def slice(self, r: Reader, e: XmlElement, offset: int, size: int) -> Bytes:
-        """A view of the .bin, which has to exist only for slices that are not empty."""
+        """Return a view of the .bin, which has to exist only for slices that are not empty."""
         if self.bin is None and size:
             help = "name the file with --weights when it lies elsewhere"
             raise unreadable(

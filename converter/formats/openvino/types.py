@@ -25,8 +25,8 @@ class ElementType:
         return 24 if self.bits in (3, 6) else 8
 
     def nbytes(self, elements: int) -> int:
-        """Bytes that `elements` values take in the .bin; packed types are rounded up to whole
-        units.
+        """Return the bytes that `elements` values take in the .bin; packed types are rounded up to
+        complete units.
         """
         return -(-elements * self.bits // self.unit) * (self.unit // 8)
 

@@ -38,8 +38,8 @@ Places = dict[LazyTensor, tuple[int, int]]
 
 
 def lay_out(net: Net) -> tuple[Places, list[LazyTensor]]:
-    """Lay out every blob once, in the order of the layers: return (offset, size) of each for
-    `write_xml`, and the content of the .bin.
+    """Assign a location to every blob, in the order of the layers: return (offset, size) of each
+    for `write_xml`, and the content of the .bin.
     """
     pool = _Pool()
     places: Places = {}
@@ -58,9 +58,7 @@ def lay_out(net: Net) -> tuple[Places, list[LazyTensor]]:
 
 
 def _check_size(layer: Layer, name: str, size: int) -> None:
-    """The opset engine refuses a constant whose size is not that of its shape; to write one would
-    be a fault of the caller.
-    """
+    """Check that a constant has the size of its shape, since the opset engine rejects others."""
     if name != "value" or layer.type != "Const":
         raise ValueError(
             f"layer {layer.name!r} ({layer.type}): opset IR does not support blob {name!r}; "
@@ -121,7 +119,7 @@ def _indented(e: XmlElement, level: int) -> XmlElement:
 
 
 class _Xml:
-    """Builds lxml elements; every text passes through `safe`, since XML cannot hold control
+    """Create lxml elements; every text passes through `safe`, since XML does not support control
     characters.
     """
 
@@ -135,7 +133,7 @@ class _Xml:
         return attrs
 
     def text(self, what: str, value: str, layer: Layer | None = None) -> str:
-        """`value`, if XML can hold it."""
+        """Return `value`; raise W303 if XML cannot represent it."""
         try:
             etree.Element("x").text = value
         except ValueError:

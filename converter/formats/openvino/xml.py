@@ -27,8 +27,8 @@ _LONG_TAG = re.compile(rb"<[^<>]{%d,}" % (len(" a=''") * MOST_ATTRIBUTES))
 
 
 def parse_xml(data: bytes, file: str) -> XmlElement:
-    """The root element of an XML document; ReadError R103 with the line for anything that is not
-    plain well-formed XML.
+    """Return the root element of an XML document; raise ReadError R103 with the line for anything
+    that is not plain well-formed XML.
     """
 
     def bad(message: str, line: int) -> ReadError:
@@ -58,12 +58,12 @@ def parse_xml(data: bytes, file: str) -> XmlElement:
 
 
 def line(e: XmlElement) -> int:
-    """The line on which an element begins, from 1."""
+    """Return the line on which an element begins, from 1."""
     return cast(int, e.sourceline or 0)
 
 
 def elements(parent: XmlElement | None) -> Iterator[XmlElement]:
-    """The child elements, without comments and processing instructions."""
+    """Return the child elements, without comments and processing instructions."""
     return (c for c in parent if isinstance(c.tag, str)) if parent is not None else iter(())
 
 
@@ -73,7 +73,7 @@ def children(parent: XmlElement | None, tag: str) -> Iterator[XmlElement]:
 
 
 def free_tree(e: XmlElement) -> Element:
-    """An element with everything below it, for the parts of the format that have no fixed
+    """Return an element with everything below it, for the parts of the format that have no fixed
     structure.
     """
     below = [free_tree(c) for c in elements(e)]
@@ -88,7 +88,7 @@ def attributes(e: XmlElement, *known: str) -> dict[str, str]:
 
 @record
 class Reader:
-    """Reads attributes of elements in `file`; `layer` and `kind` name the layer for messages once
+    """Read attributes of elements in `file`; `layer` and `kind` name the layer in messages once
     they are known.
     """
 
@@ -105,14 +105,14 @@ class Reader:
         return unreadable(code, message, self.where(e))
 
     def text(self, e: XmlElement, name: str) -> str:
-        """A mandatory attribute."""
+        """Return a mandatory attribute."""
         value = e.get(name)
         if value is None:
             raise self.bad("R103", f"<{e.tag}> lacks its mandatory attribute {name!r}", e)
         return str(value)
 
     def integer(self, e: XmlElement, name: str, least: int = 0) -> int:
-        """A mandatory attribute that is an integer from `least` up."""
+        """Return a mandatory attribute that is an integer from `least` up."""
         text = self.text(e, name)
         number = _integer(text)
         return (
@@ -141,7 +141,7 @@ class Reader:
         return float(text)
 
     def child(self, e: XmlElement, tag: str) -> XmlElement:
-        """A mandatory child element."""
+        """Return a mandatory child element."""
         found = e.find(tag)
         if found is None:
             raise self.bad("R103", f"<{e.tag}> lacks its mandatory element <{tag}>", e)
@@ -160,7 +160,7 @@ def shown(text: str) -> str:
 
 
 def split_names(text: str) -> tuple[str, ...]:
-    r"""Tensor names of a port: separated by commas; a comma inside a name is written `\,`."""
+    r"""Split the tensor names of a port at commas; a comma inside a name is written `\,`."""
     return tuple(name.replace("\\,", ",") for name in _COMMA.split(text)) if text else ()
 
 

@@ -91,7 +91,7 @@ class LiteGraph:
 
 @dataclass
 class LiteSignature:
-    """Names of inputs and outputs of a subgraph, each with the number of its tensor."""
+    """The names of inputs and outputs of a subgraph, each with its tensor index."""
 
     key: str
     graph: int
@@ -204,7 +204,7 @@ class _Flat:
         )
 
     def _code(self, code: Any) -> tuple[str, str]:
-        """The names of the builtin, and of the operator that is none."""
+        """Return the names of the builtin, and of the operator that is none."""
         number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
         return _BUILTIN_NAMES.get(number, f"operator {number}"), _text(code.CustomCode())
 
@@ -279,7 +279,7 @@ class _Flat:
 
     def _sparsity(self, sparsity: Any) -> Sparsity:
         def numbers(dimension: Any, name: str) -> Array:
-            """A union of vectors of three types, each a table with one field `values`."""
+            """Return a union of vectors of three types, each a table with one field `values`."""
             kind = _VECTORS.get(getattr(dimension, f"{name}Type")())
             if kind is None:
                 return np.zeros(0, np.int32)
@@ -399,7 +399,7 @@ class _Builder:
         b.Finish(self._table("Model", **fields), file_identifier=b"TFL3")
 
     def _versions(self, model: LiteModel) -> dict[tuple[str, str], int]:
-        """The operators of a model, each in the version that all its uses need."""
+        """Return the operators of a model, each in the version that all its uses need."""
         newest: dict[tuple[str, str], int] = {}
         for o in (o for g in model.graphs for o in g.operators):
             key = (o.builtin, o.custom)
@@ -575,5 +575,5 @@ def _aligned(position: int) -> int:
 
 
 def numbers(values: list[int]) -> Array:
-    """A constant of int32, as shapes, axes and amounts of padding are."""
+    """Return a constant of int32, as shapes, axes and amounts of padding are."""
     return np.asarray(values, np.int32)

@@ -62,7 +62,7 @@ def demand_scales(layer: Layer, scales: dict[ir.Value, Quantization]) -> None:
 
 
 class Operators(LayerTable, Protocol):
-    """Rows, and their context, which may be asked for quantized values."""
+    """The rows of the format, and their context, which provides quantized values on request."""
 
     @property
     def writing(self) -> Callable[..., LowerContext]: ...
@@ -112,7 +112,7 @@ class LiteLowering(Lowering):
         del self._journal[mark[1] :]
 
     def note(self, value: ir.Value, scale: Quantization) -> None:
-        """`value` has this scale; MappingError where it has another."""
+        """Record that `value` has this scale; raise MappingError if it has another."""
         if self.scales.get(value, scale) != scale:
             raise MappingError(f"the quantized data of {value.name} have several scales")
         self._enter(self.scales, value, scale)
@@ -128,8 +128,8 @@ class LiteLowering(Lowering):
         return made
 
     def hold(self, given: ir.Value, left: ir.Value) -> ir.Value:
-        """The variable tensor of a state: an input of the network, and the output that it is
-        afterwards.
+        """Set the variable tensor of a state: an input of the network, and the output that is its
+        next value.
         """
         self._enter(self.variables, given, True)
         self._enter(self.persistent_outputs, left, True)
@@ -140,7 +140,7 @@ class LiteLowering(Lowering):
         self._enter(self.absorbed, node, True)
 
     def alias(self, value: ir.Value, source: ir.Value) -> None:
-        """`value` is the same tensor as `source`."""
+        """Make `value` the same tensor as `source`."""
         self._enter(self.aliases, value, source)
 
     def value(self, name: str, dtype: D | None, shape: Iterable[Any] | None) -> ir.Value:
@@ -169,7 +169,7 @@ class LiteLowering(Lowering):
         self.mapping.table.lower(self.mapping.writing(node, self))
 
     def used(self, outputs: Sequence[ir.Value]) -> list[Layer]:
-        """The layers that something needs."""
+        """Return the layers that are needed for outputs."""
         needed, found = {self.source(v) for v in outputs}, []
         for layer in reversed(self.layers):
             if layer.kind in EFFECTS or needed.intersection(layer.outputs):

@@ -50,7 +50,7 @@ def reason_against(kind: str) -> str:
 
 
 def parameters_of(operator: LiteOperator) -> dict[str, Any]:
-    """The options by name; none for bytes that are no map."""
+    """Return the options by name; none if the bytes are not a map."""
     content = operator.content
     if operator.custom in STRUCTURES:
         names = STRUCTURES[operator.custom].split()
@@ -78,7 +78,7 @@ def carried_parameters(operator: LiteOperator) -> dict[str, Any]:
 
 
 def content_of(parameters: dict[str, Any]) -> bytes:
-    """The options by name as a FlexBuffer map; bytes of another form as they were."""
+    """Return the options by name as a FlexBuffer map; other bytes unchanged."""
     if parameters.keys() == {BYTES}:
         return bytes.fromhex(str(parameters[BYTES]))
     from flatbuffers import flexbuffers

@@ -72,7 +72,7 @@ def written() -> Written:
 
 
 def engine(path: Path) -> str:
-    """LiteRT takes every file of the format."""
+    """Return LiteRT, which runs every file of the format."""
     with open(path, "rb") as f:
         return "litert" if sniff(f.read(8)) else ""
 

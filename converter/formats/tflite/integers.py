@@ -100,7 +100,9 @@ def _moved(node: ir.Node, names: Names) -> None:
 
 @dataclass(frozen=True)
 class _Signed:
-    """Packed 4-bit numbers minus 8: the highest bit of both numbers in each byte is inverted."""
+    """Subtract 8 from packed 4-bit numbers by inverting the highest bit of both numbers in each
+    byte.
+    """
 
     tensor: LazyTensor
 
@@ -140,7 +142,7 @@ def _sign_constant(node: ir.Node, b: Builder) -> None:
 
 
 def _less_8(value: ir.Value, b: Builder) -> Value | None:
-    """A constant of unsigned numbers of four bits less 8; None for anything else."""
+    """Return a constant of unsigned 4-bit numbers minus 8; None for anything else."""
     if value.dtype != D.UINT4 or value.const_value is None:
         return None
     tensor = LazyTensor.of(value.const_value)

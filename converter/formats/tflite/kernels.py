@@ -196,7 +196,7 @@ RESULTS = {
 
 @dataclass(frozen=True)
 class Kernel:
-    """`types` of numbers that are no scaled integers, `scaled`: of those that are."""
+    """The types that a kernel supports: `types` without scales, and `scaled` (quantized) ones."""
 
     types: frozenset[ir.DataType]
     scaled: frozenset[ir.DataType]
@@ -226,7 +226,7 @@ def kernels() -> dict[str, Kernel]:
 
 
 def limits() -> dict[str, str]:
-    """The rows as text: types of numbers, those of scaled integers, the most axes."""
+    """Return the rows as text: types of numbers, those of scaled integers, the most axes."""
 
     def names(types: frozenset[ir.DataType]) -> str:
         return " ".join(sorted(t.name.lower() for t in types))

@@ -116,7 +116,9 @@ def keep_wide(model: ir.Model) -> None:
 
 
 def first_best_index(node: ir.Node, b: Builder) -> Value | None:
-    """The first element that equals the largest, or the smallest, of its row."""
+    """Return the index of the first element that equals the largest, or the smallest, of
+    its row.
+    """
     x, a = operand(node), attributes(node)
     if a["select_last_index"]:
         return None
@@ -127,7 +129,7 @@ def first_best_index(node: ir.Node, b: Builder) -> Value | None:
 
 
 def by_divisor_that_fits(node: ir.Node, b: Builder) -> Value | None:
-    """A divisor that wraps around to 0 in 32 bits ends the process, one at their ends does not."""
+    """Clamp a divisor to 32 bits: one that wraps around to 0 would crash the process."""
     x, y = operand(node), operand(node, 1)
     bounded = producer_of(y)
     if known(y) is not None or is_small(y) or (bounded is not None and bounded.op_type == "Min"):
@@ -137,7 +139,9 @@ def by_divisor_that_fits(node: ir.Node, b: Builder) -> Value | None:
 
 
 def truncated_remainder(node: ir.Node, b: Builder) -> Value | None:
-    """The remainder with the sign of the dividend, of that with the sign of the divisor."""
+    """Compute the remainder with the sign of the dividend from the one with the sign of the
+    divisor.
+    """
     x, y = operand(node), operand(node, 1)
     if not attributes(node)["fmod"]:
         return None
@@ -304,9 +308,7 @@ def all_bits(node: ir.Node, b: Builder) -> Value:
 
 
 def elements(node: ir.Node, b: Builder) -> Value | None:
-    """Turn indices along one axis, whose size is known only at run time, into indices along all
-    axes.
-    """
+    """Convert indices along one axis of dynamic size to indices along all axes."""
     x, index, rank = operand(node), operand(node, 1), rank_of(operand(node, 1))
     sizes, counts = shape_of(x), shape_of(index)
     static = sizes is not None and counts is not None
@@ -334,7 +336,7 @@ def elements(node: ir.Node, b: Builder) -> Value | None:
 
 
 def unsqueezed(node: ir.Node, b: Builder) -> Value | None:
-    """Several axes are added one after the other."""
+    """Insert several axes one after the other."""
     axes, rank = known(node.inputs[1]), rank_of(operand(node))
     if axes is None or rank is None or axes.size < 2:
         return None

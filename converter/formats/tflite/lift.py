@@ -61,7 +61,7 @@ FORMER_NOTE = "netconv.boundary"
 
 def read_model(path: Path, key: str = "") -> Network:
     """Return the network of a file, or of one of its signatures, which then determines the names of
-    inputs and outputs; UnsupportedError with all refusals.
+    inputs and outputs; raise UnsupportedError with all refusals.
     """
     lite = read_flat(path)
     signature = _signature(lite, key) if key else LiteSignature("", 0, {}, {})
@@ -109,14 +109,13 @@ def _signature(lite: LiteModel, key: str) -> LiteSignature:
 
 
 class GraphLifting(Lifting):
-    """One subgraph: tensors become values, operators nodes, in the order of execution.
+    """Lift one subgraph: tensors become values, operators nodes, in the order of execution.
 
-    `names`        of inputs that are called otherwise than their tensors
-    `path`         the subgraphs around this one
-    `handles`      the states that resource tensors refer to, which are not values
-    `tables`       the tables of keys and values, likewise
-    `initializes`  the subgraph gives variables their initial values
-    `notes`        warnings about content of the file that no kernel reads
+
+    `names` are those of inputs whose names differ from their tensors', `path` the subgraphs around
+    this one, `handles` the states and `tables` the hash tables that resource tensors refer to,
+    which are not values. `initializes`: the subgraph sets the initial values of variables. `notes`
+    are warnings about content of the file that no kernel reads.
     """
 
     def __init__(
@@ -160,7 +159,7 @@ class GraphLifting(Lifting):
                     self.value(i)
 
     def complex_names(self) -> list[str]:
-        """Inputs and outputs of the network whose numbers are complex."""
+        """Return the inputs and outputs of the network that are complex numbers."""
         graph, found = self.builder.graph, self.subgraph
         inputs = [i for i in dict.fromkeys(found.inputs) if i in self.values]
         pairs = [*zip(graph.inputs, inputs, strict=False)]
@@ -197,7 +196,7 @@ class GraphLifting(Lifting):
         return self.values[index]
 
     def real(self, index: int) -> ir.Value:
-        """The value of a tensor as real numbers; all operators that read it share them."""
+        """Return the value of a tensor as real numbers; all operators that read it share them."""
         value = self.value(index)
         if not is_quantized(self.tensors[index]):
             return value
@@ -251,7 +250,7 @@ class GraphLifting(Lifting):
                 value.name = self.builder.names.fresh(self.name(index))
 
     def layer_of(self, operator: LiteOperator, where: Where) -> Layer:
-        """An operator with the values that it reads; `where` has its kind and its name."""
+        """Return an operator with the values that it reads; `where` has its kind and its name."""
         inputs = self._operands(where.kind, operator)
         attrs = parameters_of(operator) if operator.builtin == "CUSTOM" else operator.options
         outputs = [ir.Value() for _ in operator.outputs]
@@ -275,8 +274,8 @@ class GraphLifting(Lifting):
         return self.real(index)
 
     def _read_like(self, kind: str, operator: LiteOperator) -> LiteTensor | None:
-        """The tensor whose scale a kernel assumes for its inputs: its result, or one without a
-        scale where results differ and the quantized values are only moved. None where each input
+        """Return the tensor whose scale a kernel assumes for its inputs: its result, or one without
+        a scale where results differ and the quantized values are only moved. None where each input
         has its own.
         """
         if kind not in LIKE_RESULT or not operator.outputs:
@@ -317,7 +316,7 @@ class GraphLifting(Lifting):
         return super().unknown(layer)
 
     def stored(self, operator: LiteOperator, results: Sequence[ir.Value]) -> list[ir.Value]:
-        """Results of an operator, of the types and scales of their tensors."""
+        """Return the results of an operator with the types and scales of their tensors."""
         stored = []
         for value, index in zip(results, operator.outputs, strict=False):
             tensor = self.tensors[index]
@@ -348,7 +347,7 @@ class GraphLifting(Lifting):
     # subgraphs -----------------------------------------------------------------------------------
 
     def child(self, number: int, b: Builder) -> GraphLifting:
-        """A subgraph that an operator of this one refers to, to be written with `b`."""
+        """Return a subgraph that an operator of this one refers to, to be written with `b`."""
         if not 0 <= number < len(self.model.graphs):
             raise MappingError(f"subgraph {number} does not exist", "R105")
         if number in self.path:

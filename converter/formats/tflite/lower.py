@@ -66,7 +66,7 @@ def write_model(model: Network, path: Path, flavor: Flavor) -> list[Diagnostic]:
 
 
 def lower(model: Network, flavor: Flavor, notes: list[Diagnostic]) -> LiteModel:
-    """The file of a graph."""
+    """Return the file of a graph."""
     graph = model.ir.clone()
     graph.graph.meta["states"] = zero_states(model)
     run_passes(PIPELINE, graph, Context(model, flavor.io_layout, notes))
@@ -99,9 +99,8 @@ def zero_states(model: Network) -> dict[str, str]:
 
 
 class States:
-    """States of the network: inputs whose next values are outputs.
-
-    `inputs` and `outputs` are their values, those of the outputs with the names of the inputs.
+    """The states of the network: inputs whose next values are outputs. `inputs` and `outputs` are
+    their values, those of the outputs by the names of the inputs.
     """
 
     def __init__(self, model: Network, graph: ir.Graph) -> None:
@@ -149,7 +148,7 @@ class FileWriter:
         return self.file
 
     def body(self, body: SubgraphBody) -> int:
-        """The number of the subgraph of a body."""
+        """Return the number of the subgraph of a body."""
         number = len(self.file.graphs)
         lite = LiteGraph(f"body{number}")
         self.file.graphs.append(lite)
@@ -158,7 +157,7 @@ class FileWriter:
 
 
 class GraphWriter:
-    """One graph on its way into a subgraph; tensors are made when something uses them."""
+    """Write one graph as a subgraph; tensors are created when they are first used."""
 
     def __init__(self, file: FileWriter, lite: LiteGraph) -> None:
         self.file, self.lite = file, lite
@@ -283,7 +282,7 @@ class GraphWriter:
     # inputs and outputs --------------------------------------------------------------------------
 
     def _input(self, value: ir.Value) -> int:
-        """A half-precision input is cast, unless inputs are float32 then, too."""
+        """Cast a half-precision input, unless inputs are float32, too."""
         if value.dtype == D.FLOAT16 and self.file.halves:
             given = self._tensor(value, public_name(value))
             given.type = HALF
@@ -361,7 +360,7 @@ class GraphWriter:
         return len(self.lite.tensors) - 1
 
     def _tensor(self, value: ir.Value, name: str = "") -> LiteTensor:
-        """A tensor of the type, the shape and the scale of a value, without its numbers."""
+        """Return a tensor of the type, the shape and the scale of a value, without its numbers."""
         own = value.dtype or D.FLOAT
         dtype = own if value in self.low.exact else NARROW.get(own, own)
         if dtype not in NUMBERS:
@@ -384,7 +383,7 @@ class GraphWriter:
         return self.tensors[value]
 
     def tensor(self, value: ir.Value) -> int:
-        """The tensor of a value that is read."""
+        """Return the tensor of a value that is read."""
         value = self.low.source(value)
         if value not in self.tensors:
             if value in self.low.variables:

@@ -75,18 +75,18 @@ _HOW = frozenset(
 
 
 def accessor(key: str) -> str:
-    """The method of an option: `StrideW` for stride_w."""
+    """Return the method of an option: `StrideW` for stride_w."""
     return key if key[:1].isupper() else "".join(p[:1].upper() + p[1:] for p in key.split("_"))
 
 
 def schema_name(method: str) -> str:
-    """The name in the schema: `stride_w` for StrideW."""
+    """Return the name in the schema: `stride_w` for StrideW."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", method).lower()
 
 
 @cache
 def fields_of(table: str) -> tuple[str, ...]:
-    """The methods of the options of a table, for which the package has functions that write
+    """Return the methods of the options of a table, for which the package has functions that write
     them.
     """
     start = f"{table}Add"
@@ -94,7 +94,7 @@ def fields_of(table: str) -> tuple[str, ...]:
 
 
 def table_of(builtin: str) -> str:
-    """The table of an operator's options, "" where the schema has none."""
+    """Return the table of an operator's options, "" where the schema has none."""
     name = TABLES.get(builtin) or "".join(p.capitalize() for p in builtin.split("_")) + "Options"
     return name if hasattr(schema, name) else ""
 

@@ -63,7 +63,7 @@ STORED_TYPES = frozenset(NUMBERS[d] for d in STORED)
 
 
 def type_of(tensor: LiteTensor) -> ir.DataType:
-    """The type of a tensor in the graph; MappingError X201 where there is none."""
+    """Return the type of a tensor in the graph; raise MappingError X201 if there is none."""
     found = TYPES.get(tensor.type)
     if found is None:
         name = TYPE_NAMES.get(tensor.type, str(tensor.type))
@@ -88,7 +88,7 @@ def is_quantized(tensor: LiteTensor) -> bool:
 
 def constant_of(tensor: LiteTensor) -> Array | LazyTensor:
     """Return the elements of a constant, a view of the file; 4-bit numbers stay packed (low half of
-    a byte first, as in ONNX). MappingError R103 if the bytes do not match the shape.
+    a byte first, as in ONNX). Raise MappingError R103 if the bytes do not match the shape.
     """
     dtype = type_of(tensor)
     data = np.zeros(0, np.uint8) if tensor.data is None else np.asarray(tensor.data).view(np.uint8)
@@ -182,7 +182,7 @@ def _packed(tensor: LiteTensor) -> Array:
 
 
 def _strings(data: Array, tensor: LiteTensor) -> Array:
-    """A buffer of strings: their count, count + 1 offsets, bytes."""
+    """Return a buffer of strings: their count, count + 1 offsets, bytes."""
     if not data.size:
         return np.zeros(0, object)
     count = int(data[:4].view("<i4")[0]) if data.nbytes >= 4 else -1
@@ -199,7 +199,7 @@ def _strings(data: Array, tensor: LiteTensor) -> Array:
 
 
 def zero_points(tensor: LiteTensor) -> Array:
-    """The zero points in the tensor's own type, as many as there are scales."""
+    """Return the zero points in the tensor's own type, one for each scale."""
     dtype = type_of(tensor).numpy()
     numbers = np.asarray(tensor.zero_points or [0] * len(tensor.scales), np.int64)
     if len(numbers) not in (1, len(tensor.scales)) or (numbers != numbers.astype(dtype)).any():
@@ -230,5 +230,5 @@ def dequantize_tensor(b: Builder, value: ir.Value, tensor: LiteTensor) -> ir.Val
 
 
 def quantize_tensor(b: Builder, value: ir.Value, tensor: LiteTensor) -> ir.Value:
-    """A result as the tensor stores it."""
+    """Return a result as the tensor stores it."""
     return quantize(b, value, type_of(tensor), tensor_quantization(tensor))

@@ -115,7 +115,7 @@ def _rows() -> dict[str, list[tuple[str, int]]]:
 
 
 def version_of(operator: LiteOperator, tensors: Sequence[LiteTensor]) -> int:
-    """The version of an operator among these tensors."""
+    """Return the version of an operator among these tensors."""
     rows = _rows().get(operator.builtin)
     if rows is None:
         return 1

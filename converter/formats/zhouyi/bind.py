@@ -33,8 +33,8 @@ def _is_packed(c: Constant) -> bool:
 
 
 def bind_constants(document: Document) -> None:
-    """Replace every constant by one with data; ReadError with all that do not fit. Equal ranges may
-    be shared, partial overlaps are refused.
+    """Replace every constant by one with data; raise ReadError with all that do not fit. Equal
+    ranges may be shared, partial overlaps are refused.
     """
     found: list[Diagnostic] = []
     bound = [
@@ -87,8 +87,8 @@ def _view(raw: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
 
 
 def overlaps(document: Document) -> list[Diagnostic]:
-    """One diagnostic for each constant that shares some, but not all of its bytes with an earlier
-    one.
+    """Return one diagnostic for each constant that shares some, but not all of its bytes with an
+    earlier one.
     """
     found = []
     ranges = sorted(

@@ -34,8 +34,8 @@ class TextBlock:
 
 
 class LimitedFindings:
-    """Diagnostics of one file; after MAX_FINDINGS they are only counted, so that a file of garbage
-    does not become a report of the same size.
+    """The diagnostics of one file; after MAX_FINDINGS they are only counted, so that a damaged file
+    does not result in a report of the same size.
     """
 
     def __init__(self, file: str) -> None:

@@ -24,7 +24,7 @@ from converter.mapping.node import Layer
 
 @dataclass(eq=False)
 class GraphBody:
-    """A sub-graph to be written: the attribute that names it, its inputs (own ones and values from
+    """A sub-graph to be written: the attribute that names it, its inputs (its own and values from
     outside) and outputs, and its layers.
     """
 

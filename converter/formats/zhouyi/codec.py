@@ -40,7 +40,7 @@ _MODEL_BIN = re.compile(r"^[ \t]*model_bin[ \t]*=(.*)$", re.M)
 def read_ir(
     path: str | os.PathLike[str], weights: str | os.PathLike[str] | None = None
 ) -> Document:
-    """The document of `path`, with its constants as views of the .bin.
+    """Return the document of `path`, with its constants as views of the .bin.
 
     The .bin is `weights`, else the file that `model_bin` names (it must lie below the folder of
     `path`), else NAME.bin in the same folder. Raises ReadError with one diagnostic for every error:
@@ -94,8 +94,8 @@ def _find_bin(
 
 
 def bin_names(path: Path) -> list[str]:
-    """The name of the .bin that reading `path` takes; while there is none, the names that it may
-    have.
+    """Return the name of the .bin that reading `path` takes; while there is none, the names that it
+    may have.
     """
     found = _MODEL_BIN.search(_decode(MappedFile(path)))
     named = found[1].strip() if found else ""
@@ -104,8 +104,8 @@ def bin_names(path: Path) -> list[str]:
 
 
 def parse_ir(text: str, file: str = "") -> tuple[Document, list[Diagnostic]]:
-    """The document that a text describes and everything that is wrong with the text; the constants
-    have no data.
+    """Return the document that a text describes and everything that is wrong with the text; the
+    constants have no data.
     """
     findings = LimitedFindings(file)
     document = Document(file=file, newline="\r\n" if "\r\n" in text else "\n")
@@ -215,7 +215,7 @@ def _numbers(constant: Constant) -> LazyTensor:
 
 
 def print_ir(document: Document, stem: str = "model") -> str:
-    """The text of a document whose constants all have an offset; `stem` is the name, without
+    """Return the text of a document whose constants all have an offset; `stem` is the name, without
     suffix, that `model_bin` gets. UnsupportedError W330.
     """
     blocks = []

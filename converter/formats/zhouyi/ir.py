@@ -78,8 +78,8 @@ class Constant:
 
     @property
     def array(self) -> Array:
-        """The values, shaped; a view of the .bin where it was read from one (4-bit packed ones are
-        unpacked into 8 bits).
+        """Return the values, shaped; a view of the .bin where it was read from one (4-bit packed
+        ones are unpacked into 8 bits).
         """
         if self.data is None:
             raise ValueError("the constant has no data: only the text was parsed")
@@ -88,7 +88,7 @@ class Constant:
 
 
 def unpack(data: npt.NDArray[np.uint8], dtype: DType, shape: Shape) -> Array:
-    """4-bit elements, two to a byte with the low half first, as int8 or uint8 of `shape`."""
+    """Return 4-bit elements, two in a byte with the low half first, as int8 or uint8 of `shape`."""
     halves = np.stack([data & 15, data >> 4], axis=-1).reshape(-1)[: math.prod(shape)]
     if dtype.numpy == np.int8:
         halves = ((halves ^ 8).astype(np.int8) - 8).astype(np.int8)
@@ -117,7 +117,7 @@ class Layer:
     file: str = field(default="", repr=False)
 
     def where(self, key: str = "") -> Where:
-        """The line of `key`, or of the block."""
+        """Return the line of `key`, or of the block."""
         return Where(
             self.file,
             self.lines.get(key) or next(iter(self.lines.values()), 0),
@@ -144,7 +144,7 @@ class Graph:
 
     @property
     def input_tensors(self) -> list[str]:
-        """Names, as the header lists them, else the tops of the Input layers."""
+        """Return the inputs that the header lists, else the outputs of the Input layers."""
         listed = self.header.get("input_tensors")
         return (
             [str(n) for n in listed]
@@ -154,8 +154,8 @@ class Graph:
 
     @property
     def output_tensors(self) -> list[str]:
-        """Names, as the header lists them, else the tops that no layer reads (`[]` means: in any
-        order, section 4.2).
+        """Return the outputs that the header lists, else the tensors that no layer reads (`[]`
+        means in any order, section 4.2).
         """
         listed = self.header.get("output_tensors")
         if isinstance(listed, list) and listed:
@@ -184,8 +184,8 @@ class Document(Graph):
         return [self, *self.subgraphs]
 
     def constants(self) -> Iterator[tuple[Layer, str, int | None, Constant]]:
-        """(layer, group, index within a list or None, constant) of all graphs in the order of the
-        text.
+        """Yield (layer, group, index within a list or None, constant) of all graphs in the order of
+        the text.
         """
         for graph in self.graphs:
             for layer in graph.layers:
@@ -199,8 +199,8 @@ class Document(Graph):
 
 
 def constant_order(layer: Layer) -> list[str]:
-    """The groups of a layer as they follow each other in the .bin: as read, else weights, biases,
-    then the others as given.
+    """Return the groups of a layer as they follow each other in the .bin: as read, else weights,
+    biases, then the others as given.
     """
     groups = [*layer.constants, *layer.constant_lists]
     place = {k: i for i, k in enumerate(layer.spelling)}
@@ -225,8 +225,8 @@ def build_document(
     compat_quantized_model: bool = False,
     subgraphs: list[Graph] | None = None,
 ) -> Document:
-    """A new document with the header that the vendor's parser writes; `model_bin` follows from the
-    name of the file written.
+    """Return a new document with the header that the vendor's parser writes; `model_bin` follows
+    from the name of the file written.
     """
     header: dict[str, Value] = {
         "model_name": name,
@@ -242,7 +242,7 @@ def build_document(
 
 
 def build_subgraph(name: str, layers: list[Layer], inputs: list[str], outputs: list[str]) -> Graph:
-    """A body of If or Loop; its header keys are the ones the vendor's tools look for."""
+    """Return a body of If or Loop; its header keys are the ones the vendor's tools look for."""
     return Graph(
         {
             "subgraph_name": name,

@@ -57,7 +57,7 @@ def parse_key(key: str, text: str) -> Any:
 
 
 def parse_shapes(text: str) -> list[Shape]:
-    """`[[1,2],[]]` or, for a single tensor, `[1,2]` (section 4.5)."""
+    """Parse `[[1,2],[]]` or, for a single tensor, `[1,2]` (section 4.5)."""
     value = parse_value(text) if text else []
     if isinstance(value, list) and value and all(is_int(v) for v in value):
         value = [value]  # one tensor without the outer brackets
@@ -67,7 +67,9 @@ def parse_shapes(text: str) -> list[Shape]:
 
 
 def to_shape(value: Value) -> Shape:
-    """A list of integers; a single one may lack its brackets, the vendor's reader takes it."""
+    """Return a list of integers; the brackets of a single one may be missing, as in the vendor's
+    reader.
+    """
     if is_int(value):
         value = [value]
     if not isinstance(value, list) or not all(is_int(v) for v in value):
@@ -84,8 +86,8 @@ def parse_dtypes(text: str) -> list[DType]:
 
 
 class _Reader:
-    """Takes the keys of one block, one after the other; a key that cannot be read becomes a finding
-    and None.
+    """A reader of the keys of one block, one after the other; a key that cannot be read becomes a
+    finding and None.
     """
 
     def __init__(self, block: TextBlock, findings: LimitedFindings) -> None:
@@ -140,8 +142,8 @@ class _Reader:
 
 
 def parse_layer(block: TextBlock, findings: LimitedFindings) -> Layer | None:
-    """The layer of a block, or None when the block is too damaged to be one; the reasons are in
-    `findings`.
+    """Return the layer of a block, or None when the block is too damaged to be one; the reasons are
+    in `findings`.
     """
     reader = _Reader(block, findings)
     missing = [k for k in NEEDED if k not in block.entries]
@@ -167,8 +169,8 @@ def parse_layer(block: TextBlock, findings: LimitedFindings) -> Layer | None:
 
 
 def constant_groups(keys: list[str]) -> list[str]:
-    """The G of which G_type, G_offset, G_size and G_shape all exist: only those are constants, as
-    in the vendor's reader.
+    """Return the G of which G_type, G_offset, G_size and G_shape all exist: only those are
+    constants, as in the vendor's reader.
     """
     known = set(keys)
     return [

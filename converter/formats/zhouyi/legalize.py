@@ -29,8 +29,8 @@ from converter.passes.split_directions import split_directions
 
 
 def extremes(node: ir.Node, b: Builder) -> Value | None:
-    """Operators on two operands of one shape; the common decomposition splits those with more into
-    pairs. One number for all elements is a bound of a Clip.
+    """Rewrite Max and Min as operators on two operands of one shape; one number for all elements is
+    a bound of a Clip.
     """
     if len(node.inputs) != 2:
         return None
@@ -46,9 +46,9 @@ def extremes(node: ir.Node, b: Builder) -> Value | None:
 
 
 def integer_div(node: ir.Node, b: Builder) -> Value | None:
-    """The layer divides floats: return the truncated quotient, exact beyond the precision of
-    floats, since the remainder is subtracted from the dividend before. The smallest integer has no
-    magnitude.
+    """Return the quotient of integers, truncated. The layer divides floats; the result is exact
+    beyond their precision, since the remainder is subtracted from the dividend first. The smallest
+    integer is a special case.
     """
     x, y = operand(node), operand(node, 1)
     if x.dtype is None or x.dtype.is_floating_point():
@@ -62,8 +62,8 @@ def integer_div(node: ir.Node, b: Builder) -> Value | None:
 
 
 def _rounded(b: Builder, x: Value, y: Value, dtype: ir.DataType) -> Value:
-    """x / y as floats, to the nearest integer: a few units off for large numbers, which a second
-    step makes good.
+    """Divide x by y as floats and round to the nearest integer: large quotients are off by a few
+    units, which a second step corrects.
     """
     numerator, denominator = (b.Cast(v, to=ir.DataType.FLOAT) for v in (x, y))
     return b.Cast(b.Round(numerator / denominator), to=dtype)
@@ -73,7 +73,7 @@ def _rounded(b: Builder, x: Value, y: Value, dtype: ir.DataType) -> Value:
 
 
 def axes_of(node: ir.Node) -> list[int] | None:
-    """The axes as written; None for all, [] for none at all."""
+    """Return the axes as written; None for all, [] for none."""
     source = optional(node, 1)
     array = constant(source)
     if source is not None and array is None:
@@ -84,10 +84,9 @@ def axes_of(node: ir.Node) -> list[int] | None:
 
 
 def kept(node: ir.Node, b: Builder) -> Value | None:
-    """The layers keep the reduced axes: a Reshape removes them.
-
-    The common decompositions have none for sums, and more layers for the others. A reduction over
-    no axes is the identity; booleans are reduced as numbers.
+    """Remove the reduced axes by a Reshape, since the layers keep them. The common decompositions
+    do not have sums, and need more layers for the others. A reduction over no axes is the identity;
+    booleans are reduced as numbers.
     """
     x, axes, a = operand(node), axes_of(node), attributes(node)
     reduce = b.operator(node.op_type)
@@ -104,7 +103,7 @@ def kept(node: ir.Node, b: Builder) -> Value | None:
 
 
 def best(node: ir.Node, b: Builder) -> Value | None:
-    """The same for the indices of extremes, which no common decomposition has."""
+    """Remove the reduced axis of ArgMax and ArgMin by a Reshape."""
     a = attributes(node)
     if a["keepdims"]:
         return None
@@ -113,8 +112,8 @@ def best(node: ir.Node, b: Builder) -> Value | None:
 
 
 def with_shift(node: ir.Node, b: Builder) -> Value | None:
-    """A LayerNorm has scale and shift, both constant: a missing shift is written as zeros, computed
-    ones are operators after it; the common decomposition does not use the layer.
+    """Give a LayerNorm the constant scale and shift that the layer needs: a missing shift is
+    written as zeros, computed ones are operators after it.
     """
     if len(node.outputs) > 1:
         return None
@@ -169,7 +168,7 @@ def extreme(node: ir.Node, b: Builder) -> Value | None:
 def _extremes(
     b: Builder, x: Value, index: Value, updates: Value, axis: int, reduction: str
 ) -> Value:
-    """index and updates have the shape of x but along `axis`."""
+    """Compute Max or Min for index and updates, which have the shape of x except along `axis`."""
     n, m, rank = static(x)[axis], static(index)[axis], len(static(x))
     if math.prod(static(x)) * m > 1 << 24:
         raise MappingError("a scatter of this size cannot be written as a table")
@@ -185,7 +184,7 @@ def _extremes(
 
 
 def _put_back(b: Builder, x: Value, part: Value, region: list[int]) -> Value:
-    """x with `part` in its front corner."""
+    """Return x with its first elements along all axes replaced by `part`."""
     for axis in reversed(range(len(region))):
         size = static(x)[axis]
         if region[axis] < size:
@@ -232,11 +231,9 @@ def suppression_mask(node: ir.Node, b: Builder) -> Value:
 
 
 def corners(b: Builder, boxes: Value) -> Value:
-    """Center x, y, width, height -> y1, x1, y2, x2: the layer's own reader ignores
-    `center_point_box`.
-
-    A box of negative size overlaps nothing; its corners would be those of a box of the opposite
-    size, as the layer takes any two.
+    """Convert center x, y, width, height to y1, x1, y2, x2, since the format's layer ignores
+    `center_point_box`. A box of negative size overlaps nothing; its corners would be those of a box
+    of the opposite size, since the layer accepts any two corners.
     """
     x, y, w, h = b.Split(boxes, [1, 1, 1, 1], outputs=4, axis=2)
     down, across = b.Relu(h) * 0.5, b.Relu(w) * 0.5

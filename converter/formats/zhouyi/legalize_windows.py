@@ -31,7 +31,7 @@ def static(value: ir.Value) -> list[int]:
 
 
 def attributes(node: ir.Node) -> dict[str, Any]:
-    """The attributes with the schema's defaults filled in."""
+    """Return the attributes with the schema's defaults filled in."""
     return {**defaults(node.op_type, node.domain), **attrs_of(node)}
 
 
@@ -61,7 +61,7 @@ class Geometry:
 
     @property
     def axes(self) -> list[int]:
-        """The indices of the spatial axes of the data."""
+        """Return the indices of the spatial axes of the data."""
         return list(range(2, len(self.kernel) + 2))
 
 
@@ -88,8 +88,8 @@ MOST_POSITIONS = 1 << 12  # of a window, each of which becomes a layer
 
 
 def computed_weights(node: ir.Node, b: Builder) -> Value:
-    """A convolution by weights that are only known at run time: the patches of the data times the
-    weights, group by group.
+    """Rewrite a convolution with weights that are known only at run time: patches of the data times
+    the weights, group by group.
     """
     w, bias, g, group = operand(node, 1), optional(node, 2), geometry(node), group_of(node)
     out, places = static(node.outputs[0]), math.prod(g.kernel.tolist())
@@ -116,13 +116,13 @@ def group_of(node: ir.Node) -> int:
 
 
 def column(b: Builder, bias: Value, shape: Sequence[int]) -> Value:
-    """A number for each channel of data of this shape."""
+    """Return one number for each channel, in a shape that broadcasts to data of this shape."""
     return b.Reshape(bias, [1, -1, *[1] * (len(shape) - 2)])
 
 
 def computed_kernel(node: ir.Node, b: Builder) -> Value:
-    """A transposed convolution: zeros between the data, and a convolution by the mirrored
-    weights.
+    """Rewrite a transposed convolution as zeros between the data, and a convolution with the
+    mirrored weights.
     """
     x, w, g, group = operand(node), operand(node, 1), geometry(node), group_of(node)
     channels, width, *kernel = static(w)
@@ -145,7 +145,7 @@ def computed_kernel(node: ir.Node, b: Builder) -> Value:
 
 
 def transposed_begin(node: ir.Node, g: Geometry) -> Array:
-    """The padding before a transposed convolution."""
+    """Return the padding before a transposed convolution."""
     pads, _ = transposed_pads(attributes(node), g.data.tolist(), g.kernel.tolist())
     return np.array(pads[: len(g.kernel)], np.int64)
 
@@ -156,7 +156,7 @@ def uncropped_size(g: Geometry) -> Array:
 
 
 def _apart(b: Builder, x: Value, axis: int, stride: int) -> Value:
-    """stride - 1 zeros between neighbors along `axis`."""
+    """Insert stride - 1 zeros between neighbors along `axis`."""
     shape = static(x)
     size = shape[axis]
     if stride == 1 or size == 1:
@@ -167,8 +167,8 @@ def _apart(b: Builder, x: Value, axis: int, stride: int) -> Value:
 
 
 def pool_with_indices(node: ir.Node, b: Builder) -> tuple[Value, ...] | None:
-    """Max pooling with indices, flattened over N, C, spatial, for windows other than plain ones
-    over two axes, which the format has.
+    """Rewrite max pooling with indices, flattened over N, C, spatial, for windows that the format
+    does not support: all but plain ones over two axes.
     """
     x, a, g, out = operand(node), attributes(node), geometry(node), static(node.outputs[0])
     rank = len(g.kernel)
@@ -209,7 +209,7 @@ def _greatest(
 
 
 def conv(node: ir.Node, b: Builder) -> ir.Value | None:
-    """A layer has constant weights and biases over two or three axes."""
+    """Return whether a layer has constant weights and biases over two or three axes."""
     if len(static(operand(node))) == 3:
         return window_over_images(node, b)
     bias = optional(node, 2)

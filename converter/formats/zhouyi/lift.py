@@ -52,7 +52,7 @@ Control = Mapping[str, Callable[[Any, Layer], Sequence[ir.Value]]]
 
 
 class GraphLift:
-    """Lifts the layers of one document; `env` maps tensor names to values, `control` the types of
+    """Lift the layers of one document. `env` maps tensor names to values, `control` the types of
     layers with sub-graphs to their lifting functions.
     """
 
@@ -107,7 +107,7 @@ class GraphLift:
             self.lifting.refuse(refused, message, code, help)
 
     def cast(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
-        """`value` in a type that the format keeps as another."""
+        """Return `value` in a type that the format stores as another."""
         return self.lifting.reading(FarLayer("")).cast(value, dtype)
 
     def outputs(self) -> None:
@@ -197,8 +197,8 @@ class GraphLift:
     def _integers(
         self, layer: Layer, far: FarLayer, types: list[ir.DataType] | None = None
     ) -> Sequence[ir.Value]:
-        """A layer of an integer IR: the integer form of its type; `types` of its results where they
-        are not those of the file.
+        """Read a layer of an integer IR in the integer form of its type; `types` are those of its
+        results if they differ from the file's.
         """
         rule = TABLE.get(far.kind)
         if rule is None or rule.lift is None:
@@ -224,8 +224,8 @@ class GraphLift:
         return [found] if isinstance(found, ir.Value) else found
 
     def _declared(self, tensor: Tensor, value: ir.Value) -> ir.Value:
-        """`value` in the type and shape that the file declares, where the format keeps a type as
-        another.
+        """Return `value` in the type and shape that the file declares, if the format stores the
+        type as another.
         """
         b = self.builder
         declared = _KEPT_AS.get(value.dtype) if value.dtype is not None else None
@@ -251,7 +251,7 @@ class GraphLift:
         return b.Reshape(value, list(shape), name=tensor.name)
 
     def _far(self, layer: Layer) -> FarLayer:
-        """The layer as the rows see it: known keys only, words in upper case."""
+        """Return the layer for use in rows: known keys only, words in upper case."""
         operator = find_operator(layer.type)
         kind = operator.name if operator is not None else layer.type
         attrs = {
@@ -301,7 +301,7 @@ def is_integer(layer: Layer) -> bool:
 
 
 def zero_points(layer: Layer) -> list[int]:
-    """`layer_top_zp` of a layer that has `layer_top_scale` too, one for each output."""
+    """Return `layer_top_zp`, one for each output, of a layer that has `layer_top_scale` too."""
     try:
         zeros = [np.asarray(z).reshape(-1) for z in per_output(layer, "layer_top_zp")]
     except ValueError:  # of lists of unequal lengths
@@ -312,7 +312,7 @@ def zero_points(layer: Layer) -> list[int]:
 
 
 def _general(key: str) -> bool:
-    """Keys that any layer may have and that have no effect in a float network."""
+    """Return the keys that any layer may have and that have no effect in a float network."""
     return (
         key in common().attributes
         or key in common().groups

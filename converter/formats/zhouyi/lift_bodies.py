@@ -41,7 +41,7 @@ def lift_if(lift: GraphLift, layer: Layer) -> Sequence[ir.Value]:
 
 
 def lift_loop(lift: GraphLift, layer: Layer) -> Sequence[ir.Value]:
-    """The body receives the iteration number, as in the vendor's executor."""
+    """Read a Loop; its body receives the iteration number, as in the vendor's executor."""
     b, inputs = lift.builder, [lift.env[t.name] for t in layer.inputs]
     inner = _inner(lift, layer, "body")
     graph = inner.document
@@ -96,15 +96,15 @@ def _joined(lift: GraphLift, stacked: ir.Value, turn: ir.Value, tensor: Tensor) 
 
 
 def _like(inner: GraphLift, value: ir.Value, tensor: Tensor) -> ir.Value:
-    """`value` in the type that the Loop declares; a state keeps its shape."""
+    """Return `value` in the type that the Loop declares; a state keeps its shape."""
     if tensor.dtype is None or value.dtype == ir_dtype(tensor.dtype):
         return value
     return inner._declared(Tensor(tensor.name, None, tensor.dtype), value)
 
 
 def _inner(lift: GraphLift, layer: Layer, key: str) -> GraphLift:
-    """A lift of the sub-graph that `key` names into a body; it may read the tensors of the graphs
-    around it (the vendor's reader does not let it, others do).
+    """Return a lift of the sub-graph that `key` names into a body. It may read the tensors of the
+    graphs around it (which the vendor's reader does not allow, but others do).
     """
     name = str(layer.attrs.get(key, ""))
     if not name:
@@ -121,7 +121,7 @@ def _inner(lift: GraphLift, layer: Layer, key: str) -> GraphLift:
 
 
 def _names(inner: GraphLift, fed: Sequence[ir.Value]) -> list[str]:
-    """The inputs of a sub-graph, as many as the layer feeds."""
+    """Return the inputs of a sub-graph, as many as the layer feeds."""
     names = inner.document.input_tensors
     if len(names) != len(fed):
         message = f"has {len(names)} inputs, but the layer has {len(fed)}"

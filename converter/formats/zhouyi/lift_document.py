@@ -20,15 +20,15 @@ from converter.passes.dead_code import remove_dead_code
 
 
 def lift(document: Document, dequantize: bool = False) -> Network:
-    """A Network with the tensors of the header as its boundary, in the layout and types of the
-    file.
+    """Return a Network with the tensors of the header as its boundary, in the layout and types of
+    the file.
 
     An integer IR is the exact integer arithmetic, or with `dequantize` float operators between
     DequantizeLinear and QuantizeLinear; a quantized file of the parser, which leaves the arithmetic
     to its quantizer, always the latter.
 
-    ReadError R105 when the graph is not sound; UnsupportedError with every layer that has no
-    counterpart.
+    Raise ReadError R105 if the graph is not valid; raise UnsupportedError with every layer that has
+    no counterpart.
     """
     faults = check_graphs(document)
     if errors := [d for d in faults if d.level == "error"]:

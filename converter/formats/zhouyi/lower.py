@@ -39,10 +39,11 @@ from converter.passes.pipeline import Context, run_passes
 def lower(
     model: Network, flavor: Flavor, notes: list[Diagnostic]
 ) -> tuple[Document, dict[str, str]]:
-    """A Document of the graph, and the names that had to change (name in the file -> public name).
+    """Return a Document of the graph, and the names that had to change (name in the file -> public
+    name).
 
-    UnsupportedError with everything that has no counterpart: X203 for shapes that are not static,
-    X204 for constants that do not fit their narrower type, X201 and X202 for operators.
+    Raise UnsupportedError with everything that has no counterpart: X203 for shapes that are not
+    static, X204 for constants that do not fit their narrower type, X201 and X202 for operators.
     """
     graph = model.ir.clone()
     run_passes(PIPELINE, graph, Context(model, flavor.io_layout, notes, PADDED in flavor.options))
@@ -87,7 +88,9 @@ def once(layers: list[FarLayer]) -> list[FarLayer]:
 
 
 class DocumentWriter:
-    """Names tensors, writes Constant layers before their first user, narrows types."""
+    """Write a document: names of tensors, Constant layers before their first user,
+    narrower types.
+    """
 
     def __init__(
         self, graph: ir.Graph, notes: list[Diagnostic], outer: DocumentWriter | None = None
@@ -131,8 +134,8 @@ class DocumentWriter:
         return self.same.get(value, value)
 
     def _claim(self) -> None:
-        """Boundary tensors get their public names first; an output that is the same tensor as
-        another value lends it its name.
+        """Give inputs and outputs their public names first; another value that is the same tensor
+        gets that name, too.
         """
         for value in self.graph.inputs:
             self._name(value, public_name(value))
@@ -268,8 +271,8 @@ class DocumentWriter:
         self.layers.insert(sum(x.type == "Input" for x in self.layers), self.layers.pop())
 
     def document(self, name: str) -> tuple[Document, dict[str, str]]:
-        """The document with legal names, and the public names of boundary tensors that are called
-        otherwise in the file.
+        """Return the document with legal names, and the public names of boundary tensors that are
+        called otherwise in the file.
         """
         self._main_constant()
         inputs, outputs = (
@@ -283,7 +286,7 @@ class DocumentWriter:
 
 
 def plain(value: Any) -> Any:
-    """Python numbers for numpy's."""
+    """Convert numpy's numbers to Python's."""
     if isinstance(value, list | tuple):
         return [plain(v) for v in value]
     return value.item() if isinstance(value, np.generic) else value

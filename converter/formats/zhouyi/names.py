@@ -17,7 +17,7 @@ _BAD = re.compile(r"[^a-zA-Z0-9.:/_;']")
 
 @dataclass(frozen=True, slots=True)
 class Renaming:
-    """Old name -> new name of those that changed; layers and tensors are two name spaces. Both maps
+    """The new names of renamed layers and of renamed tensors, which are two name spaces. Both maps
     are one-to-one on all names of the document.
     """
 

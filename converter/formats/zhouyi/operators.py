@@ -90,7 +90,7 @@ def type_aliases() -> Mapping[str, str]:
 
 @functools.cache
 def common() -> Operator:
-    """The keys that a layer of any type may have."""
+    """Return the keys that a layer of any type may have."""
     return _operator("", _data()["common"])
 
 
@@ -100,7 +100,7 @@ def key_aliases() -> Mapping[str, str]:
 
 
 def key_patterns() -> tuple[str, ...]:
-    """Shell patterns of keys that any layer may have."""
+    """Return the shell patterns of keys that any layer may have."""
     return tuple(_data()["patterns"])
 
 

@@ -21,8 +21,8 @@ SUFFIX = ".map.json"
 
 
 def write_map(renamed: dict[str, str], out: Output) -> None:
-    """`renamed`: name in the file -> public name. An existing map is replaced, so that none is
-    stale.
+    """Write the map of renamed inputs and outputs; `renamed` maps names in the file to public
+    names. An existing map is replaced, so that it is not outdated.
     """
     if renamed or out.place(SUFFIX).is_file():
         with out.open(SUFFIX) as f:

@@ -14,7 +14,7 @@ Producers = dict[str, tuple[Layer, Tensor]]
 
 
 def check_graphs(document: Document) -> list[Diagnostic]:
-    """R105 for each fault. Bodies of If and Loop may read tensors of the main graph."""
+    """Report R105 for each fault. Bodies of If and Loop may read tensors of the main graph."""
     found: list[Diagnostic] = []
     outer = _producers(document, found)
     for graph in document.graphs:
@@ -90,7 +90,7 @@ def _near(name: str, names: Mapping[str, object]) -> str:
 
 
 def _check_names(graph: Graph) -> Iterator[Diagnostic]:
-    """Twice the same layer name or id is ignored by the vendor's reader, so these are warnings."""
+    """Warn about layer names or ids that occur twice, which the vendor's reader ignores."""
     keys: tuple[tuple[str, Callable[[Layer], object]], ...] = (
         ("layer_name", lambda layer: layer.name),
         ("layer_id", lambda layer: layer.id),

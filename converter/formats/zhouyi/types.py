@@ -50,7 +50,7 @@ def ir_dtype(dtype: DType) -> ir.DataType:
 
 
 def dtype_name(dtype: ir.DataType) -> DType:
-    """The format's name of a type that it has (see NARROW for those it lacks)."""
+    """Return the format's name of a type that it has (see NARROW for those it lacks)."""
     found = _NAME.get(dtype)
     if found is None:
         raise MappingError(f"type {dtype} is not supported", "X201")

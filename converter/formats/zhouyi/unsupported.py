@@ -21,7 +21,7 @@ QUESTIONS = {
 
 
 def question(layer_type: str) -> str:
-    """The reason for a refusal, or an empty text for a type whose meaning is known."""
+    """Return the reason for a refusal, or an empty text for a type whose meaning is known."""
     found = QUESTIONS.get(layer_type)
     return f"{layer_type} is not documented well enough to be converted: {found}" if found else ""
 

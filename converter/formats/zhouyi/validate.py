@@ -39,7 +39,7 @@ def validate(document: Document) -> list[Diagnostic]:
 
 
 def check_layer(layer: Layer) -> list[Diagnostic]:
-    """The findings that need no other layer."""
+    """Return the findings that need no other layer."""
     return _Check(layer).run()
 
 
@@ -49,7 +49,7 @@ def _nearest(name: str, names: Iterable[str]) -> str:
 
 
 class _Check:
-    """Collects the findings about one layer."""
+    """A check of one layer, which collects findings."""
 
     def __init__(self, layer: Layer) -> None:
         self.layer = layer

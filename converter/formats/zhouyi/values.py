@@ -52,8 +52,8 @@ class DType(enum.StrEnum):
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """The little-endian numpy type of one element stored in whole bytes (4 bits in 1 byte, 12
-        bits in 2).
+        """Return the little-endian numpy type of one element stored in whole bytes (4 bits in 1
+        byte, 12 bits in 2).
         """
         return _NUMPY[self]
 
@@ -98,7 +98,9 @@ def is_int(value: Any) -> TypeGuard[int]:
 
 
 def dtype_of(t: npt.DTypeLike) -> DType:
-    """The format's type for a numpy type; ValueError when it has none (complex, strings)."""
+    """Return the format's type for a numpy type; raise ValueError if it has none (complex,
+    strings).
+    """
     found = _DTYPE_OF.get(np.dtype(t).newbyteorder("<"))
     if found is None:
         raise ValueError(f"the format has no data type {np.dtype(t)}")
@@ -106,7 +108,9 @@ def dtype_of(t: npt.DTypeLike) -> DType:
 
 
 def parse_dtype(text: str) -> DType:
-    """ValueError with the nearest known name for `float`, `fp32` and the like."""
+    """Parse a type; raise ValueError with the nearest known name for `float`, `fp32` and
+    the like.
+    """
     m = _DTYPE.match(text.strip(_BLANKS).lower())
     if not m:
         raise ValueError(f"{text!r} is not a data type")
@@ -114,7 +118,7 @@ def parse_dtype(text: str) -> DType:
 
 
 def parse_value(text: str) -> Value:
-    """A value by its look: list, data type, int, float, boolean, or else the text itself.
+    """Return a value by its look: list, data type, int, float, boolean, or else the text itself.
     ValueError on brackets that do not match.
     """
     return _parse(text.strip(_BLANKS), 0)
@@ -140,8 +144,8 @@ def _parse_scalar(text: str) -> Value:
 
 
 def split_list(text: str, depth: int = 0) -> list[str]:
-    """The texts of the elements of `[a,[b,c]]`, without the blanks and quotes around them; empty
-    elements are dropped.
+    """Return the texts of the elements of `[a,[b,c]]`, without the blanks and quotes around them;
+    empty elements are dropped.
     """
     if depth >= MAX_DEPTH:
         raise ValueError(f"lists are nested more than {MAX_DEPTH} deep")
@@ -167,8 +171,8 @@ def split_list(text: str, depth: int = 0) -> list[str]:
 
 
 def print_value(value: Any) -> str:
-    """The shortest text that reads back as `value`; numpy scalars and arrays are printed with the
-    digits of their own type.
+    """Return the shortest text that reads back as `value`; numpy scalars and arrays are printed
+    with the digits of their own type.
 
     Raises ValueError for values without text: NaN, objects, and strings that would be read as
     something else (`12`, `true`, `a=b`, `[x`).
@@ -240,8 +244,8 @@ def print_names(names: Sequence[str]) -> str:
 
 
 def print_name(name: str, quote: str = "") -> str:
-    """ValueError for names that no line can carry; names that merely look like numbers are kept
-    (see `names.legalize_names`).
+    """Return a name as text; raise ValueError for names that no line can represent. Names that look
+    like numbers are kept (see `names.legalize_names`).
     """
     if (
         not name

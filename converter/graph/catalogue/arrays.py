@@ -98,7 +98,7 @@ def GatherTree(b: Builder, step_ids: Value, parents: Value, lengths: Value, end:
 
 @extension
 def IntegerMean(b: Builder, x: Value, *, axes: list[int], keepdims: int = 0) -> Value:
-    """The mean of integers over `axes`, rounded towards zero.
+    """Return the mean of integers over `axes`, rounded towards zero.
 
     x: integers of any shape; keepdims 1 keeps the axes with size 1. Result: the type of x.
     """

@@ -33,11 +33,11 @@ class _Layout:
 
     @property
     def top(self) -> int:
-        """The exponent field of infinities."""
+        """Return the exponent field of infinities."""
         return (1 << (self.width - 1 - self.fraction)) - 1
 
     def powers(self) -> np.ndarray:
-        """The weight of a significand of one, for each exponent field; infinite for that of
+        """Return the weight of a significand of one, for each exponent field; infinite for that of
         infinities.
         """
         bias = self.top // 2

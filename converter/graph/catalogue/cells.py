@@ -197,8 +197,8 @@ def LSTMCell(
     cell_clip: float,
     proj_clip: float,
 ) -> tuple[Value, Value, Value, Value]:
-    """One step of a long short-term memory: `Cell`, with weights w of the input, r of the output, p
-    of the cell state, n of the layer normalization, and biases b of the gates i, f, c, o.
+    """Return one step of a long short-term memory: `Cell`, with weights w of the input, r of the
+    output, p of the cell state, n of the layer normalization, and biases b of the gates i, f, c, o.
 
     Results: zeros [batch, 3 or 4 times the units], output state, cell state, output. Source: NNAPI,
     LSTM.
@@ -216,7 +216,7 @@ def LSTMCell(
 def RNNCell(
     b: Builder, x: Value, w: Value, r: Value, bias: Value, h: Value, *, activation: str
 ) -> tuple[Value, Value]:
-    """One step of a recurrent network: activation(w x + r h + bias), as state and as output.
+    """Return one step of a recurrent network: activation(w x + r h + bias), as state and as output.
 
     Source: NNAPI, RNN.
     """
@@ -236,8 +236,9 @@ def SVDF(
     rank: int,
     activation: str,
 ) -> tuple[Value, Value]:
-    """One step of a layer whose filters are products of a filter over features [filters, inputs]
-    and one over time [filters, memory]; `rank` filters form one unit. Results: state, output.
+    """Return one step of a layer whose filters are products of a filter over features [filters,
+    inputs] and one over time [filters, memory]; `rank` filters form one unit. Results: state,
+    output.
 
     The state is [batch, filters * memory]. Each filter's memory is shifted and the newest feature
     is added at the end. The output is computed before the shift that leaves the last column of the
@@ -265,7 +266,7 @@ def L2Pool(
     pads: Sequence[int],
     dilations: Sequence[int] = (),
 ) -> Value:
-    """The square root of the mean of squares over each window; padding does not count.
+    """Return the square root of the mean of squares over each window; padding does not count.
 
     ONNX's LpPool computes the sum instead of the mean. Source: NNAPI, L2_POOL_2D.
     """

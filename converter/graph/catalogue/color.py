@@ -61,8 +61,8 @@ def YuvToRgb(
     shift: int,
     format: str = "I420",
 ) -> Value:
-    """The inverse of RgbToYuv, [N, H, W, 3] rounded and clamped to 0..255; chroma is interpolated
-    between rows, then (3:1) between columns.
+    """Return the inverse of RgbToYuv, [N, H, W, 3] rounded and clamped to 0..255; chroma is
+    interpolated between rows, then (3:1) between columns.
     """
     n, small = static(x)[0], [height // 2, width // 2]
     before, after, m = _matrix(coefficient, shift)

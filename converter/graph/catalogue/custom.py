@@ -26,8 +26,8 @@ def CustomLayer(
     domain_name: str = "",
     results: str = "",
 ) -> Types:
-    """A layer that an application implements in a class; the last `weights` inputs are its weights,
-    `parameters` is JSON.
+    """Return a layer that an application implements in a class; the last `weights` inputs are its
+    weights, `parameters` is JSON.
 
     class_name and description are free text of the application. `results` is JSON: type and sizes
     of each result, which are unknown without it; `domain_name` is the set of operators that the

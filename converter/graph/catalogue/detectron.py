@@ -50,8 +50,8 @@ def DetectronPriorGridGenerator(
 
 @extension
 def DetectronTopKROIs(b: Builder, rois: Value, scores: Value, *, max_rois: int) -> Value:
-    """The max_rois rows of rois[R, 4] with the best scores[R], in descending order: [max_rois, 4],
-    padded with zeros.
+    """Return the max_rois rows of rois[R, 4] with the best scores[R], in descending order:
+    [max_rois, 4], padded with zeros.
 
     Source: OpenVINO, ExperimentalDetectronTopKROIs-6.
     """

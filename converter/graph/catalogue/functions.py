@@ -39,7 +39,7 @@ FAR = (
 
 @extension
 def ErfInv(b: Builder, x: Value) -> Value:
-    """The inverse of the error function: infinite at -1 and 1, NaN beyond.
+    """Return the inverse of the error function: infinite at -1 and 1, NaN beyond.
 
     x: floats; result: the shape and type of x. Source: M. Giles, Approximating the erfinv function.
     """

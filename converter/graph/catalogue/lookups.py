@@ -151,7 +151,7 @@ def _farmhash(b: Builder, words: list[Value]) -> Value:
         return b.Reshape(_low_bits(b, bytes_[..., None], 8), shape)
 
     def rotate(v: Value, n: int) -> Value:
-        """Rotate to the right."""
+        """Rotate bits to the right."""
         return b.Concat(v[..., n:64], v[..., :n], axis=-1)
 
     def xor(v: Value, w: Value) -> Value:

@@ -33,8 +33,8 @@ def ClassNMS(
     sigma: float = 1.0,
     nms_score_threshold: float = 0.0,
 ) -> tuple[Value, Value, Value, Value]:
-    """The best boxes of each class of each image: scores [n, c], rois [n, 4c], index [n] -> scores
-    [m], rois [m, 4], classes [m], index [m] (int32).
+    """Return the best boxes of each class of each image: scores [n, c], rois [n, 4c], index [n] ->
+    scores [m], rois [m, 4], classes [m], index [m] (int32).
 
     Class 0 is the background. A selected box lowers the scores of those it overlaps: to 0 from
     `iou_threshold` on (kernel 0), by 1 - overlap from it on (1), by exp(-overlap^2 / sigma) (2);

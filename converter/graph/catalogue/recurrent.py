@@ -72,8 +72,8 @@ def LSTM16(
     cell: Value,
     state: Value,
 ) -> tuple[Value, Value]:
-    """One step of Android's 16-bit LSTM, on real numbers: the gates are rounded to Q3.12, the cell
-    state to Q4.11. Results: cell state, output.
+    """Return one step of Android's 16-bit LSTM, on real numbers: the gates are rounded to Q3.12,
+    the cell state to Q4.11. Results: cell state, output.
 
     x [n, i], weights w [h, i] and r [h, h], biases [h], cell and state [n, h]. As Android computes
     it, the weights concatenated as (r, w) multiply the data concatenated as (x, state). Source:

@@ -83,7 +83,8 @@ def _inside(b: Builder, at: Value, length: int) -> tuple[Value, Value]:
 def RegionPool(
     b: Builder, x: Value, rois: Value, index: Value, *, size: list[int], ratio: list[float]
 ) -> Value:
-    """The maximum of each bin of a region whose corners are rounded; inputs as for RegionAlign.
+    """Return the maximum of each bin of a region whose corners are rounded; inputs as for
+    RegionAlign.
 
     Result [n, C, height, width]. Source: NNAPI, ROI_POOLING.
     """

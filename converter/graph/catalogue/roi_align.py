@@ -77,8 +77,8 @@ def ROIAlignMax(
     spatial_scale: float = 1.0,
     half_pixel: int = 0,
 ) -> Value:
-    """The largest bilinear sample of each of pooled_h x pooled_w bins, at least 0: [R, C, pooled_h,
-    pooled_w].
+    """Return the largest bilinear sample of each of pooled_h x pooled_w bins, at least 0: [R, C,
+    pooled_h, pooled_w].
 
     x[N, C, H, W], rois[R, 4] (x1, y1, x2, y2), index[R]: the image of each. sampling_ratio samples
     per bin and direction, 0: as many as there are pixels. half_pixel moves the scaled regions by

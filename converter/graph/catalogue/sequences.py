@@ -102,8 +102,8 @@ def SegmentMax(
     fill: str = "zero",
     half: int = 0,
 ) -> Value:
-    """The largest row of each segment: x[K, ...], ascending segments[K] -> [count, ...]; by default
-    the last segment determines the count.
+    """Return the largest row of each segment: x[K, ...], ascending segments[K] -> [count, ...]; by
+    default the last segment determines the count.
 
     Rows of segments from `count` on are left out. An empty segment is zero, or with "lowest" the
     lowest number of its type (`half`: of float16). Source: OpenVINO, SegmentMax-16.

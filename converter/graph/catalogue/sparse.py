@@ -67,8 +67,8 @@ def SparseWeightedSum(
 def SparseFillEmptyRows(
     b: Builder, indices: Value, values: Value, default: Value, *, rows: int, length: int
 ) -> tuple[Value, Value, Value]:
-    """The entries ordered by row, with (row, 0) = default added for each of the `rows` rows without
-    entries, and which rows these are.
+    """Return the entries ordered by row, with (row, 0) = default added for each of the `rows` rows
+    without entries, and which rows these are.
 
     indices[n, 2], values[n] -> indices[length, 2] (the end is marked by -1, then 0), values[length]
     (0 after the end), empty[rows] of 0 and 1. Entries from the first negative row on are ignored.

@@ -36,8 +36,8 @@ def fitted(b: Builder, x: ir.Value, axis: int, size: int | None) -> Value:
 
 @extension(x=SOME)
 def RealDFT(b: Builder, x: Value, *, axes: list[int], sizes: list[int]) -> Value:
-    """The first half of the spectrum of real numbers, along the last of the axes; `sizes` are those
-    of the signal, -1 those of the data.
+    """Return the first half of the spectrum of real numbers, along the last of the axes; `sizes`
+    are those of the signal, -1 those of the data.
 
     x[...] -> [..., 2], real and imaginary parts, with sizes[-1] / 2 + 1 elements along the last of
     the axes. Source: OpenVINO, RDFT-9.
@@ -52,8 +52,8 @@ def RealDFT(b: Builder, x: Value, *, axes: list[int], sizes: list[int]) -> Value
 
 @extension(x=SOME)
 def InverseRealDFT(b: Builder, x: Value, *, axes: list[int], sizes: list[int]) -> Value:
-    """The real signal of half a spectrum; the other half along the last of the axes is the first
-    half, mirrored and conjugated.
+    """Return the real signal of half a spectrum; the other half along the last of the axes is the
+    first half, mirrored and conjugated.
 
     x[..., 2], real and imaginary parts -> [...]; `sizes` are those of the result, -1 for 2 *
     (elements - 1) along the last of the axes. Source: OpenVINO, IRDFT-9.

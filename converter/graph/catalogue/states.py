@@ -8,7 +8,7 @@ from converter.graph.extensions import extension
 
 @extension
 def State(b: Builder, state: Value, initial: Value) -> Value:
-    """The value of a state.
+    """Return the value of a state.
 
     `state` is an input of the network that may be left out in the first run, which then uses
     `initial`.

@@ -38,8 +38,8 @@ def StringPack(b: Builder, begins: Value, ends: Value, symbols: Value) -> Value:
 
 @opaque
 def StringUnpack(b: Any, texts: Value) -> list[tuple[ir.DataType, list[Any] | None]]:
-    """The inverse of StringPack: begins and ends (int32, of the shape of `texts`) and the bytes of
-    all strings.
+    """Return the inverse of StringPack: begins and ends (int32, of the shape of `texts`) and the
+    bytes of all strings.
 
     Source: OpenVINO, StringTensorUnpack-15.
     """

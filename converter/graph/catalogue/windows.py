@@ -48,7 +48,7 @@ def AdaptiveAveragePool(b: Builder, x: Value, *, output_size: list[int]) -> Valu
 
 @extension
 def AdaptiveMaxPool(b: Builder, x: Value, *, output_size: list[int]) -> tuple[Value, Value]:
-    """The largest element of each bin and its index among the H*W... elements of its channel
+    """Return the largest element of each bin and its index among the H*W... elements of its channel
     (int64).
 
     x [N, C, spatial...] -> two results [N, C, *output_size]; bins as in AdaptiveAveragePool.

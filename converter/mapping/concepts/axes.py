@@ -229,8 +229,7 @@ def no_axes(w: Any) -> MappingError:
 @record
 class Permutation(Field):
     """`perm` of a Transpose <-> a list of the layer. An operator without `perm` reverses the axes.
-
-    `absent`: the list may be left out or empty, which also reverses the axes.
+    `absent`: the list may be omitted or empty, which also reverses the axes.
     """
 
     source: str | int = "perm"

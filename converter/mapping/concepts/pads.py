@@ -47,12 +47,11 @@ class Pads(Field, abc.ABC):
 
     @abc.abstractmethod
     def write(self, w: Any, before: Sizes, after: Sizes) -> None:
-        """Complete the layer with amounts of all axes."""
+        """Complete the layer with padding amounts for all axes."""
 
     def write_computed(self, w: Any, amounts: ir.Value) -> None:
-        """Complete the layer with amounts of all axes that are known only at run time.
-
-        It is only called if the format declares `computed`.
+        """Complete the layer with amounts for all axes that are known only at run time. It is only
+        called if the format declares `computed`.
         """
         raise TypeError(f"{type(self).__name__} has no computed amounts")
 

@@ -52,12 +52,12 @@ def scaled(b: Builder, x: Value, factor: float) -> Value:
 
 
 def negative_part(b: Builder, x: Value) -> Value:
-    """min(x, 0)"""
+    """Return min(x, 0)."""
     return -b.Relu(-x)
 
 
 def hard_swish(node: ir.Node, b: Builder) -> Value:
-    """x * clip(x / 6 + 1/2, 0, 1)"""
+    """Compute x * clip(x / 6 + 1/2, 0, 1)."""
     x = x_of(node)
     return x * b.HardSigmoid(x, alpha=1 / 6, beta=0.5)
 
@@ -70,7 +70,7 @@ def hard_sigmoid(node: ir.Node, b: Builder) -> Value:
 
 
 def clip(node: ir.Node, b: Builder) -> Value:
-    """max, then min: if the bounds cross, the upper one wins."""
+    """Compute max, then min: if the bounds cross, the upper one wins."""
     y = x_of(node)
     bounds = [*node.inputs[1:], None, None]
     if bounds[0] is not None:
@@ -103,7 +103,7 @@ def is_finite(value: ir.Value) -> bool:
 
 
 def _exponential(b: Builder, x: Value, gain: float, alpha: float, width: float = 1.0) -> Value:
-    """gain * (max(x, 0) + alpha * (exp(min(x, 0) / width) - 1))"""
+    """Compute gain * (max(x, 0) + alpha * (exp(min(x, 0) / width) - 1))."""
     low = b.Exp(scaled(b, negative_part(b, x), 1 / width)) - 1
     return scaled(b, b.Relu(x) + scaled(b, low, alpha), gain)
 
@@ -130,7 +130,7 @@ def celu(node: ir.Node, b: Builder) -> Value:
 
 
 def softplus(node: ir.Node, b: Builder) -> Value:
-    """log(1 + exp(x)) without overflow: max(x, 0) + log(1 + exp(-|x|))"""
+    """Compute log(1 + exp(x)) without overflow: max(x, 0) + log(1 + exp(-|x|))."""
     x = x_of(node)
     small = b.Log(b.Exp(-b.Abs(x)) + 1)
     return b.Relu(x) + small
@@ -155,7 +155,7 @@ def sigmoid(node: ir.Node, b: Builder) -> Value:
 
 
 def tanh(node: ir.Node, b: Builder) -> Value:
-    """1 - 2 / (exp(2x) + 1), which is 1 if Exp overflows"""
+    """Compute 1 - 2 / (exp(2x) + 1), which is 1 if Exp overflows."""
     x = x_of(node)
     return 1 - 2 / (b.Exp(scaled(b, x, 2)) + 1)
 
@@ -179,7 +179,7 @@ def hyperbolic(node: ir.Node, b: Builder) -> Value:
 
 
 def inverse_hyperbolic(node: ir.Node, b: Builder) -> Value:
-    """asinh is odd, so it is computed for |x|, where x + sqrt(x^2 + 1) does not cancel."""
+    """Compute asinh for |x|, since it is odd, and x + sqrt(x^2 + 1) loses no digits there."""
     x = x_of(node)
     one = b.like(x, 1)
     if node.op_type == "Atanh":
@@ -238,7 +238,7 @@ def power_of_one_type(node: ir.Node, b: Builder) -> Value | None:
 
 
 def minimum(node: ir.Node, b: Builder) -> Value | None:
-    """-max(-a, -b), pairwise for three or more operands"""
+    """Compute -max(-a, -b), pairwise for three or more operands."""
     operands: list[Any] = [v for v in node.inputs if v is not None]
     if len(operands) == 1:
         return b.Identity(operands[0])
@@ -264,8 +264,7 @@ def is_inf(node: ir.Node, b: Builder) -> Value:
 
 
 def mod(node: ir.Node, b: Builder) -> Value | None:
-    """x - floor(x / y) * y; with fmod the remainder of the magnitudes, with the sign of x.
-
+    """Compute x - floor(x / y) * y; with fmod the remainder of the magnitudes, with the sign of x.
     An infinite divisor needs no quotient.
     """
     x, y, divisor = x_of(node), x_of(node, 1), constant(node.inputs[1])

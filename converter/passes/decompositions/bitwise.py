@@ -106,7 +106,7 @@ def _digits(b: Builder, x: Value, count: int) -> list[Value]:
 
 
 def bitwise_not(node: ir.Node, b: Builder) -> Value | None:
-    """-1 - x, or the largest number minus x if unsigned"""
+    """Compute -1 - x, or the largest number minus x if unsigned."""
     x = x_of(node)
     if x.dtype is None or x.dtype.bitwidth < 8:
         return None

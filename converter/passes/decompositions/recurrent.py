@@ -17,7 +17,9 @@ FEW_STEPS = 4
 
 
 def recurrent(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
-    """Split the directions, which a target may support; otherwise unroll all time steps."""
+    """Split a bidirectional layer into its directions, which the target may support; if it does
+    not, unroll all time steps.
+    """
     if (directions := split_directions(node, b)) is not None:
         return directions
     x = operand(node)

@@ -297,7 +297,7 @@ def _recurrent(walk: Walk, node: ir.Node) -> None:
 
 
 def _conv_transpose(walk: Walk, node: ir.Node) -> None:
-    """Crop as much as the constant size of the result cropped before."""
+    """Crop the result by the same amount as before, with the new size."""
     if "output_shape" not in node.attributes:
         return
     pairs, weights = walk.pairs(node.inputs[0]), shape_of(node.inputs[1])

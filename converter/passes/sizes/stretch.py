@@ -25,7 +25,7 @@ MOST = 1 << 28  # elements of a constant that is extended
 
 
 class Stretch:
-    """Extends values; ValueError with the reason for those that cannot be.
+    """Extends values; raise ValueError with the reason for those that cannot be.
 
     `old` has the shapes before the change, by value; `steps` are the values that were replaced, by
     which ones, and along which axis.
@@ -54,14 +54,16 @@ class Stretch:
             made = b.const(_longer(array, axis, pair), value.name or "const")
         if made is None:
             raise ValueError(
-                f"a value has the old size {pair.old}, and what it follows is not shown"
+                f"a value has the old size {pair.old}, and no layer determines its new size"
             )
         self.steps.append((value, made, axis))
         return made
 
 
 def _longer(array: Array, axis: int, pair: Pair) -> Array:
-    """Return a constant with another size along an axis, if its elements show how."""
+    """Return a constant with another size along an axis, if it is the same everywhere along the
+    axis, or counts up or down; raise ValueError otherwise.
+    """
     first = np.take(array, [0], axis)
     if array.size // pair.old * pair.new > MOST:
         raise ValueError(f"a constant would have more than {MOST} elements")
@@ -226,7 +228,7 @@ def _range(
 def _resize(
     s: Stretch, node: ir.Node, axis: int, pair: Pair, b: RecordingBuilder
 ) -> ir.Value | None:
-    """Resize to the size of the data that it meets."""
+    """Resize a constant to the size of the data that it is combined with."""
     sizes, rank = constant(optional(node, 3)), len(shape_of(node.outputs[0]) or ())
     axes = list(attribute(node, "axes", range(rank)))
     if sizes is None or axis not in axes:

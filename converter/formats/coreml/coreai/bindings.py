@@ -19,11 +19,11 @@ _REPORTED, _ABSENT = 3, 4  # exit codes of the worker
 
 
 class Refused(Exception):
-    """The bindings do not take a program: their own words."""
+    """The bindings reject a program; the message is theirs."""
 
 
 class Ended(Refused):
-    """The bindings ended their process."""
+    """The process of the bindings ended."""
 
 
 def is_installed() -> bool:
@@ -47,7 +47,9 @@ def _absent(message: str) -> Exception:
 
 
 def program(main: Path) -> list[dict[str, Any]]:
-    """The operations of a module of bytecode. ReadError R103 where the bindings do not take it."""
+    """Return the operations of a module of bytecode. Raise ReadError R103 if the bindings do not
+    take it.
+    """
     with tempfile.TemporaryDirectory(prefix="netconv-") as folder:
         described = Path(folder) / "program.json"
         try:

@@ -28,7 +28,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class Cursor:
-    """A position in bytes that are read in order; ReadError R103 beyond their end."""
+    """A position in bytes that are read in order; raise ReadError R103 beyond their end."""
 
     def __init__(self, data: Bytes, start: int, end: int, path: str) -> None:
         self.data, self.at, self.end, self.path = data, start, end, path
@@ -88,7 +88,7 @@ class Resource:
 
 
 class Bytecode:
-    """A file of MLIR bytecode: `front` is where its sections begin."""
+    """A file of MLIR bytecode; its sections begin at `front`."""
 
     def __init__(self, data: Bytes, path: str) -> None:
         self.data, self.path = data, path
@@ -121,7 +121,7 @@ class Bytecode:
         return None
 
     def strings(self) -> list[str]:
-        """The strings, whose sizes with a final NUL are stored in reverse order."""
+        """Return the strings, whose sizes with a final NUL are stored in reverse order."""
         cursor = self.section(STRINGS)
         if cursor is None:
             return []
@@ -145,7 +145,7 @@ class Bytecode:
             yield key, list(entries)
 
     def resources(self) -> dict[str, Resource]:
-        """The resources that are bytes, by their names."""
+        """Return the resources that are bytes, by their names."""
         names, content = self.strings(), self.section(RESOURCES)
         found: dict[str, Resource] = {}
         for _, entries in self.groups():
@@ -198,7 +198,7 @@ class Bytecode:
 
 
 class _Counted:
-    """A file whose position is counted, since alignments are those of the file."""
+    """A file whose position is counted, since alignments refer to the position in the file."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file, self.at = file, 0
@@ -218,7 +218,7 @@ class _Counted:
 
 
 def number(value: int) -> bytes:
-    """A number in the prefix encoding."""
+    """Return a number in the prefix encoding."""
     for count in range(1, 9):
         if value < 1 << 7 * count:
             return ((value << count) | 1 << (count - 1)).to_bytes(count, "little")

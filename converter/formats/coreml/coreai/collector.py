@@ -1,4 +1,4 @@
-"""Collection of the operations of a graph; refuses those that Core AI does not have."""
+"""Collection of the operations of a graph; operators that Core AI does not support are refused."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ D = ir.DataType
 
 
 class CoreAILowering(Lowering):
-    """The operations of a graph or of a block of an operation.
-
-    `half`: floats are computed in half precision, but those in `exact`. `in_composite`: the
-    operations are the body of a composite graph, which has no other one in it.
+    """Collect the operations of a graph, or of a block of an operation. `half`: floats are computed
+    in half precision, except those in `exact`. `in_composite`: the operations are the body of a
+    composite graph, which cannot contain another one.
     """
 
     def __init__(self, mapping: LayerTable, version: int = 0) -> None:
@@ -47,12 +46,12 @@ class CoreAILowering(Lowering):
         return bool(low.problems)
 
     def carried(self, value: ir.Value) -> ir.DataType:
-        """The type in which a value is written."""
+        """Return the type in which a value is written."""
         dtype = value.dtype or D.FLOAT
         return D.FLOAT16 if self.half and dtype == D.FLOAT and value not in self.exact else dtype
 
     def layer(self, kind: str, inputs: Sequence[Any], outputs: Sequence[ir.Value]) -> Layer:
-        """An operation that is not appended yet."""
+        """Return a new operation, which is not appended yet."""
         return Layer(kind, self.name, {}, {}, list(inputs), list(outputs))
 
     def check(self, layer: Layer) -> None:
@@ -64,10 +63,9 @@ class CoreAILowering(Lowering):
 
 @dataclass
 class Composite:
-    """A separate graph that Apple's tools recognize as one operation, with a body of equivalent
-    operations; an `invoke` calls it.
-
-    `kind` and `attributes` are those of the operation, `names` those of its operands.
+    """A separate graph that Apple's tools recognize as one operation; its body has equivalent
+    operations, and an `invoke` calls it. `kind` and `attributes` are those of the operation,
+    `names` those of its operands.
     """
 
     kind: str
@@ -79,7 +77,7 @@ class Composite:
 
 
 def composite_of(layer: Layer) -> Composite | None:
-    """The graph that an operation calls."""
+    """Return the graph that an operation calls."""
     found = layer.blobs.get("graph")
     return found if isinstance(found, Composite) else None
 
@@ -94,7 +92,7 @@ def operands_of(layers: Iterable[Layer]) -> Iterator[ir.Value]:
 
 
 def all_layers(layers: Iterable[Layer]) -> Iterator[Layer]:
-    """Operations and those of the blocks in them, and of the graphs that they call."""
+    """Return all operations, with those in nested blocks and in called graphs."""
     for layer in layers:
         yield layer
         if (graph := composite_of(layer)) is not None:
@@ -104,7 +102,7 @@ def all_layers(layers: Iterable[Layer]) -> Iterator[Layer]:
 
 
 def needed(layers: list[Layer], results: Iterable[ir.Value]) -> list[Layer]:
-    """The operations that results depend on, in their order; also in blocks."""
+    """Return the operations that results depend on, in their order, also those in blocks."""
     wanted, kept = set(results), []
     for layer in reversed(layers):
         if layer.outputs and wanted.isdisjoint(layer.outputs):

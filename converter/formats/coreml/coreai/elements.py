@@ -59,7 +59,9 @@ _TENSOR = re.compile(r"tensor<((?:[0-9]+x|\?x)*)([A-Za-z0-9]+(?:<f(?:16|32|64)>)
 
 
 def type_of(text: str) -> Type:
-    """The type that MLIR prints as `text`; MappingError X201 for one that is no tensor."""
+    """Return the type that MLIR prints as `text`; raise MappingError X201 for one that is
+    no tensor.
+    """
     if text == "!coreai.token":
         return Type("", wrapper="token")
     inner = re.fullmatch(r"!coreai\.handle<(.*)>", text)
@@ -72,7 +74,9 @@ def type_of(text: str) -> Type:
 
 
 def type_text(dtype: ir.DataType, dims: Any, word: str = "") -> str:
-    """Return how MLIR writes a tensor type; MappingError X203 for an unknown number of axes."""
+    """Return how MLIR writes a tensor type; raise MappingError X203 for an unknown number
+    of axes.
+    """
     if dims is None:
         message = "the rank of a value is unknown"
         raise MappingError(message, "X203", "fix the shapes with --inputs")
@@ -86,7 +90,7 @@ def type_text(dtype: ir.DataType, dims: Any, word: str = "") -> str:
 
 
 def elements(given: Mapping[str, str], kind: Type) -> LazyTensor:
-    """The elements of a constant in the program: bytes, or the text that MLIR prints."""
+    """Return the elements of a constant in the program: bytes, or the text that MLIR prints."""
     dtype, dims = kind.dtype, [n or 0 for n in kind.dims]
     if "bytes" in given:
         array = np.frombuffer(base64.b64decode(given["bytes"]), dtype.numpy())
@@ -146,7 +150,7 @@ def resource(data: Array, kind: Type) -> LazyTensor:
 
 
 def dense(array: Array, dtype: ir.DataType) -> str:
-    """A small constant as the text of an attribute."""
+    """Return a small constant as the text of an attribute."""
     text = type_text(dtype, array.shape)
     if not array.size:
         return f"dense<> : {text}"

@@ -1,5 +1,5 @@
-"""Operators that Core AI lacks, where no common decomposition (`converter/passes/decompositions`)
-does as well.
+"""Rewrites of operators that Core AI does not have, better than the common decompositions
+(`converter/passes/decompositions`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LEAST = np.iinfo(np.int64).min
 
 
 def or_equal(node: ir.Node, b: Builder) -> Value:
-    """Greater or equal, which of NaN neither holds: not the contrary of less."""
+    """Compute "greater or equal" as "greater, or equal", since "not less" is wrong for NaN."""
     x, y = x_of(node), x_of(node, 1)
     if node.op_type == "LessOrEqual":
         x, y = y, x
@@ -48,7 +48,9 @@ def or_equal(node: ir.Node, b: Builder) -> Value:
 
 
 def floor(node: ir.Node, b: Builder) -> Value:
-    """The nearest integer, less 1 where that is too large; infinities stay, as in no division."""
+    """Round to the nearest integer, and subtract 1 if that is larger than the number; infinities
+    are preserved.
+    """
     x = x_of(node)
     near = b.Round(x)
     if node.op_type == "Floor":
@@ -67,7 +69,9 @@ def sign(node: ir.Node, b: Builder) -> Value:
 
 
 def modulo(node: ir.Node, b: Builder) -> Value | None:
-    """The remainder with the sign of the divisor, from that with the sign of the dividend."""
+    """Compute the remainder with the sign of the divisor from the one with the sign of the
+    dividend.
+    """
     x, y = x_of(node), x_of(node, 1)
     if attributes(node)["fmod"]:
         return None
@@ -104,8 +108,8 @@ in_floats = computed_in(D.DOUBLE, lambda dtype: not dtype.is_floating_point())
 
 
 def padded(node: ir.Node, b: Builder) -> Value | None:
-    """The image padded before a window, since windows have no padding: of an average by zeros that
-    count or do not, of a maximum by the least number.
+    """Pad the image before a window, which has no padding in Core AI: with zeros for an average,
+    with the lowest number for a maximum.
     """
     a, x = attributes(node), x_of(node)
     if len(node.outputs) > 1 and node.outputs[1].uses():
@@ -136,7 +140,9 @@ def padded(node: ir.Node, b: Builder) -> Value | None:
 
 
 def _counted(x: Value, pads: list[int], more: list[int], include: int, b: Builder) -> Value:
-    """Ones where elements of the padded image count, for one image of one channel."""
+    """Return an image of one channel with 1 for each element that counts in an average, and 0 in
+    the padding that does not.
+    """
     sizes = known_sizes(x) or []
     if None in sizes[2:]:
         ones = b.Expand(b.like(x, 1), b.Concat([1, 1], b.Shape(x)[2:], axis=0))
@@ -188,7 +194,9 @@ def one_axis(node: ir.Node, b: Builder) -> Value | None:
 
 
 def gather(node: ir.Node, b: Builder) -> Value | None:
-    """One element of an axis is a slice; several are rows of the operand with that axis first."""
+    """Rewrite Gather: one index is a slice; several select rows of the operand with that axis
+    first.
+    """
     x, index = x_of(node), x_of(node, 1)
     rank, depth = rank_of(x), rank_of(index)
     if rank is None or depth is None or 0 in (known_sizes(index) or []):
@@ -208,7 +216,9 @@ def gather(node: ir.Node, b: Builder) -> Value | None:
 
 
 def backwards(node: ir.Node, b: Builder) -> Value | None:
-    """Negative steps: the elements in their order, and then the axes reversed."""
+    """Rewrite a Slice with negative steps: select the elements in ascending order, then reverse the
+    axes.
+    """
     x, sizes = x_of(node), known_sizes(x_of(node))
     found = [known(optional(node, i)) for i in range(1, 5)]
     if sizes is None or found[3] is None or found[0] is None or found[1] is None:
@@ -236,7 +246,9 @@ def backwards(node: ir.Node, b: Builder) -> Value | None:
 
 
 def slice_of_all(node: ir.Node, b: Builder) -> Value | None:
-    """Axes that are computed: bounds of all axes, those that are not named whole."""
+    """Rewrite a Slice of computed axes: compute bounds for all axes, the full range for those that
+    are not sliced.
+    """
     x, rank = x_of(node), rank_of(x_of(node))
     axes, steps = optional(node, 3), known(optional(node, 4))
     if rank is None or axes is None or known(axes) is not None:
@@ -255,7 +267,9 @@ def slice_of_all(node: ir.Node, b: Builder) -> Value | None:
 
 
 def picked_slice(node: ir.Node, b: Builder) -> Value | None:
-    """Steps that are computed, or negative between computed bounds: the elements by position."""
+    """Rewrite a Slice with computed steps, or with negative steps between computed bounds, as a
+    Gather of positions.
+    """
     x, rank, axes = x_of(node), rank_of(x_of(node)), known(optional(node, 3))
     count = known_sizes(optional(node, 1))
     if rank is None or not count or count[0] is None or (axes is None and optional(node, 3)):
@@ -282,7 +296,9 @@ def squeeze(node: ir.Node, b: Builder) -> Value | None:
 
 
 def _joined(node: ir.Node, b: Builder) -> Value:
-    """A Pad, axis by axis, as a Concat of the operand with the padding before and after it."""
+    """Rewrite Pad as one Concat for each axis, of the padding before, the operand, and the padding
+    after.
+    """
     x, given = x_of(node), b.Cast(x_of(node, 1), to=D.INT64)
     rank, amounts = rank_of(x) or 0, sizes_in(node.inputs[1]) or []
     value = optional(node, 2)
@@ -330,7 +346,7 @@ def pad(node: ir.Node, b: Builder) -> Value | None:
 
 
 def scattered(node: ir.Node, b: Builder) -> Value | None:
-    """A ScatterND that combines elements: along the elements of the operand in a line."""
+    """Rewrite a ScatterND that combines elements as one along the flattened operand."""
     x, index, updates = x_of(node), x_of(node, 1), x_of(node, 2)
     reduction = attributes(node)["reduction"]
     sizes, depth = shape_of(x), (known_sizes(index) or [None])[-1]
@@ -356,7 +372,9 @@ def _in_a_line(b: Builder, x: Value, index: Value, updates: Value, reduction: st
 
 
 def scattered_elements(node: ir.Node, b: Builder) -> Value | None:
-    """A ScatterElements whose indices are fewer along other axes: along the elements in a line."""
+    """Rewrite a ScatterElements with fewer indices along other axes as one along the flattened
+    operand.
+    """
     x, index, updates = x_of(node), x_of(node, 1), x_of(node, 2)
     sizes, places, a = shape_of(x), shape_of(index), attributes(node)
     if sizes is None or places is None:
@@ -370,7 +388,7 @@ def scattered_elements(node: ir.Node, b: Builder) -> Value | None:
 
 
 def _in_rows(node: ir.Node, b: Builder) -> Value | None:
-    """The same with the indices in rows."""
+    """Rewrite a ScatterElements along the last axis, with the indices as rows."""
     x, index, updates = x_of(node), x_of(node, 1), x_of(node, 2)
     own, depth, rank = known_sizes(x), (known_sizes(index) or [None])[-1], rank_of(index)
     if own is None or depth is None or rank is None or rank <= 2:
@@ -381,8 +399,8 @@ def _in_rows(node: ir.Node, b: Builder) -> Value | None:
 
 
 def reduced(node: ir.Node, b: Builder) -> Any:
-    """A reduction over no elements: the result that ONNX defines; over no axes: applied to each
-    element.
+    """Rewrite a reduction over no elements as the constant that ONNX defines, and one over no axes
+    as an operation on each element.
     """
     x, sizes, out = x_of(node), known_sizes(x_of(node)), shape_of(node.outputs[0])
     if sizes is None or 0 not in sizes or out is None:
@@ -399,7 +417,7 @@ def reduced(node: ir.Node, b: Builder) -> Any:
 
 
 def last_of_equals(node: ir.Node, b: Builder) -> Value | None:
-    """The last of equal elements is the first from the end."""
+    """Select the last of equal elements: the first one from the end."""
     x, a = x_of(node), attrs_of(node)
     rank = rank_of(x)
     if not a.get("select_last_index") or rank is None:
@@ -434,7 +452,7 @@ def repeated(node: ir.Node, b: Builder) -> Value | None:
 
 
 def suppression_mask(node: ir.Node, b: Builder) -> Value:
-    """One box after the other, from the best score down, in a loop."""
+    """Decide for one box after the other, in descending order of score, in a loop."""
     boxes, scores, iou = (x_of(node, i) for i in range(3))
     size = b.Shape(scores)
     count = size[2:3]
@@ -453,7 +471,9 @@ def suppression_mask(node: ir.Node, b: Builder) -> Value:
 
 
 def suppress(node: ir.Node, b: Builder) -> Value | None:
-    """Rows (image, class, box) of the boxes that stay, the best of each class first."""
+    """Return the rows (image, class, box) of the boxes that remain after suppression, those of each
+    class in descending order of score.
+    """
     boxes, scores, most = x_of(node), x_of(node, 1), optional(node, 2)
     if most is None:
         return None
@@ -474,7 +494,7 @@ def suppress(node: ir.Node, b: Builder) -> Value | None:
 
 
 def _after(own: Rewrite, name: str) -> Rewrite:
-    """The own rewrite, else the common decomposition."""
+    """Return the rewrite that tries the target's own one first, then the common decomposition."""
     return either(own, DECOMPOSITIONS["", name])
 
 

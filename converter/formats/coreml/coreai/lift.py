@@ -51,8 +51,8 @@ _REFUSED = {
 
 
 def read_model(path: Path, function: str = "") -> Network:
-    """The network of a package, or of the function with this name; UnsupportedError with all
-    refusals.
+    """Return the network of a package, or of the function with this name; raise UnsupportedError
+    with all refusals.
     """
     main = package.main_of(path)
     said, content = package.metadata_of(main), MappedFile(main)
@@ -114,8 +114,8 @@ def others_left(graphs: Mapping[str, Operation], name: str, path: Path) -> list[
 
 
 class ModelReading:
-    """The common state of the graphs of a model. `complex` are the names of complex inputs and
-    outputs, `pairs` the values that represent complex numbers.
+    """The state that the graphs of a model share while they are read. `complex` are the names of
+    complex inputs and outputs, `pairs` the values that represent complex numbers.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class ModelReading:
         return value
 
     def open_states(self) -> dict[str, str]:
-        """Outputs of the states whose sizes are dynamic; their initial shape is unknown."""
+        """Return the outputs for states with dynamic sizes, whose initial shape is unknown."""
         found = {}
         for state, source in self.open:
             if state.value is not None and state.value is not source:
@@ -183,7 +183,7 @@ class ModelReading:
         return found
 
     def constant(self, op: Operation) -> Any:
-        """The elements of a constant operation."""
+        """Return the elements of a constant operation."""
         given, kind = op["attrs"]["value"], type_of(op["outputs"][0][1])
         if "resource" not in given:
             return elements(given, kind)
@@ -195,8 +195,7 @@ class ModelReading:
 
 
 class BlockLifting(Lifting):
-    """The operations of a block, in their order; `env` maps the numbers of values to values.
-
+    """Lift the operations of a block, in their order; `env` maps the numbers of values to values.
     Nested blocks see the values of outer ones.
     """
 
@@ -212,7 +211,7 @@ class BlockLifting(Lifting):
         self.depth = 0
 
     def run(self) -> list[Given]:
-        """The operands of the last operation."""
+        """Lift the block; return the operands of its last operation."""
         *body, last = self.block["body"]
         for position, op in enumerate(body):
             name, kind = self._name(op), op["kind"].removeprefix("coreai.")
@@ -290,7 +289,7 @@ class BlockLifting(Lifting):
         return ir.Value(type=ir.TensorType(kind.dtype), shape=ir.Shape(list(kind.dims)))
 
     def _settled(self, value: Given, kind: Type, name: str) -> Given:
-        """A result in the type that the operation declares, with the sizes that it declares."""
+        """Return a result with the type and the sizes that the operation declares."""
         if not isinstance(value, ir.Value) or isinstance(value, SparseValue) or kind.wrapper:
             return value
         wanted = kind.dtype
@@ -326,7 +325,7 @@ class BlockLifting(Lifting):
     def inlined(
         self, index: int, b: Builder, inputs: Sequence[Given], block: Any = None
     ) -> list[Given]:
-        """The results of a block of the operation that is being read, or of `block`."""
+        """Return the results of a block of the operation that is being read, or of `block`."""
         if block is None:
             regions = self.current.get("regions", [])
             if index >= len(regions):
@@ -369,7 +368,7 @@ class BlockLifting(Lifting):
         return self.inlined(0, self.builder, given, graph["regions"][0][0])
 
     def _composite(self, graph: Operation, given: list[Given]) -> list[Given] | None:
-        """The results by the row of a composite graph; None where there is none that applies."""
+        """Return the results by the row for a composite graph; None if no row matches."""
         text = str(graph["attrs"].get("composite_decl", ""))
         found = re.match(r'#coreai\.composite_declaration<"(\w+)" = ', text)
         kind = f"{PREFIX}{found[1]}" if found else ""
@@ -409,7 +408,7 @@ class BlockLifting(Lifting):
 
 
 def numbers_in(text: str) -> dict[str, Any]:
-    """The attributes of a composite declaration that are numbers and lists of such."""
+    """Return the attributes of a composite declaration that are numbers or lists of numbers."""
     inner = re.search(r"op_attrs = \{(.*?)\}", text)
     found: dict[str, Any] = {}
     for key, value in re.findall(r"(\w+) = (\[.*?\]|[^,\]]+)", inner[1] if inner else ""):

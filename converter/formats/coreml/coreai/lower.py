@@ -37,7 +37,7 @@ STATES = "netconv.states"  # key of the metadata: states -> the outputs that are
 
 
 def write_model(network: Network, path: Path, flavor: Flavor) -> list[Diagnostic]:
-    """Write a package; UnsupportedError with everything that has no counterpart."""
+    """Write a package; raise UnsupportedError with everything that has no counterpart."""
     bindings.demand_installed()
     notes: list[Diagnostic] = []
     model = prepared(network, notes)
@@ -59,7 +59,7 @@ def write_model(network: Network, path: Path, flavor: Flavor) -> list[Diagnostic
 
 
 def lowered(model: ir.Model, half: bool) -> CoreAILowering:
-    """The operations of the graph."""
+    """Return the operations for the graph."""
     low = CoreAILowering(MAPPING)
     low.half = half
     for node in model.graph:
@@ -69,8 +69,8 @@ def lowered(model: ir.Model, half: bool) -> CoreAILowering:
 
 
 def long_sums(low: CoreAILowering) -> list[Diagnostic]:
-    """A warning of the longest matrix product in half precision, whose sums the runtime does not
-    widen.
+    """Return a warning about the longest matrix product in half precision, whose sums the runtime
+    computes in half precision.
     """
     found: dict[int, str] = {}
     for layer in all_layers(low.layers):
@@ -123,8 +123,8 @@ def _write(file: BinaryIO, text: str, program: Program) -> None:
 
 
 def _placeholders(resources: Mapping[str, LazyTensor]) -> str:
-    """A resource of a few bytes for each weight: its number, since resources of the same bytes
-    become one.
+    """Return a resource of a few bytes for each weight: its number, since equal resources are
+    merged into one.
     """
     head = ALIGNMENT.to_bytes(4, "little").hex()
     lines = ",\n".join(
@@ -134,7 +134,7 @@ def _placeholders(resources: Mapping[str, LazyTensor]) -> str:
 
 
 class MainFunction:
-    """The one function of a written model: its inputs, outputs and states."""
+    """The only function of a written model: its inputs, outputs and states."""
 
     def __init__(
         self, network: Network, graph: ir.Graph, low: CoreAILowering, notes: list[Diagnostic]
@@ -146,8 +146,8 @@ class MainFunction:
         self.after: list[Layer] = []
 
     def _states(self) -> Any:
-        """Inputs that are states, and the outputs that are their next values: of known sizes, and
-        of zeros at the start, since the file holds no values.
+        """Return the inputs that are states, with the outputs that are their next values. States
+        need static sizes, and start as zeros, since the file stores no initial values.
         """
         inputs = {public_name(v): v for v in self.graph.inputs}
         outputs = {public_name(v): v for v in self.graph.outputs}
@@ -177,7 +177,7 @@ class MainFunction:
         return metadata
 
     def text(self) -> str:
-        """The module."""
+        """Return the text of the module."""
         p, names = self.program, Names()
         arguments = [v for v in self.graph.inputs if v not in self.states]
         results = [v for v in self.graph.outputs if v not in self.states.values()]
@@ -242,7 +242,7 @@ class MainFunction:
         return outer
 
     def _complex(self, value: ir.Value, casts: list[Layer], out: bool) -> ir.Value:
-        """Complex numbers in the interface for pairs in the graph."""
+        """Declare pairs of numbers in the graph as complex numbers in the interface."""
         low, shape = self.low.inner(), list(value.shape or ())[:-1]
         outer = ir.Value(name=value.name, type=ir.TensorType(D.COMPLEX64), shape=ir.Shape(shape))
         axis = np.array([len(shape)], np.int32)

@@ -69,7 +69,9 @@ def metadata_of(path: Path) -> dict[str, Any]:
 
 
 def hash_note(path: Path) -> list[Diagnostic]:
-    """A warning where main.hash is not the SHA-256 of the bytecode; Apple's loader ignores it."""
+    """Return a warning if main.hash is not the SHA-256 of the bytecode; Apple's loader
+    ignores it.
+    """
     file = path.with_name(HASH)
     if not file.is_file():
         return []

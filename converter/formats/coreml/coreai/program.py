@@ -64,7 +64,7 @@ class Program:
             raise MappingError(f"{value.name}: {e}", e.code, e.help) from None
 
     def constants(self, layers: Sequence[Layer], results: Sequence[ir.Value]) -> list[str]:
-        """A line for each constant that operations and results read."""
+        """Return a line for each constant that operations and results read."""
         lines = []
         for value in dict.fromkeys([*operands_of(layers), *results]):
             if value.const_value is None or value in self._numbers:
@@ -103,7 +103,7 @@ class Program:
         return f"{made} : () -> {self.type_of(value)}"
 
     def _elements(self, value: ir.Value) -> str:
-        """The elements of a constant in the text, or the name of their resource."""
+        """Return the elements of a constant in the text, or the name of their resource."""
         assert value.const_value is not None
         dtype, tensor = self.low.carried(value), value.const_value
         if tensor.dtype == D.STRING:
@@ -126,7 +126,9 @@ class Program:
         return self._resource((lazy, kind), lazy, kind)
 
     def _resource(self, key: tuple[LazyTensor, str], stored: LazyTensor, kind: str) -> str:
-        """The bytes of a constant under a name; those of equal constants are stored once."""
+        """Store the bytes of a constant under a name, which is returned; equal constants are stored
+        once.
+        """
         if key not in self._resource_of:
             self._resource_of[key] = f"w{len(self.resources)}"
             self.resources[self._resource_of[key]] = stored
@@ -158,7 +160,7 @@ class Program:
         return " ".join(p for p in parts if p) + f" : ({types}) -> ({results}){place}"
 
     def _called(self, graph: Composite) -> str:
-        """The name of a private graph; graphs with the same text are one."""
+        """Return the name of a private graph; graphs with the same text are merged."""
         p = Program(graph.low)
         p.resources, p._resource_of = self.resources, self._resource_of
         given = ", ".join(f"{p.name(v)}: {p.type_of(v)}" for v in graph.inputs)
@@ -179,11 +181,13 @@ class Program:
         return self.graphs.setdefault(text, f"{graph.kind}_{len(self.graphs)}")
 
     def private_graphs(self) -> list[str]:
-        """The graphs that operations call."""
+        """Return the graphs that operations call."""
         return [text.replace('"%s"', f'"{name}"') for text, name in self.graphs.items()]
 
     def _made(self, outputs: Sequence[ir.Value]) -> str:
-        """The left side; results of one operation are numbered together."""
+        """Return the left side of an operation's text; results of one operation are numbered
+        together.
+        """
         if not outputs:
             return ""
         if len(outputs) == 1:
@@ -209,7 +213,7 @@ class Program:
 
 
 def scattered_in(value: ir.Value) -> Scattered | None:
-    """A constant that is stored by the elements that are no zeros, where that is shorter."""
+    """Return the sparse constant that has only the nonzero elements, if that is shorter."""
     tensor = value.const_value
     given = tensor.source if isinstance(tensor, LazyTensor) else None
     if not isinstance(given, Scattered) or given.mask.size <= INLINE * 8:
@@ -220,14 +224,14 @@ def scattered_in(value: ir.Value) -> Scattered | None:
 
 
 def _word(value: ir.Value) -> str:
-    """The type of a constant that is stored in fewer bits than the graph has types for."""
+    """Return the type of a constant that is stored in fewer bits than any type of the graph."""
     tensor = value.const_value
     word = tensor.element if isinstance(tensor, LazyTensor) else ""
     return word if word in STORED_BITS else ""
 
 
 def interface(names: Sequence[str]) -> str:
-    """The attributes that name inputs or outputs."""
+    """Return the attributes that name inputs or outputs."""
     entries = (f"{{coreai.name = {json.dumps(n, ensure_ascii=False)}}}" for n in names)
     return f"[{', '.join(entries)}]"
 

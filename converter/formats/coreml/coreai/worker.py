@@ -26,12 +26,12 @@ _PLAIN = {"f16", "f32", "f64", "i1", *(f"{s}i{n}" for s in "su" for n in (8, 16,
 
 
 def _element(kind: str) -> str:
-    """The element type of `tensor<2x3xf32>`."""
+    """Return the element type of `tensor<2x3xf32>`."""
     return kind.removeprefix("tensor<").removesuffix(">").rpartition("x")[2]
 
 
 class Description:
-    """Numbers the values of a module and describes its operations."""
+    """A description of a module's operations, in which values have numbers."""
 
     def __init__(self) -> None:
         self.numbers: dict[Any, int] = {}
@@ -64,7 +64,9 @@ class Description:
         return {"arguments": arguments, "body": [self.operation(op) for op in block.operations]}
 
     def constant(self, op: Any) -> dict[str, str]:
-        """The elements of a constant: bytes, the text that MLIR prints, or a resource's name."""
+        """Return the elements of a constant: bytes, the text that MLIR prints, or a
+        resource's name.
+        """
         kind = str(op.results[0].type)
         if _element(kind) in _PLAIN:
             value = op.attributes["value"]

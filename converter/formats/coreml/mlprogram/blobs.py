@@ -45,7 +45,7 @@ class Blobs:
         self._files: dict[str, MappedFile] = {}
 
     def open(self, name: str, where: Where) -> MappedFile:
-        """The file that a value names, opened without following a link in the package."""
+        """Return the file that a value names, opened without following a link in the package."""
         from converter.formats.coreml.package import open_part_of
 
         path = self.path_of(name, where)
@@ -70,7 +70,7 @@ class Blobs:
         return self.weights
 
     def bytes(self, name: str, offset: int, dtype: int) -> Array:
-        """The bytes of one blob, a view of the file; ReadError R102, R103 or R107."""
+        """Return the bytes of one blob, a view of the file; ReadError R102, R103 or R107."""
         where = Where(str(self.folder), path=name)
         if name not in self._files:
             self._files[name] = self.open(name, where)
@@ -84,10 +84,8 @@ class Blobs:
 
 
 class NewBlobs:
-    """The storage of weights of a model that is written: offsets are assigned at once, contents are
-    written in the end.
-
-    Equal weights are stored once.
+    """The weights file of a model that is written: offsets are assigned at once, contents are
+    written at the end. Equal weights are stored once.
     """
 
     def __init__(self) -> None:

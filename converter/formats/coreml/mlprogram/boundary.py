@@ -29,9 +29,8 @@ from converter.graph.names import set_public_name
 
 
 class NetworkInputs:
-    """The inputs of a network, created when a member of it first requests them.
-
-    The outermost description that has a feature's name declares it.
+    """The inputs of a network, created when they are first needed. In a pipeline, the outermost
+    description that has a feature declares it.
     """
 
     def __init__(self, b: Builder) -> None:

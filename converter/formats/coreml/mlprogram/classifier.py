@@ -17,7 +17,7 @@ DOUBLE = 12  # the type of probabilities in a dictionary by label
 
 
 def names_of(found: Classifier, writer: ProgramWriter) -> tuple[str, ...]:
-    """The names of label and probabilities in the program."""
+    """Return the names of label and probabilities in the program."""
     probabilities = found.probabilities or f"{found.label}_probs"
     return tuple(writer.names.fresh(n) for n in (found.label, probabilities))
 
@@ -54,7 +54,7 @@ def write(
 
 
 def _as_float32(value: ir.Value, writer: ProgramWriter, block: Any) -> str:
-    """The probabilities in single precision."""
+    """Return the probabilities in single precision."""
     name = writer.name(value)
     if writer.low.carried(value) == D.FLOAT:
         return name

@@ -1,4 +1,4 @@
-"""Collection of the operations of a program; refuses those that programs do not have."""
+"""Collection of the operations of a program; operators that programs do not support are refused."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ COMPRESSED = "constexpr_"
 
 
 class MilLowering(Lowering):
-    """`half`: floating-point numbers are written in half precision. `exact`: values that keep their
-    own type in the program. `stored`: values cast to int32 for all operations other than those of
-    quantization -> their quantized values.
+    """Collect the operations of a program. `half`: floating-point numbers are written in half
+    precision. `exact`: values that keep their type. `stored`: maps values that most operations take
+    as int32 to their quantized values.
     """
 
     def __init__(self, mapping: LayerTable, version: int = 0, half: bool = False) -> None:
@@ -36,13 +36,13 @@ class MilLowering(Lowering):
         return low
 
     def carried(self, value: ir.Value) -> ir.DataType:
-        """The type in which a value is written."""
+        """Return the type in which a value is written."""
         if value in self.exact and value.dtype is not None:
             return value.dtype
         return in_program(value.dtype, self.half)
 
     def check(self, layer: Layer) -> None:
-        """Types, sizes and numbers of axes that tensors of a program have."""
+        """Check that types, sizes and numbers of axes are supported in programs."""
         operands = list(operands_of(layer.attrs))
         if operands and not takes(layer.kind, operands[0].dtype or ir.DataType.FLOAT):
             dtype = operands[0].dtype
@@ -67,7 +67,7 @@ def operands_of(attrs: dict[str, Any]) -> Iterator[ir.Value]:
 
 
 def needed(layers: list[Layer], results: Iterable[ir.Value]) -> list[Layer]:
-    """The operations that results depend on, in their order."""
+    """Return the operations that results depend on, in their order."""
     wanted, kept = set(results), []
     for layer in reversed(layers):
         if wanted.isdisjoint(layer.outputs):

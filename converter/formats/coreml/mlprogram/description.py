@@ -32,7 +32,9 @@ HALF_INTERFACE = 7  # the specification version from which on arrays of fp16 go 
 
 @dataclass
 class Boundary:
-    """Inputs by name, type and value, and the operations after them and before outputs."""
+    """The inputs by name, with type and value, and the operations that are added after inputs and
+    before outputs.
+    """
 
     inputs: list[tuple[str, ir.DataType, ir.Value]] = field(default_factory=list)
     states: list[tuple[str, ir.Value]] = field(default_factory=list)
@@ -87,10 +89,11 @@ def describe(
 
 
 class Describing:
-    """The description while it is filled in.
+    """A description that is being filled in.
 
-    `renamed`  names of the program -> those of the source
-    `scalars`  inputs that have an axis only in the program
+
+    `renamed` maps names of the program to those of the source; `scalars` are inputs that have an
+    axis only in the program.
     """
 
     def __init__(
@@ -108,7 +111,9 @@ class Describing:
         return name
 
     def _outer(self, value: ir.Value, name: str, dtype: ir.DataType, shape: Any) -> ir.Value:
-        """A value of the interface, in another type or shape than that of the graph."""
+        """Return a value of the interface, whose type or shape may differ from that in
+        the graph.
+        """
         found = ir.Value(name=name, type=ir.TensorType(dtype), shape=shape)
         self.writer.low.exact.add(found)
         self.writer.named[found] = name
@@ -152,7 +157,7 @@ class Describing:
         return layers
 
     def _type(self, feature: Any, value: ir.Value, own: ir.DataType, image: bool) -> ir.DataType:
-        """The type in the interface, which for arrays is declared with their sizes."""
+        """Return the type in the interface, which for arrays is declared with their sizes."""
         if image:
             return D.FLOAT16 if feature.type.imageType.colorSpace == GRAYSCALE16 else D.FLOAT
         dtype = interface_type(value, own, self.writer.low.version, self.declared.notes)
@@ -205,7 +210,7 @@ class Describing:
 
 
 def pairs_of(network: Network, graph: ir.Graph) -> dict[ir.Value, ir.Value]:
-    """Inputs that are states, with the outputs that are their next values."""
+    """Return the inputs that are states, with the outputs that are their next values."""
     inputs = {public_name(v): v for v in graph.inputs}
     outputs = {public_name(v): v for v in graph.outputs}
     renamed = network.interface.get("states", {})
@@ -233,7 +238,9 @@ def _as_input(name: str) -> Diagnostic:
 def interface_type(
     value: ir.Value, own: ir.DataType, version: int, notes: list[Diagnostic]
 ) -> ir.DataType:
-    """The type of an input or output: arrays there are of fp32 and int32, since iOS16 of fp16."""
+    """Return the type of an input or output: arrays there are of fp32 and int32, since
+    iOS16 of fp16.
+    """
     dtype = D.INT32 if own in (D.BOOL, D.INT32) else D.FLOAT
     if value.dtype == D.FLOAT16 and version >= HALF_INTERFACE:
         dtype = D.FLOAT16

@@ -41,7 +41,7 @@ _LAST = np.iinfo(np.int32).max
 
 @cache
 def kinds_of(op_type: str) -> list[str]:
-    """The operations that an operator of ONNX may be written as."""
+    """Return the operations as which an operator of ONNX may be written."""
     found: list[str] = []
     for entry in TABLE.entries_for(op_type):
         found += [entry.kind] if isinstance(entry, Rule) else entry.kinds
@@ -49,7 +49,7 @@ def kinds_of(op_type: str) -> list[str]:
 
 
 def signature_of(op_type: str) -> Signature:
-    """The types of the first operand that its operations compute with."""
+    """Return the types of the first operand that its operations support."""
     kinds, schema = kinds_of(op_type), schema_of(op_type)
     if schema is None or not kinds or op_type == "Cast":
         return {}
@@ -81,7 +81,9 @@ def in_other_types(node: ir.Node, b: Builder) -> list[ir.Value] | None:
 
 
 def div(node: ir.Node, b: Builder) -> Value | None:
-    """Integers: the quotient of the absolute values, rounded down, with the sign of both."""
+    """Divide integers as ONNX does: divide the absolute values, round down, and restore the
+    sign.
+    """
     x, y = x_of(node), x_of(node, 1)
     if x.dtype is None or x.dtype.is_floating_point():
         return None
@@ -99,20 +101,20 @@ def relu(node: ir.Node, b: Builder) -> Value | None:
 
 
 def clip(node: ir.Node, b: Builder) -> Value | None:
-    """Integers by the least and the greatest."""
+    """Clip integers by Max and Min."""
     x, rewrite = x_of(node), DECOMPOSITIONS["", "Clip"]
     whole = x.dtype is not None and not x.dtype.is_floating_point()
     return rewrite(node, b) if whole else None  # type: ignore[return-value]
 
 
 def equal(node: ir.Node, b: Builder) -> Value | None:
-    """Booleans are equal if exactly one of them being true is false."""
+    """Compare booleans as Not(Xor(a, b))."""
     x, y = x_of(node), x_of(node, 1)
     return ~(x ^ y) if x.dtype == D.BOOL else None
 
 
 def remainder(node: ir.Node, b: Builder) -> Value | None:
-    """Integers with the sign of the dividend."""
+    """Compute the remainder of integers with the sign of the dividend."""
     x, y = x_of(node), x_of(node, 1)
     if x.dtype is None or x.dtype.is_floating_point() or not attrs_of(node).get("fmod", 0):
         return None
@@ -120,7 +122,9 @@ def remainder(node: ir.Node, b: Builder) -> Value | None:
 
 
 def where(node: ir.Node, b: Builder) -> Value | None:
-    """Condition and both choices of the size of the result, which operations do not spread."""
+    """Expand condition and choices to the size of the result, since the operation does not
+    broadcast.
+    """
     out, operands = node.outputs[0], [x_of(node, i) for i in range(3)]
     sizes, wanted = [v.shape for v in operands], shape_of(out)
     if out.shape is None or all(n == out.shape for n in sizes):
@@ -219,8 +223,9 @@ def slice_of_all(node: ir.Node, b: Builder) -> Value | None:
 
 
 def blocks_apart(node: ir.Node, b: Builder) -> Value | None:
-    """before: DequantizeLinear of constants, with a scale for each block of an axis
-    after:  DequantizeLinear with a row for each scale, the rows put together again
+    """Dequantize row by row where there is a scale for each block. before: DequantizeLinear of
+    constants, with a scale for each block of an axis after: Concat of one DequantizeLinear for each
+    row of scales
     """
     data, scale = x_of(node).const_value, evaluate_constant(node.inputs[1])
     zero, block = evaluate_constant([*node.inputs, None][2]), attrs_of(node).get("block_size", 0)

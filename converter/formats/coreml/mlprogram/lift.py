@@ -52,8 +52,8 @@ VERSIONS = {"CoreML5": 6, "CoreML6": 7, "CoreML7": 8, "CoreML8": 9, "CoreML9": 1
 
 
 def read_model(path: Path, weights: Path | None = None, function: str = "") -> Network:
-    """The network of a package, or of the function with this name; UnsupportedError with all
-    refusals.
+    """Return the network of a package, or of the function with this name; raise UnsupportedError
+    with all refusals.
     """
     file = open_model(path)
     model = parse(file)
@@ -78,7 +78,7 @@ def read_model(path: Path, weights: Path | None = None, function: str = "") -> N
 
 
 def parse(file: MappedFile) -> Any:
-    """The Model message of a file, or of the text of a compiled program."""
+    """Return the Model message of a file, or of the text of a compiled program."""
     if file.bytes[: len(BEGIN)].tobytes() == BEGIN:
         return read_compiled(file.bytes.tobytes(), file.path.parent)
     model = Model_pb2.Model()
@@ -90,10 +90,9 @@ def parse(file: MappedFile) -> Any:
 
 
 class ModelReading:
-    """A program, or the members of a pipeline one after the other.
-
-    `env` holds the features that inputs and members have given, by name; `names` are those that a
-    writer remembered, by the names of the program.
+    """A program, or the members of a pipeline one after the other. `env` contains the features of
+    inputs and members by name; `names` are the source's names by those of the program, which a
+    writer recorded.
     """
 
     def __init__(self, b: Builder, file: str, blobs: Blobs, function: str) -> None:
@@ -154,7 +153,7 @@ class ModelReading:
 
 
 class ProgramLifting:
-    """A function of a program."""
+    """Lift a function of a program."""
 
     def __init__(self, model: ModelReading, function: Any) -> None:
         self.model, self.function = model, function
@@ -163,7 +162,7 @@ class ProgramLifting:
         self.scalars: list[str] = []
 
     def run(self, description: Any, env: dict[str, ir.Value]) -> dict[str, ir.Value]:
-        """The outputs by name; inputs are features of `env`, or inputs of the network."""
+        """Return the outputs by name; inputs are features of `env`, or inputs of the network."""
         function = self.function
         self.names = remembered(description, NAMES)
         self.scalars = scalars_of(description)
@@ -205,7 +204,7 @@ class ProgramLifting:
 
 
 def scalars_of(description: Any) -> list[str]:
-    """Inputs that a writer gave an axis."""
+    """Return the inputs that are scalars in the source; a writer gave them an axis of length 1."""
     if not hasattr(description, "metadata"):
         return []
     return note(description.metadata.userDefined.get(SCALARS, ""), [str]) or []
@@ -305,7 +304,7 @@ class BlockLifting(Lifting):
         return found
 
     def _plain(self, given: list[Given]) -> Any:
-        """A parameter as an attribute: a small constant as Python values."""
+        """Return a parameter as an attribute: a small constant as Python values."""
         if len(given) != 1:
             return [self._plain([g]) for g in given]
         (one,) = given
@@ -326,7 +325,7 @@ class BlockLifting(Lifting):
         raise MappingError("a tensor is needed, got a string or a list", "R105")
 
     def _settled(self, value: Given, out: Any) -> Given:
-        """The result of an operation in the type that it declares, and under its name."""
+        """Return the result of an operation in the type that it declares, and under its name."""
         if not isinstance(value, ir.Value) or not out.type.HasField("tensorType"):
             return value
         wanted = dtype_of(out.type.tensorType)
@@ -339,7 +338,7 @@ class BlockLifting(Lifting):
         return value
 
     def lift(self, layer: Layer) -> list[ir.Value]:
-        """Return the results of an operation; MappingError R111 for a parameter that is not
+        """Return the results of an operation; raise MappingError R111 for a parameter that is not
         used.
         """
         r = self.reading(layer)
@@ -353,14 +352,14 @@ class BlockLifting(Lifting):
         return LiftContext(layer, self.builder, self.version, self)
 
     def result(self, name: str) -> ir.Value:
-        """The value of an output."""
+        """Return the value of an output."""
         if name not in self.env:
             raise unreadable("R105", f"output {name!r} is not defined", self.file)
         value: ir.Value = self.as_value(self.env[name])
         return value
 
     def inner(self, index: int, b: Builder) -> BlockLifting:
-        """A nested block of the operation that is being read, to be written with `b`."""
+        """Return a nested block of the operation that is being read, to be written with `b`."""
         blocks = self.current.blocks
         if index >= len(blocks):
             raise MappingError(f"{index + 1} blocks are needed, got {len(blocks)}", "R105")
@@ -368,7 +367,7 @@ class BlockLifting(Lifting):
         return BlockLifting(blocks[index], *args)
 
     def inlined(self, index: int, b: Builder, inputs: Sequence[Given]) -> list[Given]:
-        """The results of a nested block on these inputs."""
+        """Return the results of a nested block on these inputs."""
         child = self.inner(index, b)
         names = [i.name for i in child.block.inputs]
         if len(names) != len(inputs):

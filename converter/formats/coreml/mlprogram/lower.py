@@ -49,7 +49,9 @@ class Written:
 
 
 def lower(network: Network, flavor: Flavor, notes: list[Diagnostic]) -> Written:
-    """A model of the graph; UnsupportedError with everything that has no counterpart."""
+    """Return a model for the graph; raise UnsupportedError with everything that is not
+    supported.
+    """
     clone, classifier = prepared(network, notes)
     asked, half = flavor.options.get("ios", ""), "fp16" in flavor.options
     if asked:
@@ -76,7 +78,7 @@ def prepared(network: Network, notes: list[Diagnostic]) -> tuple[ir.Model, Class
 
 
 def needed_by_boundary(network: Network, model: ir.Model, half: bool) -> int:
-    """The first version that has the inputs, outputs and states."""
+    """Return the first version that supports the inputs, outputs and states."""
     graph, newest = model.graph, MilLowering(MAPPING, STATES_SINCE, half)
     if any(is_state(network, v, newest) for v in pairs_of(network, graph)):
         return STATES_SINCE
@@ -94,8 +96,8 @@ def _lowered(
     notes: list[Diagnostic],
     legal: Snapshot | None = None,
 ) -> Written:
-    """The program for one version; `model` is changed. `legal`: the graph, if that version is known
-    to support all its operators.
+    """Return the program for one version; `model` is changed. `legal`: the graph, if that version
+    is known to support all its operators.
     """
     run_passes(LEGALIZE, model, Spec(network, notes=notes, version=version, half=half, legal=legal))
     low = MilLowering(MAPPING, version, half)

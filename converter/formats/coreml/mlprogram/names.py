@@ -17,7 +17,7 @@ RESERVED = words(
 
 
 class Identifiers:
-    """Names as programs may have them, no two alike."""
+    """Unique names that are valid identifiers in programs."""
 
     def __init__(self) -> None:
         self._names = Names()

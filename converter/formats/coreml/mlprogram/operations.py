@@ -60,7 +60,7 @@ def takes(kind: str, dtype: ir.DataType) -> bool:
 
 
 def in_program(dtype: ir.DataType | None, half: bool = False) -> ir.DataType:
-    """The type in which values of a type of the graph are written."""
+    """Return the type in which values of a type of the graph are written."""
     if dtype in (D.BOOL, D.STRING):
         return dtype
     if dtype == D.FLOAT16 or (half and dtype in FLOATS):

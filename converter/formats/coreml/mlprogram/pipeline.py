@@ -39,7 +39,7 @@ COMPRESSED_SINCE = 7  # the one that has compressed weights
 @record
 class Spec(Context):
     """A conversion for a version of the specification; `half`: in half precision. `legal` is a
-    graph without refused operators.
+    graph in which all operators are supported.
     """
 
     version: int = 0

@@ -32,7 +32,7 @@ _FIELDS = {D.BOOL: "bools", D.FLOAT: "floats", D.INT32: "ints", D.INT64: "longIn
 
 
 def set_tensor_type(message: Any, dtype: ir.DataType, shape: Sequence[Any]) -> None:
-    """Complete the message of a tensor type; sizes that are no integers are unknown."""
+    """Fill in a tensor type; sizes that are not integers are unknown."""
     message.dataType, message.rank = CODES[dtype], len(shape)
     for size in shape:
         dimension = message.dimensions.add()
@@ -43,8 +43,8 @@ def set_tensor_type(message: Any, dtype: ir.DataType, shape: Sequence[Any]) -> N
 
 
 class ProgramWriter:
-    """Names values and fills the messages of one function; constants are written before their first
-    user in each block.
+    """Write the messages of one function, with names for its values. Constants are written before
+    their first user in each block.
     """
 
     def __init__(self, low: MilLowering, blobs: NewBlobs) -> None:
@@ -59,7 +59,7 @@ class ProgramWriter:
         return self.named[value]
 
     def value_type(self, message: Any, value: ir.Value, dtype: ir.DataType | None = None) -> None:
-        """Complete the message of a value's type. Raises MappingError X203 without a rank."""
+        """Fill in the type of a value. Raise MappingError X203 if the rank is unknown."""
         if value.shape is None:
             message_ = f"the rank of {value.name} is unknown"
             raise MappingError(message_, "X203", "fix the shapes with --inputs")
@@ -67,7 +67,7 @@ class ProgramWriter:
         set_tensor_type(message.tensorType, dtype or self.low.carried(value), shape)
 
     def block(self, message: Any, layers: Sequence[Layer], outputs: Sequence[ir.Value]) -> None:
-        """Complete the message of a block with its constants, operations and outputs."""
+        """Fill in a block: its constants, operations and outputs."""
         here: set[ir.Value] = set()
         for layer in layers:
             try:
@@ -129,7 +129,9 @@ class ProgramWriter:
             self.block(inner, layers, outputs)
 
     def _real(self, layer: Layer) -> ir.DataType:
-        """The type of numbers that are parameters: that of the first operand with a fraction."""
+        """Return the type of numbers that are parameters: the floating-point type of the first
+        operand that has one.
+        """
         for given in layer.attrs.values():
             one = given[0] if isinstance(given, list | tuple) and given else given
             if isinstance(one, ir.Value) and one.dtype in FLOATS:
@@ -155,7 +157,7 @@ class ProgramWriter:
             self._array(message, narrow_array(array, dtype.numpy(), "a parameter"))
 
     def set_value(self, message: Any, tensor: ir.TensorProtocol) -> None:
-        """A constant of the graph in the type in which it is carried."""
+        """Fill in a constant of the graph, in the type in which it is written."""
         dtype = carried_constant(tensor, self.low)
         if dtype == tensor.dtype and dtype in STORED and tensor.size >= IMMEDIATE:
             self._stored(message, LazyTensor.of(tensor))
@@ -176,7 +178,7 @@ class ProgramWriter:
         message.blobFileValue.offset = self.blobs.add(tensor, CODES[dtype])
 
     def _array(self, message: Any, array: Array) -> None:
-        """An array of a type that programs have, immediate where it is small."""
+        """Return an array in a type that programs support; small ones are immediate."""
         dtype = D.from_numpy(array.dtype)
         if dtype in STORED and array.size >= IMMEDIATE:
             self._stored(message, LazyTensor(array, dtype))
@@ -206,7 +208,7 @@ def carried_constant(tensor: ir.TensorProtocol, low: MilLowering) -> ir.DataType
 
 
 def set_word(message: Any, word: str) -> None:
-    """Complete the message of a value with a string."""
+    """Fill in a value that is a string."""
     message.type.tensorType.dataType = CODES[D.STRING]
     message.immediateValue.tensor.strings.values.append(word)
 

@@ -118,7 +118,7 @@ def _identifier(c: Checked, name: str, place: str) -> Iterator[Diagnostic]:
 
 
 def _constant(c: Checked, operation: Any, place: str) -> Iterator[Diagnostic]:
-    """A constant declares the type of its value."""
+    """Check that a constant has the type that it declares."""
     value = operation.attributes.get("val")
     if value is None or len(operation.outputs) != 1:
         yield c.error("R105", "a constant has no value or no name", place)
@@ -131,7 +131,9 @@ def _constant(c: Checked, operation: Any, place: str) -> Iterator[Diagnostic]:
 
 
 def _described(c: Checked, description: Any, function: Any, place: str) -> Iterator[Diagnostic]:
-    """The same inputs, outputs and states, of the same types and shapes, on both sides."""
+    """Check that description and program have the same inputs, outputs and states, with the same
+    types and shapes.
+    """
     block = function.block_specializations.get(function.opset)
     if block is None:
         return  # reading reports it
@@ -183,8 +185,8 @@ def _reason(feature: Any, own: Any) -> str:
 
 
 def _declared_dims(feature: Any, array: Any, kind: str) -> list[int | None] | None:
-    """The sizes that a description declares, None for those that can be chosen; None where it
-    declares none.
+    """Return the sizes that a description declares, None for those that can be chosen; None where
+    it declares none.
     """
     if kind == "stateType":
         return [int(n) for n in array.shape]
@@ -226,7 +228,7 @@ def _blob_files(message: Any) -> Iterator[str]:
 
 
 def storage(blobs: Blobs, name: str, file: str) -> Iterator[Diagnostic]:
-    """The header of a file of weights, and how many there are."""
+    """Check the header of a weights file, and the number of weights."""
     where = Where(file, path=name)
     try:
         data = blobs.open(name, where).bytes

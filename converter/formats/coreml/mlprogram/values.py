@@ -32,7 +32,9 @@ _FIELDS = {"bools": "?", "floats": "<f4", "doubles": "<f8", "ints": "<i4", "long
 
 
 def dtype_of(tensor_type: Any) -> ir.DataType:
-    """The type of a TensorType; MappingError X201 for one that the graph does not have."""
+    """Return the type of a TensorType; raise MappingError X201 for one that the graph does
+    not have.
+    """
     found = TYPES.get(tensor_type.dataType)
     if found is None:
         raise MappingError(f"type {tensor_type.dataType} is not known", "X201")
@@ -40,8 +42,8 @@ def dtype_of(tensor_type: Any) -> ir.DataType:
 
 
 def dims_of(tensor_type: Any) -> list[int | None] | None:
-    """The sizes of a TensorType, None for those that are not known; None for an unknown number of
-    axes.
+    """Return the sizes of a TensorType, None for those that are not known; None for an unknown
+    number of axes.
     """
     found: list[int | None] = []
     for d in tensor_type.dimensions:
@@ -55,10 +57,10 @@ def dims_of(tensor_type: Any) -> list[int | None] | None:
 
 
 def constant(value: Any, blobs: Blobs) -> Any:
-    """The array of a tensor, a string for one that is a single string, a list for tuples and lists.
-    Many numbers of less than a byte stay packed: a LazyTensor.
+    """Return the array of a tensor, a string for one that is a single string, a list for tuples and
+    lists. Many numbers of less than a byte stay packed: a LazyTensor.
 
-    MappingError R103 if the number of elements does not match the type.
+    Raise MappingError R103 if the number of elements does not match the type.
     """
     if value.WhichOneof("value") == "blobFileValue":
         at, kind = value.blobFileValue, value.type.tensorType

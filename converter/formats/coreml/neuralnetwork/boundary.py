@@ -42,7 +42,7 @@ DTYPES = {
 def input_value(
     b: Builder, feature: Any, regime: RankPolicy, interface: dict[str, Any]
 ) -> tuple[ir.Value, ir.Value]:
-    """The graph input of a feature, and the blob that the layers see."""
+    """Return the graph input of a feature, and the blob that the layers see."""
     kind, image = feature.type.WhichOneof("Type"), feature.type.imageType
     sizes = sizes_of(feature)
     if not sizes.fixed:
@@ -113,7 +113,9 @@ def graph_input(b: Builder, name: str, dtype: ir.DataType, shape: list[Any]) -> 
 
 
 def preprocess(b: Builder, entry: Any, x: ir.Value, color: str) -> ir.Value:
-    """Scaler: channelScale * x + bias of the color; mean image: x - mean [C,H,W]."""
+    """Apply the preprocessing of an image input: channelScale * x + bias of the color (scaler), or
+    x - mean [C,H,W] (mean image).
+    """
     if entry.WhichOneof("preprocessor") == "meanImage":
         array = np.array(entry.meanImage.meanImage, np.float32)
         shape = [int(d) for d in list(x.shape or ())[-3:] if isinstance(d, int)]

@@ -58,7 +58,7 @@ def read_mlmodel(path: str | os.PathLike[str], opened: MappedFile | None = None)
 
 def write_mlmodel(model: MLModel, out: Output) -> None:
     """Write the model as the target of `out`, weights one by one; into a package, if the target is
-    called like one. UnsupportedError X206 when it would be longer than protobuf allows.
+    called like one. Raise UnsupportedError X206 if it would be longer than protobuf allows.
     """
     pieces = model.pieces()
     size = sum(piece.nbytes for piece in pieces)

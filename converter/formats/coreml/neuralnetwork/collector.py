@@ -35,8 +35,8 @@ _SPEC5 = {
 
 
 def spec_of(kind: str, attrs: dict[str, Any], inputs: int) -> int:
-    """The lowest specificationVersion that has this layer with these parameters (4 is the least
-    that is written).
+    """Return the lowest specificationVersion that has this layer with these parameters (4 is the
+    least that is written).
     """
     newer = (
         kind in _SPEC5
@@ -56,10 +56,8 @@ def spec_of(kind: str, attrs: dict[str, Any], inputs: int) -> int:
 
 
 class CoreLowering(Lowering):
-    """Collects layers.
-
-    `half`: weights become float16. Values may be aliases of others, or variables (written more than
-    once).
+    """Collect the layers of a network. `half`: weights become float16. Values may be aliases of
+    others, or variables (written more than once).
     """
 
     def __init__(self, mapping: LayerTable, version: int = 5, half: bool = False) -> None:
@@ -107,13 +105,13 @@ class CoreLowering(Lowering):
         attrs: dict[str, Any] | None = None,
         blobs: dict[str, Any] | None = None,
     ) -> Value:
-        """A layer with one new output of `shape` (None: not known)."""
+        """Return a layer with one new output of `shape` (None: not known)."""
         out = self.value(kind, FLOAT, shape)
         self.add(kind, inputs, [out], attrs, blobs)
         return out
 
     def alias(self, out: Value, value: Value) -> None:
-        """`out` is the same blob as `value`."""
+        """Give `out` the blob of `value`."""
         self.aliases[out] = value
 
     def resolve(self, value: Value) -> Value:
@@ -123,7 +121,7 @@ class CoreLowering(Lowering):
         return value
 
     def const(self, array: Any) -> Value:
-        """A constant blob (at least rank 1)."""
+        """Return a constant blob (at least rank 1)."""
         data = np.asarray(array, np.float32)
         value = self.value("const", FLOAT, data.shape)
         value.const_value = LazyTensor(data)
@@ -131,7 +129,9 @@ class CoreLowering(Lowering):
 
 
 def small(value: Value | None) -> list[Any] | None:
-    """A known operand (axes, sizes ...) as a flat list; None when it is known only at run time."""
+    """Return a known operand (axes, sizes ...) as a flat list; None when it is known only
+    at run time.
+    """
     array = known(value)
     if array is None:
         array = evaluate_constant(value)
@@ -139,7 +139,7 @@ def small(value: Value | None) -> list[Any] | None:
 
 
 def scalar(value: Value | None) -> float | None:
-    """The number in a constant of one element."""
+    """Return the number in a constant of one element."""
     array = constant(value)
     single = array is not None and array.size == 1 and array.dtype.kind in "iufb"
     return float(array.reshape(-1)[0]) if single and array is not None else None
@@ -162,9 +162,8 @@ def is_float(value: Value | None) -> bool:
 
 
 def checked(array: Array, name: str, *, limits: bool = True) -> Array:
-    """A constant as float32; MappingError X204 where an integer does not survive.
-
-    `limits`: it may be the limits of a slice.
+    """Return a constant as float32; raise MappingError X204 for integers that float32 cannot
+    represent. `limits`: it may be the limits of a slice.
     """
     if array.dtype.kind == "i" and array.size and limits:
         # the largest integers mean "to the end" in slices

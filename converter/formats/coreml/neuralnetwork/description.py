@@ -108,7 +108,7 @@ def _without_pixels(graph: ir.Graph, index: int) -> None:
 
 
 def _array(array: Any, value: Value, boundary: Boundary) -> None:
-    """Declared type and shape."""
+    """Return the declared type and shape of an array."""
     name, dtype = public_name(value), value.dtype or T.FLOAT
     array.dataType = _TYPES.get(dtype, INT32)
     if dtype not in _EXACT:

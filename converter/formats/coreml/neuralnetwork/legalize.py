@@ -28,8 +28,8 @@ Value = ir.Value
 
 
 def reverse_sequence(node: ir.Node, b: Builder) -> Value | None:
-    """A time axis before the batch axis: transposed, reversed, transposed back. This is one layer,
-    where the common decomposition gathers every element.
+    """Transpose a time axis before the batch axis, reverse, and transpose back: one layer, where
+    the common decomposition gathers every element.
     """
     attrs, x = attrs_of(node), operand(node)
     rank = rank_of(x)
@@ -41,8 +41,8 @@ def reverse_sequence(node: ir.Node, b: Builder) -> Value | None:
 
 
 def wrapped_cast(node: ir.Node, b: Builder) -> Value | None:
-    """x - 2^n * floor((x - least) / 2^n): the integer of n bits that has the same last bits. Blobs
-    are floats, which do not wrap around.
+    """Wrap a number around to n bits: x - 2^n * floor((x - least) / 2^n). Blobs are floats, which
+    do not wrap around.
     """
     x, out = operand(node), node.outputs[0]
     if x.dtype is None or out.dtype is None or not wraps(x, out):
@@ -54,8 +54,8 @@ def wrapped_cast(node: ir.Node, b: Builder) -> Value | None:
 
 
 def wrapped(node: ir.Node, b: Builder) -> Value | None:
-    """Short integers in 32 bits, of which the last ones are the result; numbers that are shifted
-    out of 32 bits by a power of two are lost, as they would not be in floats.
+    """Compute 8-bit and 16-bit integers with 32 bits and keep the low bits. Bits beyond 32 that are
+    shifted out are removed, which floats would keep.
     """
     out = node.outputs[0]
     if is_short(out):

@@ -41,7 +41,9 @@ SCALARS = {"doubleType": ir.DataType.DOUBLE, "int64Type": ir.DataType.INT64}
 
 
 def lift(source: MLModel) -> Network:
-    """The whole model as one graph; UnsupportedError with every layer that cannot be carried."""
+    """Return the model as one graph; raise UnsupportedError with every layer that is not
+    supported.
+    """
     model, b = new_model("main")
     reading = ModelReading(source, b)
     env = reading.inputs(source.proto)
@@ -55,7 +57,7 @@ def lift(source: MLModel) -> Network:
 
 
 class ModelReading:
-    """One pass over a model and its members."""
+    """The state of reading a model and its members."""
 
     def __init__(self, source: MLModel, b: Builder) -> None:
         self.source, self.b = source, b
@@ -69,7 +71,7 @@ class ModelReading:
         return Where(self.source.path, path=path, layer=name)
 
     def inputs(self, proto: Any) -> Env:
-        """Blobs of the model's inputs, by feature name."""
+        """Return the blobs of the model's inputs by feature name."""
         env: Env = {}
         regime = self._regime_of_inputs(proto)
         for index, feature in enumerate(proto.description.input):
@@ -140,7 +142,7 @@ class ModelReading:
             self.regimes[feature.name] = regime
 
     def _optional_states(self, proto: Any, network: Any) -> None:
-        """States of recurrent layers that are optional, with zeros as default."""
+        """Return the optional states of recurrent layers, which are zeros by default."""
         values = {public_name(v): v for v in self.b.graph.inputs}
         for feature in proto.description.input:
             name, given = feature.name, self.interface.get("defaults", {})
@@ -174,7 +176,9 @@ class ModelReading:
         )
 
     def _classify(self, proto: Any, network: Any, blobs: Env, path: str) -> None:
-        """The best label from a table, and the scores as a vector in the order of the labels."""
+        """Return the best label from a table, and the scores as a vector in the order of the
+        labels.
+        """
         b, description = self.b, proto.description
         name = self._score_name(network)
         if name not in blobs:

@@ -58,7 +58,7 @@ def _leaves(layers: Sequence[Any]) -> bool:
 
 
 class Flow:
-    """Lifts a sequence of layers with control flow in it."""
+    """Lift a sequence of layers that contains control flow."""
 
     def __init__(self, net: NetworkLift) -> None:
         self.net = net
@@ -95,7 +95,7 @@ class Flow:
         return self.net.noting(layer, env, path, lambda _: step(layer, env, path, *rest))
 
     def condition(self, value: ir.Value) -> ir.Value:
-        """A scalar truth: |x| > 1e-6."""
+        """Return a scalar boolean: |x| > 1e-6."""
         b = self.b
         truth = (
             b.Greater(b.Abs(value), 1e-6) if value.dtype == ir.DataType.FLOAT else bools(b, value)
@@ -273,13 +273,15 @@ class Flow:
 
 
 def first(layer: Any, env: Env) -> ir.Value:
-    """The first input of a layer; MappingError R105 where it has none."""
+    """Return the first input of a layer; raise MappingError R105 if it has none."""
     if not layer.input:
         raise MappingError("input 0 is absent", "R105")
     return env[layer.input[0]]
 
 
 def discard(body: Builder) -> None:
-    """The nodes of an abandoned body no longer count as users of outer values."""
+    """Remove the nodes of an abandoned body, so that they no longer count as users of
+    outer values.
+    """
     for node in all_nodes(body.graph):
         node.resize_inputs(0)

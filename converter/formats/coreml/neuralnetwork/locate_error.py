@@ -14,15 +14,15 @@ from converter.io.protobuf import LEN, Field, WireError, fields
 
 
 def path_at(data: memoryview, descriptor: Any, offset: int) -> str:
-    """The path of the innermost message of type `descriptor` around byte `offset`, such as
+    """Return the path of the innermost message of type `descriptor` around byte `offset`, such as
     `neuralNetwork.layers[3].convolution`.
     """
     return _innermost(data, descriptor, lambda _, field: field.start <= offset < field.end)
 
 
 def undecodable(data: memoryview, descriptor: Any) -> str:
-    """The path of the innermost message or string that protobuf cannot decode; "" when that is the
-    whole.
+    """Return the path of the innermost message or string that protobuf cannot decode; "" when that
+    is the whole.
     """
     return _innermost(data, descriptor, lambda kind, field: not _decodes(data, kind, field))
 

@@ -34,7 +34,9 @@ Value = ir.Value
 
 
 def lower(model: Network, flavor: Flavor, notes: list[Diagnostic]) -> MLModel:
-    """An MLModel of the graph; UnsupportedError with everything that has no counterpart."""
+    """Return an MLModel for the graph; raise UnsupportedError with everything that is not
+    supported.
+    """
     version, half = int(flavor.options.get("spec", "7")), "fp16" in flavor.options
     clone, context = model.ir.clone(), Spec(model, notes=notes, version=version)
     run_passes(PREPARE, clone, context)
@@ -88,8 +90,8 @@ def _needed(low: CoreLowering, roots: list[Value]) -> list[Layer]:
 
 
 def _all_written(graph: ir.Graph, low: CoreLowering) -> None:
-    """Every output of the graph is the output of a layer, an input, a constant or a variable of a
-    loop.
+    """Insert a copy for each output of the graph that is not the output of a layer, an input, a
+    constant or a loop variable.
     """
     made = {out for layer in low.layers for out in _written(layer)}
     for value in graph.outputs:
@@ -108,7 +110,7 @@ def _bodies(layer: Layer) -> dict[str, list[Layer]]:
 
 
 def _with_bodies(layers: list[Layer]) -> Iterator[Layer]:
-    """The layers and those of all bodies in them."""
+    """Yield the layers and those of all bodies in them."""
     for layer in layers:
         yield layer
         for body in _bodies(layer).values():
@@ -129,8 +131,8 @@ def _thinned(layers: list[Layer], live: set[Layer]) -> list[Layer]:
 
 
 class NetworkWriter:
-    """Names blobs and layers and fills the messages; constants are written before their first user
-    in each network.
+    """Write the messages of a network, with names for blobs and layers. Constants are written
+    before their first user in each network.
     """
 
     def __init__(self, model: MLModel, low: CoreLowering, graph: ir.Model) -> None:
@@ -142,8 +144,8 @@ class NetworkWriter:
         self._results: list[tuple[Value, str]] = []
 
     def boundary(self, graph: ir.Graph, boundary: Any) -> None:
-        """Inputs and outputs keep their public names; an output that is already named, or a
-        constant, is a copy.
+        """Give inputs and outputs their public names; an output that already has a name, or is a
+        constant, is copied.
         """
         for value in graph.inputs:
             self.named[value] = self.names.fresh(public_name(value))
@@ -173,8 +175,8 @@ class NetworkWriter:
     def network(
         self, network: Any, layers: list[Layer], made: frozenset[Value] = frozenset()
     ) -> None:
-        """Complete the message of a network with its layers and constants; `made` are values that
-        exist outside of it.
+        """Fill in a network with its layers and constants; `made` are values that exist outside of
+        it.
         """
         here = set(made)
         for layer in layers:

@@ -1,4 +1,4 @@
-"""A Core ML model in memory: the protobuf message, and its weights apart."""
+"""A Core ML model in memory: the protobuf message, and its weights separately."""
 
 from __future__ import annotations
 
@@ -50,12 +50,14 @@ class MLModel:
 
     @property
     def kind(self) -> str:
-        """The kind of model that is set, such as `neuralNetworkClassifier`; "" when none is."""
+        """Return the kind of model that is set, such as `neuralNetworkClassifier`; "" when
+        none is.
+        """
         return self.proto.WhichOneof("Type") or ""
 
     def skeleton(self, data: memoryview) -> bytes:
-        """The serialized model `data` without its large payloads, which are kept here as slices of
-        it; WireError when it is malformed.
+        """Return the serialized model `data` without its large payloads, which are kept here as
+        slices of it; raise WireError if it is malformed.
         """
 
         def take_out(start: int, end: int) -> list[Piece]:
@@ -70,8 +72,8 @@ class MLModel:
         return b"".join(buffers(splice.pieces(_TO_WEIGHTS, 0, len(data))))
 
     def weights(self, params: Any, where: Where | None = None) -> WeightData:
-        """The content of a WeightParams of this model; one without content is an empty float32
-        array.
+        """Return the content of a WeightParams of this model; one without content is an empty
+        float32 array.
 
         Raises ReadError: R103 damaged, R110 several kinds of content or an impossible quantization.
         Lengths are not compared with shapes.
@@ -135,7 +137,7 @@ class MLModel:
         return Rewrite(data, has_reference, put_back).pieces(_TO_WEIGHTS, 0, len(data))
 
     def to_bytes(self) -> bytes:
-        """The whole file in memory: for small models and tests."""
+        """Return the content of the file in memory: for small models and tests."""
         return b"".join(buffers(self.pieces()))
 
     def _keep(self, payloads: dict[int, LazyTensor]) -> bytes:
@@ -146,7 +148,7 @@ class MLModel:
     def _resolve(
         self, params: bytes | memoryview, where: Where
     ) -> tuple[dict[int, LazyTensor], list[memoryview]]:
-        """The payloads of a serialized WeightParams by field number, and the rest of it.
+        """Return the payloads of a serialized WeightParams by field number, and the rest of it.
 
         Protobuf merges repeated occurrences of a message. How a large and a small one interleave is
         no longer known then, so both are refused.

@@ -1,4 +1,4 @@
-"""The layers of one Core ML network -> nodes, and how the ranks of its blobs are seen."""
+"""The layers of one Core ML network as nodes, and the ranks of its blobs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def kind_of(layer: Any) -> str:
 
 
 def with_bodies(layers: Iterable[Any]) -> Iterator[Any]:
-    """The layers and those of all bodies of their control flow."""
+    """Yield the layers and those of all bodies of their control flow."""
     for layer in layers:
         yield layer
         for body in bodies(layer):
@@ -108,7 +108,7 @@ def _moves_sequence(layer: Any) -> bool:
 
 
 class NetworkLift:
-    """Lifts the layers of one network. `env` maps blob names to values; a name may be written again
+    """Lift the layers of one network. `env` maps blob names to values; a name may be written again
     (copy).
     """
 

@@ -31,8 +31,8 @@ _CASTS = "coreml.casts"
 
 
 def cast(b: Builder, value: ir.Value, dtype: ir.DataType) -> Value:
-    """`value` as `dtype`; a Cast is made once per value and graph, and looks through a lossless
-    Cast before it.
+    """Return `value` as `dtype`. One Cast is created for each value and graph; a lossless Cast
+    before it is skipped.
     """
     if value.dtype == dtype:
         return with_operators(value)
@@ -45,8 +45,8 @@ def cast(b: Builder, value: ir.Value, dtype: ir.DataType) -> Value:
 
 
 def _origin(value: ir.Value, dtype: ir.DataType) -> ir.Value:
-    """The source of a widening Cast (bool or integer -> float), when going back to its type or to
-    another exact one.
+    """Return the source of a widening Cast (bool or integer to float), for a cast back to its type
+    or to another exact one.
     """
     whole, source = (T.INT64, T.INT32), producer_operand(value, "Cast")
     if source is None or value.dtype not in (T.FLOAT, *whole):
@@ -66,8 +66,8 @@ def ints(b: Builder, value: ir.Value) -> Value:
 
 
 def vector(b: Builder, value: ir.Value) -> Value:
-    """Integers on one axis: shapes, repeats and lengths, which Core ML takes from a blob of any
-    rank (it has no rank 0, so [1,1] is common).
+    """Return integers on one axis: shapes, repeats and lengths, which Core ML accepts as a blob of
+    any rank ([1,1] is common, since it has no rank 0).
     """
     whole = ints(b, value)
     return whole if rank_of(whole) == 1 else b.Reshape(whole, [-1])
@@ -79,7 +79,7 @@ def bools(b: Builder, value: ir.Value) -> Value:
 
 
 def rank(of: ir.Value | LiftContext, least: int = 0) -> int:
-    """The number of axes of a value, or of the first operand of a layer."""
+    """Return the number of axes of a value, or of the first operand of a layer."""
     value = of.input(0) if isinstance(of, LiftContext) else of
     found = rank_of(value)
     if found is None:

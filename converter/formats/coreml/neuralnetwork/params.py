@@ -19,8 +19,8 @@ _MESSAGE, _ENUM = FieldDescriptor.TYPE_MESSAGE, FieldDescriptor.TYPE_ENUM
 
 
 def read_params(message: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Attributes, and the WeightParams by path. Sub-networks (bodies of control flow) are handed on
-    as messages.
+    """Return the attributes, and the WeightParams by path. Sub-networks (bodies of control flow)
+    remain messages.
     """
     blobs: dict[str, Any] = {}
     return _read(message, "", blobs), blobs
@@ -99,7 +99,7 @@ def write_params(message: Any, attrs: Mapping[str, Any]) -> None:
 
 
 def message_at(message: Any, path: str) -> Any:
-    """The sub-message at `a.b[1].c`, made where it is missing."""
+    """Return the sub-message at `a.b[1].c`, made where it is missing."""
     for part in path.split("."):
         name, _, index = part.partition("[")
         message = getattr(message, name)

@@ -27,7 +27,7 @@ from converter.passes.round_halves import half_is_enough
 
 @record
 class LayerWeights:
-    """One WeightParams of a file, and how to bring it into the graph."""
+    """One WeightParams of a file, and its conversion to the graph."""
 
     data: Callable[[], WeightData]
     name: str
@@ -40,7 +40,7 @@ class LayerWeights:
         return found if isinstance(found, LayerWeights) else cls(lambda: found, name)
 
     def lift(self, b: Builder, shape: Sequence[int], axis: int = 0) -> Value:
-        """The weights as a float32 value of `shape`. Per-channel scales run along `axis`."""
+        """Return the weights as a float32 value of `shape`. Per-channel scales run along `axis`."""
         data = self.data()
         demand_few_axes(shape)
         shape = [int(d) for d in shape]
@@ -257,8 +257,8 @@ class ChannelCodes:
 
 
 def channel_codes(value: ir.Value) -> ChannelCodes | None:
-    """The parts of a DequantizeLinear of 8-bit weights (or packed ones) that has a scale for each
-    channel of any axis.
+    """Return the parts of a DequantizeLinear of 8-bit weights (or packed ones) that has a scale for
+    each channel of any axis.
     """
     node = producer_if(value, "DequantizeLinear")
     if node is None or attrs_of(node).get("block_size", 0) or value.shape is None:

@@ -93,7 +93,7 @@ class WeightData:
 
     @property
     def count(self) -> int:
-        """The number of elements. For "quantized" the most that fit: the last byte may be
+        """Return the number of elements. For "quantized" the most that fit: the last byte may be
         padded.
         """
         return (
@@ -106,8 +106,8 @@ class WeightData:
         return np.array(self.array(), dtype)
 
     def array(self) -> Array:
-        """The flat content in its stored type (the packed bytes for "quantized"). A view of the
-        file, read-only and perhaps unaligned, where possible.
+        """Return the flat content in its stored type (the packed bytes for "quantized"). A view of
+        the file, read-only and perhaps unaligned, where possible.
         """
         return self.weight.bytes().view(DTYPES[self.kind])
 

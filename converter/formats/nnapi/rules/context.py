@@ -68,7 +68,7 @@ INTEGERS = "TENSOR_INT32"  # the type of arguments such as axes
 
 
 class Stored(Field):
-    """The operation moves or reads numbers in their storage type, without dequantization."""
+    """An operation that moves or reads numbers in their storage type, without dequantization."""
 
     def lower(self, w: LowerContext) -> None:
         assert isinstance(w, LowerContext)
@@ -83,10 +83,11 @@ def is_scalar(argument: Argument, types: Mapping[str, OperandType]) -> bool:
 
 
 class LiftContext(LiteLiftContext):
-    """One operation on its way into the graph.
+    """One operation that is being read.
 
-    `values`  of the graph, by the number of the operand
-    `reals`   the same as real numbers, shared by all operations that read them
+
+    `values` are those of the graph, by the index of the operand; `reals` are the same as real
+    numbers, which all operations that read them share.
     """
 
     activation_key = ACTIVATION
@@ -111,7 +112,7 @@ class LiftContext(LiteLiftContext):
         self._entered: set[str] = set()
 
     def _enter(self, name: str, plain: Callable[[Array], Any]) -> None:
-        """An operand that is known becomes an attribute."""
+        """Store a known operand as an attribute."""
         array = known(self.stored(name))
         if array is not None:
             self.layer.attrs[name] = plain(array)
@@ -178,14 +179,16 @@ class LiftContext(LiteLiftContext):
         return array
 
     def shape(self, name: str = "input", axes: int | None = None) -> tuple[int, ...]:
-        """Sizes, of which there must be `axes`: tables may declare any number."""
+        """Return an operand with sizes, of which there must be `axes`: tables may declare any
+        number.
+        """
         found = static(self.stored(name), repr(name))
         if axes is not None and len(found) != axes:
             raise MappingError(f"{name!r} must have {axes} axes, got {len(found)}", "R105")
         return found
 
     def spatial(self) -> tuple[int, int]:
-        """Height and width of the image."""
+        """Return height and width of the image."""
         shape = self.shape(axes=4)
         return (shape[2], shape[3]) if self.nchw else (shape[1], shape[2])
 
@@ -194,7 +197,7 @@ class LiftContext(LiteLiftContext):
         return shape[1] if self.nchw else shape[-1]
 
     def output(self, index: int = 0) -> Operand:
-        """The operand that a result is written to."""
+        """Return the operand that a result is written to."""
         return self.operands[self.results[index]]
 
     # rows ----------------------------------------------------------------------------------------
@@ -222,7 +225,7 @@ class LiftContext(LiteLiftContext):
                 self._entered.add(name)
 
     def _inputs(self, name: str, stored: bool) -> list[ir.Value | None]:
-        """The values of an argument, which may be repeated or omitted."""
+        """Return the values of an argument, which may be repeated or omitted."""
         found = self.binding.inputs.get(name)
         if not isinstance(found, list) and not self.has(name):
             return [None]
@@ -264,7 +267,7 @@ class LowerContext(LiteLowerContext):
         self.writer.narrowing.notes.append(Diagnostic("X207", message, "warning", own))
 
     def set(self, **attrs: Any) -> None:
-        """Arguments of the operation of a row: operands, numbers or lists."""
+        """Set arguments of a row's operation: operands, numbers or lists."""
         self.layer.attrs |= attrs
 
     def after_first(self, dims: Sequence[int], step: Step) -> None:
@@ -289,7 +292,7 @@ class LowerContext(LiteLowerContext):
             step(x, y)
 
     def _inputs(self, spec: OperationSpec) -> dict[str, Any]:
-        """The arguments that inputs of the operator are which no field owns."""
+        """Return the arguments that are inputs of the operator and that no field reads."""
         positions = [i for i in range(len(self.node.inputs)) if i not in self._taken]
         while positions and self.node.inputs[positions[-1]] is None:
             positions.pop()
@@ -308,7 +311,7 @@ class LowerContext(LiteLowerContext):
         return ports is not None and index in ports[0]
 
     def ref(self, index: int) -> Ref:
-        """The operand of an input of the operator."""
+        """Return the operand of an input of the operator."""
         if index in self.operands:
             return self.operands[index]
         if not self._is_image(index):
@@ -320,14 +323,14 @@ class LowerContext(LiteLowerContext):
     # values --------------------------------------------------------------------------------------
 
     def result_shape(self, index: int = 0) -> tuple[int, ...]:
-        """The shape of a result."""
+        """Return the shape of a result."""
         return static(self.node.outputs[index], "the result")
 
     def axis(self, default: int = 0) -> int:
         return int(self.node.attrs.get("axis", default)) % max(1, len(self.static()))
 
     def image(self, value: ir.Value) -> list[int]:
-        """The dimensions of an image as they will be when the graph is channels-last."""
+        """Return the dimensions of an image after the graph is converted to channels-last."""
         shape = static(value)
         return list(shape) if self.node.last else [shape[i] for i in (0, 2, 3, 1)]
 
@@ -393,7 +396,9 @@ class LowerContext(LiteLowerContext):
         )
 
     def _quantized_weights(self, x: Operand, name: str, node: ir.Node, order: list[int]) -> Ref:
-        """Constant quantized weights: those with a scale for each channel have no zero point."""
+        """Return constant quantized weights; those with a scale for each channel have no zero
+        point.
+        """
         several = node_quantization(node).axis is not None
         signed = x.type is OperandType.TENSOR_QUANT8_ASYMM_SIGNED
         array, found = quantized_weights(node, order, several or signed)
@@ -430,7 +435,7 @@ class LowerContext(LiteLowerContext):
         return self.writer.tensor(steps, OperandType.TENSOR_INT32, name, scale=scale)
 
     def _computed_bias(self, value: ir.Value) -> Ref:
-        """Computed 32-bit integers, followed by a DequantizeLinear."""
+        """Return a computed bias: 32-bit integers, followed by a DequantizeLinear."""
         integers = producer_operand(value, "DequantizeLinear")
         if integers is None or integers.dtype != ir.DataType.INT32:
             raise MappingError("the bias must be int32")
@@ -452,7 +457,7 @@ class LowerContext(LiteLowerContext):
         return value.dtype in FLOATS
 
     def alias(self, value: ir.Value, source: ir.Value) -> None:
-        """`value` is the same operand as `source`."""
+        """Make `value` the same operand as `source`."""
         self.writer.enter(self.writer.operands, value, self.stored(source).index)
 
     def constant_alias(self, value: ir.Value, array: Array) -> None:
@@ -466,14 +471,16 @@ class LowerContext(LiteLowerContext):
         self.writer.enter(self.writer.operands, value, ref.index)
 
     def temp(self, dims: Sequence[int], like: Ref) -> Ref:
-        """An operand between two operations of this node, of another one's type and scale."""
+        """Return an operand between two operations of this node, with the type and scale of another
+        one.
+        """
         source = self.about(like)
         name = f"{self.node.outputs[0].name}.{len(self.writer.subgraph.operands)}"
         made = Operand(source.type, list(dims) or [1], name, source.scale, source.zero_point)
         return self.writer.add(made)
 
     def number(self, array: Any, like: Ref, name: str = "") -> Ref:
-        """A constant of a float operand's type."""
+        """Return a constant of a float operand's type."""
         kind = self.about(like).type
         if kind.dtype is None or kind.dtype.kind == "u" or kind.dtype.itemsize == 1:
             raise MappingError("the constant is not quantized")
@@ -498,7 +505,7 @@ class LowerContext(LiteLowerContext):
         return [i for i in ones if wanted[:i] + wanted[i + 1 :] == dims]
 
     def reshape(self, x: Ref, y: Ref) -> None:
-        """Level 6 reshapes integers too; lower levels only add an axis."""
+        """Reshape a value. Only level 6 reshapes integers; lower levels add an axis."""
         wanted = self.about(y).dimensions
         added = self.added(x, wanted)
         whole = self.about(x).type is OperandType.TENSOR_INT32 and self.version < 6
@@ -530,7 +537,7 @@ class LowerContext(LiteLowerContext):
         arguments: dict[str, Any],
         outputs: list[Ref],
     ) -> dict[str, OperandType]:
-        """The operand types of the type variables that have no operand here."""
+        """Return the operand types of the type variables that have no operand here."""
         have: dict[str, OperandType] = {}
         for a in signature.inputs:
             given = arguments.get(a.name)

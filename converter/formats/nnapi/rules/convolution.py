@@ -29,9 +29,9 @@ def depth(w: LowerContext) -> int:
 
 
 class TransposedWindow(Window, transposed_window.TransposedWindow):
-    """Padding is explicit, or that of the convolution that is transposed; the size that is asked
-    for decides where the result ends. Beyond the last window there are rows of zeros more in the
-    filter.
+    """The window of a transposed convolution: explicit padding, or the padding scheme of the
+    convolution that is transposed. The requested size determines the end of the result; rows of
+    zeros are added to the filter where the result extends beyond the last window.
     """
 
     names = (

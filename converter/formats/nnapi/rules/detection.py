@@ -15,7 +15,9 @@ SAMPLES = spread("samples", "height_samples", "width_samples", kind=int)
 
 
 def both_axes(w: LowerContext) -> dict[str, Any]:
-    """The attributes of RoiAlign, which has one scale and one number of samples for both axes."""
+    """Read the attributes of RoiAlign, which has one scale and one number of samples for
+    both axes.
+    """
     size = w.attr("output_height"), w.attr("output_width")
     ratio, samples = 1 / w.attr("spatial_scale"), w.attr("sampling_ratio")
     numbers = (*size, ratio, ratio, samples, samples)

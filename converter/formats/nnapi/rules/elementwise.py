@@ -26,7 +26,7 @@ BOUNDED = Guard(
 
 
 def one_shape(w: LowerContext) -> bool:
-    """SELECT requires one shape for all three operands (NeuralNetworksTypes.h, SELECT)."""
+    """Expand the operands to one shape, which SELECT requires (NeuralNetworksTypes.h, SELECT)."""
     return all(w.static(i) == tuple(w.out.shape or ()) for i in range(3))
 
 

@@ -60,10 +60,7 @@ CHANNEL_AXIS = Detail(read=read_channel_axis, keys=("axis",))
 
 @record
 class ChannelsFirst(Field):
-    """Images of which the operator takes the channels first.
-
-    The first inputs, as many as there are names.
-    """
+    """Images that the operator takes with channels first: the first inputs, one for each name."""
 
     names_: tuple[str, ...]
 
@@ -93,7 +90,7 @@ def sizes(r: LiftContext, names: Sequence[str], default: Any = REQUIRED) -> list
 
 
 class Window(window.Window):
-    """Padding is explicit, or by a scheme, and never counts in an average."""
+    """A window with explicit padding or a padding scheme; averages never count padding."""
 
     axes, counts = (2,), False
     keys: tuple[str, ...] = (*PADS, *STRIDES, *DILATIONS, "padding")
@@ -119,7 +116,7 @@ class Window(window.Window):
 
 
 def padded(w: LowerContext, pads: Sequence[int]) -> Ref:
-    """The image padded with zeros by a PAD before the operation."""
+    """Return the image padded with zeros by a PAD before the operation."""
     x, (top, left, bottom, right) = w.ref(0), pads
     n, height, width, c = w.about(x).dimensions
     amounts = [[0, 0], [top, bottom], [left, right], [0, 0]]

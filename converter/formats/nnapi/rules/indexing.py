@@ -38,13 +38,13 @@ def parts(w: LowerContext) -> list[slice]:
 
 
 def sliced(found: list[slice]) -> dict[str, Any]:
-    """The arguments of SLICE."""
+    """Return the arguments of SLICE."""
     begin, size = [p.start for p in found], [p.stop - p.start for p in found]
     return {"begin": begin, "size": size}
 
 
 def strided(found: list[slice]) -> dict[str, Any]:
-    """The arguments of STRIDED_SLICE."""
+    """Return the arguments of STRIDED_SLICE."""
     mask = sum(1 << i for i, p in enumerate(found) if p.stop < 0)
     bounds: dict[str, Any] = {"begin_mask": 0, "end_mask": mask, "shrink_axis_mask": 0}
     names = (("begin", "start"), ("end", "stop"), ("strides", "step"))
@@ -52,7 +52,7 @@ def strided(found: list[slice]) -> dict[str, Any]:
 
 
 def put_slice(w: LowerContext, x: Ref, y: Ref, found: list[slice]) -> None:
-    """SLICE from level 3 on (integers, any rank), STRIDED_SLICE before."""
+    """Write SLICE from level 3 on (integers, any rank), STRIDED_SLICE before."""
     if w.version >= 3:
         w.operation("SLICE", y, input=x, **sliced(found))
     else:
@@ -141,9 +141,8 @@ REVERSED_AXIS = Detail(read=read_reversed_axis, inputs=(1, 2, 3, 4), keys=("axis
 
 @record
 class Indices(Field):
-    """Indices, which are counted from the front.
-
-    A single index is written as a list of one, whose axis a RESHAPE drops.
+    """Non-negative indices. A single index is written as a list of one; a RESHAPE removes
+    its axis.
     """
 
     name: str = "indices"

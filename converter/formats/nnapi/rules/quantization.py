@@ -86,7 +86,7 @@ RESULT_TYPE = Detail(
 
 
 def write_boolean(w: LowerContext) -> None:
-    """A number as a boolean (whether it is not 0), or a boolean as a number (1 or 0)."""
+    """Write a number as a boolean (whether it is not 0), or a boolean as a number (1 or 0)."""
     have, want = types_of(w)
     if want != DT.BOOL:
         write_choice(w, have)
@@ -162,7 +162,7 @@ class Scale(Field):
 
 
 def write_integer_scale(w: LowerContext) -> None:
-    """Integers of 32 bits have a cast, then a multiplication."""
+    """Dequantize 32-bit integers by a cast and a multiplication."""
     scale, _ = demanded_scale(w)
     source = w.stored(w.data)
     y = w.writer.like(w.out)
@@ -191,7 +191,7 @@ def constant_result(t: LowerContext) -> None:
 
 
 def same_type(t: LowerContext) -> None:
-    """A cast between types that are one here."""
+    """Return whether a cast is between types that NNAPI does not distinguish."""
     have, want = types_of(t)
     if t.quantized or have != want:
         raise no_match("a Cast of quantized data is not supported")

@@ -20,14 +20,14 @@ def seed_of(r: LiftContext) -> dict[str, Any]:
 
 
 def seeds_of(w: LowerContext) -> dict[str, Any]:
-    """The two halves of a seed."""
+    """Return the two halves of a seed."""
     seed = int(w.attr("seed"))
     low = seed & 0xFFFFFFFF
     return {"seeds": [low - (low >> 31 << 32), seed >> 32]}
 
 
 def integer_classes(w: LowerContext) -> None:
-    """The classes are integers in NNAPI: the Cast after the operator becomes a part of it."""
+    """Fuse the Cast after the operator, since classes are integers in NNAPI."""
     user = only_user(w.out)
     whole = (ir.DataType.INT32, ir.DataType.INT64)
     if user is None or user.op_type != "Cast" or user.outputs[0].dtype not in whole:

@@ -78,7 +78,9 @@ def bidirectional_lstm(r: LiftContext) -> Sequence[ir.Value]:
 
 
 def power_of_two(scale: float) -> int:
-    """The exponent of a scale that is about a power of two; MappingError for another scale."""
+    """Return the exponent of a scale that is close to a power of two; raise MappingError for other
+    scales.
+    """
     exponent = float(np.log2(scale)) if scale > 0 else 0.0
     if abs(exponent - round(exponent)) >= 1e-3 or not -15 <= round(exponent) <= -9:
         message = (
@@ -89,8 +91,8 @@ def power_of_two(scale: float) -> int:
 
 
 def normalized(y: Value, units: int, weights: Value, bias: Value, scale: Any) -> Value:
-    """The layer normalization of integers, in Q3.12: mean and deviation have 10 bits after the
-    point, and so have the products with the weights, whose scale this is.
+    """Compute the layer normalization of integers in Q3.12: mean and deviation have 10 fractional
+    bits, and so have the products with the weights, which determines their scale.
     """
     b = open_builder()
     mean = toward_zero(b.ReduceSum(y, [-1]) * 1024 / max(units, 1))
@@ -103,7 +105,9 @@ def normalized(y: Value, units: int, weights: Value, bias: Value, scale: Any) ->
 
 
 def factor(x: Any, y: Any, unit: Any) -> float:
-    """x * y / unit of scales, as a 32-bit float; MappingError where it is no factor."""
+    """Return x * y / unit of scales as a 32-bit float; raise MappingError if it is not a valid
+    factor.
+    """
     with np.errstate(all="ignore"):
         found = float(np.float32(x * y / unit))
     if not 0 <= found < 2.0**31:
@@ -112,7 +116,8 @@ def factor(x: Any, y: Any, unit: Any) -> float:
 
 
 def quantized_lstm(r: LiftContext) -> tuple[ir.Value, ...]:
-    """One step on integers of 8 bits, in the fixed-point arithmetic that Android computes with.
+    """Return one step on integers of 8 bits, in the fixed-point arithmetic that Android
+    computes with.
 
     Products are whole multiples of the scale of their gate, activations take 16 bits of Q3.12 and
     give Q0.15. A bias has no scale of its own: that of input and weights, or with a layer
@@ -196,7 +201,7 @@ def quantized_lstm(r: LiftContext) -> tuple[ir.Value, ...]:
 
 
 def state(w: LowerContext, index: int, size: int, x: Ref) -> Ref:
-    """An initial state [1, batch, size] as [batch, size]; zeros when it is absent."""
+    """Return an initial state [1, batch, size] as [batch, size]; zeros if it is absent."""
     batch, value = w.static()[1], w.optional(index)
     if value is None:
         return w.number(np.zeros((batch, size)), x)
@@ -214,7 +219,7 @@ def check(w: LowerContext, activations: Sequence[str]) -> None:
 
 
 def deliver(w: LowerContext, y: Ref) -> None:
-    """[time, batch, size] as Y [time, 1, batch, size] and Y_h, its last step."""
+    """Return [time, batch, size] as ONNX's Y [time, 1, batch, size] and Y_h, its last step."""
     steps, batch, size = w.about(y).dimensions
     if w.used(0):
         w.operation("RESHAPE", w.target(w.out), input=y, shape=[steps, 1, batch, size])

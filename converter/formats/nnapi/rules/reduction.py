@@ -12,7 +12,7 @@ from converter.mapping.rules import op, ops
 
 
 def read_kept_axis(r: LiftContext) -> None:
-    """The axis is removed, but a vector gives [1]: there are no scalars."""
+    """Read the axis, which is removed; a vector gives [1], since there are no scalars."""
     r.set(keepdims=int(r.rank(r.data) == 1))
 
 
@@ -28,7 +28,7 @@ KEPT_AXIS = Detail(read=read_kept_axis, write=write_kept_axis, names=("keepdims"
 
 
 def read_largest(r: LiftContext) -> None:
-    """The `k` largest along the last axis."""
+    """Read the `k` largest elements along the last axis."""
     r.set_input(1, r.b.const([r.attr("k", int)], "k"))
 
 

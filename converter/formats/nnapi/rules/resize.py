@@ -1,6 +1,5 @@
-"""Resizing. NNAPI has three rules for coordinates.
-
-Another rule is written as one of them where both pick the same sources.
+"""Resizing. NNAPI has three coordinate rules; another rule is written as one of them if both select
+the same elements.
 """
 
 from __future__ import annotations

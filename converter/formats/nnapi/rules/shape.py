@@ -34,9 +34,8 @@ from converter.mapping.rules import Custom, Rule, custom, op, ops
 
 
 class Shape(Field):
-    """Input 1 <-> `shape`.
-
-    A shape that is known only at run time is read as the one that the result states, if it does.
+    """Input 1 <-> `shape`. A shape that is known only at run time is replaced by the declared shape
+    of the result, if there is one.
     """
 
     names = ("allowzero", "axis", "perm")  # of operators that are written as this one
@@ -59,7 +58,7 @@ class Shape(Field):
 
 
 class AddedAxis(Field):
-    """The axis of length 1 that the result has more <-> `axis`."""
+    """The additional axis of length 1 of the result <-> `axis`."""
 
     names = ("allowzero", "axis")  # of operators that are written as this one
     inputs = (1,)
@@ -119,7 +118,7 @@ EXPANDS = Guard("a Reshape is used for floating-point data, and from feature lev
 
 
 def read_equal_parts(r: LiftContext) -> None:
-    """The number of equal parts; other sizes are slices."""
+    """Read the number of equal parts; other sizes are written as slices."""
     r.set(num_outputs=r.attr("count", int))
 
 
@@ -142,13 +141,13 @@ EQUAL_PARTS = Detail(
 
 
 def as_vector(r: LiftContext) -> None:
-    """A scalar in the graph is a vector of one element here."""
+    """Return a scalar of the graph as a vector of one element."""
     if r.rank(r.data) == 0:
         r.data = r.reshape(r.data, [1])
 
 
 def write_repeated(w: LowerContext) -> None:
-    """An Expand, as the number of times each axis is repeated."""
+    """Write an Expand as the number of repetitions of each axis."""
     out = w.result_shape()
     dims = [1] * (len(out) - len(w.static())) + list(w.static())
     w.operands[0] = w.reshaped(w.ref(0), dims)
@@ -160,7 +159,7 @@ REPEATED = Detail(write=write_repeated, inputs=(1,), keys=("multiples",))
 
 
 def write_times_ones(w: LowerContext) -> None:
-    """An Expand, as a product with ones in the shape of the result."""
+    """Write an Expand as a product with ones in the shape of the result."""
     dims = list(w.result_shape()) or [1]
     demand_small(*dims)
     w.set(b=w.number(np.ones(dims), w.ref(0)), activation=0)
@@ -175,7 +174,7 @@ def old_and_real(w: LowerContext) -> bool:
 
 
 def read_filled(r: LiftContext) -> None:
-    """A scalar `value`, which may be computed, in a shape."""
+    """Read a scalar `value`, which may be computed, in a given shape."""
     r.set_inputs(r.layer.blobs["value"], r.cast(r.data, ir.DataType.INT64))
 
 
@@ -186,7 +185,7 @@ FILLED = Detail(read=read_filled, blobs=("value",))
 
 
 class Amounts(Pads):
-    """`paddings`, pairs (before, after) for each axis."""
+    """The operand `paddings`: pairs (before, after) for each axis."""
 
     keys = ("paddings",)
 
@@ -230,7 +229,7 @@ class PadValue(Field):
 
 
 class Symmetric(Field):
-    """Symmetric padding mirrors the data including the border: a gather per axis."""
+    """Symmetric padding, which mirrors the data with the border element: a Gather for each axis."""
 
     names = ("axis",)
     inputs = (1,)
@@ -267,7 +266,7 @@ def space_to_batch_pads() -> Group:
 
 
 def read_shuffled(r: LiftContext) -> None:
-    """An axis of groups * m elements, reshaped to [groups, m] and transposed."""
+    """Read a shuffle: an axis of groups * m elements is reshaped to [groups, m] and transposed."""
     shape, groups = list(r.static(r.data)), r.count("groups")
     i = r.attr("axis", int) % len(shape)
     parts = [*shape[:i], groups, shape[i] // groups, *shape[i + 1 :]]

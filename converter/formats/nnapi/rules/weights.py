@@ -1,4 +1,6 @@
-"""Weights: transposed ones are stored as they were, and filters get rows of zeros."""
+"""Weights that are transposed in the graph are stored in their original order, and filters may be
+extended by rows of zeros.
+"""
 
 from __future__ import annotations
 

@@ -86,13 +86,15 @@ def _reads_numbers(node: ir.Node, index: int, found: set[ir.Value]) -> bool:
 
 
 def shape_range(node: ir.Node, b: Builder) -> ir.Value:
-    """Shape of some axes is a Slice of the whole."""
+    """Replace start and end of Shape by a Slice of the full shape."""
     attrs = attrs_of(node)
     return b.Shape(operand(node))[attrs.get("start") : attrs.get("end")]
 
 
 def reduction(node: ir.Node, b: Builder) -> ir.Value | None:
-    """A reduction over no axes is applied to each element; computed axes are tested one by one."""
+    """Rewrite a reduction over no axes as an operation on each element; computed axes are tested
+    one by one.
+    """
     x, axes = operand(node), optional(node, 1)
     if reduces_nothing(node):
         return each_alone(node, b)
@@ -139,8 +141,8 @@ def _nonnegative_axes(b: Builder, axes: ir.Value, rank: int) -> ir.Value:
 def _all_axes(
     b: Builder, given: ir.Value, axes: Any, neutral: Any, rank: int, times: int = 1
 ) -> ir.Value:
-    """`given` has values for the axes `axes`, `times` over; `neutral` has those for the other
-    axes.
+    """Return values for all axes: `given` for the axes `axes` (repeated `times` times), `neutral`
+    for the others.
     """
     places = _nonnegative_axes(b, axes, rank)
     index = b.Concat(*(places + i * rank for i in range(times)), axis=0)
@@ -148,7 +150,7 @@ def _all_axes(
 
 
 def pad(node: ir.Node, b: Builder) -> ir.Value | None:
-    """The amounts of all axes."""
+    """List the amounts of all axes."""
     x, axes = operand(node), optional(node, 3)
     rank = rank_of(x)
     if axes is None or rank is None:
@@ -158,7 +160,7 @@ def pad(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def resize(node: ir.Node, b: Builder) -> ir.Value | None:
-    """The region, scales or sizes of all axes."""
+    """List the region, scales or sizes of all axes."""
     x, attrs = operand(node), attrs_of(node)
     axes, rank = attrs.pop("axes", None), rank_of(x)
     stretched = attrs.get("keep_aspect_ratio_policy", "stretch") == "stretch"

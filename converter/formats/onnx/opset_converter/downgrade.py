@@ -54,7 +54,7 @@ def below(version: int, *kinds: str) -> Callable[[Form], Form]:
 
 
 def form(node: ir.Node, version: int) -> Op:
-    """The node as opset `version` spells it. MappingError when it cannot."""
+    """Return the node as opset `version` spells it. Raise MappingError if it cannot."""
     outputs = [str(o.name) for o in node.outputs]
     op = Op(node.op_type, "", version, list(node.inputs), attrs_of(node), outputs)
     schema = schema_at(node.op_type, version)
@@ -122,7 +122,7 @@ def axes_attribute(op: Op) -> None:
 
 @below(18, "Split")
 def split(op: Op) -> None:
-    """Parts of unequal size need to be listed."""
+    """List the sizes of unequal parts."""
     count = op.take("num_outputs")
     if count is None or op.input(1) is not None:
         return

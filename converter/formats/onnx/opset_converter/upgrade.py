@@ -25,7 +25,9 @@ ROWS = Rows()
 
 @ROWS.until(13, "BatchNormalization")
 def batch_normalization(op: Op, b: Builder) -> Results:
-    """`spatial` = 0, before 9: statistics for each element of a sample, not for each channel."""
+    """Convert `spatial` = 0, before opset 9: statistics for each element of a sample instead of
+    each channel.
+    """
     op.take("is_test")
     if any(op.outputs[1:]):
         raise MappingError(
@@ -114,8 +116,8 @@ def upsample(op: Op, b: Builder) -> None:
 
 @ROWS.until(10, "Resize")
 def resize_10(op: Op, b: Builder) -> Results:
-    """X, scales; sampled at i / scale. Nearest takes the floor when it enlarges and the ceiling
-    when it shrinks.
+    """Convert Resize of opset 10, which samples at i / scale; mode nearest rounds down when it
+    enlarges and up when it shrinks.
     """
     x, scales = op.x, op.need(1)
     mode = op.attr("mode", "nearest")
@@ -140,10 +142,9 @@ def resize_10(op: Op, b: Builder) -> Results:
 
 @ROWS.always("Resize")
 def resize(op: Op, b: Builder) -> None:
-    """Absent operands were spelled as empty tensors.
-
-    tf_half_pixel_for_nn (no longer of opset 13, but tf2onnx writes it and engines take it) samples
-    at (i + 0.5) / scale, half a pixel after half_pixel: floor there is rounding up here.
+    """Replace empty tensors, which mean omitted operands. tf_half_pixel_for_nn (removed in opset
+    13, but tf2onnx writes it and engines accept it) samples at (i + 0.5) / scale, half a pixel
+    after half_pixel: rounding down there is rounding up here.
     """
     for i in (1, 2, 3):
         value = op.input(i)
@@ -186,7 +187,7 @@ def slice_(op: Op, b: Builder) -> None:
 
 @ROWS.until(12, "Split")
 def split(op: Op, b: Builder) -> None:
-    """`split` was an input in version 1 and an attribute in 2 and 11."""
+    """Convert `split`, which is an input in version 1 and an attribute in versions 2 and 11."""
     op.attrs.setdefault("axis", 0)
     sizes = op.take("split")
     if sizes:
@@ -210,7 +211,9 @@ def top_k(op: Op, b: Builder) -> None:
 
 @ROWS.always("Dropout")
 def dropout(op: Op, b: Builder) -> Results:
-    """Identity, unless training mode is requested: then it stays, and is random."""
+    """Replace Dropout by Identity, unless training mode is requested: then it is kept, and is
+    random.
+    """
     if op.version >= 12 and op.input(2) is not None:
         training, ratio = (
             constant(op.input(2)),

@@ -19,7 +19,7 @@ _KNOWN_TYPES = set(range(1, 23))  # TensorProto.DataType of IR version 10: up to
 
 @ROWS.always("Cast", "CastLike")
 def cast(op: Op, b: Builder) -> Results:
-    """`round_mode` only concerns float8e8m0, which opset 21 does not have."""
+    """Remove `round_mode`, which only affects float8e8m0, a type that opset 21 does not have."""
     op.take("round_mode")
     to = op.attr("to") if op.kind == "Cast" else op.need(1).dtype
     if to is not None and int(to) not in _KNOWN_TYPES:
@@ -34,8 +34,8 @@ def cast(op: Op, b: Builder) -> Results:
 
 @ROWS.always("BitShift")
 def bit_shift(op: Op, b: Builder) -> Results:
-    """Signed integers: multiplied or divided (rounding down) by a power of two, in 32 bits, or in
-    64 where they have as many. Negative amounts and those of the width or more move all bits out.
+    """Shift signed integers by a multiplication or a division (rounded down) by a power of two, in
+    32 or 64 bits. Negative amounts, and amounts of at least the width, shift all bits out.
     """
     x, by = op.x, op.need(1)
     if x.dtype not in (_T.INT8, _T.INT16, _T.INT32, _T.INT64):
@@ -70,8 +70,8 @@ def dequantize_linear(op: Op, b: Builder) -> Results:
 
 @ROWS.always("QuantizeLinear")
 def quantize_linear(op: Op, b: Builder) -> None:
-    """`precision` (or else the scale's type) is the type of the division; in opset 21 x and scale
-    have one type.
+    """Divide in the type `precision` (by default that of the scale); in opset 21 x and scale have
+    one type.
     """
     x, scale = op.x, op.need(1)
     precision = op.take("precision", 0)
@@ -102,7 +102,9 @@ def range_(op: Op, b: Builder) -> Results:
 
 @ROWS.always("SpaceToDepth")
 def space_to_depth(op: Op, b: Builder) -> Results:
-    """`mode` CRD: the channel is the slowest of the new channels."""
+    """Convert `mode` CRD, in which the source channel is the slowest part of the result's channel
+    index.
+    """
     if op.take("mode", "DCR") == "DCR":
         return None
     size, x = int(op.attrs["blocksize"]), op.x
@@ -160,8 +162,8 @@ def tensor_scatter(op: Op, b: Builder) -> Results:
 
 @ROWS.always("Attention")
 def attention(op: Op, b: Builder) -> None:
-    """ONNX's function reshapes keys and values by the batch of the queries, and would split others
-    to fit.
+    """Convert Attention: ONNX's function body would reshape keys and values by the batch size of
+    the queries, and split them wrongly.
     """
     q, k, v = (None if (x := op.input(i)) is None else x.shape for i in range(3))
     for other in (k, v):

@@ -1,4 +1,4 @@
-"""Layers that the engine runs in part: others around them where it does not."""
+"""Layers that the engine supports only in part: additional layers around them do the rest."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ T = ir.DataType
 
 
 def instance_normalization(node: ir.Node, b: Builder) -> Value | None:
-    """The engine has MVN: three layers instead of twelve."""
+    """Rewrite InstanceNormalization with MVN: three layers instead of twelve."""
     x, scale, bias = operands(node, 3)
     shape = shape_of(x)
     if shape is None or len(shape) < 3:
@@ -40,7 +40,7 @@ def instance_normalization(node: ir.Node, b: Builder) -> Value | None:
 
 
 def mvn_of_lists(node: ir.Node, b: Builder) -> Value | None:
-    """One spatial axis as an image with one row stays the engine's own layer."""
+    """Reshape one spatial axis to an image with one row, which keeps the engine's own layer."""
     x, attrs, shape = x_of(node), attrs_of(node), shape_of(x_of(node))
     if shape is None or len(shape) != 3 or attrs.get("eps_mode", "inside_sqrt") != "inside_sqrt":
         return None
@@ -82,7 +82,9 @@ def mod_of_integers(node: ir.Node, b: Builder) -> Value | None:
 
 
 def count_in_steps(node: ir.Node, b: Builder) -> Value | None:
-    """The engine's Range rounds the number of elements down, where ONNX rounds it up."""
+    """Add an element to a Range, since the engine rounds the number of elements down and
+    ONNX up.
+    """
     (start, _, step), shape = operands(node, 3), shape_of(node.outputs[0])
     if shape is None:
         return None
@@ -91,8 +93,8 @@ def count_in_steps(node: ir.Node, b: Builder) -> Value | None:
 
 
 def recurrent(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
-    """A loop over the engine's own cells, for any number of time steps; each direction
-    separately.
+    """Rewrite a recurrent operator as a loop over the engine's cells, for any number of time steps;
+    each direction separately.
     """
     attrs = attrs_of(node)
     x, w, r, bias, lengths, *states = operands(node, 8)
@@ -120,7 +122,9 @@ def recurrent(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
 
 
 def best_of_integers(node: ir.Node, b: Builder) -> Value | None:
-    """The layer takes floats: the best of integers are those that equal it."""
+    """Rewrite ArgMax of integers, since the layer only supports floats: the best elements are those
+    that equal the maximum.
+    """
     x, attrs = x_of(node), attrs_of(node)
     if is_float(x):
         return None
@@ -163,7 +167,9 @@ def bits(node: ir.Node, b: Builder) -> Value | None:
 
 
 def of_integers(node: ir.Node, b: Builder) -> Value | None:
-    """The layers of these names only support floats, and so do their common decompositions."""
+    """Refuse integers: the layers of these names, and their common decompositions, only support
+    floats.
+    """
     x, kind = x_of(node), node.op_type
     if is_float(x) or x.dtype is None:
         return None
@@ -191,7 +197,7 @@ def unfit(node: ir.Node) -> bool:
 
 
 def suppression_mask(node: ir.Node, b: Builder) -> Value:
-    """The layer gives rows of indices, which are scattered into the mask."""
+    """Scatter the rows of indices that the layer returns into the mask."""
     boxes, scores, iou = operands(node, 3)
     batch, classes, count = size = static(scores, "the scores")
     total = math.prod(size)

@@ -34,7 +34,7 @@ STATISTICS = "openvino.statistics"  # lines of LAYER=min,min,..;max,max,..
 
 @cache
 def spellings() -> dict[str, str]:
-    """Types are matched in any case."""
+    """Return the layer types by their lower-case spelling, since types are matched in any case."""
     return {kind.casefold(): kind for kind in sorted(MAPPING.table.kinds())}
 
 
@@ -46,7 +46,7 @@ def attributes_of(kind: str) -> frozenset[str]:
 
 
 def lift(net: Net) -> Network:
-    """Lift every layer; UnsupportedError with all refusals.
+    """Lift every layer; raise UnsupportedError with all refusals.
 
     Inputs are the Input layers, then the states of Memory layers; outputs the data that nothing
     consumes, then the new states.
@@ -82,7 +82,7 @@ def lift(net: Net) -> Network:
 
 
 class BodyLift(BodyReader):
-    """Lifts the layers of a net or of a TensorIterator's body."""
+    """Lift the layers of a net or of a TensorIterator's body."""
 
     mapping = MAPPING
 
@@ -252,7 +252,7 @@ class BodyLift(BodyReader):
 
 
 def statistics_of(text: str) -> list[Statistic]:
-    """The calibration ranges that reading left with the model."""
+    """Return the calibration ranges that reading stored with the model."""
     lines = [line.rpartition("=") for line in text.splitlines()]
     try:
         ranges = [
@@ -265,8 +265,8 @@ def statistics_of(text: str) -> list[Statistic]:
 
 
 def type_of(port: Port, layer: IrLayer) -> ir.DataType:
-    """The type in which the data of a port are computed; the engine shows half precision as
-    float.
+    """Return the type in which the data of a port are computed; half precision is float in the
+    engine.
     """
     precision = port.precision or layer.precision
     found = PRECISIONS.get(precision.upper())
@@ -276,7 +276,7 @@ def type_of(port: Port, layer: IrLayer) -> ir.DataType:
 
 
 def numbers_of(blob: LazyTensor, layer: IrLayer, default: str = "") -> Array:
-    """The numbers of a blob, flat; half precision as float. `BIN` stays bytes."""
+    """Return the numbers of a blob, flat; half precision as float. `BIN` stays bytes."""
     precision = (
         blob.element
         or default
@@ -297,7 +297,7 @@ def numbers_of(blob: LazyTensor, layer: IrLayer, default: str = "") -> Array:
 
 
 def constant_of(layer: IrLayer) -> Array:
-    """The array of a Const layer in the shape of its port."""
+    """Return the array of a Const layer in the shape of its port."""
     port = layer.outputs[0]
     source = layer.blobs.get("custom") or next(iter(layer.blobs.values()), None)
     if source is None:
@@ -314,7 +314,7 @@ def constant_of(layer: IrLayer) -> Array:
 
 
 def _mean(mean: float | LazyTensor | None, dims: tuple[int, ...], precision: str) -> Array:
-    """A channel's mean: a number, or an image of height x width."""
+    """Return a channel's mean: a number, or an image of height x width."""
     if mean is None:
         return np.zeros((1, 1), np.float32)
     if not isinstance(mean, LazyTensor):

@@ -1,7 +1,8 @@
-"""Ties for disconnected parts: the engine treats unused data as outputs, does not load outputs that
-depend on no input, and of several disconnected networks in one file it loads one.
+"""Ties for disconnected parts. The engine treats unused data as outputs, does not load outputs that
+depend on no input, and loads only one of several disconnected networks in a file.
 
-before:  y = f(x); u is not read        after:  y = StridedSlice(Concat(f(x), u[:1]), 0, size of y)
+before: y = f(x); u is not read
+after:  y = StridedSlice(Concat(f(x), u[:1]), 0, size of y)
 
 Concatenating and slicing preserve all numbers, including infinities and signs of zero.
 """
@@ -70,7 +71,7 @@ class Ties:
 
 
 class _Parts:
-    """Disjoint sets of values."""
+    """Disjoint sets of values (union-find)."""
 
     def __init__(self) -> None:
         self.above: dict[ir.Value, ir.Value] = {}
@@ -94,7 +95,7 @@ def _size(value: ir.Value) -> int:
 
 
 def tie(w: LowerContext, value: ir.Value, ends: Iterable[ir.Value], out: ir.Value) -> None:
-    """`out` is `value`, and cannot be computed without `ends`."""
+    """Compute `out` as `value` plus zero times `ends`, so that all of them are needed."""
     size = math.prod(w.shape(value))
     parts = [w.reshaped(value, [size]), *(_first(w, end, value) for end in ends)]
     joined = w.emit("Concat", *parts, shape=[size + len(parts) - 1], axis="0")
@@ -105,7 +106,7 @@ def tie(w: LowerContext, value: ir.Value, ends: Iterable[ir.Value], out: ir.Valu
 
 
 def _first(w: LowerContext, value: ir.Value, like: ir.Value) -> ir.Value:
-    """One element of `value` in the type of `like`."""
+    """Return one element of `value` in the type of `like`."""
     size = math.prod(w.shape(value))
     flat = w.temporary("flat", written(value.dtype), [size])
     w.put("Reshape", value, [size], outputs=[flat])

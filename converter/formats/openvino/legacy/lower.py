@@ -43,8 +43,8 @@ D = ir.DataType
 
 
 def lower(model: Network, flavor: Flavor, notes: list[Diagnostic]) -> Net:
-    """A Net of the graph; UnsupportedError with everything that has no counterpart, X203 where a
-    shape is not static.
+    """Return a Net of the graph; raise UnsupportedError with everything that has no counterpart,
+    X203 where a shape is not static.
     """
     version = int(flavor.options.get("ir", "7"))
     graph = model.ir.clone()
@@ -71,8 +71,8 @@ def lower(model: Network, flavor: Flavor, notes: list[Diagnostic]) -> Net:
 
 
 class NetWriter:
-    """Writes a whole net: inputs, layers, and a separate layer for each output that another layer
-    reads.
+    """Write a net: inputs, layers, and a separate layer for each output that another
+    layer reads.
     """
 
     def __init__(self, net: Net, half: bool, passed: set[str]) -> None:
@@ -145,7 +145,7 @@ class NetWriter:
         return memories
 
     def layers(self, graph: ir.Graph) -> list[Layer]:
-        """The far layers of a graph or body, in order; refusals are collected."""
+        """Return the far layers of a graph or body, in order; refusals are collected."""
         low = Lowering(MAPPING, self.net.version)
         for node in graph:
             low.node(node)
@@ -281,7 +281,7 @@ def _subnormal(array: Any) -> bool:
 
 
 class LayerWriter(BodyWriter):
-    """Writes layers with their blobs, and constants before their first user."""
+    """Write layers with their blobs, and constants before their first user."""
 
     def __init__(self, body: Body, net: NetWriter, inner: bool = False) -> None:
         super().__init__(body)
@@ -365,7 +365,7 @@ class LayerWriter(BodyWriter):
 
 
 def _end(name: str, index: int) -> dict[str, str]:
-    """The attributes of an end of a state: 1 where it is read, 0 where it is written."""
+    """Return the attributes of an end of a state: 1 where it is read, 0 where it is written."""
     return {"id": name, "index": str(index), "size": "2"}
 
 

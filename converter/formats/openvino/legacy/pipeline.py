@@ -69,8 +69,8 @@ def _of_text(node: ir.Node) -> bool:
 
 
 def needless(node: ir.Node) -> bool:
-    """Identities, reshapes that leave the shape, and casts between types that are written as
-    one.
+    """Remove identities, reshapes that do not change the shape, and casts between types that are
+    written alike.
     """
     if (
         node.op_type == "Reshape"

@@ -52,7 +52,7 @@ def kind_before(value: ir.Value) -> str:
 
 
 def written(dtype: ir.DataType | None) -> ir.DataType:
-    """The type in which values of a type are written."""
+    """Return the type in which values of a type are written."""
     return NARROW.get(dtype or D.FLOAT, dtype or D.FLOAT)
 
 
@@ -116,8 +116,8 @@ def _may_overflow(node: ir.Node) -> bool:
 
 
 def _wrapped(b: Builder, value: ir.Value, dtype: ir.DataType) -> ir.Value:
-    """The number in the range of `dtype` that differs from `value` by a multiple of 2^bits; the
-    engine's remainder has the sign of the number.
+    """Wrap integers around to the range of `dtype`: the result differs from `value` by a multiple
+    of 2^bits. The engine's remainder has the sign of the number.
     """
     size, lowest = np.int32(1 << SMALL[dtype]), np.int32(np.iinfo(dtype.numpy()).min)
     shifted = b.Sub(value, lowest) if lowest else value
@@ -251,7 +251,7 @@ class _BooleanTypes:
         return self.converted[key]
 
     def outputs(self, graph: ir.Graph) -> None:
-        """Booleans that the graph gives are floats."""
+        """Cast booleans that are outputs of the graph to floats."""
         for i, value in enumerate(graph.outputs):
             if value.dtype != D.BOOL or self.kind(value) == D.FLOAT:
                 continue

@@ -23,13 +23,13 @@ F4E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4,
 
 
 def _fields(raw: Array, bits: int, first_low: bool) -> Array:
-    """The parts of `bits` bits of each byte, from the low end or the high end on."""
+    """Return the parts of `bits` bits of each byte, from the low end or the high end on."""
     fields = (raw[:, None] >> _shifts(bits, first_low)) & ((1 << bits) - 1)
     return fields.astype(np.uint8).reshape(-1)
 
 
 def _packed(fields: Array, bits: int, first_low: bool) -> Array:
-    """The bytes of which these are the parts."""
+    """Return the bytes of which these are the parts."""
     shifted = fields.reshape(-1, 8 // bits) << _shifts(bits, first_low)
     return np.asarray(np.bitwise_or.reduce(shifted, axis=1), np.uint8)
 
@@ -40,7 +40,7 @@ def _shifts(bits: int, first_low: bool) -> Array:
 
 
 def _split(bits: int) -> Unpack:
-    """Elements of 3 or 6 bits: three bytes hold the low parts of all their elements, and then the
+    """Pack elements of 3 or 6 bits: three bytes contain the low parts of their elements, then the
     high parts.
     """
     high = bits // 3
@@ -84,24 +84,26 @@ AS_STORED = "openvino.stored"  # in the meta of a value: its reader wants the st
 
 
 def coded(element: str, raw: Array, shape: Sequence[int], name: str) -> LazyTensor:
-    """Numbers that are stored as one of `CODES` and unpacked when they are used."""
+    """Return numbers that are stored in one of the `CODES` and unpacked when they are used."""
     dtype, unpack = CODES[element]
     return LazyTensor(raw, dtype, shape, name, element=element, decode=unpack)
 
 
 def code_of(tensor: ir.TensorProtocol | None) -> str:
-    """The element type of `CODES` in which a constant is stored; "" for all others."""
+    """Return the element type of `CODES` in which a constant is stored; "" for all others."""
     return tensor.element if isinstance(tensor, LazyTensor) and tensor.element in CODES else ""
 
 
 def bits(values: Array, name: str, order: Literal["big", "little"] = "big") -> LazyTensor:
-    """Zeros and ones as u1, the first one in the highest bit of a byte ("big") or the lowest."""
+    """Pack zeros and ones as u1, the first one in the highest ("big") or the lowest bit
+    of a byte.
+    """
     packed = np.packbits(values.reshape(-1).astype(np.uint8), bitorder=order)
     return coded("u1", packed, values.shape, name)
 
 
 def with_lowest_first(tensor: LazyTensor) -> LazyTensor:
-    """The numbers of a u1 constant, where the first one is the lowest bit of a byte."""
+    """Return the numbers of a u1 constant, where the first one is the lowest bit of a byte."""
     raw, shape = tensor.stored(), tensor.shape.numpy()
     count = math.prod(shape)
     return LazyTensor(
@@ -167,7 +169,7 @@ _FIRST_LOW = {
 
 
 def repacked(stream: Array, bits: int, order: str, shape: list[int], name: str) -> LazyTensor:
-    """A stream of numbers of 1 to 8 bits (order: msb or lsb first) as a constant of `shape`;
+    """Return a stream of numbers of 1 to 8 bits (order: msb or lsb first) as a constant of `shape`;
     unpacked when it is written.
     """
     count = math.prod(shape)
@@ -184,7 +186,7 @@ def repacked(stream: Array, bits: int, order: str, shape: list[int], name: str) 
 
 def read_strings(raw: Array, shape: list[int]) -> ir.StringTensor:
     """Return strings from int32 numbers: their count, the begin of the first (0), the end of each;
-    then all their bytes. ValueError for inconsistent numbers.
+    then all their bytes. Raise ValueError for inconsistent numbers.
     """
     count = int(np.prod(shape))
     head = raw[: 4 * (count + 2)].view(np.int32)

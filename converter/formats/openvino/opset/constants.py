@@ -26,7 +26,7 @@ NAMES = {d: name for name, d in DATA_TYPES.items()}
 
 
 def precision(dtype: ir.DataType | None) -> str:
-    """A port's spelling of a type: FP32, I64, BOOL, ..."""
+    """Return a port's spelling of a type: FP32, I64, BOOL, ..."""
     name = NAMES.get(dtype or ir.DataType.FLOAT)
     if name is None:
         raise MappingError(f"type {dtype} is not supported")
@@ -34,8 +34,8 @@ def precision(dtype: ir.DataType | None) -> str:
 
 
 def read_const(layer: Layer) -> ir.TensorProtocol:
-    """The tensor of a Const layer: a view of the .bin; 4-bit types stay packed (low nibble first,
-    as in ONNX), halves become float32 when used.
+    """Return the tensor of a Const layer: a view of the .bin; 4-bit types stay packed (low nibble
+    first, as in ONNX), halves become float32 when used.
     """
     name, shape = layer.data.get("element_type", ""), csv.lift(layer.data.get("shape", ""))
     dtype = DATA_TYPES.get(name)

@@ -26,7 +26,7 @@ T = ir.DataType
 
 
 def bias_apart(node: ir.Node, b: Builder) -> Value | None:
-    """The opsets have no convolution with a bias, not even a constant one."""
+    """Separate the bias of a convolution, which the opsets do not have."""
     bias, rank = optional(node, 2), rank_of(x_of(node, 1))
     if bias is None or rank is None:
         return None
@@ -189,7 +189,7 @@ def all_infinite(node: ir.Node, b: Builder) -> Value | None:
 
 
 def scalar_as_is(node: ir.Node, b: Builder) -> Value | None:
-    """A scalar that is repeated, padded or broadcast to a scalar is unchanged."""
+    """Remove a Tile, Pad or Expand of a scalar to a scalar."""
     return b.Identity(x_of(node)) if rank_of(node.outputs[0]) == 0 else None
 
 
@@ -198,7 +198,7 @@ _FAR = 1 << 30  # to the end
 
 
 def by_integers(node: ir.Node, b: Builder) -> Value | None:
-    """The maximum or minimum of booleans along axes that are computed, as integers."""
+    """Compute the maximum or minimum of booleans along computed axes as integers."""
     x = x_of(node)
     if x.dtype != ir.DataType.BOOL:
         return None
@@ -208,7 +208,7 @@ def by_integers(node: ir.Node, b: Builder) -> Value | None:
 
 
 def in_bounds(node: ir.Node, b: Builder) -> Value | None:
-    """Numbers beyond the greatest of 8 bits become it before a Cast; NaN stays."""
+    """Clamp numbers to the range of an 8-bit type before a Cast; NaN stays NaN."""
     to = node.outputs[0].dtype
     if to not in FLOATS:
         return None

@@ -73,8 +73,8 @@ def quantizes(node: ir.Node) -> bool:
 
 
 def lift(net: Net) -> Network:
-    """Lift every layer; UnsupportedError with all refusals. Boundary names: the first tensor name
-    of v11, else the layer's.
+    """Lift every layer; raise UnsupportedError with all refusals. Boundary names: the first tensor
+    name of v11, else the layer's.
     """
     model, b = new_model(net.name)
     body = BodyLift(net, b, [])
@@ -91,13 +91,13 @@ def lift(net: Net) -> Network:
 
 
 def stored_as_halves(net: Net) -> str:
-    """The half-precision type of the constants; "" when there are none."""
+    """Return the half-precision type of the constants; "" when there are none."""
     found = {layer.data.get("element_type") for layer in net.layers if layer.type == "Const"}
     return next((name for name in ("f16", "bf16") if name in found), "")
 
 
 class BodyLift(BodyReader):
-    """Lifts the operations of a net or of a body, whose Parameters and Results are ports."""
+    """Lift the operations of a net or of a body, whose Parameters and Results are ports."""
 
     mapping = MAPPING
 
@@ -206,8 +206,8 @@ class BodyLift(BodyReader):
                 value.metadata_props["openvino.name"] = name
 
     def _parameter(self, layer: IrLayer) -> ir.Value:
-        """A graph input, brought to the type of computation. An FP16 input of v10 is presented as
-        FP32.
+        """Return a graph input, brought to the type of computation. An FP16 input of v10 is
+        presented as FP32.
         """
         element = layer.data.get("element_type", "f32")
         dtype = CODES[element][0] if element in CODES else DATA_TYPES.get(element)
@@ -292,8 +292,8 @@ class BodyLift(BodyReader):
 def _declared(
     source: IrLayer, initial: ir.Value | None
 ) -> tuple[ir.DataType, list[int | None] | None]:
-    """The type and the sizes of a variable: those that ReadValue names (since opset6), else those
-    of its port and of its initial value.
+    """Return the type and the sizes of a variable: those that ReadValue names (since opset6), else
+    those of its port and of its initial value.
     """
     word = source.data.get("variable_type")
     if initial is not None:
@@ -333,8 +333,8 @@ V10_OUTPUTS = {
 def aligned(
     b: Builder, kind: str, operands: list[ir.Value | None], data: dict[str, str]
 ) -> list[ir.Value | None]:
-    """pdpd broadcasting: the smaller operands begin at an axis of the first (of Select: of the
-    second), and end before its last.
+    """Apply PaddlePaddle's broadcasting: the smaller operands are aligned at an axis of the first
+    operand (of Select: the second).
     """
     lead = operands[1 if kind == "Select" else 0]
     n = rank_of(lead)

@@ -40,7 +40,7 @@ from converter.passes.stored_halves import is_weight, survives
 
 
 def lower(model: Network, flavor: Flavor, notes: list[Diagnostic]) -> Net:
-    """A Net of the graph; UnsupportedError with everything that has no counterpart."""
+    """Return a Net of the graph; raise UnsupportedError with everything that has no counterpart."""
     version = int(flavor.options.get("ir", "11"))
     graph, limit = model.ir.clone(), NEWEST[version]
     context = Version(model, notes=notes, version=version)
@@ -59,7 +59,7 @@ def lower(model: Network, flavor: Flavor, notes: list[Diagnostic]) -> Net:
 
 
 def _variable(value: ir.Value) -> dict[str, str]:
-    """Declaration of a variable by ReadValue."""
+    """Declare a variable by ReadValue."""
     return {
         "variable_id": public_name(value),
         "variable_type": NAMES[value.dtype or ir.DataType.FLOAT],
@@ -84,7 +84,7 @@ def _dims(value: ir.Value) -> list[str]:
 
 
 class NetWriter(BodyWriter):
-    """Writes layers and, before their first user, constants. One writer for each body."""
+    """Write layers, and constants before their first user. There is one writer for each body."""
 
     opset = "opset1"
 
@@ -158,7 +158,7 @@ class NetWriter(BodyWriter):
         return self.put("Parameter", self._name_of(value), [], [value], data).id
 
     def _name_of(self, value: ir.Value) -> str:
-        """The name of a layer with one output."""
+        """Return the name of a layer with one output."""
         wanted = self._boundary.layer([value]) if self._boundary is not None else ""
         return self._names.own(wanted) or self._name(public_name(value) or "const")
 
@@ -288,8 +288,8 @@ class NetWriter(BodyWriter):
             made.bodies[tag] = self._inner(inner, len(inputs))
 
     def _inner(self, inner: Inner, count: int) -> SubNet:
-        """The body of an If or Loop; external ports are positions, since ports are numbered so
-        here.
+        """Return the body of an If or Loop; external ports are positions, since ports are numbered
+        so here.
         """
         sub = SubNet()
         writer = NetWriter(self.net, self.limit, self.half, self.stored, sub)

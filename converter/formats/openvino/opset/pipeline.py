@@ -92,8 +92,8 @@ def _reads_wide_bits(node: ir.Node) -> bool:
 
 
 def _stays(node: ir.Node) -> bool:
-    """Quantized weights stay quantized: without their FakeQuantize the runtime does not compute a
-    layer in integers.
+    """Return whether quantized weights stay quantized: without their FakeQuantize the runtime does
+    not compute a layer in integers.
     """
     return quantizes(node) or _widens(node)
 
@@ -116,7 +116,7 @@ def _widens(node: ir.Node) -> bool:
 
 
 def _nibbles(tensor: ir.TensorProtocol, to: ir.DataType) -> bool:
-    """Weights of less than eight bits, which are stored packed."""
+    """Return whether weights have less than eight bits, so that they are stored packed."""
     return tensor.dtype.bitwidth < 8 and len(tensor.shape) > 1 and to.is_floating_point()
 
 
@@ -134,7 +134,7 @@ def _each_has_a_factor(weights: ir.Value) -> bool:
 
 
 def _unknown_constants(model: ir.Model) -> list[Diagnostic]:
-    """Constants of types that have no name here."""
+    """Report constants whose types have no name in the format."""
     return [
         Diagnostic(
             "X202",

@@ -89,7 +89,7 @@ def widened(
 
 
 def narrowed(b: Builder, kind: str, results: list[ir.Value], own: ir.DataType) -> list[ir.Value]:
-    """Results of the wider type in the data's own type again."""
+    """Cast results of the wider type back to the data's own type."""
     wide = T.FLOAT if kind in SINGLE else T.DOUBLE
     return [_back(b, kind, v, own) if v.dtype == wide else v for v in results]
 

@@ -128,7 +128,7 @@ class LiftContext(LiteLiftContext):
         return type_of(self.tensor(index))
 
     def tensor(self, index: int) -> LiteTensor:
-        """Return the tensor description of input `index`; MappingError R105 if the input is
+        """Return the tensor description of input `index`; raise MappingError R105 if the input is
         omitted.
         """
         if not self.has(index):
@@ -142,7 +142,9 @@ class LiftContext(LiteLiftContext):
         return self.graph.tensors[self.operator.outputs[index]]
 
     def whole(self, of: ir.Value | int) -> Value:
-        """Indices, sizes and axes, a value or an input, as ONNX has them: 64 bits."""
+        """Return a value or an input that contains indices, sizes or axes as int64, which ONNX
+        requires.
+        """
         return self.cast(self.input(of) if isinstance(of, int) else of, ir.DataType.INT64)
 
     def stored(self, index: int) -> Value:
@@ -159,14 +161,16 @@ class LiftContext(LiteLiftContext):
         return tensor_quantization(self.tensor(index))
 
     def channels(self) -> int | None:
-        """The last size of an image, None where it is not known."""
+        """Return the last size of an image, None where it is not known."""
         found = dims_of(self.data)
         if len(found) < 3:
             raise MappingError(f"an image cannot have {len(found)} axes", "R105")
         return found[-1]
 
     def bias_scales(self, key: int, factors: Sequence[int]) -> Array:
-        """The product of the scales of `factors`, with a warning where the file states others."""
+        """Return the product of the scales of `factors`, with a warning if the file
+        states others.
+        """
         bias = self.tensor(key)
         stated, found = np.asarray(bias.scales, np.float32), self.product_of_scales(factors)
         fits = stated.size in (1, found.size) and np.allclose(stated, found, rtol=SMALL, atol=0)
@@ -276,18 +280,18 @@ class LowerContext(LiteLowerContext):
         return made
 
     def exact(self, value: ir.Value) -> ir.Value:
-        """`value`, which stays in half precision."""
+        """Return `value`, which stays in half precision."""
         self.low.keep_exact(value)
         return value
 
     def place(self, index: int, value: Any) -> None:
-        """A tensor at an input of the operator: a value, or the array of a constant."""
+        """Set an input of the operator to a value, or to a constant with the given array."""
         inputs = self.layer.inputs
         inputs.extend([None] * (index + 1 - len(inputs)))
         inputs[index] = value if value is None or isinstance(value, ir.Value) else self.const(value)
 
     def like(self, value: ir.Value, number: float) -> ir.Value:
-        """One number as a constant of the type, and in the scale, of another value."""
+        """Return one number as a constant of the type, and in the scale, of another value."""
         dtype = NARROW.get(value.dtype or ir.DataType.FLOAT, value.dtype or ir.DataType.FLOAT)
         scale = self.low.scales.get(value)
         kind = np.dtype(dtype.numpy())
@@ -303,7 +307,7 @@ class LowerContext(LiteLowerContext):
         return made
 
     def int32(self, numbers: Any, name: str = "const") -> ir.Value:
-        """A constant of int32; MappingError X204 where a number is larger."""
+        """Return a constant of int32; raise MappingError X204 if a number is larger."""
         array = np.asarray(numbers, np.int64)
         if array.size and not -(1 << 31) <= int(array.min()) <= int(array.max()) < 1 << 31:
             raise MappingError(
@@ -355,8 +359,8 @@ class LowerContext(LiteLowerContext):
             raise MappingError(message, "X203")
 
     def demand_one_type(self, layer: Layer) -> None:
-        """Quantized values of an operator have one type, but for constants and those that it brings
-        to another scale.
+        """Check that the quantized values of an operator have one type, except for constants and
+        values that it rescales.
         """
         if not self.quantized or layer.kind == "QUANTIZE":
             return
@@ -388,7 +392,7 @@ class LowerContext(LiteLowerContext):
         return found[0]
 
     def target(self, value: ir.Value) -> ir.Value:
-        """The value that the operator writes; on quantized values, the result of the
+        """Return the value that the operator writes; on quantized values, the result of the
         QuantizeLinear.
         """
         found = None if value in self.low.made else self.written_quantized(value)
@@ -427,7 +431,9 @@ class LowerContext(LiteLowerContext):
         self.after_emit(check)
 
     def shape(self, sizes: Dims, of: ir.Value) -> ir.Value:
-        """A vector of sizes; one that is not known is that of the same axis of another value."""
+        """Return a vector of sizes; one that is not known is that of the same axis of
+        another value.
+        """
         if None not in sizes:
             return self.int32(sizes, "shape")
         own = self.emit("SHAPE", of, dtype=INT32, shape=[len(sizes)], out_type=TENSOR_INT32)
@@ -565,7 +571,7 @@ def _half(value: ir.Value) -> Array | None:
 
 
 def dims_of(value: ir.Value) -> Dims:
-    """Return the sizes of a value, None for dynamic ones; MappingError X203 if the rank is
+    """Return the sizes of a value, None for dynamic ones; raise MappingError X203 if the rank is
     unknown.
     """
     found = known_sizes(value)

@@ -46,14 +46,14 @@ def _subgraph(r: LiftContext, key: str) -> Body:
 
 
 def lift_if(r: LiftContext) -> Sequence[ir.Value]:
-    """IF: a condition, and the inputs of both subgraphs."""
+    """Read IF: a condition, and the inputs of both subgraphs."""
     bodies = [_subgraph(r, k) for k in ("then", "else")]
     return choice(r.b, r.stored(0), stored(r, 1), bodies, len(r.operator.outputs))
 
 
 def lift_case(r: LiftContext) -> Sequence[ir.Value]:
-    """STABLEHLO_CASE: the number of a branch, the last one for all others, and the inputs of all
-    branches.
+    """Read STABLEHLO_CASE: the number of a branch (the last one for all other numbers), and the
+    inputs of all branches.
     """
     numbers = r.attr("branch_subgraph_indices", list)
     if not 0 < len(numbers) <= MOST_BRANCHES:
@@ -77,7 +77,7 @@ def lift_case(r: LiftContext) -> Sequence[ir.Value]:
 
 
 def lift_while(r: LiftContext) -> Sequence[ir.Value]:
-    """WHILE: all inputs are states of the loop."""
+    """Read WHILE: all inputs are states of the loop."""
     return while_loop(r.b, stored(r), _subgraph(r, "cond"), _subgraph(r, "body"))
 
 
@@ -113,7 +113,7 @@ def fresh(t: LowerContext, like: ir.Value, shape: Any = None) -> ir.Value:
 
 
 def layer_of(t: LowerContext, kind: str, *inputs: ir.Value, like: ir.Value, **attrs: Any) -> Layer:
-    """An operator inside a subgraph, whose one result is like another value."""
+    """Return an operator inside a subgraph, with one result that is like another value."""
     return Layer(kind, t.low.name, attrs, {}, list(inputs), [fresh(t, like)])
 
 
@@ -132,8 +132,8 @@ def always(value: ir.Value | None, again: ir.Value) -> bool:
 
 @record
 class Pile:
-    """An output that a Loop stacks, as a state: `begin` before the first iteration, `state` in an
-    iteration, `after` it. The `layers` of the body write one row; `unused` rows come before it.
+    """A scan output of a Loop, as a state: `begin` before the first iteration, `state` in an
+    iteration, `after` it. The `layers` of the body write one row; `unused` rows precede it.
     """
 
     begin: ir.Value
@@ -273,12 +273,12 @@ def lower_loop(w: LowerContext) -> None:
 
 
 def call(r: LiftContext) -> Sequence[ir.Value]:
-    """CALL: the operator is replaced by a subgraph."""
+    """Read CALL: the operator is replaced by a subgraph."""
     return r.graph.inlined(r.attr("subgraph", int), r.b, stored(r))
 
 
 def composite(r: LiftContext) -> Sequence[ir.Value]:
-    """STABLEHLO_COMPOSITE: a named operator whose computation is given by a subgraph."""
+    """Read STABLEHLO_COMPOSITE: a named operator whose computation is given by a subgraph."""
     number = r.attr("decomposition_subgraph_index", int)
     return r.graph.inlined(number, r.b, stored(r))
 
@@ -287,7 +287,7 @@ def composite(r: LiftContext) -> Sequence[ir.Value]:
 
 
 def handle(r: LiftContext) -> Sequence[ir.Value]:
-    """VAR_HANDLE: the result refers to a variable, which all handles of that name share."""
+    """Read VAR_HANDLE: the result refers to a variable, which all handles of that name share."""
     name = r.attr("shared_name", str, "") or r.result().name
     key = f"{r.attr('container', str, '')}/{name}"
     states = r.graph.variables.states
@@ -327,7 +327,7 @@ def assign(r: LiftContext) -> Sequence[ir.Value]:
 
 
 def once(r: LiftContext) -> Sequence[ir.Value]:
-    """CALL_ONCE: a subgraph that assigns variables their first values."""
+    """Read CALL_ONCE: a subgraph that assigns the initial values of variables."""
     inner = r.graph.child(r.attr("init_subgraph_index", int), r.b.body("once"))
     inner.initializes = True
     inner.run()

@@ -65,7 +65,7 @@ class TransposedWindow(Window, transposed_window.TransposedWindow):
         return replace(found, scheme="", pads=pads, extra=[0] * n, target=wanted, sizes=own)
 
     def write(self, w: LowerContext, window: Geometry) -> None:
-        """Padding without a scheme is cropped from the full result of VALID."""
+        """Write padding without a scheme by cropping the full result of VALID."""
         n = len(window.kernel)
         w.image_rank(n + 2)
         self.options(w, window)

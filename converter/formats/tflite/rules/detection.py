@@ -38,7 +38,7 @@ def above(number: float) -> float:
 
 
 def one(r: LiftContext, index: int) -> float | None:
-    """The number at an input, None where it is computed."""
+    """Return the number at an input, None where it is computed."""
     array = known(r.input(index))
     return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
 
@@ -111,7 +111,7 @@ def limits_of(t: LowerContext, boxes: int) -> tuple[list[ir.Value], int | None]:
 
 
 def corners_of(t: LowerContext) -> ir.Value:
-    """[x, y, width, height] around the center as two corners."""
+    """Convert [x, y, width, height] around the center to two corners."""
     x, shape = t.data, list(t.static(0))
     matrix = np.zeros((4, 4), np.float32)
     for axis, (place, size) in enumerate(((1, 3), (0, 2), (1, 3), (0, 2))):

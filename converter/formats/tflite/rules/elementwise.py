@@ -73,7 +73,9 @@ class Compared(Field):
 
 
 def parts_of(r: LiftContext, index: int, tensor: LiteTensor) -> Value:
-    """The real numbers of an input in multiples of 1/256; those of 16 bits do not fit float32."""
+    """Return the real numbers of an input in multiples of 1/256; 16-bit ones do not fit into
+    float32.
+    """
     if type_of(tensor) != D.INT16:
         return r.input(index) * np.float32(PART)
     stored = r.b.Cast(r.stored(index), to=D.DOUBLE) - float(zero_points(tensor)[0])
@@ -90,7 +92,7 @@ ALIKE = Guard("at least two operands of one static shape are needed", lower_if=h
 
 
 def added(r: LiftContext) -> None:
-    """ONNX adds two integers at a time: the last one to the sum of the others."""
+    """Add integers two at a time: the last one to the sum of the others."""
     total, *others = (r.input(i) for i in range(len(r.layer.inputs)))
     for value in others[:-1]:
         total = total + value
@@ -98,7 +100,7 @@ def added(r: LiftContext) -> None:
 
 
 def floor_modulus(r: LiftContext) -> None:
-    """x - floor(x / y) * y, which has the sign of the divisor."""
+    """Compute x - floor(x / y) * y, which has the sign of the divisor."""
     x, y = data(r), r.input(1)
     rest = r.b.Mod(x, y, fmod=1)
     other = (rest < r.b.like(rest, 0)) ^ (y < r.b.like(y, 0))
@@ -107,14 +109,14 @@ def floor_modulus(r: LiftContext) -> None:
 
 
 def condition_of_rows(r: LiftContext) -> None:
-    """A condition of one axis chooses rows."""
+    """Read a condition of one axis, which selects rows."""
     rank = rank_of(r.input(1))
     if rank_of(r.data) == 1 and rank is not None and rank > 1:
         r.data = r.b.Unsqueeze(r.data, list(range(1, rank)))
 
 
 def exclusive_or(r: LiftContext) -> None:
-    """Booleans have another operator."""
+    """Write Xor; booleans have a different operator than integers."""
     r.node.op = "Xor" if r.data.dtype == D.BOOL else "BitwiseXor"
 
 
@@ -149,7 +151,7 @@ def truncated(x: Value, r: LiftContext, wanted: D) -> Value:
 
 
 class ResultType(Field):
-    """The type of the result; a float ends at the bounds of an integer type."""
+    """The type of the result; a float is clamped to the range of an integer type."""
 
     names = ("to",)
 
@@ -200,7 +202,7 @@ class ResultType(Field):
 
 
 def same_type(w: LowerContext) -> None:
-    """A cast between types that are one here."""
+    """Return whether a cast is between types that are one type in the format."""
     source, result = w.data, w.out
     have, want = (v.dtype or D.FLOAT for v in (source, result))
     rounds = want in (D.FLOAT16, D.BFLOAT16) and have != want
@@ -228,16 +230,15 @@ def of_difference(w: LowerContext) -> bool:
 
 
 def operands_of_difference(w: LowerContext) -> None:
-    """A difference that is multiplied with itself."""
+    """Read a difference that is multiplied by itself."""
     node = w.data.producer()
     assert node is not None
     w.layer.inputs = list(node.inputs)
 
 
 def angle(b: Builder, y: Value, x: Value) -> tuple[Value, Value, Value]:
-    """The angle of the point (x, y): Atan of the ratio that is at most 1, and the quadrant.
-
-    It is a choice: where the point is steep, the angle there, and the angle elsewhere.
+    """Compute the angle of the point (x, y): Atan of the ratio that is at most 1, and the quadrant.
+    Both ratios are computed, and one is selected.
     """
     zero, half_turn = b.like(x, 0), b.like(x, float(np.pi))
     steep = b.Abs(y) > b.Abs(x)
@@ -255,8 +256,8 @@ UNSIGNED = {1: D.UINT8, 2: D.UINT16, 4: D.UINT32, 8: D.UINT64}  # by their bytes
 
 
 def other_bits(r: LiftContext) -> None:
-    """Elements of another width are parts of one element along a last axis, the lowest bits first,
-    or are put together of such parts.
+    """Reinterpret elements as another width: split them along a last axis, the lowest bits first,
+    or join them.
     """
     x, wanted = data(r), type_of(r.result())
     have, want = (np.dtype(t.numpy()).itemsize for t in (x.dtype or D.FLOAT, wanted))

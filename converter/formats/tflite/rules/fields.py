@@ -24,18 +24,18 @@ FusedActivation = partial(lite.FusedActivation, "fused_activation_function")
 
 
 def data(r: LiftContext) -> Value:
-    """The first input of the operator."""
+    """Return the first input of the operator."""
     return r.input(0)
 
 
 def largest_below(limit: float, dtype: np.dtype[Any]) -> float:
-    """The largest number of a floating-point type that is at most `limit`."""
+    """Return the largest number of a floating-point type that is at most `limit`."""
     found = dtype.type(min(limit, float(np.finfo(dtype).max)))
     return float(found if float(found) <= limit else np.nextafter(found, dtype.type(0)))
 
 
 class Int64Operand(Field):
-    """Indices, sizes or repeats at input 1, which have 64 bits in ONNX."""
+    """Indices, sizes or repeats at input 1, which are int64 in ONNX."""
 
     inputs = (1,)
 
@@ -44,7 +44,7 @@ class Int64Operand(Field):
 
 
 class OneScale(Field):
-    """Quantized values are moved without regard to their scales."""
+    """Quantized values that are only moved, so that their scales have no effect."""
 
     def lower(self, w: LowerContext) -> None:
         w.one_scale()
@@ -54,7 +54,9 @@ class OneScale(Field):
 
 
 class Depth(Field):
-    """`group`: the ratio between the channels of the image and the depth of the filter."""
+    """The attribute `group`: the number of channels of the image divided by the depth of the
+    filter.
+    """
 
     names = ("group",)
 
@@ -67,7 +69,7 @@ class Depth(Field):
         r.set(group=own // depth)
 
     def lower(self, w: LowerContext) -> None:
-        """The depth of the filter determines it."""
+        """Check the attribute, which the depth of the filter determines."""
 
 
 # windows -----------------------------------------------------------------------------------------
@@ -77,9 +79,8 @@ SIZES = {"h": "filter_height", "w": "filter_width"}
 
 
 class Window(window.Window):
-    """Padding is SAME, VALID, or made by an operator before; it never counts in an average.
-
-    `letters` are those of the spatial axes in the names of options.
+    """A window with padding SAME, VALID, or an explicit PAD before; padding never counts in an
+    average. `letters` are those of the spatial axes in the names of options.
     """
 
     counts, schemes = False, ("SAME_UPPER",)
@@ -123,7 +124,7 @@ class Window(window.Window):
         w.layer.attrs["padding"] = SAME if same else VALID
 
     def options(self, w: LowerContext, window: Geometry) -> None:
-        """Strides, and dilations or the size of the window where the operator has them."""
+        """Return the strides, and the dilations or window sizes if the operator has them."""
         keys = [*self.strides, *self.gaps, *self.sizes]
         numbers = [*window.strides, *window.dilations, *window.kernel]
         w.layer.attrs |= {k: n for k, n in zip(keys, numbers, strict=True) if k in self.keys}
@@ -134,7 +135,7 @@ class Window(window.Window):
 
 
 def explicit_pad(t: LowerContext, pads: list[int], value: float | None = None) -> ir.Value:
-    """The image with padding: zeros, or `value` where it is given."""
+    """Pad the image with zeros, or with `value` if it is given."""
     n, shape = len(pads) // 2, t.image(t.data)
     amounts = np.zeros((n + 2, 2), np.int32)
     amounts[1:-1] = np.reshape(pads, (2, n)).T
@@ -147,7 +148,7 @@ def explicit_pad(t: LowerContext, pads: list[int], value: float | None = None) -
 
 
 def axes_of(r: LiftContext, index: int, rank: int, what: str = "the axes") -> list[int]:
-    """The axes that a constant input lists, each once, counted from the front."""
+    """Return the axes that a constant input lists, each once, counted from the front."""
     found = r.ints(index, what)
     for axis in found:
         if not -rank <= axis < rank:
@@ -156,7 +157,7 @@ def axes_of(r: LiftContext, index: int, rank: int, what: str = "the axes") -> li
 
 
 def one_axis(r: LiftContext, index: int, rank: int) -> int:
-    """The axis at input `index`, counted from the front."""
+    """Return the axis at input `index`, counted from the front."""
     found = r.ints(index, "the axis")
     if len(found) != 1 or not -rank <= found[0] < rank:
         raise MappingError(f"axis {found} is outside the rank {rank}", "R105")
@@ -164,7 +165,7 @@ def one_axis(r: LiftContext, index: int, rank: int) -> int:
 
 
 def axis_of(w: LowerContext, name: str = "axis", index: int = 0, default: int = 0) -> int:
-    """An attribute that is an axis of an input, counted from the front."""
+    """Return an attribute that is an axis of an input, counted from the front."""
     axis = int(w.attr(name, default))
     rank = w.rank(index)
     if not -rank <= axis < max(1, rank):

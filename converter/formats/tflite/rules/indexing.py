@@ -29,7 +29,7 @@ LARGE = np.iinfo(np.int64).max
 
 
 class Indices(Int64Operand):
-    """Indices count from the front; a negative one is an error in the kernel."""
+    """Non-negative indices; a negative one is an error in the kernel."""
 
     def lower(self, w: LowerContext) -> None:
         value = w.input(1)
@@ -63,8 +63,8 @@ NONNEGATIVE_INDICES = Guard(
 
 
 def read_batch_axes(r: LiftContext) -> None:
-    """`axis`, and the number of leading axes that data and indices share: GatherND indexes the axis
-    after those, so that the axis is moved there and back.
+    """Read `axis`, and the number of leading axes that data and indices share. GatherND indexes the
+    axis after those, so the axis is transposed there and back.
     """
     x, indices = data(r), r.whole(1)
     rank, depth = r.rank(x), r.rank(indices)
@@ -82,12 +82,12 @@ BATCH_AXES = Detail(read=read_batch_axes, names=("batch_dims",), keys=("axis", "
 
 
 def rows_of_table(r: LiftContext) -> None:
-    """Inputs are [indices, table]."""
+    """Read the inputs [indices, table]."""
     r.set_inputs(r.input(1), r.whole(0))
 
 
 def dense_of_sparse(r: LiftContext) -> None:
-    """Inputs are [indices, shape, values, default]; indices into a single axis may be plain
+    """Read the inputs [indices, shape, values, default]; indices into a single axis may be plain
     numbers.
     """
     b, places, shape = r.b, r.whole(0), r.whole(1)
@@ -101,7 +101,7 @@ def dense_of_sparse(r: LiftContext) -> None:
 
 
 class OneHotIndices(Field):
-    """Indices, and the depth: an index out of range, also a negative one, selects no element, while
+    """Indices and the depth. An index out of range, also a negative one, selects no element;
     negative indices of ONNX count from the end.
     """
 
@@ -201,7 +201,7 @@ BOUNDARIES = Detail(read=read_boundaries, keys=("boundaries",))
 
 
 def rows_as_columns(w: LowerContext) -> None:
-    """The result has one index per row; in ONNX, one per column."""
+    """Transpose the indices: one row for each index here, one column in ONNX."""
     rows = w.result("where")
     rows.shape = ir.Shape([None, w.rank()])
     w.after_emit(lambda: w.put("TRANSPOSE", rows, w.int32([1, 0])))
@@ -239,7 +239,7 @@ def last_update_wins(t: LowerContext, places: ir.Value, updates: ir.Value) -> ir
     order = t.emit("RANGE", t.int32(0), number_, t.int32(1), dtype=whole, shape=[count])
 
     def sides(value: ir.Value, rest: Dims) -> list[ir.Value]:
-        """A value as rows and as columns of a square."""
+        """Return a value as rows and as columns of a square matrix."""
         return [
             t.emit("EXPAND_DIMS", value, t.int32(axis), shape=[*ends, *rest])
             for axis, ends in ((1, [count, 1]), (0, [1, count]))
@@ -258,8 +258,8 @@ def last_update_wins(t: LowerContext, places: ir.Value, updates: ir.Value) -> ir
 
 
 def read_updates_of_zeros(r: LiftContext) -> None:
-    """Inputs are [indices, updates, shape]. Updates with equal indices are added up, starting from
-    zeros; boolean ones are combined by OR.
+    """Read the inputs [indices, updates, shape]. Updates with equal indices are added, starting
+    from zeros; booleans are combined by OR.
     """
     updates = r.input(1)
     r.set_inputs(r.b.Expand(r.b.like(updates, 0), r.whole(2)), r.whole(0), updates)
@@ -316,7 +316,9 @@ def hit(w: LowerContext, places: ir.Value, updates: ir.Value, shape: ir.Value) -
 
 
 def read_unique(r: LiftContext) -> None:
-    """Return distinct values in the order of their first occurrence, and the index of each."""
+    """Return distinct values in the order of their first occurrence, and the index of each element
+    among them.
+    """
     r.outputs = 4
     r.after_emit(lambda found: [found[0], found[2]])
 

@@ -25,7 +25,7 @@ KINDS = enum({3: HASHES.SPARSE, 2: HASHES.DENSE})
 
 
 def handle(r: LiftContext) -> Sequence[ir.Value]:
-    """HASHTABLE: the result refers to a table, which all handles of that number share."""
+    """Read HASHTABLE: the result refers to a table, which all handles of that number share."""
     tables, number = r.graph.variables.tables, r.attr("table_id", int)
     r.graph.tables[r.operator.outputs[0]] = tables.setdefault(number, Hashtable())
     return []
@@ -42,7 +42,7 @@ def table_of(t: LiftContext) -> Hashtable:
 
 
 def filled(r: LiftContext) -> Sequence[ir.Value]:
-    """HASHTABLE_IMPORT: keys and values, which only the first filling sets."""
+    """Read HASHTABLE_IMPORT: keys and values, which only its first execution sets."""
     table, (keys, values) = table_of(r), (constant(r.stored(i)) for i in (1, 2))
     if keys is None or values is None:
         raise MappingError("keys and values of a table must be constant", "X201")
@@ -62,7 +62,7 @@ def content(t: LiftContext) -> Hashtable:
 
 
 def found(r: LiftContext) -> Value:
-    """HASHTABLE_FIND: inputs are [table, keys, default for missing keys]."""
+    """Read HASHTABLE_FIND with the inputs [table, keys, default for missing keys]."""
     b = r.b
     table, wanted, default = content(r), r.stored(1), b.Reshape(r.stored(2), [])
     assert table.keys is not None and table.values is not None

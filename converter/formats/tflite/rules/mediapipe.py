@@ -39,7 +39,7 @@ def scheme(r: LiftContext) -> int:
 
 
 def extents(r: LiftContext, x: ir.Value) -> list[int]:
-    """Height and width of an image."""
+    """Return height and width of an image."""
     found = [n for n in dims_of(x)[1:-1] if n is not None]
     if len(found) != 2:
         raise MappingError("the size of the image must be static", "X203")
@@ -50,7 +50,7 @@ def extents(r: LiftContext, x: ir.Value) -> list[int]:
 
 
 class Leftover(Field):
-    """SAME crops the part of the last window that extends beyond the strides."""
+    """The part of the last window that SAME crops, because it extends beyond the strides."""
 
     names = ("strides", "pads", "kernel_shape")
     keys = ("padding", "stride_w", "stride_h")
@@ -72,7 +72,7 @@ class Leftover(Field):
 
 
 def pool_sizes(r: LiftContext) -> tuple[list[int], list[int]]:
-    """Sizes and strides of the window, height first."""
+    """Return sizes and strides of the window, height first."""
     kernel, strides = ([r.attr(f"{k}_{x}", int) for x in "hw"] for k in ("filter", "stride"))
     if min(*kernel, *strides) < 1:
         raise MappingError(
@@ -84,8 +84,8 @@ def pool_sizes(r: LiftContext) -> tuple[list[int], list[int]]:
 
 
 def pool_with_indices(r: LiftContext) -> Sequence[ir.Value]:
-    """The largest number of each window, and which of the window it is, row by row: a float, and
-    0.1 more than that.
+    """Return the largest number of each window, and its index in the window, row by row: a float,
+    and the index plus 0.1.
     """
     b, x, (kernel, strides) = r.b, data(r), pool_sizes(r)
     if scheme(r) == SAME:
@@ -153,8 +153,7 @@ def moved_landmarks(r: LiftContext) -> Value:
 
 def moved_image(r: LiftContext) -> Value:
     """Sample an image bilinearly at the result's coordinates transformed by a matrix; 0 outside.
-
-    The second version has its coordinates at pixel centers.
+    Version 2 of the operator has its coordinates at pixel centers.
     """
     one_image(r)
     b, x, (factors, shift) = r.b, data(r), affine(r, 1)
@@ -204,7 +203,7 @@ class RotatedBox:
         self.middle = middle @ b.Transpose(self.back, perm=[1, 0])
 
     def rotation(self, turn: Value) -> Value:
-        """[2, 2] for an angle without axes."""
+        """Return the rotation matrix [2, 2] of an angle without axes."""
         b = self.r.b
         cos, sin = b.Cos(turn), b.Sin(turn)
         parts = [b.Reshape(v, [1]) for v in (cos, -sin, sin, cos)]

@@ -36,7 +36,7 @@ FUNCTIONS = {
 
 
 class ReduceFunction(Field):
-    """The function that joins two numbers is the operator."""
+    """The function that combines two numbers, which is the operator."""
 
     keys = ("reduce_function",)
 
@@ -48,7 +48,7 @@ class ReduceFunction(Field):
 
 
 class JoinedWindows(Field):
-    """Windows of any rank, without padding: axis by axis, strided slices are concatenated. Inputs
+    """Windows of any rank, without padding: for each axis, strided slices are concatenated. Inputs
     are [data, start, sizes, strides, dilations].
     """
 
@@ -71,7 +71,7 @@ class JoinedWindows(Field):
 def windows(
     r: LiftContext, x: ir.Value, axis: int, size: int, stride: int, dilation: int
 ) -> list[Value]:
-    """The first elements of all windows along an axis, the second ones, and so on."""
+    """Return the first elements of all windows along an axis, then the second ones, and so on."""
     found = []
     for i in range(size):
         left = (size - 1 - i) * dilation
@@ -100,21 +100,23 @@ class PoolWindow(Window):
         super().write(w, window)
 
     def padded(self, t: LowerContext, pads: list[int]) -> None:
-        """Zeros of a PAD would count."""
+        """Insert zeros by PAD, which count in an average."""
         raise MappingError(
             f"padding {pads} that is excluded from the average must be SAME or VALID"
         )
 
 
 class MaxWindow(PoolWindow):
-    """Padding has the lowest number."""
+    """A window whose padding is the lowest number."""
 
     def padded(self, t: LowerContext, pads: list[int]) -> None:
         t.layer.inputs[0] = explicit_pad(t, pads, -np.inf)
 
 
 class MeanWindow(PoolWindow):
-    """Padding is never counted in the mean; if it must be, an explicit PAD is inserted before."""
+    """A window whose padding never counts in the mean; if it must, an explicit PAD is inserted
+    before.
+    """
 
     names = (*Window.names, "count_include_pad")
 

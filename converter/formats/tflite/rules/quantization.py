@@ -49,13 +49,13 @@ def zero_and_scale(r: LiftContext, tensor: LiteTensor) -> tuple[Array, Array]:
 
 
 def of_wide(r: LiftContext, x: Value, tensor: LiteTensor) -> Value:
-    """The real numbers of integers of 32 or 64 bits."""
+    """Return the real numbers of 32-bit or 64-bit integers."""
     zero, scale = zero_and_scale(r, tensor)
     return r.b.Cast(x - zero if zero else x, to=ir.DataType.FLOAT) * scale
 
 
 def to_wide(r: LiftContext, x: Value, tensor: LiteTensor) -> Value:
-    """Real numbers as integers of 32 or 64 bits, halves rounded up as the kernel does."""
+    """Convert real numbers to 32-bit or 64-bit integers, halves rounded up as the kernel does."""
     b, (zero, scale) = r.b, zero_and_scale(r, tensor)
     steps = b.Cast(x, to=ir.DataType.DOUBLE) / scale.astype(np.float64) + float(zero)
     limits, wanted = np.iinfo(zero.dtype), type_of(tensor)

@@ -13,7 +13,7 @@ from converter.mapping.rules import op
 
 
 class DrawnShape(Field):
-    """The shape is an input; where it is computed, that of a tensor of zeros."""
+    """The shape, which is an input; a computed one is that of a tensor of zeros."""
 
     names = ("shape", "dtype", "seed")
     ignored = ("seed",)
@@ -33,7 +33,7 @@ class DrawnShape(Field):
 
 
 def of_log_probabilities(r: LiftContext) -> None:
-    """Inputs are log-probabilities, and how many classes are drawn."""
+    """Read log-probabilities, and the number of classes to draw."""
     r.set(log=1, index=int(type_of(r.result())))
     r.set_input(1, r.whole(1))
 

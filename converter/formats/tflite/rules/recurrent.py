@@ -55,7 +55,7 @@ HIDDEN = 4  # of the intermediates of an LSTM of quantized values: the output be
 
 
 def cell_of(r: LiftContext, prefix: str = "") -> Cell:
-    """The cell of an LSTM."""
+    """Return the cell of an LSTM."""
     found, hidden = r.operator.intermediates, None
     tensor = r.graph.tensors[found[HIDDEN]] if len(found) > HIDDEN else None
     if tensor is not None and r.quantized and is_quantized(tensor):
@@ -73,7 +73,7 @@ def leave(r: LiftContext, values: Sequence[ir.Value], *names: str) -> None:
 
 
 def single_lstm(r: LiftContext) -> Sequence[ir.Value]:
-    """One step; with five inputs that of the older kernel."""
+    """Read one step of an LSTM; with five inputs it is that of the older kernel."""
     if r.attr("kernel_type", int, 0) == 1:
         return basic(r)
     states = [r.real(r.key(name)) for name in STATES]
@@ -83,8 +83,8 @@ def single_lstm(r: LiftContext) -> Sequence[ir.Value]:
 
 
 def basic(t: LiftContext) -> Sequence[ir.Value]:
-    """Inputs are [x, h, weights, bias, c], all gates in one matrix: input, cell, forget, output.
-    The weights take x and h side by side.
+    """Read the inputs [x, h, weights, bias, c] with all gates in one matrix: input, cell, forget,
+    output. The weights apply to x and h concatenated.
     """
     b, x, h, c = t.b, t.input(0), t.input(1), t.input(4)
     joined = b.Concat(x, h, axis=1)
@@ -353,8 +353,8 @@ def pairs(time: int, batch: int, feature: int) -> Array:
 
 
 def deliver(w: LowerContext, y: ir.Value, steps: int, batch: int, size: int, skipped: int) -> None:
-    """[time, batch, size] without the first steps as Y [time, 1, batch, size], and its last step
-    as Y_h [1, batch, size].
+    """Return [time, batch, size] without the first steps as ONNX's Y [time, 1, batch, size], and
+    its last step as Y_h [1, batch, size].
     """
 
     def part(first: int, count: int) -> ir.Value:

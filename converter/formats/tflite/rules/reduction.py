@@ -22,7 +22,7 @@ KEEP = Attr("keepdims", "keep_dims", bool)
 
 
 def read_listed_axes(r: LiftContext) -> None:
-    """The same as an attribute."""
+    """Read the axes, which are an attribute."""
     r.set(axes=axes_of(r, 1, r.rank(data(r))))
     del r.node.inputs[1:]
 
@@ -63,7 +63,7 @@ DROPPED_AXIS = Detail(read=read_dropped_axis, write=write_dropped_axis, names=("
 
 
 def read_running_axis(r: LiftContext) -> None:
-    """The axis of a running sum is an input in both."""
+    """Read the axis of a cumulative sum, which is an input in both."""
     r.node.inputs[1] = r.whole(r.b.Reshape(r.input(1), constant_of(r, [], "shape")))
 
 
@@ -77,9 +77,7 @@ RUNNING_AXIS = Detail(read=read_running_axis, write=write_running_axis, inputs=(
 
 
 def read_wide(r: LiftContext) -> None:
-    """A sum of 32 bits wraps around when it is cast back; there are engines whose own sum ends at
-    the largest number.
-    """
+    """Read a 32-bit sum that is cast back and wraps around; in some engines a sum saturates."""
     r.data = r.cast(data(r), ir.DataType.INT64)
 
 
@@ -87,7 +85,7 @@ WIDE = Detail(read=read_wide)
 
 
 def compare_as_numbers(r: LiftContext) -> None:
-    """Booleans are numbers while they are compared."""
+    """Cast booleans to numbers for a comparison."""
     r.data = r.cast(data(r), ir.DataType.INT32)
     r.after_first(lambda y: r.cast(y, ir.DataType.BOOL))
 

@@ -121,10 +121,9 @@ def is_fixed_point(r: LiftContext) -> bool:
 
 
 class FixedPoint(Field):
-    """16-bit data: coordinates and the scale have 10 fractional bits, which is much less precise
-    than the data. Other types do not show it.
-
-    Two neighbors are interpolated: the operator adds a part of their difference to the first.
+    """The resize of 16-bit data, with 10 fractional bits in coordinates and scale, which is much
+    less precise than the data; other types do not show it. Two neighbors are interpolated: the
+    operator adds a part of their difference to the first.
     """
 
     keys = FLAGS

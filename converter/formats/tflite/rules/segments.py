@@ -19,7 +19,7 @@ COMBINERS = enum({"SUM": 0, "MEAN": 1, "SQRTN": 2})
 
 
 def scattered(r: LiftContext, rows: Value, ids: Value, start: float) -> None:
-    """The data are scattered to the indices `ids` of a tensor [rows, ...] filled with `start`."""
+    """Scatter the data to the indices `ids` of a tensor [rows, ...] filled with `start`."""
     b, x = r.b, data(r)
     shape = b.Concat(b.Reshape(rows, [1]), b.Shape(x)[r.rank(ids) :], axis=0)
     r.set_inputs(b.Expand(b.like(x, start), shape), b.Unsqueeze(ids, [-1]), x)
@@ -36,7 +36,7 @@ def known_rows(r: LiftContext) -> None:
 
 
 def segment_sum(r: LiftContext) -> None:
-    """The last id determines the number of rows."""
+    """Read SegmentSum; the last id determines the number of rows."""
     ids = r.whole(1)
     scattered(r, ids[-1:] + 1, ids, 0)
 
@@ -72,8 +72,9 @@ class AnyOrder(Field):
 
 
 def rows_of_sparse(r: LiftContext) -> None:
-    """Inputs are [ids, indices, sizes, weights, table]: indices [ids, axes] into a sparse tensor of
-    these sizes, which is summed along its last axis. The other axes are rows of the result.
+    """Read the inputs [ids, indices, sizes, weights, table]: indices [ids, axes] into a sparse
+    tensor of these sizes, which is summed along its last axis. The other axes are rows of the
+    result.
     """
     b, table = r.b, r.input(4)
     sizes = r.ints(2, "the sizes of the sparse tensor")[:-1]

@@ -48,7 +48,7 @@ LARGE, SMALL = np.iinfo(np.int64).max, np.iinfo(np.int64).min + 1
 
 
 def read_shape(r: LiftContext) -> None:
-    """The shape is an input, or an option where there is none; 0 is a size of 0."""
+    """Read the shape, an input or an option; 0 means a size of 0."""
     given = r.optional(1)
     if given is None:
         given = constant_of(r, r.attr("new_shape", list, []), "shape")
@@ -72,7 +72,7 @@ WANTED_SHAPE = Detail(
 
 
 def wanted_shape(t: LowerContext) -> ir.Value:
-    """The shape of the result as RESHAPE takes it: at most one -1, and 0 is a size of 0."""
+    """Return the shape of the result as RESHAPE takes it: at most one -1, and 0 is a size of 0."""
     out = t.node.outputs[0]
     found = None if out.shape is None else dims_of(out)
     if found is not None and found.count(None) < 2 and (0 not in found or None not in found):
@@ -94,7 +94,7 @@ def small(t: LowerContext, value: ir.Value, largest: bool = False) -> ir.Value:
 
 
 def write_out_shape(w: LowerContext) -> None:
-    """The shape of the result, for operators that are reshapes of one kind or another."""
+    """Write the shape of the result, for operators that are reshapes."""
     w.place(1, wanted_shape(w))
     w.one_scale()
 
@@ -149,7 +149,7 @@ class JoinedAxis(Axis):
 
 
 def unpacked(r: LiftContext) -> list[ir.Value]:
-    """Slices of size 1 along an axis, which is removed."""
+    """Return the slices of size 1 along an axis, which is removed."""
     axis, count = r.attr("axis", int), r.attr("num", int)
     outputs = len(r.operator.outputs)
     if outputs != count:
@@ -161,7 +161,7 @@ def unpacked(r: LiftContext) -> list[ir.Value]:
 
 
 def read_equal_parts(r: LiftContext) -> None:
-    """Inputs are [axis, data]; the number of parts is an option."""
+    """Read the inputs [axis, data]; the number of parts is an option."""
     x = r.input(1)
     r.node.attrs |= {
         "axis": one_axis(r, 0, r.rank(x)),
@@ -191,7 +191,7 @@ EQUAL_PARTS = Detail(
 
 
 def read_listed_parts(r: LiftContext) -> None:
-    """Inputs are [data, sizes, axis]; one of the sizes may be -1: the rest of the axis."""
+    """Read the inputs [data, sizes, axis]; one of the sizes may be -1: the rest of the axis."""
     x = data(r)
     axis = r.node.attrs["axis"] = one_axis(r, 2, r.rank(x))
     r.set_inputs(x, complete_sizes(r, x, r.whole(1), axis))
@@ -222,7 +222,7 @@ LISTED_PARTS = Detail(
 
 
 class Paddings(Pads):
-    """Pairs (before, after) for each axis."""
+    """Pairs (before, after) of padding amounts for each axis."""
 
     computed = True
 
@@ -241,7 +241,7 @@ class Paddings(Pads):
 
 
 class Zeros(Field):
-    """The value of the padding is zero, the zero point of quantized values."""
+    """A padding value of zero, which is the zero point for quantized values."""
 
     inputs = (2,)
 
@@ -272,7 +272,7 @@ class PadValue(Field):
 
 
 class Symmetric(Field):
-    """Symmetric padding mirrors the data including the border: a gather per axis."""
+    """Symmetric padding, which mirrors the data with the border element: a Gather for each axis."""
 
     names = ("axis",)
     inputs = (1,)
@@ -447,8 +447,8 @@ def exclusive_sum(counts: Array) -> Array:
 
 
 def bounded(step: int, size: int | None) -> int:
-    """A step that picks the same elements, no longer than the axis: kernels take no step of
-    -2^31.
+    """Limit a step to the length of the axis, which selects the same elements: kernels do not
+    support -2^31.
     """
     most = LARGEST if size is None else max(1, size)
     if size is None and abs(step) > LARGEST:
@@ -500,7 +500,7 @@ def bounds(
 
 
 def write_begin_and_size(w: LowerContext) -> None:
-    """Known bounds without steps <-> begin and size of all axes."""
+    """Write known bounds without steps as begin and size of all axes."""
     rank = w.rank()
     starts, ends = w.ints(1, "the starts"), w.ints(2, "the ends")
     axes = w.ints(3, "the axes", range(len(starts)))
@@ -526,9 +526,7 @@ BEGIN_AND_SIZE = Detail(write=write_begin_and_size, inputs=(1, 2, 3, 4))
 
 
 def read_sizes(r: LiftContext) -> None:
-    """Starts and sizes of all axes, of which -1 is all that is left <-> starts, and ends that are a
-    choice between the last one and starts + sizes.
-    """
+    """Convert starts and sizes of all axes (-1: all the rest) to the starts and ends of a Slice."""
     begin, size = r.whole(1), r.whole(2)
     sizes = known(size)
     if sizes is not None and (sizes == -1).all():
@@ -587,7 +585,7 @@ def reversed_axes(r: LiftContext) -> None:
 
 
 def leading_axes(r: LiftContext) -> None:
-    """ONNX has time and batch as the first axes; other axes are transposed there and back."""
+    """Transpose time and batch to the first two axes, as ONNX requires, and back."""
     (time, batch), rank = (r.node.attrs[k] for k in ("time_axis", "batch_axis")), r.rank(data(r))
     if time == batch or not (0 <= time < rank and 0 <= batch < rank):
         raise MappingError(f"axes {time} and {batch} do not fit rank {rank}", "R110")
@@ -608,7 +606,7 @@ def joint_shape(r: LiftContext) -> None:
 
 
 class SmallRepeats(Int64Operand):
-    """Repeats or lengths."""
+    """Repeats or lengths, stored as int32."""
 
     def lower(self, w: LowerContext) -> None:
         w.place(1, small(w, w.input(1)))
@@ -632,7 +630,7 @@ class ExpandShape(Int64Operand):
 
 
 def write_shape_slice(w: LowerContext) -> None:
-    """The shape is computed with 64 bits; a part of it is sliced after the operator."""
+    """Write a Shape with 64 bits; a part of it is sliced after the operator."""
     w.layer.attrs["out_type"] = TENSOR_INT64
     rank = w.rank()
     first, last, _ = slice(w.attr("start", 0), w.attr("end", None)).indices(rank)
@@ -647,7 +645,7 @@ SHAPE_SLICE = Detail(write=write_shape_slice, names=("start", "end"))
 
 
 def read_filled(r: LiftContext) -> None:
-    """Inputs are [shape, value]."""
+    """Read the inputs [shape, value]."""
     r.set_inputs(r.input(1), r.whole(0))
 
 
@@ -665,12 +663,12 @@ INT32 = ir.DataType.INT32
 
 
 def single(r: LiftContext) -> None:
-    """First, last and step of a range have no axes."""
+    """Return first element, last element and step of a range as scalars."""
     r.node.inputs = [r.b.Reshape(r.input(i), []) for i in range(3)]
 
 
 def lower_count(w: LowerContext) -> None:
-    """The product of all sizes."""
+    """Write the product of all sizes."""
     rank = w.rank()
     shape = w.emit("SHAPE", w.data, dtype=ir.DataType.INT64, shape=[rank], out_type=TENSOR_INT64)
     w.put("REDUCE_PROD", shape, w.int32([0]), keep_dims=False)

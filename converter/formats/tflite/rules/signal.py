@@ -39,18 +39,18 @@ ARE_PAIRS = Guard("only complex data are supported by this rule", lift_if=has_pa
 
 
 def part(r: LiftContext, index: int, of: int = 0) -> Value:
-    """The real or the imaginary part of complex numbers."""
+    """Return the real or the imaginary part of complex numbers."""
     return r.b.Gather(r.input(of), index, axis=-1)
 
 
 def squares(r: LiftContext) -> Value:
-    """The sum of the squares of both parts."""
+    """Return the sum of the squares of both parts."""
     real, imaginary = part(r, 0), part(r, 1)
     return real * real + imaginary * imaginary
 
 
 def parts_of_product(r: LiftContext) -> None:
-    """The product of two complex numbers: its real part and its imaginary part are joined."""
+    """Return the product of two complex numbers, with real and imaginary part concatenated."""
     (a, b), (c, d) = ((part(r, 0, i), part(r, 1, i)) for i in (0, 1))
     r.set_inputs(*(r.b.Unsqueeze(v, [-1]) for v in (a * c - b * d, a * d + b * c)))
 
@@ -119,9 +119,8 @@ LENGTHS = Detail(read=read_lengths, write=write_lengths, names=("axes", "sizes")
 
 
 def spectrogram(r: LiftContext) -> Value:
-    """Spectra of a sound [samples, channels] in windows: [channels, windows, bins].
-
-    Windows are weighted by a raised cosine and filled up with zeros to a power of 2.
+    """Return the spectra of a sound [samples, channels] in windows: [channels, windows, bins].
+    Windows are weighted by a raised cosine and padded with zeros to a power of 2.
     """
     b, width, step = r.b, r.attr("window_size", int), r.attr("stride", int)
     samples = dims_of(data(r))[0] if r.rank(data(r)) == 2 else None
@@ -142,9 +141,8 @@ def spectrogram(r: LiftContext) -> Value:
 
 
 def cepstrum(r: LiftContext) -> Value:
-    """Cosine transform of the logarithm of the spectrum in bands of equal width on the mel scale.
-
-    Inputs are [squares of the spectrum [channels, windows, bins], sample rate].
+    """Return the cosine transform of the logarithm of the spectrum in bands of equal width on the
+    mel scale. Inputs are [squares of the spectrum [channels, windows, bins], sample rate].
     """
     b, rate = r.b, r.ints(1, "the sample rate")
     bins = dims_of(data(r))[-1] if r.rank(data(r)) == 3 else None

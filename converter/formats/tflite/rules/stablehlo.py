@@ -38,13 +38,13 @@ def _binary(op: str) -> Callable[[LiftContext], ir.Value]:
 
 
 def lift_and(r: LiftContext) -> ir.Value:
-    """Logical for booleans, bit by bit for integers."""
+    """Read AND: logical for booleans, bitwise for integers."""
     x, y = r.input(0), r.input(1)
     return r.b.operator("And" if x.dtype == BOOL else "BitwiseAnd")(x, y)
 
 
 def lift_shift_left(r: LiftContext) -> ir.Value:
-    """x * 2^y; 0 where all bits leave the number."""
+    """Compute x * 2^y; 0 if all bits are shifted out."""
     b, x, y = r.b, r.input(0), r.input(1)
     bits = x.dtype.bitwidth if x.dtype is not None else 32
     wide, by = b.Cast(x, to=INT64), b.Cast(y, to=INT64)
@@ -83,7 +83,9 @@ def dilated(r: LiftContext, x: Value, value: ir.Value, interior: Sequence[int]) 
 
 
 def lift_pad(r: LiftContext) -> ir.Value:
-    """Elements added between those of each axis, then at its ends, where they may be removed."""
+    """Pad between the elements of each axis, and then at its ends, where a negative
+    amount crops.
+    """
     keys = ("edge_padding_low", "edge_padding_high", "interior_padding")
     low, high, interior = (r.attr(key, list) for key in keys)
     x, value = r.input(0), r.b.Reshape(r.input(1), [])
@@ -92,7 +94,7 @@ def lift_pad(r: LiftContext) -> ir.Value:
 
 
 def lift_gather(r: LiftContext) -> ir.Value:
-    """Slices of `slice_sizes` at the given starts, which are moved into the operand."""
+    """Gather slices of `slice_sizes` at the given starts, which are clamped to the operand."""
     b, x, starts = r.b, r.input(0), r.cast(r.input(1), INT64)
     lists = ("offset_dims", "collapsed_slice_dims", "start_index_map", "slice_sizes")
     offsets, collapsed, mapped, sizes = (r.attr(key, list) for key in lists)
@@ -216,8 +218,8 @@ def _reduction(r: LiftContext) -> str:
 
 
 def lift_random_bits(r: LiftContext) -> Sequence[ir.Value]:
-    """Random bits of a generator that counts, and its state after them. The states are unsigned
-    integers of 64 bits: the key, then the counter, whose halves the generator mixes.
+    """Return random bits of a counter-based generator, and its state after them. The states are
+    unsigned 64-bit integers: the key, then the counter, whose halves the generator mixes.
     """
     b, bits = r.b, r.result(1)
     size, dtype = list(r.static(r.input(0), "the state")), type_of(bits)
@@ -249,7 +251,7 @@ def _halves(b: Builder, x: ir.Value) -> tuple[ir.Value, ir.Value]:
 
 
 def threefry_2x32(b: Builder, key: ir.Value, counters: ir.Value, _: ir.Value) -> list[ir.Value]:
-    """Two words of 32 bits for each counter. Source: https://doi.org/10.1145/2063384.2063405."""
+    """Return two 32-bit words for each counter. Source: https://doi.org/10.1145/2063384.2063405."""
     keys = list(_halves(b, key))
     keys.append(b.BitwiseXor(b.BitwiseXor(*keys), b.const(np.array([PARITY], np.uint64))))
     x, y = (_low(b, b.Add(c, k)) for c, k in zip(_halves(b, counters), keys, strict=False))
@@ -269,7 +271,9 @@ def threefry_2x32(b: Builder, key: ir.Value, counters: ir.Value, _: ir.Value) ->
 
 
 def philox_4x32(b: Builder, key: ir.Value, counters: ir.Value, more: ir.Value) -> list[ir.Value]:
-    """Four words of 32 bits for each counter. Source: https://doi.org/10.1145/2063384.2063405."""
+    """Return four 32-bit words for each counter. Source:
+    https://doi.org/10.1145/2063384.2063405.
+    """
     words = [*_halves(b, counters), *_halves(b, more)]
     keys = list(_halves(b, key))
     for _ in range(10):

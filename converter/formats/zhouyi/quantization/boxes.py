@@ -41,7 +41,7 @@ AREA_BITS, IOU_BITS = 15, 11
 
 
 def _typed(r: IntegerLiftContext, results: Sequence[Value]) -> list[Value]:
-    """Results as the file declares them, within the ranges of their types."""
+    """Return results in the types that the file declares, clamped to their ranges."""
     pairs = enumerate(zip(map(double, results), r.types, strict=False))
     return r.all_stored(bounded(v, *r.limits(i)) if t.is_integer() else v for i, (v, t) in pairs)
 
@@ -55,7 +55,7 @@ def _shifted_32(x: Value, bits: int) -> Value:
 
 
 def _scaling(r: IntegerLiftContext, name: str, count: int) -> tuple[list[int], list[int]]:
-    """The lists NAME_scale_value and NAME_shift_value."""
+    """Return the lists NAME_scale_value and NAME_shift_value."""
     keys = [f"{name}_{k}_value" for k in ("scale", "shift")]
     scales, shifts = (r.attr(k, list) for k in keys)
     of_length(count, **dict(zip(keys, (scales, shifts), strict=True)))
@@ -121,7 +121,9 @@ def lift_multibox(r: IntegerLiftContext) -> list[Value]:
 
 
 def lift_decode_box(r: IntegerLiftContext) -> list[Value]:
-    """Anchors as integers, moved by tables; scores above the threshold with their zero point."""
+    """Read DecodeBox: integer anchors, transformed by lookup tables, and scores above the threshold
+    with their zero point.
+    """
     b = r.b
     if len(r.layer.inputs) > 2:
         raise undocumented("along which axis the input of anchors stores the four numbers")
@@ -165,8 +167,8 @@ def lift_proposal(r: IntegerLiftContext) -> list[Value]:
 
 
 def lift_generated_proposals(r: IntegerLiftContext) -> list[Value]:
-    """The best boxes of each image, larger than min_size, without a better neighbor: anchors as
-    integers, moved and grown by tables of the stored deltas x, y, w, h.
+    """Return the best boxes of each image, larger than min_size, without a better neighbor: anchors
+    as integers, moved and grown by tables of the stored deltas x, y, w, h.
     """
     b, lost = r.b, r.bit_count("delta_shift")
     batch = r.shape[0]
@@ -201,7 +203,9 @@ def lift_generated_proposals(r: IntegerLiftContext) -> list[Value]:
 
 
 def lift_region(r: IntegerLiftContext) -> list[Value]:
-    """Scores as quotients of tables, boxes from tables of a sigmoid and of powers."""
+    """Read Region: scores as quotients of table values, boxes from tables of a sigmoid and of
+    powers.
+    """
     b, x = r.b, r.whole(0)
     batch, height, width, count, depth = r.static(x)
     if not r.width()[1]:
@@ -235,7 +239,9 @@ def lift_region(r: IntegerLiftContext) -> list[Value]:
 
 
 def _scores_of_region(r: IntegerLiftContext, x: Value) -> Value:
-    """The share of each class times the confidence, 0 where it does not pass the threshold."""
+    """Return the share of each class times the confidence, 0 if it does not exceed the
+    threshold.
+    """
     b, own, (bits, _) = r.b, x[..., 5:], r.width()
     most = (1 << bits) - 1
     below = own - b.ReduceMax(own, [4]) + most
@@ -248,7 +254,9 @@ def _scores_of_region(r: IntegerLiftContext, x: Value) -> Value:
 
 
 def lift_region_fuse(r: IntegerLiftContext) -> list[Value]:
-    """Rescale scores and boxes of both lists to one scale first, truncated."""
+    """Read RegionFuse: scores and boxes of both lists are first rescaled to one scale,
+    truncated.
+    """
     b, inputs = r.b, [r.input(i) for i in range(10)]
     for port, key in ((0, "score"), (2, "box")):
         for i, (scale, shift) in enumerate(zip(*_scaling(r, key, 2), strict=True), port):
@@ -288,7 +296,7 @@ class Overlaps:
         return [b.operator(op)(x, y) for op in ("Min", "Max") for x, y in zip(*pairs, strict=True)]
 
     def left(self, b: Builder, edges: list[Value], area: Value, at: Value, scores: Value) -> Value:
-        """The scores when the box at [G, 1] of each group is kept."""
+        """Return the scores after the box at [G, 1] of each group is selected."""
         own = [b.GatherElements(v, at, axis=1) for v in (*edges, area)]
         spans = [
             b.Max(b.Min(edges[2 + i], own[2 + i]) - b.Max(edges[i], own[i]), 0) for i in (0, 1)
@@ -308,7 +316,9 @@ class Overlaps:
 
 
 def lift_nms(r: IntegerLiftContext) -> list[Value]:
-    """Greedy suppression within each class; a share is compared, or looked up, as an integer."""
+    """Read NMS: greedy suppression within each class, with overlaps compared, or looked up, as
+    integers.
+    """
     b, soft = r.b, r.attr("method", enum(words("HARD GAUSSIAN")), "HARD") == "GAUSSIAN"
     least = r.attr("score_threshold", float, -np.inf)
     if soft and least < 0:

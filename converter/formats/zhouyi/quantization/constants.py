@@ -62,7 +62,9 @@ class QuantizedConstant:
         )
 
     def as_float(self, array: Array) -> ir.Value:
-        """A constant with the shape of the weights that holds something else about them."""
+        """Return a constant with the shape of the weights that contains other information about
+        them.
+        """
         return lazy_value(
             "held",
             ir.DataType.FLOAT,
@@ -74,7 +76,7 @@ class QuantizedConstant:
 def lazy_value(
     name: str, dtype: ir.DataType, shape: tuple[int, ...], make: Callable[[], Array]
 ) -> ir.Value:
-    """A constant that no graph has, computed when it is read."""
+    """Return a constant that no graph has, computed when it is read."""
     weight = LazyTensor(make, dtype, shape, name)
     return ir.Value(name=name, type=ir.TensorType(dtype), shape=weight.shape, const_value=weight)
 

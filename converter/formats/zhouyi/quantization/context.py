@@ -57,7 +57,7 @@ _ACTIVATION = (
 
 
 def without_integer_keys(layer: Layer) -> Layer:
-    """The layer without the keys and constants that only integer forms have."""
+    """Return the layer without the keys and constants that only integer forms have."""
     operator = find_operator(layer.kind)
     parts = [common()]
     if operator is not None:
@@ -106,15 +106,17 @@ class IntegerLiftContext(LiftContext):
         return any(t.is_integer() and t.bitwidth > 8 for t in self.input_types)
 
     def real(self, index: int = 0, narrow: bool = False) -> Value:
-        """An operand as a float with its zero point; as a double where any operand has more than 8
-        bits.
+        """Return an operand as a float with its zero point; as a double where any operand has more
+        than 8 bits.
         """
         x = real(self.input(index), self.input_zeros[index], narrow)
         floats = any(v is not None and v.dtype == ir.DataType.FLOAT for v in self.layer.inputs)
         return x if narrow or floats or not self.is_wide else double(x)
 
     def double(self, index: int = 0) -> Value:
-        """An operand as a double with its zero point: products of 16-bit integers stay exact."""
+        """Return an operand as a double with its zero point: products of 16-bit integers
+        stay exact.
+        """
         x, zero = self.whole(index), self.input_zeros[index]
         return x + zero if zero else x
 
@@ -127,18 +129,18 @@ class IntegerLiftContext(LiftContext):
         return [self.real(i) for i in range(len(self.layer.inputs))]
 
     def width(self, port: int = 0) -> tuple[int, bool]:
-        """Width and sign of the integers that an input stores."""
+        """Return width and signedness of the integers that an input stores."""
         types = self.input_types
         if port >= len(types) or not types[port].is_integer():
             raise MappingError("the input must be quantized", "R105")
         return types[port].bitwidth, types[port].is_signed()
 
     def limits(self, port: int = 0) -> Limits:
-        """The range of a result."""
+        """Return the range of a result."""
         return self.ranges[port] or _limits_of(self.types[port])
 
     def input_limits(self, port: int) -> Limits:
-        """The range of an input."""
+        """Return the range of an input."""
         return self.input_ranges[port] or _limits_of(self.input_types[port])
 
     def flat(self, name: str) -> Array:
@@ -146,11 +148,11 @@ class IntegerLiftContext(LiftContext):
         return self.blob(name).reshape(-1).astype(np.float64)
 
     def looked_up(self, x: ir.Value, table: str, bits: int, signed: bool) -> Value:
-        """The entry of a table of the layer for each integer of `bits` bits."""
+        """Return the entry of a table of the layer for each integer of `bits` bits."""
         return look_up(x, self.blob(table).reshape(-1), bits, signed)
 
     def entries(self, table: str, x: ir.Value, port: int = 0) -> Value:
-        """The entries of a table, doubles, for integers as an input stores them."""
+        """Return the entries of a table as doubles, for integers as an input stores them."""
         return double(self.looked_up(x, table, *self.width(port)))
 
     # factors -------------------------------------------------------------------------------------
@@ -160,7 +162,7 @@ class IntegerLiftContext(LiftContext):
         return bits_of(self.attr(key, int, default), key, least)
 
     def factor_of(self, name: str, *default: int) -> float:
-        """scale * 2 ** -shift of the keys NAME_scale_value and NAME_shift_value."""
+        """Return scale * 2 ** -shift of the keys NAME_scale_value and NAME_shift_value."""
         scale = self.attr(f"{name}_scale_value", int, *default[:1])
         return float(scale * 2.0 ** -self.bit_count(f"{name}_shift_value", *default[1:]))
 
@@ -174,14 +176,14 @@ class IntegerLiftContext(LiftContext):
 
     @property
     def factor(self) -> Array:
-        """scale * 2 ** -shift, a double."""
+        """Return scale * 2 ** -shift as a double."""
         scales, shifts = self.scales, self.shifts
         if scales.size > 1:
             of_sizes(shifts, "shift", 1, scales.size)
         return scales * 2.0**-shifts
 
     def factors(self, count: int) -> Array:
-        """scale * 2 ** -shift, of as many scales and shifts."""
+        """Return scale * 2 ** -shift for equally many scales and shifts."""
         scales, shifts = self.scales, self.shifts
         if scales.size != count or shifts.size != count:
             message = (
@@ -193,11 +195,11 @@ class IntegerLiftContext(LiftContext):
 
     @property
     def first_factor(self) -> Array:
-        """The same of layers whose other scales belong to their operands."""
+        """Return the first factor of layers whose other scales belong to their operands."""
         return self.scales[:1] * 2.0 ** -self.shifts[:1]
 
     def operand_scales(self) -> list[float]:
-        """Scales that bring two operands to a common one."""
+        """Return the factors that rescale two operands to a common scale."""
         scales = self.scales
         if scales.size != 3:
             message = f"scale_value must be three numbers, got {scales.tolist()}"
@@ -214,15 +216,15 @@ class IntegerLiftContext(LiftContext):
         return stored(y, self.types[0])
 
     def rescaled(self, x: Value, by: Any, rounding: str = "Round") -> Value:
-        """An accumulator on the scale and zero point of the first result, as a float."""
+        """Rescale an accumulator to the scale and zero point of the first result, as a float."""
         return rescale(x, by, self.zeros[0], self.limits(), rounding)
 
     def requantized(self, x: Value, by: Any = None) -> Value:
-        """The first result, of an accumulator."""
+        """Return the first result for an accumulator."""
         return self.stored(self.rescaled(x, self.factor if by is None else by))
 
     def all_stored(self, results: Iterable[ir.Value]) -> list[Value]:
-        """Results as the file declares them."""
+        """Return results in the types that the file declares."""
         return [stored(v, t) for v, t in zip(results, self.types, strict=False)]
 
     def early_shift(self, total: Value, biases: Array, absorbed: Array) -> tuple[Value, Array]:
@@ -283,7 +285,7 @@ class IntegerLiftContext(LiftContext):
     def all_as_numbers(
         self, *inputs: ir.Value, kind: str = "", attrs: dict[str, Any] | None = None, **blobs: Array
     ) -> list[Value]:
-        """The same for layers of several results."""
+        """Read layers with several results as real numbers."""
         plain = without_integer_keys(self.layer)
         plain.kind, plain.inputs, plain.blobs = kind or plain.kind, list(inputs), blobs
         plain.attrs = plain.attrs if attrs is None else attrs
@@ -311,7 +313,7 @@ class IntegerLowerContext:
 
     @property
     def bits(self) -> int:
-        """The width of multipliers."""
+        """Return the width of multipliers."""
         return 15 if self.npu else 31
 
     @property
@@ -333,7 +335,7 @@ class IntegerLowerContext:
             raise MappingError(what)
 
     def written(self, attrs: dict[str, Any] | None = None, **blobs: Array) -> Written:
-        """The integer layer: its own keys without those of an activation, and `attrs`."""
+        """Return the integer layer: its own keys without those of an activation, and `attrs`."""
         own = {k: v for k, v in self.layer.attrs.items() if k not in _ACTIVATION}
         return self.layer.kind, own | (attrs or {}), blobs
 

@@ -48,15 +48,15 @@ def lift_weighted(r: IntegerLiftContext) -> Value:
 
 
 def _most(r: IntegerLiftContext) -> float:
-    """The largest amount that the first input may hold, its zero point added."""
+    """Return the largest magnitude of the first input with its zero point added."""
     if not r.input_types or not r.input_types[0].is_integer():
         return 0.0  # nothing is known about these numbers
     return max(abs(limit + r.input_zeros[0]) for limit in limits_of_bits(*r.width()))
 
 
 def lower_weighted(w: IntegerLowerContext) -> Written:
-    """The integers are used directly: the input's zero point times the sum of each row is added to
-    the biases.
+    """Write a layer with weights: the integers are used directly, and the input's zero point times
+    the sum of each row is added to the biases.
     """
     found, source = made(w.layer).stored, w.sources[0]
     if found is None:

@@ -60,8 +60,8 @@ COMPARISONS = {
 
 
 def lift_eltwise(r: IntegerLiftContext) -> Value:
-    """Rescale both operands to a common scale first (ADD, SUB, MAX, MIN), or multiply the integers
-    directly.
+    """Read Eltwise: ADD, SUB, MAX and MIN first rescale both operands to a common scale, other
+    methods multiply the integers directly.
     """
     op = r.attr("method", ~enum(METHODS)) if r.layer.kind == "Eltwise" else r.layer.kind
     x, y = r.real(0), r.real(1)
@@ -72,8 +72,8 @@ def lift_eltwise(r: IntegerLiftContext) -> Value:
 
 
 def lower_eltwise(w: IntegerLowerContext) -> Written:
-    """ADD, SUB, MAX, MIN first rescale both operands to a common scale of 15 bits; products use the
-    integers directly.
+    """Write Eltwise: ADD, SUB, MAX and MIN first rescale both operands to a common scale of 15
+    bits, products use the integers directly.
     """
     scales = np.array([p.scale for p in w.sources], np.float64)
     if w.layer.attrs.get("method", w.layer.kind.upper()) == "MUL":
@@ -86,8 +86,8 @@ def lower_eltwise(w: IntegerLowerContext) -> Written:
 
 
 def _common_scale(steps: Array, bits: int) -> tuple[int, int, list[int]]:
-    """Multiplier, shift and weights with multiplier * 2 ** -shift * weights nearest to `steps`: of
-    all weights of 15 bits those with the least error.
+    """Return multiplier, shift and weights so that multiplier * 2 ** -shift * weights is nearest to
+    `steps`: of all 15-bit weights those with the smallest error.
     """
     most = np.iinfo(np.int16).max
     largest = np.arange(most // 2 + 1, most + 1)
@@ -122,8 +122,8 @@ def lower_divide(w: IntegerLowerContext) -> Written:
 
 
 def lift_squared_difference(r: IntegerLiftContext) -> Value:
-    """Two variants of the vendor's tools, distinguished by the number of scales: a scale for the
-    difference, or one for each operand.
+    """Read SquaredDifference, in two variants of the vendor's tools: with one scale for the
+    difference, or with one for each operand.
     """
     x, y = r.reals()
     scales, shifts = r.scales, r.shifts
@@ -140,8 +140,8 @@ def lift_squared_difference(r: IntegerLiftContext) -> Value:
 
 
 def lift_mod(r: IntegerLiftContext) -> Value:
-    """Rescale both operands to the scale of the result first, within the ranges of their own
-    tensors; a divisor of 0 is replaced by 1.
+    """Read Mod: both operands are first rescaled to the scale of the result, within the ranges of
+    their own tensors; a divisor of 0 is replaced by 1.
     """
     b, pairs = r.b, enumerate(r.factors(2))
     x, y = (rescale(r.double(i), by, 0, r.input_limits(i)) for i, by in pairs)
@@ -151,8 +151,8 @@ def lift_mod(r: IntegerLiftContext) -> Value:
 
 
 def lift_pow(r: IntegerLiftContext) -> Value:
-    """exp(y * log(x)), both from tables, the product in 16 bits between them; the sign of x stays
-    where y is odd. With the key `exponent` the first table holds the result.
+    """Read Pow as exp(y * log(x)): both functions are tables, with a 16-bit product between them;
+    the sign of x is kept for odd y. With the key `exponent` the first table contains the result.
     """
     b, x, y = r.b, r.double(0), r.double(1)
     log = r.entries("lut_log", r.input(0))
@@ -168,8 +168,8 @@ def lift_pow(r: IntegerLiftContext) -> Value:
 
 
 def lift_scatter(r: IntegerLiftContext) -> Value:
-    """Data and updates on a common scale first. ScatterElements clamps them to the bits of both
-    together; wide results of ScatterND are truncated, not rounded.
+    """Read scatters, with data and updates rescaled to a common scale first. ScatterElements clamps
+    them to the range of both; wide results of ScatterND are truncated, not rounded.
     """
     signed, by_element = r.types[0].is_signed(), r.layer.kind == "ScatterElements"
     if not signed and any(r.input_limits(i)[0] + r.input_zeros[i] < 0 for i in (0, 2)):
@@ -229,7 +229,7 @@ def _slices_multiplied(r: IntegerLiftContext) -> Value:
 
 
 def _update_count(count: int) -> int:
-    """The number of updates that are written out one by one."""
+    """Return the number of updates that are unrolled."""
     if count > MOST_UPDATES:
         raise MappingError(f"{count} updates multiplied one by one would make the graph too large")
     return count
@@ -241,7 +241,9 @@ def lift_in_top_k(r: IntegerLiftContext) -> Value:
 
 
 def lift_one_hot(r: IntegerLiftContext) -> Value:
-    """The two values as they are, within the range of the result; positions are not wrapped."""
+    """Read OneHot: the two values are used as they are, within the range of the result; positions
+    are not wrapped.
+    """
     b, rank = r.b, len(r.shape)
     axis, depth = r.attr("axis", int, -1), r.attr("depth", int)
     off, on = r.number_list("values", 2)
@@ -257,7 +259,7 @@ def lift_one_hot(r: IntegerLiftContext) -> Value:
 
 
 def lift_table(r: IntegerLiftContext) -> Value:
-    """A look-up table, or arithmetic for the piecewise linear ones."""
+    """Read an activation as a lookup table, or as arithmetic if it is piecewise linear."""
     layer, method = r.layer, r.attr("method", str, "")
     if layer.kind == "Activation" and method in PIECEWISE and "lut" not in layer.blobs:
         layer.attrs["with_activation"] = method
@@ -324,14 +326,14 @@ def _lift_prelu(r: IntegerLiftContext) -> Value:
 
 
 def _signed(params: QuantParams) -> tuple[ir.DataType, int]:
-    """The signed type of as many bits, and how much less the same numbers are there."""
+    """Return the signed type with as many bits, and the difference of the same numbers there."""
     bits = params.dtype.bitwidth
     less = 0 if params.dtype.is_signed() else 1 << (bits - 1)
     return (ir.DataType.INT8 if bits == 8 else ir.DataType.INT16), less
 
 
 def params_of_activation(layer: Layer, source: QuantParams, wanted: QuantParams) -> QuantParams:
-    """PRELU stores signed results: otherwise executors clamp negative numbers."""
+    """Give PRELU signed results: otherwise executors clamp negative numbers to 0."""
     dtype, less = _signed(wanted)
     if layer.attrs.get("method") != "PRELU" or not less:
         return wanted
@@ -339,7 +341,7 @@ def params_of_activation(layer: Layer, source: QuantParams, wanted: QuantParams)
 
 
 def _lower_prelu(w: IntegerLowerContext) -> Written:
-    """Slopes with one shift for all, as 16-bit integers."""
+    """Write slopes as 16-bit integers with one shift for all."""
     slope = np.asarray(w.layer.blobs["negative_slope"], np.float64)
     largest = max(float(np.abs(slope).max()), 2.0**-15)
     shift = int(min(np.floor(np.log2(32767 / largest)), 31))
@@ -372,7 +374,7 @@ def lift_negative(r: IntegerLiftContext) -> Value:
 
 
 def lift_sign(r: IntegerLiftContext) -> Value:
-    """-1, 0 and 1 as integers, independent of the output's scale."""
+    """Read Sign: -1, 0 and 1 as integers, independent of the output's scale."""
     return r.stored(r.b.Sign(r.real()))
 
 
@@ -392,12 +394,14 @@ def same_params(layer: Layer, source: QuantParams, wanted: QuantParams) -> Quant
 
 
 def has_slopes(layer: Layer) -> bool:
-    """Activations whose numbers below 0 are rounded twice, on the scale of the data first."""
+    """Return whether negative inputs of an activation are rounded twice, first with the scale of
+    the data.
+    """
     return layer.attrs.get("method") in ("LEAKYRELU", "PRELU")
 
 
 def params_of_negative(layer: Layer, source: QuantParams, wanted: QuantParams) -> QuantParams:
-    """The same scale, the range mirrored; signed."""
+    """Return the same scale with the range mirrored, signed."""
     dtype, less = _signed(source)
     return QuantParams.of(source.scale, less - 1 - source.zero, dtype)
 
@@ -458,8 +462,8 @@ def lower_concat(w: IntegerLowerContext) -> Written:
 
 
 def lift_logical(r: IntegerLiftContext) -> Value:
-    """Comparisons rescale both operands to a common scale; other methods take every nonzero value
-    as true.
+    """Read Logical: comparisons rescale both operands to a common scale; other methods treat every
+    nonzero value as true.
     """
     b, method = r.b, r.attr("method", str)
     if method in COMPARISONS:
@@ -491,8 +495,8 @@ def lower_comparison(w: IntegerLowerContext) -> Written:
 
 
 def lift_where(r: IntegerLiftContext) -> Value:
-    """Rescale the operands to the scale of the result, by a factor each or a common one; the
-    condition is true where it is not 0.
+    """Read Where: operands are rescaled to the scale of the result, each by its own factor or both
+    by one; the condition is true where it is not 0.
     """
     b, (condition, *sides) = r.b, r.reals()
     of_length(2, operands=sides)
@@ -502,5 +506,5 @@ def lift_where(r: IntegerLiftContext) -> Value:
 
 
 def lower_where(w: IntegerLowerContext) -> Written:
-    """Rescale each operand to the scale of the result."""
+    """Write Where: each operand is rescaled to the scale of the result."""
     return w.written(list_keys([p.scale / w.result.scale for p in w.sources[1:]], w.bits))

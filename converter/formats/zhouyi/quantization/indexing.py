@@ -44,7 +44,7 @@ def lift_same(r: IntegerLiftContext) -> Value:
 
 
 def lift_count(r: IntegerLiftContext) -> list[Value]:
-    """Bounds are on the scale of the data."""
+    """Read Count, whose bounds have the scale of the data."""
     return r.all_stored(r.all_as_numbers(_numbers(r)))
 
 
@@ -54,8 +54,8 @@ def lift_ctc(r: IntegerLiftContext) -> list[Value]:
 
 
 def lift_valid_count(r: IntegerLiftContext) -> list[Value]:
-    """The threshold is on the scale of the scores; the filler -1 is stored unscaled, or as 0 in an
-    unsigned type.
+    """Read ValidCount: the threshold has the scale of the scores; the filler -1 is stored unscaled,
+    or as 0 in an unsigned type.
     """
     keys: dict[str, Any] = {
         k: r.attr(k, int) for k in ("score_index", "id_index") if k in r.layer.attrs
@@ -69,7 +69,7 @@ def lift_valid_count(r: IntegerLiftContext) -> list[Value]:
 
 
 def lift_by_index(r: IntegerLiftContext) -> Value:
-    """Elements without index are filled with the quantized value of 0."""
+    """Read scatters into a result whose other elements are the quantized value of 0."""
     y = r.as_numbers(r.real(narrow=True), r.input(1))
     return r.stored(y - r.input_zeros[0])
 
@@ -83,7 +83,7 @@ def _numbers(r: IntegerLiftContext) -> Value:
 
 
 def _members(r: IntegerLiftContext, ids: Value) -> Value:
-    """Doubles [rows, n]: 1 where ids[n] names the row."""
+    """Return doubles [rows, n]: 1 where ids[n] is the row."""
     every = arange(r.declared_size(0, 0)).reshape(-1, 1)
     return double(r.b.Equal(int64(r.b.Reshape(ids, [1, -1])), every))
 
@@ -108,7 +108,7 @@ def lift_segment_sum(r: IntegerLiftContext) -> Value:
 
 
 def lift_embeddings(r: IntegerLiftContext) -> Value:
-    """Sums of products; a mean is a truncated quotient, a root comes from a table."""
+    """Read embedding sums; a mean is a truncated quotient, a square root comes from a table."""
     b, combiner = r.b, r.attr("combiner", str, "MEAN")
     if r.attr("max_norm", str, "NONE") != "NONE":
         raise undocumented("to which norm the rows of an embedding are scaled")
@@ -131,8 +131,8 @@ def lift_embeddings(r: IntegerLiftContext) -> Value:
 
 
 def _mean(r: IntegerLiftContext, total: Value, weight: Value) -> Value:
-    """The quotient of a sum of 32 bits and a weight of 16, whose lowest bits go where they have
-    more: so many as the largest of the tensor has.
+    """Return the quotient of a 32-bit sum and a 16-bit weight. If the largest weight of the tensor
+    has more bits, the lowest bits of all are removed.
     """
     b = r.b
     signs = [r.input_limits(i)[0] + r.input_zeros[i] < 0 for i in (0, 3)]
@@ -156,7 +156,7 @@ def _of_bits(r: IntegerLiftContext, x: Value, bits: int, signed: bool) -> tuple[
 
 
 def _by_norm(r: IntegerLiftContext, total: Value, squares: Value) -> Value:
-    """Products of 32 bits with a reciprocal root."""
+    """Multiply 32-bit numbers by a reciprocal square root."""
     first, _ = r.factors(2)
     signed = r.input_limits(0)[0] + r.input_zeros[0] < 0
     x = rescale(total, first, 0, limits_of_bits(r.width(0)[0], signed))

@@ -67,8 +67,8 @@ Params = list[QuantParams | None]
 
 
 class NumbersLift(GraphLift):
-    """Lifts quantized layers as numbers; `reals` maps tensor names to their dequantized values,
-    shared by all readers.
+    """Lift quantized layers as real numbers; `reals` maps tensor names to their dequantized values,
+    which all consumers share.
     """
 
     def __init__(self, document: Graph, builder: Builder, outer: GraphLift | None = None) -> None:
@@ -120,7 +120,7 @@ class NumbersLift(GraphLift):
     def _integer_form(
         self, layer: Layer, far: FarLayer, sources: Params, results: Params
     ) -> list[ir.Value]:
-        """The integer form, on floats that hold integers."""
+        """Compute a layer in its integer form, with integers stored in floats."""
         far.inputs = [
             _as_quantized_value(self.builder, self._real(t, p), p)
             for t, p in zip(layer.inputs, sources, strict=True)
@@ -136,7 +136,7 @@ class NumbersLift(GraphLift):
         return self.reals[tensor.name]
 
     def _float_layer(self, layer: FarLayer, sources: Params, results: Params) -> FarLayer:
-        """The layer without the keys of the integer form, its constants as numbers."""
+        """Return the layer without the keys of the integer form, its constants as real numbers."""
         plain, result = without_integer_keys(layer), results[0] if results else None
         self._activation_as_numbers(layer, result, plain.attrs, plain.blobs)
         integers = "weights" in plain.blobs and plain.blobs["weights"].dtype.kind in "iu"
@@ -153,7 +153,9 @@ class NumbersLift(GraphLift):
         return plain
 
     def _biases(self, layer: FarLayer, weights: NumericWeights) -> dict[str, Array]:
-        """Biases of layers that have no operand for stored ones: each row with its scale."""
+        """Dequantize the biases of layers without an operand for quantized ones: each row by its
+        scale.
+        """
         whole = weights.biases() if layer.kind == "BatchNorm" else None
         if whole is not None:
             scales = of_sizes(weights.bias_scales(), "weights_scale", 1, whole.size)
@@ -174,7 +176,9 @@ class NumbersLift(GraphLift):
         attrs: dict[str, Any],
         blobs: dict[str, Any],
     ) -> None:
-        """Slopes and bounds, which an integer IR stores as integers, in `attrs` and `blobs`."""
+        """Dequantize slopes and bounds, which an integer IR stores as integers, in `attrs` and
+        `blobs`.
+        """
         if self.parser:
             return
         name = layer.attrs.get("with_activation", layer.attrs.get("method"))

@@ -62,8 +62,8 @@ def lower_integer(
 
 
 class IntegerWriter(DocumentWriter):
-    """Adds the scales, zero points and ranges that the quantizer writes: the reciprocal of the
-    step, the negative of ONNX's zero point.
+    """Add the scales, zero points and ranges that the quantizer writes: the reciprocal of ONNX's
+    scale, and the negative of its zero point.
     """
 
     def __init__(

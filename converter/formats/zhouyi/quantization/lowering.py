@@ -23,7 +23,7 @@ LINEAR = ("QuantizeLinear", "DequantizeLinear")
 
 
 class QuantizedLowering(Lowering):
-    """Lowers a graph of QuantizeLinear and DequantizeLinear around float operators."""
+    """Lower a graph of QuantizeLinear and DequantizeLinear around float operators."""
 
     def __init__(self, mapping: FormatMapping) -> None:
         super().__init__(mapping)
@@ -108,7 +108,7 @@ def name_of(node: ir.Node) -> str:
 
 
 def _rows(array: Array, groups: int) -> Array:
-    """The one number of each output channel; transposed weights hold the rows of one group, the
+    """Return the number for each output channel; transposed weights have the rows of one group, the
     groups along the last axis.
     """
     pieces = np.stack(np.split(array, groups, axis=-1))

@@ -44,7 +44,7 @@ ROOTS = np.minimum(np.rint(32768 / np.sqrt(1 + np.arange(193) / 64)), 32767)
 
 
 def lift_softmax(r: IntegerLiftContext) -> Value:
-    """Exponentials by powers of two, or by a table and a quotient of 31 bits."""
+    """Read Softmax: exponentials by powers of two, or by a table and a 31-bit quotient."""
     if "adjust_q" in r.layer.attrs:
         return _by_powers_of_two(r)
     if "float_lut" in r.layer.blobs and r.layer.extra.attrs.get("is_perf_mode"):
@@ -86,7 +86,7 @@ def _spare_bits(width: int, number: float) -> int:
 
 
 def _by_powers_of_two(r: IntegerLiftContext) -> Value:
-    """The method FAST_EXP: 2 ** n for integer n, and a logarithm of the sum with at most
+    """Return the method FAST_EXP: 2 ** n for integer n, and a logarithm of the sum with at most
     half-integer precision (`adjust_q` is its number of fractional bits); the zero point of the
     result is ignored.
     """
@@ -108,7 +108,7 @@ def _by_powers_of_two(r: IntegerLiftContext) -> Value:
 
 
 def _by_tables_of_powers(r: IntegerLiftContext, power: Value, axis: int) -> Value:
-    """The same with `adjust_q` fractional bits, of which the tables of 256 entries resolve
+    """Compute FAST_EXP with `adjust_q` fractional bits, of which the tables of 256 entries resolve
     eight.
     """
     b, finer, most = r.b, r.bit_count("adjust_q"), r.bit_count("pow2_out_q")
@@ -131,8 +131,8 @@ def _from_table_of_powers(r: IntegerLiftContext, power: Value, most: int) -> Val
 
 
 def _by_short_floats(r: IntegerLiftContext) -> Value:
-    """Powers of two by a table of floats with 16 bits (`float_lut`), in floats truncated to 16
-    bits; the two factors of the result are tables of the distance to the largest.
+    """Compute powers of two by a table of 16-bit floats (`float_lut`), truncated to 16 bits; both
+    factors of the result are table values of the distance to the largest element.
     """
     b, (bits, _), lut = r.b, r.width(), r.blob("float_lut").reshape(-1).astype(np.float32)
     axis = r.axis(-1)
@@ -152,7 +152,7 @@ def _by_short_floats(r: IntegerLiftContext) -> Value:
 
 
 def _cut_float(x: Array | np.float32) -> Array:
-    """32-bit floats without their lowest 8 bits."""
+    """Clear the lowest 8 bits of 32-bit floats."""
     return np.asarray((np.asarray(x, np.float32).view(np.int32) & ~0xFF).view(np.float32))
 
 
@@ -176,7 +176,7 @@ def _short(x: Value) -> Value:
 
 
 def _power_of_two(exponent: Value, most: int) -> Value:
-    """2 ** exponent for whole exponents up to `most`, 0 for those below 0; doubles."""
+    """Return 2 ** exponent for integer exponents up to `most`, 0 for negative ones; doubles."""
     powers = np.append(0.0, 2.0 ** np.arange(most + 1))
     return entry(powers, bounded(exponent + 1, 0, most + 1))
 
@@ -201,7 +201,7 @@ def lift_log_softmax(r: IntegerLiftContext) -> Value:
 
 
 def _by_floats(r: IntegerLiftContext, lut: Array, axis: int) -> Value:
-    """A table of exponentials as floats, their sum and its logarithm."""
+    """Compute softmax by a table of exponentials as floats, their sum and its logarithm."""
     b, below, (bits, _) = r.b, _below(r, axis), r.width()
     of_input, of_sum = r.number_list("quantize_scale", 2)
     size = max(lut.size.bit_length() - 1, 0)
@@ -260,9 +260,9 @@ def _kept(shape: list[int], axes: list[int]) -> list[int]:
 
 
 def lift_normalization(r: IntegerLiftContext) -> list[Value]:
-    """LayerNorm, GroupNorm, InstanceNorm and MVN: the distance from the rounded mean times the
-    reciprocal root of the variance, then weights and biases of integers. A LayerNorm may give mean
-    and root as well.
+    """Read LayerNorm, GroupNorm, InstanceNorm and MVN: the distance from the rounded mean times the
+    reciprocal root of the variance, then integer weights and biases. A LayerNorm may also return
+    mean and root.
     """
     count = len(r.layer.outputs)
     if count not in (1, 3 if r.layer.kind == "LayerNorm" else 1):
@@ -286,14 +286,14 @@ def lift_normalization(r: IntegerLiftContext) -> list[Value]:
 
 
 def _shaped(numbers: Array, shape: list[int]) -> Array:
-    """One number for all, or one for each element of `shape`."""
+    """Return one number for all elements, or one for each element of `shape`."""
     of_sizes(numbers, "scale, weights or biases", 1, int(np.prod(shape)))
     return numbers if numbers.size == 1 else numbers.reshape(shape)
 
 
 def _normalized(r: IntegerLiftContext, x: Value, axes: list[int]) -> tuple[Value, Value, Value]:
-    """(x - mean) / deviation, in integers of the width of the result; the mean and the reciprocal
-    root of the variance.
+    """Return (x - mean) / deviation in integers of the result's width, and the mean and the
+    reciprocal root of the variance.
     """
     b, (bits, _) = r.b, r.width()
     prefix = "" if r.layer.kind == "MVN" else "norm_"
@@ -335,7 +335,7 @@ def _weighted(r: IntegerLiftContext, y: Value, shape: list[int]) -> Value:
 
 
 def lift_moments(r: IntegerLiftContext) -> list[Value]:
-    """The rounded mean unscaled, and the variance rescaled."""
+    """Return the rounded mean unscaled, and the variance rescaled."""
     b, axes, keep = r.b, axes_of(r.layer), int(r.attr("keepdims", bool, True))
     x = floor(r.whole() * r.factor_of("input", 1, 0))
     mean = b.Round(b.ReduceMean(x, axes))
@@ -353,7 +353,9 @@ def lift_moments(r: IntegerLiftContext) -> list[Value]:
 
 
 def lift_norm(r: IntegerLiftContext) -> Value:
-    """Division by the sum of amounts (L1), or by the root of the sum of squares (L2)."""
+    """Read Norm: divide by the sum of magnitudes (L1), or by the root of the sum of
+    squares (L2).
+    """
     axes, method = axes_of(r.layer), r.attr("method", str)
     scale, shift = r.attr("scale_value", int), r.bit_count("shift_value")
     b, x = r.b, r.double()
@@ -372,10 +374,11 @@ def lift_norm(r: IntegerLiftContext) -> Value:
 def by_reciprocal_root(
     r: IntegerLiftContext, x: Value, total: Value, scale: float, before: int, shift: int
 ) -> Value:
-    """The result: x * scale / sqrt(total) * 2 ** -shift, where the product with the scale loses
+    """Return x * scale / sqrt(total) * 2 ** -shift; the product with the scale loses its lowest
     `before` bits.
 
-    The root has its 15 highest bits, and counts where their point is.
+
+    The root is a 15-bit number and the position of its binary point.
     """
     pairs = reached(total, 2.0 ** np.arange(31, 63, 2))  # of bits beyond 31
     root = _reciprocal_root(floor(total * entry(4.0 ** -np.arange(17), pairs)))
@@ -392,7 +395,7 @@ def by_reciprocal_root(
 
 
 def _short_root(x: Value) -> Value:
-    """2 ** 15 / sqrt(x), rounded, of doubles whose fractions do not count."""
+    """Return 2 ** 15 / sqrt(x), rounded; fractions of the doubles x are ignored."""
     return floor((_reciprocal_root(floor(x)) + 32768) / 65536)
 
 

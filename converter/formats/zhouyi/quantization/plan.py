@@ -110,7 +110,7 @@ class Plan:
             self._float(layer)
 
     def _put(self, layer: Layer, inputs: Sequence[ir.Value | None], *outputs: ir.Value) -> None:
-        """The layer with other operands and results."""
+        """Return the layer with other operands and results."""
         self.layers.append(replace(layer, inputs=[*inputs], outputs=[*outputs]))
 
     def _quantize(self, layer: Layer) -> None:
@@ -164,7 +164,7 @@ class Plan:
         self._shown(layer)
 
     def _shown(self, layer: Layer) -> None:
-        """Results that are outputs of the network are numbers."""
+        """Dequantize results that are outputs of the network."""
         for out in layer.outputs:
             if out.is_graph_output() and out in self.reals:
                 self._number(out)
@@ -211,8 +211,8 @@ class Plan:
         return (self._multiple(layer) if method == "MUL" else None), None
 
     def _multiple(self, layer: Layer) -> QuantParams | None:
-        """The params of a product with one positive number that has as many steps as the other
-        operand.
+        """Return the parameters of a product with one positive number, with as many levels as the
+        other operand.
         """
         if len(layer.inputs) != 2 or layer.attrs.get("with_activation", "NONE") != "NONE":
             return None
@@ -316,7 +316,7 @@ class Plan:
         self.layers.append(layer)
 
     def _number(self, value: ir.Value) -> None:
-        """A DeQuantize layer that gives `value`, once."""
+        """Return the result of a DeQuantize layer for `value`, created once."""
         if not any(x.kind == "DeQuantize" and x.outputs[0] is value for x in self.layers):
             stored, _ = self.reals[value]
             self._put(Layer("DeQuantize", f"{value.name}.dequantise"), [stored], value)
@@ -336,7 +336,7 @@ class Plan:
 
 
 def _first(layer: Layer) -> ir.Value:
-    """The data."""
+    """Return the first operand."""
     value = layer.inputs[0]
     assert value is not None
     return value

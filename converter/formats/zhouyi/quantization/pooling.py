@@ -79,8 +79,8 @@ def lift_pooling(r: IntegerLiftContext) -> Value:
 
 
 def lift_volumes(r: IntegerLiftContext) -> Value:
-    """MAX on the integers; means of volumes in two steps, each rounded: over the rows and columns
-    of a window, then over its planes.
+    """Read 3D pooling: MAX of the integers; means in two steps, each rounded: over the rows and
+    columns of a window, then over its planes.
     """
     if r.attr("method", enum(words("MAX AVG"))) == "MAX":
         return r.stored(r.as_numbers(real(r.input(0), narrow=True)))
@@ -121,8 +121,8 @@ def lift_fractional(r: IntegerLiftContext) -> list[Value]:
 
 @dataclass
 class Axis:
-    """One axis of windows over a volume; `over`: the elements that the last window needs after the
-    padding.
+    """One axis of windows over a volume; `over` is the number of elements that the last window
+    needs after the padding.
     """
 
     size: int
@@ -163,7 +163,9 @@ class Axis:
         return np.asarray(inside.sum(axis=1), np.float64)
 
     def spans(self, before: int) -> Array:
-        """Lengths of windows that start `before` earlier, within the padded data."""
+        """Return the lengths of windows that start `before` elements earlier, within the padded
+        data.
+        """
         whole = self.size + self.before + self.behind + self.over
         first = np.maximum(arange(self.count) * self.stride - before, 0)
         return np.asarray(np.minimum(first + self.kernel, whole) - first, np.float64)
@@ -174,7 +176,7 @@ def _pool(r: IntegerLiftContext, op: str, x: Value, **attrs: Any) -> Value:
 
 
 def _sums(r: IntegerLiftContext, y: Value, axes: Sequence[Axis]) -> Value:
-    """The sum of each window, its padding 0, as doubles."""
+    """Return the sum of each window as doubles; padding is 0."""
     b, kernel, rank = r.b, [a.kernel for a in axes], len(axes) + 2
     pads = [0, *(a.before for a in axes), 0, 0, *(a.behind + a.over for a in axes), 0]
     y = b.Pad(y, pads) if any(pads) else y
@@ -189,7 +191,7 @@ def _sums(r: IntegerLiftContext, y: Value, axes: Sequence[Axis]) -> Value:
 
 
 def _float_sums(r: IntegerLiftContext, y: Value, rows: Axis, columns: Axis) -> Value:
-    """The sum of each window, in floats that are added row by row."""
+    """Return the sum of each window, in floats that are added row by row."""
     b = r.b
     y = b.Pad(y, [0, rows.before, columns.before, 0, 0, rows.behind, columns.behind, 0])
     parts = (
@@ -200,7 +202,7 @@ def _float_sums(r: IntegerLiftContext, y: Value, rows: Axis, columns: Axis) -> V
 
 
 def _approximate(factors: Array) -> Array:
-    """Factors with multipliers of 8 bits."""
+    """Approximate factors by 8-bit multipliers."""
     scale = factors.astype(np.float32)
     shift = np.minimum(np.floor(np.log2(255.0 / scale)), 31)
     return np.asarray(np.floor(scale * 2.0**shift + 0.5) * 2.0**-shift, np.float32)
@@ -253,8 +255,8 @@ MOST_NEIGHBORS = 256
 
 
 def lift_lrn(r: IntegerLiftContext) -> Value:
-    """The sum of squares, of neighbors in other channels or within a channel, chooses from a table
-    of (bias + alpha * sum) ** -beta.
+    """Return the sum of squares, of neighbors in other channels or within a channel, chooses from a
+    table of (bias + alpha * sum) ** -beta.
     """
     method = r.attr("method", enum(words("ACROSS_CHANNELS WITHIN_CHANNEL")))
     b, x, size = r.b, r.double(), r.count("size")
@@ -281,8 +283,8 @@ def lift_lrn(r: IntegerLiftContext) -> Value:
 
 
 def lower_lrn(w: IntegerLowerContext) -> Written:
-    """The sum of squares as 16 bits chooses from 256 entries of
-    (bias + alpha / size * sum) ** -beta, which have 16 bits too.
+    """Write LRN: the sum of squares as 16 bits selects from 256 entries of (bias + alpha / size *
+    sum) ** -beta, which have 16 bits too.
     """
     attrs, source = w.layer.attrs, w.sources[0]
     if source.dtype.bitwidth != 8:

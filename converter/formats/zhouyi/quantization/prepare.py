@@ -74,8 +74,8 @@ def linear(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _scales_and_zeros(low: Array, high: Array, levels: int) -> tuple[Array, Array | None]:
-    """Steps, and zero points counted from the lowest level; None where these are no integers of the
-    stored type.
+    """Return the scales, and the zero points counted from the lowest level; None if these are not
+    integers of the stored type.
     """
     step = (high - low) / (levels - 1)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -88,8 +88,8 @@ def _scales_and_zeros(low: Array, high: Array, levels: int) -> tuple[Array, Arra
 def _weights(
     b: Builder, array: Array, low: Array, high: Array, out_low: Array, out_high: Array, levels: int
 ) -> ir.Value | None:
-    """The level of each weight as int8; a step for each slice of the one axis along which the
-    bounds differ.
+    """Return the level of each weight as int8, and a scale for each slice along the one axis along
+    which the bounds differ.
     """
     rank = array.ndim
     bounds = [a.reshape((1,) * (rank - a.ndim) + a.shape) for a in (low, high, out_low, out_high)]
@@ -158,7 +158,7 @@ def bias(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _rows(b: Builder, producer: ir.Node, array: Array) -> ir.Value | None:
-    """A number for each column of a Gemm that adds none yet."""
+    """Return a number for each column of a Gemm without a bias."""
     columns = (shape_of(producer.outputs[0]) or (0,))[-1]
     if array.size not in (1, columns) or (array.size > 1 and array.shape[-1] != columns):
         return None
@@ -178,19 +178,19 @@ def _convolution(b: Builder, producer: ir.Node, x: ir.Value, array: Array) -> ir
 
 
 def _spread(b: Builder, array: Array, count: int) -> ir.Value:
-    """A number for each channel, of as many or of one for all."""
+    """Return a number for each channel, given one for each or one for all."""
     return b.const(np.broadcast_to(array.reshape(-1), (count,)).astype(np.float32), "bias")
 
 
 def columns(node: ir.Node, b: Builder) -> ir.Value | None:
-    """A product with stored weights."""
+    """Return a product with stored weights."""
     if quantized_constant(node.inputs[1]) is None:
         return None
     return _dense(b, node, node.outputs[0], None)
 
 
 def _dense(b: Builder, producer: ir.Node, x: ir.Value, array: Array | None) -> ir.Value | None:
-    """Rows are flattened where there are more than two axes."""
+    """Flatten the rows of a matrix product if there are more than two axes."""
     data, weights = producer.inputs
     shape, columns, before = shape_of(x), shape_of(weights), shape_of(data)
     if shape is None or columns is None or before is None or len(columns) != 2 or len(before) < 2:

@@ -28,9 +28,9 @@ _INDICES = frozenset({T.INT32, T.UINT32, T.INT64, T.UINT64})
 
 @dataclass(frozen=True)
 class QuantParams:
-    """value = (q - zero) * scale with low <= q <= high, stored as `dtype`.
-
-    `stated`: the scale as a file of the quantizer states it, a reciprocal of more digits.
+    """Scale, zero point and range of a tensor: value = (q - zero) * scale with low <= q <= high,
+    stored as `dtype`. `stated`: the scale as a file of the quantizer states it, a reciprocal with
+    more digits.
     """
 
     scale: float
@@ -90,7 +90,7 @@ class QuantParams:
 
 
 def dequantized(b: Builder, x: ir.Value, params: QuantParams) -> Value:
-    """Quantized values as numbers."""
+    """Return quantized values as real numbers."""
     if params.linear and x.dtype == params.dtype:
         return b.DequantizeLinear(x, *params.operands(b))
     y = b.Cast(x, to=T.FLOAT)
@@ -115,8 +115,8 @@ def quantized(b: Builder, y: Value, params: QuantParams) -> Value:
 
 
 def params_of_node(node: ir.Node) -> QuantParams:
-    """Return the params of a QuantizeLinear or DequantizeLinear of an activation; MappingError when
-    it has several scales, or computed ones.
+    """Return the params of a QuantizeLinear or DequantizeLinear of an activation; raise
+    MappingError if it has several scales, or computed ones.
     """
     scale = constant(node.inputs[1])
     given: Any = optional(node, 2)

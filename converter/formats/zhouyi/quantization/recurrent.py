@@ -52,7 +52,7 @@ class Steps:
 
     @property
     def amounts(self) -> Limits:
-        """The limits without the least number, whose amount has no counterpart."""
+        """Return the limits without the least number, whose magnitude cannot be represented."""
         low, high = self.limits
         return low + 1, high
 
@@ -91,7 +91,7 @@ def _parts(
 
 
 def _weights(r: IntegerLiftContext, gates: int) -> tuple[int, Array]:
-    """The size of the input, and the weights [gates * cells, input size + cells]."""
+    """Return the size of the input, and the weights [gates * cells, input size + cells]."""
     n, size, weights = r.count("cell_size"), r.count("input_size"), r.blob("weights")
     if weights.shape != (gates * n, size + n):
         cells = f"{gates} gates of {n} cells and an input of {size}"
@@ -101,7 +101,7 @@ def _weights(r: IntegerLiftContext, gates: int) -> tuple[int, Array]:
 
 
 def _time(r: IntegerLiftContext) -> tuple[list[Value], bool]:
-    """The input at each step, [batch, x] each, in the order of the direction."""
+    """Return the input at each step, [batch, x] each, in the order of the direction."""
     x = r.whole()
     reverse = r.attr("direction", str, "FORWARD") == "REVERSE"
     steps = [x[:, t] for t in range(r.static(x)[1])]
@@ -179,7 +179,7 @@ class _Sum:
         self.shifts[0] = self.shifts[0] + self.lost[1]
 
     def biases(self, given: Array, batch: int, steps: int, of_state: bool = False) -> Array:
-        """[batch, step, row]: one element of the batch after the other, step by step."""
+        """Return [batch, step, row]: element by element of the batch, step by step."""
         found, lost = [], 2.0 ** -self.lost[0 if of_state else 1]
         for _ in range(batch * steps):
             given = np.clip(np.rint(given * lost), *INT32) if np.any(lost != 1) else given
@@ -247,7 +247,7 @@ def _gates(s: Steps, scales: list[Array], shifts: list[Array]) -> Callable[[Valu
     biases = np.clip(np.rint(s.biases * coarse), *INT32)
 
     def wide_gates(x: Value, h: Value) -> Value:
-        """Products lose their lowest bits before they are added."""
+        """Truncate the lowest bits of the products before they are added."""
         hidden = s.rescaled(s.product(h, s.h), 2.0 ** (kept - shifts[0]), INT32)
         hidden = s.rescaled(hidden, scales[0] * 2.0 ** -shifts[1], INT32)
         total = s.rescaled(s.product(x, s.x), coarse, INT32) + hidden + biases
@@ -258,7 +258,9 @@ def _gates(s: Steps, scales: list[Array], shifts: list[Array]) -> Callable[[Valu
 
 
 def _by_row(of_gates: Array, of_candidate: Array, n: int) -> Array:
-    """Numbers of the 4 * n rows i, c, f, o: those of the candidate c are stored apart."""
+    """Return one number for each of the 4 * n rows i, c, f, o; those of the candidate c are stored
+    separately.
+    """
     rows = np.broadcast_to(of_gates, 4 * n).copy()
     rows[n : 2 * n] = of_candidate
     return rows

@@ -38,8 +38,7 @@ LONGEST_PRODUCT = 1024
 
 
 def lift_reduce(r: IntegerLiftContext) -> Value:
-    """Sums and means are one sum and one factor; variances first round the mean.
-
+    """Read reductions: sums and means are one sum and one factor; variances first round the mean.
     Conditions are 0 and 1.
     """
     b, method, axes = r.b, r.attr("method", str), axes_of(r.layer)
@@ -64,7 +63,7 @@ def _lift_sum_of_amounts(r: IntegerLiftContext, x: Value, axes: list[int]) -> Va
 
 
 def _lift_root(r: IntegerLiftContext, x: Value, axes: list[int]) -> Value:
-    """The root of the sum of squares, from a table for 16-bit integers."""
+    """Compute the root of the sum of squares, from a table for 16-bit integers."""
     y, dropped = _highest_bits(r, r.b.ReduceSum(x * x, axes))
     total = rescale(y * dropped, r.factor, 0, UINT16)
     return r.stored(r.looked_up(total, "sqrt_lut", 16, False))
@@ -86,8 +85,8 @@ def _highest_bits(r: IntegerLiftContext, total: Value) -> tuple[Value, Value]:
 
 
 def _lift_product(r: IntegerLiftContext, x: Value, axes: list[int]) -> Value:
-    """One factor after the other; a product that does not fit into 16 bits is halved until it does,
-    and the halvings are counted.
+    """Multiply one factor after the other; a product that does not fit into 16 bits is halved until
+    it does, and the halvings are counted.
     """
     b, shape = r.b, r.static(x)
     axes = [axis_of(a, len(shape)) for a in axes]
@@ -126,7 +125,7 @@ _MORE = {"L1": _lift_sum_of_amounts, "L2": _lift_root, "PROD": _lift_product}
 
 
 def lift_cumulate(r: IntegerLiftContext) -> Value:
-    """Sums, or products, so far, each from scale to scale."""
+    """Read cumulative sums or products, each rescaled from the one before."""
     x = r.double()
     axis = r.axis()
     exclusive, reverse = (int(r.attr(k, bool, False)) for k in ("exclusive", "reverse"))
@@ -159,7 +158,7 @@ def _products_so_far(
 
 
 def lift_zero_fraction(r: IntegerLiftContext) -> Value:
-    """The share of zeros in each element of the batch, rounded."""
+    """Return the share of zeros in each element of the batch, rounded."""
     b, x = r.b, r.double()
     shape = r.static(x)
     count = int(np.prod(shape[1:]))
@@ -170,7 +169,7 @@ def lift_zero_fraction(r: IntegerLiftContext) -> Value:
 
 
 def lower_reduce(w: IntegerLowerContext) -> Written:
-    """One factor for the number of elements and both scales."""
+    """Write a reduction with one factor for the number of elements and both scales."""
     factor = w.factor
     if w.method == "MEAN":
         factor /= int(np.prod([static(w.inputs[0])[a] for a in axes_of(w.layer)]))

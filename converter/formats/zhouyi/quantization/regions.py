@@ -95,12 +95,12 @@ class Crossings:
         self.height, self.width = (a.axis.cells * a.samples for a in (self.rows, self.columns))
 
     def spread(self, v: Value, axis: int) -> Value:
-        """Numbers of rows [R, h] (axis 0) or columns [R, w] for all crossings."""
+        """Repeat numbers of rows [R, h] (axis 0) or columns [R, w] for all crossings."""
         return crossed(v, axis, [self.count, self.height, self.width])
 
     def corners(self, pixels: Pixels, bits: int, image: Value, wraps: bool = False) -> list[Value]:
-        """The four pixels around each crossing [R, rows * columns, C], each times the product of
-        its weights, which have lost `bits` bits.
+        """Return the four pixels around each crossing [R, rows * columns, C], each times the
+        product of its weights, which have lost `bits` bits.
 
         `image` [R]: which image each region is in.
         """
@@ -119,7 +119,9 @@ class Crossings:
         return found
 
     def by_cell(self, v: Value, missing: float = 0.0) -> Value:
-        """[R, cells, samples, cells, samples, C], with `missing` where a sample is not real."""
+        """Return [R, cells, samples, cells, samples, C], with `missing` for samples that do not
+        exist.
+        """
         b, rows, columns = self.b, self.rows, self.columns
         real = [self.spread(m, i) for i, a in enumerate((rows, columns)) for m in a.real()]
         if real:
@@ -129,7 +131,7 @@ class Crossings:
         return b.Reshape(v, [self.count, *shape, -1])
 
     def numbers(self) -> Value:
-        """[R, 1, 1, 1] or [1, 1, 1, 1]: how many samples a cell has."""
+        """Return the number of samples of a cell: [R, 1, 1, 1] or [1, 1, 1, 1]."""
         return self.b.Unsqueeze(self.rows.count * self.columns.count, [2, 3])
 
     def demand_small(self, channels: int) -> None:
@@ -141,8 +143,9 @@ class Crossings:
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis of the cells: 0 vertical, 1 horizontal. `samples`: of a cell, not above 0 if the
-    region determines it; `size`: of the image; `bits`: fractional bits of coordinates.
+    """One axis of the cells of a region: 0 is vertical, 1 horizontal. `samples` is the number of
+    samples of a cell, 0 or less if it depends on the region; `size` that of the image; `bits` that
+    of fractional bits of coordinates.
     """
 
     index: int
@@ -262,8 +265,8 @@ def _fixed(r: IntegerLiftContext, rois: Value, axis: Axis) -> tuple[list[Value],
 
 
 def _decided(r: IntegerLiftContext, rois: Value, axis: Axis) -> tuple[list[Value], Along]:
-    """The same where the region determines the number of samples, along one axis at least:
-    coordinates are quotients, whose remainders become the weights.
+    """Return the samples if the region determines their number along at least one axis: coordinates
+    are quotients, whose remainders become the weights.
     """
     b, bits, cells = r.b, axis.bits, axis.cells
     by = r.number_list("spatial_scale_value", 2)[axis.index] * float(r.scales[1])
@@ -329,7 +332,9 @@ def lift_pyramid(r: IntegerLiftContext) -> Value:
 
 
 def _means(r: IntegerLiftContext, boxes: Value, features: Value, level: int) -> Value:
-    """Means of samples of all boxes [R, 4], for one feature map: [R, height, width, C]."""
+    """Return the means of the samples of all boxes [R, 4], for one feature map: [R, height, width,
+    C].
+    """
     b, bits, samples = r.b, r.bit_count("spatial_shift", least=0), r.attr("sample", list)
     of_length(2, sample=samples)
     _, *sizes, channels = r.static(features)
@@ -380,7 +385,9 @@ def _of_box(r: IntegerLiftContext, boxes: Value, axis: Axis, by: float) -> tuple
 
 
 def _summed(r: IntegerLiftContext, x: Value, largest: float) -> Value:
-    """The sum of the samples of each cell, as 32-bit floats that are added one after the other."""
+    """Return the sum of the samples of each cell, as 32-bit floats that are added one after the
+    other.
+    """
     b, (count, cells, rows, across, columns, channels) = r.b, r.static(x)
     number = rows * columns
     if largest * number <= EXACT:
@@ -391,9 +398,8 @@ def _summed(r: IntegerLiftContext, x: Value, largest: float) -> Value:
 
 
 def _from_edges(r: IntegerLiftContext, boxes: Value, features: Value) -> Value:
-    """Samples from edge to edge of all boxes [R, 4], for one feature map: [R, height, width, C].
-
-    The executor takes the width of a feature map for its height when it scales the boxes.
+    """Return samples from edge to edge of all boxes [R, 4], for one feature map: [R, height, width,
+    C]. The executor uses the width of a feature map as its height when it scales the boxes.
     """
     b, bits, count = r.b, r.bit_count("box_input_qvalue", least=0), r.static(boxes)[0]
     _, *sizes, channels = r.static(features)

@@ -57,8 +57,8 @@ def _fitted(factors: Array, bits: int) -> tuple[Array, Array]:
 
 
 def per_channel(factors: Any, bits: int) -> tuple[Array, Array]:
-    """The same with one shift for all, which the hardware prefers, where no multiplier becomes
-    coarse by it.
+    """Return one shift for all channels, which the hardware prefers, if no multiplier becomes
+    inaccurate by it.
     """
     array = np.asarray(factors, np.float64)
     multipliers, shifts = _fitted(array, bits)
@@ -70,12 +70,12 @@ def per_channel(factors: Any, bits: int) -> tuple[Array, Array]:
 
 
 def scalar_keys(factor: float, bits: int) -> dict[str, Any]:
-    """`scale_value`, `shift_value` and their types for one factor."""
+    """Return `scale_value`, `shift_value` and their types for one factor."""
     return {key: one for key, (one,) in list_keys([factor], bits).items()}
 
 
 def list_keys(factors: list[float], bits: int) -> dict[str, Any]:
-    """The same keys for a factor of each operand."""
+    """Return the keys for one factor of each operand."""
     multipliers, shifts = approximate(factors, bits)
     stored = DType.UINT16 if bits <= 16 else DType.INT32
     return {
@@ -87,7 +87,7 @@ def list_keys(factors: list[float], bits: int) -> dict[str, Any]:
 
 
 def channel_constants(factors: Array, bits: int) -> dict[str, Array]:
-    """The constants `scale` and `shift` for one factor per channel."""
+    """Return the constants `scale` and `shift` for one factor per channel."""
     multipliers, shifts = per_channel(factors, bits)
     stored = np.uint16 if bits <= 16 else np.int32
     return {"scale": multipliers.astype(stored), "shift": shifts.astype(np.int8)}
@@ -110,8 +110,8 @@ def numbers(layer: Layer, name: str, default: float) -> Array:
 
 
 def stated(layer: Layer, name: str, key: str, default: float) -> Array:
-    """Return the constant NAME or the value of the key, as doubles; MappingError R110 for anything
-    but numbers.
+    """Return the constant NAME or the value of the key, as doubles; raise MappingError R110 for
+    anything but numbers.
     """
     given = layer.blobs.get(name, layer.attrs.get(key, default))
     found = representable(given, np.float64, name).reshape(-1)
@@ -121,7 +121,7 @@ def stated(layer: Layer, name: str, key: str, default: float) -> Array:
 
 
 def bits_of(value: Any, key: str, least: int = -MOST_BITS) -> int:
-    """Return the number of bits of a shift; MappingError R110 for an invalid one."""
+    """Return the number of bits of a shift; raise MappingError R110 for an invalid one."""
     known = isinstance(value, int | float) and least <= value <= MOST_BITS
     if not known or value != int(value):
         message = f"{key} must be a bit count from {least} to {MOST_BITS}, got {str(value)[:200]}"
@@ -143,7 +143,7 @@ def within(array: Array, low: float, high: float) -> bool:
 
 
 def zeros_of(layer: Layer, name: str) -> Array:
-    """`NAME_zp`, a constant or a key."""
+    """Return `NAME_zp`, a constant or a key."""
     return stated(layer, f"{name}_zp", f"{name}_zp", 0)
 
 
@@ -171,10 +171,9 @@ def int64(x: ir.Value) -> Value:
 
 
 def real(x: ir.Value, zero: int = 0, narrow: bool = False) -> Value:
-    """Quantized values as floats, their zero point added: those of more than 8 bits as doubles,
-    since a float holds none of their products.
-
-    `narrow`: as floats all the same, for kernels that have no other type.
+    """Return quantized values as floats with their zero point added. Those of more than 8 bits
+    become doubles, since a float cannot represent their products. `narrow`: use floats
+    nevertheless, for kernels that have no other type.
     """
     wide = not narrow and x.dtype is not None and x.dtype.is_integer() and x.dtype.bitwidth > 8
     floats = x.dtype in (T.FLOAT, T.DOUBLE)
@@ -183,19 +182,21 @@ def real(x: ir.Value, zero: int = 0, narrow: bool = False) -> Value:
 
 
 def constant_like(array: Array, x: ir.Value, name: str = "const") -> Value:
-    """A constant in the type of `x`."""
+    """Return a constant in the type of `x`."""
     return open_builder().const(np.asarray(array, numpy_type(x)), name)
 
 
 def rescale(x: Value, by: Any, zero: int, limits: Limits, rounding: str = "Round") -> Value:
-    """clamp(round(x * by) - zero, *limits), as doubles: a float does not hold the product."""
+    """Return clamp(round(x * by) - zero, *limits) as doubles: a float cannot represent
+    the product.
+    """
     by = np.asarray(by, np.float64)
     y = open_builder().operator(rounding)(double(x) * (by.reshape(()) if by.size == 1 else by))
     return bounded(y - zero if zero else y, *limits)
 
 
 def limits_of_bits(bits: int, signed: bool) -> Limits:
-    """The range of integers of `bits` bits."""
+    """Return the range of integers of `bits` bits."""
     return (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1) - 1) if signed else (0.0, 2.0**bits - 1)
 
 
@@ -210,12 +211,12 @@ def floor(x: Value) -> Value:
 
 
 def shifted(x: Value, bits: float) -> Value:
-    """x >> bits, of whole doubles."""
+    """Return x >> bits for doubles with integer values."""
     return floor(x * 2.0 ** -bits_of(bits, "shift"))
 
 
 def low_32_bits(x: Value) -> Value:
-    """The lowest 32 bits of whole doubles, as signed numbers."""
+    """Return the lowest 32 bits of integer-valued doubles, as signed numbers."""
     return x - floor((x + 2.0**31) * 2.0**-32) * 2.0**32
 
 
@@ -238,7 +239,7 @@ def entry(table: Array, at: Value) -> Value:
 
 
 def wrapped(y: Value, dtype: ir.DataType) -> Value:
-    """64-bit integers as others, of which only the lowest bits are kept."""
+    """Convert 64-bit integers to a narrower type that keeps only the lowest bits."""
     if dtype.is_integer() and dtype.bitwidth < 64:
         y = (y - dtype.min) % (1 << dtype.bitwidth) + dtype.min
     return stored(y, dtype)
@@ -276,6 +277,6 @@ def accumulated(
 
 
 def largest_row(weights: Array) -> float:
-    """The largest sum of amounts of a row."""
+    """Return the largest sum of magnitudes of a row."""
     amounts = np.abs(weights.astype(np.float64)).reshape(weights.shape[0], -1)
     return float(amounts.sum(axis=1).max(initial=0))

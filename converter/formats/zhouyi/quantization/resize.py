@@ -41,7 +41,9 @@ Line = tuple[tuple[Array, Array], tuple[Array, Array]]  # two neighbors, each wi
 
 
 def lift_resize(r: IntegerLiftContext) -> Value:
-    """BILINEAR: the four neighbors of each position, with weights of `interp_shift_value` bits."""
+    """Read Resize: BILINEAR uses the four neighbors of each position, with weights of
+    `interp_shift_value` bits.
+    """
     if r.attr("method", enum(words("BILINEAR CUBIC"))) == "CUBIC":
         raise undocumented("whether CUBIC is cubic, or bilinear as in the vendor's executor")
     b, x, mode = r.b, r.input(0), r.attr("mode", str, "HALF_PIXEL")
@@ -63,8 +65,8 @@ def lift_resize(r: IntegerLiftContext) -> Value:
 
 
 def _smoothed(r: IntegerLiftContext, bits: int) -> Value:
-    """Each result along an axis is a sum of weighted neighbors, `bound_*_min` to `bound_*_max`,
-    rounded on the scale of the input: along x first, then along y.
+    """Resize by sums of weighted neighbors, `bound_*_min` to `bound_*_max`, rounded with the scale
+    of the input: along x first, then along y.
     """
     b, y, shape = r.b, r.whole(), r.shape
     for axis, name in ((2, "x"), (1, "y")):
@@ -115,12 +117,12 @@ def lower_resize(w: IntegerLowerContext) -> Written:
 
 
 def lift_space_to_batch(r: IntegerLiftContext) -> Value:
-    """The padding is the quantized value of 0."""
+    """Read SpaceToBatch; the padding is the quantized value of 0."""
     return r.requantized(r.as_numbers(r.real()), 1.0)
 
 
 def lift_morphology(r: IntegerLiftContext) -> Value:
-    """Rescale data and weights to a common scale first."""
+    """Read dilation and erosion: data and weights are first rescaled to a common scale."""
     first, second = r.operand_scales()
     x = r.real() * first
     weights = np.asarray(r.blob("weights") * second, numpy_type(x))
@@ -128,8 +130,8 @@ def lift_morphology(r: IntegerLiftContext) -> Value:
 
 
 def lift_colors(r: IntegerLiftContext) -> Value:
-    """Coefficients are integers; the executor always packs planes as I420, independent of
-    `format`.
+    """Read color conversion with integer coefficients; the executor always packs planes as I420,
+    independent of `format`.
     """
     given = r.attr("format", str, "I420")
     if given != "I420":

@@ -34,7 +34,9 @@ MOST_ELEMENTS = 1 << 26  # elements that are read for all regions together
 
 @dataclass
 class Pixels:
-    """Pixels [N, all, C] of images, doubles; `sizes` of the axes between."""
+    """The pixels [N, all, C] of images as doubles; `sizes` are those of the axes between
+    N and C.
+    """
 
     b: Builder
     flat: Value
@@ -65,8 +67,8 @@ class Pixels:
 
 
 def crossed(v: Value, axis: int, full: list[int]) -> Value:
-    """Numbers of rows [R, h] (axis 0) or of columns [R, w] for all their crossings, [R, h * w];
-    `full` is [R, h, w].
+    """Repeat numbers of rows [R, h] (axis 0) or of columns [R, w] for all their crossings, [R, h *
+    w]; `full` is [R, h, w].
     """
     b = open_builder()
     return b.Reshape(b.Expand(b.Unsqueeze(v, [2 - axis]), full), [full[0], full[1] * full[2]])
@@ -76,8 +78,8 @@ def crossed(v: Value, axis: int, full: list[int]) -> Value:
 
 
 def lift_grid_sample(r: IntegerLiftContext) -> Value:
-    """Coordinates with fractional bits, by a table for 8-bit grids; interpolation weights between
-    two pixels are truncated, first along x, then y, then z.
+    """Read GridSample: coordinates with fractional bits, from a table for 8-bit grids;
+    interpolation weights between two pixels are truncated, first along x, then y, then z.
     """
     b, x, grid = r.b, r.whole(0), r.input(1)
     *shape, axes = r.static(grid)
@@ -153,8 +155,8 @@ def _between(
 
 
 def lift_crop_and_resize(r: IntegerLiftContext) -> Value:
-    """Boxes are integers, without their zero point; step sizes and interpolation weights are
-    truncated, products within a row of pixels to 32 bits.
+    """Read CropAndResize: boxes are integers without their zero point; step sizes and interpolation
+    weights are truncated, products within a row of pixels to 32 bits.
     """
     b, x = r.b, r.whole(0)
     boxes, images = r.whole(1), double(b.Reshape(r.input(2), [-1]))
@@ -228,7 +230,7 @@ def lift_max_roi_pool(r: IntegerLiftContext) -> Value:
 
 
 def _parts(b: Builder, ends: list[Value], by: float, parts: int, size: int) -> Value:
-    """bool [R, parts, size]: which pixels of an axis belong to which part of a region."""
+    """Return bool [R, parts, size]: which pixels of an axis belong to which part of a region."""
     first, last = (shifted(e * by + 32768.0, 16) for e in ends)
     length = b.Max(last - first + 1.0, 1)[:, None]
     i, start = arange(parts, dtype=np.float64), first[:, None]
@@ -240,5 +242,5 @@ def _parts(b: Builder, ends: list[Value], by: float, parts: int, size: int) -> V
 
 
 def pooled_shape(r: IntegerLiftContext) -> list[int]:
-    """Rows and columns that a region is pooled to."""
+    """Return the rows and columns to which a region is pooled."""
     return r.count_list("pooled_shape", 2, list(r.declared() or ())[-3:-1])

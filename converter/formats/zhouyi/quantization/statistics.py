@@ -11,7 +11,9 @@ UINT32 = (0.0, 2.0**32 - 1)
 
 
 def lift_normalized_moments(r: IntegerLiftContext) -> list[Value]:
-    """Mean and shift on a common scale; the square of the mean comes from a table."""
+    """Read NormalizedMoments: mean and shift have a common scale; the square of the mean comes from
+    a table.
+    """
     first, second = (_three(r, key) for key in ("mean", "var"))
     mean, variance, shift = (r.double(i) for i in range(3))
     square = r.entries("lut", r.input(0))
@@ -24,14 +26,14 @@ def lift_normalized_moments(r: IntegerLiftContext) -> list[Value]:
 
 
 def _three(r: IntegerLiftContext, key: str) -> list[float]:
-    """The factor of a sum, and the scales of its operands."""
+    """Return the factor of a sum, and the scales of its operands."""
     scales = r.number_list(f"{key}_scale_value", 3)
     return [scales[0] * 2.0 ** -r.bit_count(f"{key}_shift_value"), *scales[1:]]
 
 
 def lift_sufficient_statistics(r: IntegerLiftContext) -> list[Value]:
-    """Sums of the distance from the shift and of its square, truncated; the square in two halves of
-    16 bits each.
+    """Read SufficientStatistics: sums of the distance from the shift and of its square, truncated;
+    the square in two 16-bit halves.
     """
     b, axes = r.b, axes_of(r.layer)
     of_total, _, first, second = r.factors(4)

@@ -23,8 +23,8 @@ EXPONENTIAL_BITS = 15
 
 
 def look_up(x: ir.Value, table: Array, bits: int, signed: bool) -> Value:
-    """The value of a table of 2 ** n entries for integers of `bits` bits: the high bits choose, the
-    low bits interpolate (rounded down).
+    """Return the value of a table of 2 ** n entries for integers of `bits` bits: the high bits
+    select an entry, the low bits interpolate (rounded down).
     """
     size = table.size.bit_length() - 1
     if not table.size or 1 << size != table.size:
@@ -69,8 +69,8 @@ def _demand_8_bits(source: QuantParams, what: str) -> None:
 
 
 def _computed(node: ir.Node, numbers: Array) -> Array:
-    """Return the operator's results, by onnx's reference implementation. MappingError if it cannot
-    compute them.
+    """Return the operator's results, by onnx's reference implementation. Raise MappingError if it
+    cannot compute them.
     """
     model, b = new_model("table")
     operands: list[object] = [np.asarray(numbers, np.float32)]

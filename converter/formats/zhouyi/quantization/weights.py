@@ -80,11 +80,10 @@ def made(layer: Layer) -> Made:
 
 
 class Integers:
-    """Weights and biases of one layer without their zero points.
-
-    An integer IR takes its inputs as stored: the biases hold the input's zero point (`source_zero`,
-    in ONNX's sense) times the sum of each row, which is taken out again here. The parser's files
-    have plain biases and ONNX's zero points (`parser`).
+    """The weights and biases of one layer without their zero points. An integer IR uses its inputs
+    as stored: the biases contain the input's zero point (`source_zero`, in ONNX's sense) times the
+    sum of each row, which is subtracted here. The parser's files have plain biases and ONNX's zero
+    points (`parser`).
     """
 
     def __init__(self, layer: Layer, source_zero: int, parser: bool = False) -> None:
@@ -115,11 +114,11 @@ class Integers:
             )
 
     def whole(self) -> Array:
-        """The weights without their zero points."""
+        """Return the weights with their zero points subtracted."""
         return np.asarray(self.stored.astype(np.float64) - self._along(self.zeros))
 
     def _along(self, numbers: Array) -> Array:
-        """One number for each row of the weights, or of those of a norm for each column."""
+        """Return one number for each row of the weights, or of those of a norm for each column."""
         return numbers.reshape(
             [-1] + [1] * (0 if self.layer.kind in NORMS else self.stored.ndim - 1)
         )
@@ -133,7 +132,7 @@ class Integers:
         return np.tile(rows, blob_of(self.layer, "biases").size // rows.size)
 
     def biases(self) -> Array | None:
-        """The biases, in steps of input scale * weight scale; None without biases."""
+        """Return the biases, in steps of input scale * weight scale; None without biases."""
         if "biases" not in self.layer.blobs:
             return None
         biases = with_zero_points(self.layer, "biases", self.parser)
@@ -141,8 +140,8 @@ class Integers:
 
 
 class NumericWeights(Integers):
-    """The same as numbers. `scales` has one for each row of the weights (or one for all), in ONNX's
-    sense.
+    """The weights and biases of one layer as real numbers. `scales` has one for each row of the
+    weights (or one for all), in ONNX's sense.
     """
 
     def __init__(
@@ -177,7 +176,7 @@ class NumericWeights(Integers):
         return None if value.dtype == object else value.reshape(-1).astype(np.float64)
 
     def _from_factor(self, result: QuantParams | None) -> Array:
-        """The requantization is input scale * weight scale / output scale."""
+        """Return the requantization factor input scale * weight scale / output scale."""
         if result is None or self.parser:
             raise MappingError("weights_scale is absent", "R110")
         scale, shift = numbers(self.layer, "scale", 1), numbers(self.layer, "shift", 0)
@@ -192,7 +191,7 @@ class NumericWeights(Integers):
         return np.asarray(self.scales * np.float32(self.source.scale), np.float32)
 
     def weights_value(self, b: Builder) -> Value:
-        """The weights in ONNX's order."""
+        """Return the weights in ONNX's order."""
         perm = np.argsort(WEIGHTED[self.layer.kind])
         name, transposed = f"{self.layer.name}.weights", self.stored.transpose(perm)
         axis, one = perm.tolist().index(0), self.scales.size == 1
@@ -219,8 +218,8 @@ class NumericWeights(Integers):
         return within(zeros, *limits_of_bits(8 * dtype.itemsize, dtype.kind == "i"))
 
     def real(self) -> Array:
-        """The weights as numbers; transposed ones in groups have their scales by group, then by
-        row.
+        """Return the weights as numbers; transposed ones in groups have their scales by group, then
+        by row.
         """
         whole, rows = self.whole().astype(np.float32), self.stored.shape[0]
         if self.scales.size in (1, rows) or self.layer.kind in NORMS:
@@ -231,7 +230,9 @@ class NumericWeights(Integers):
         return np.concatenate([p * s for p, s in zip(parts, scales, strict=True)], axis=-1)
 
     def biases_value(self, b: Builder) -> Value | None:
-        """The biases as int32 with the product of both scales, as QDQ networks store them."""
+        """Return the biases as int32 with the product of both scales, as QDQ networks store
+        them.
+        """
         whole, scales, name = self.biases(), self.bias_scales(), f"{self.layer.name}.biases"
         if whole is None or not whole.any():
             return None

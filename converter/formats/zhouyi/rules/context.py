@@ -97,12 +97,12 @@ class LiftContext(context.LiftContext):
         return super().cast(value, dtype)
 
     def indices(self, index: int) -> ir.Value:
-        """Operand `index` in a type that look-ups take: small integers become int32."""
+        """Return operand `index` in a type that lookups support: small integers become int32."""
         value = self.input(index)
         return value if is_index(value.dtype) else self.b.Cast(value, to=ir.DataType.INT32)
 
     def blob(self, name: str) -> Array:
-        """The constant `name` of the layer; MappingError R110 when it is omitted."""
+        """Return the constant `name` of the layer; raise MappingError R110 if it is omitted."""
         return blob_of(self.layer, name)
 
     def weights(self, name: str, array: Array | None = None) -> ir.Value:
@@ -113,11 +113,11 @@ class LiftContext(context.LiftContext):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The sizes of the data, which are the first operand."""
+        """Return the sizes of the data, which are the first operand."""
         return self.static(self.input(0))
 
     def axis(self, default: Any = context.REQUIRED) -> int:
-        """The attribute `axis`, counted from the front of the data."""
+        """Return the attribute `axis`, counted from the front of the data."""
         return axis_of(self.attr("axis", int, default), len(self.shape))
 
     def bias(self) -> ir.Value | None:
@@ -135,11 +135,11 @@ class LiftContext(context.LiftContext):
 
     @property
     def declared_type(self) -> ir.DataType | None:
-        """The type that the file declares for the first output."""
+        """Return the type that the file declares for the first output."""
         return self.layer.outputs[0].dtype if self.layer.outputs else None
 
     def declared(self, output: int = 0) -> tuple[int, ...] | None:
-        """The shape that the file declares for an output."""
+        """Return the shape that the file declares for an output."""
         outputs = self.layer.outputs
         return shape_of(outputs[output]) if output < len(outputs) else None
 
@@ -151,7 +151,9 @@ class LiftContext(context.LiftContext):
         return shape[axis]
 
     def typed(self, results: Sequence[ir.Value]) -> list[ir.Value]:
-        """Results in the types that the file declares: counts are floats or integers there."""
+        """Cast results to the types that the file declares: counts may be floats or
+        integers there.
+        """
         declared = [v.dtype for v in self.layer.outputs] + [None] * len(results)
         pairs = zip(results, declared, strict=False)
         return [v if t is None else super(LiftContext, self).cast(v, t) for v, t in pairs]

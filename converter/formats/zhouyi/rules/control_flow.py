@@ -34,8 +34,8 @@ def lower_if(w: LowerContext) -> None:
 
 
 def lower_loop(w: LowerContext) -> None:
-    """Captured outer values follow the states. The results of iterations are vectors, which are
-    stacked: the executor concatenates anything else along the first axis.
+    """Write a Loop: captured outer values follow the states. The results of iterations are vectors,
+    which are stacked: the executor concatenates anything else along the first axis.
     """
     graph: ir.Graph = w.attr("body")
     states, outside = len(w.node.inputs) - 2, captured(graph)

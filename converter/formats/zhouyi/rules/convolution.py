@@ -32,8 +32,7 @@ DECONV_2D, DECONV_3D = (1, 2, 3, 0), (1, 3, 4, 2, 0)
 
 @record
 class Biases(Field):
-    """`biases`, which every reader wants: zeros where the canonical operator has none.
-
+    """`biases`, which every reader requires: zeros if the canonical operator has none.
     `weights_axis`: the axis of the weights that counts the output channels; with `grouped` those of
     one group.
     """
@@ -91,7 +90,7 @@ class DepthwiseWeights(Weight):
 
 
 class TransposedWindow(Window, transposed_window.TransposedWindow):
-    """`output_padding_*` is read; written as smaller pads at the end."""
+    """A window whose `output_padding_*` is read; it is written as smaller pads at the end."""
 
     names = ("output_padding", *Window.names[:-1], "output_shape")
 
@@ -156,7 +155,7 @@ class PlaneWeights(Field):
 
 
 class PlanesWindow(Window):
-    """A window whose size is that of weights [channels, y, x]."""
+    """A window with the size of the weights [channels, y, x]."""
 
     def kernel(self, node: Node) -> list[int]:
         return weights_kernel(node, first=1)
@@ -194,7 +193,7 @@ VOLUME = ignore(*keys("stride", 3)[:1], *keys("dilation", 3)[:1], *pad_keys(3))
 
 
 def lift_data_stride(r: LiftContext) -> ir.Value:
-    """Patches of y by x at every stride, side by side."""
+    """Extract patches of y by x at every stride, concatenated along the channels."""
     x = r.input(0)
     for axis, d in ((1, "y"), (2, "x")):
         kernel, stride = r.attr(f"kernel_{d}", int), r.attr(f"stride_{d}", int)
@@ -207,9 +206,8 @@ def lift_data_stride(r: LiftContext) -> ir.Value:
 
 
 def lift_overlap_add(r: LiftContext) -> ir.Value:
-    """Overlap-add of frames [..., frames, length], each `frame_step` after the previous one.
-
-    The result is [..., (frames - 1) * step + length].
+    """Add overlapping frames [..., frames, length], each `frame_step` after the previous one: [...,
+    (frames - 1) * step + length].
     """
     x, step, b = r.input(0), r.attr("frame_step", int, 1), r.b
     *outer, frames, length = r.static(x, least=2)

@@ -40,9 +40,8 @@ FLOAT = ir.DataType.FLOAT
 
 
 class Anchors(Field):
-    """Anchors [P, 4]: a third input, the constant `weights`, or four constants.
-
-    All constants are written.
+    """Anchors [P, 4]: a third input, the constant `weights`, or four constants, which are
+    written.
     """
 
     inputs = (2,)
@@ -68,7 +67,7 @@ class Anchors(Field):
 
 @record
 class Spelled(Attr):
-    """A key with several spellings: the first that is there is read, `key` is written."""
+    """A key with several spellings: the first one that exists is read, `key` is written."""
 
     others: tuple[str, ...] = ()
 
@@ -82,13 +81,15 @@ class Spelled(Attr):
 
 
 def write_grid(w: LowerContext) -> None:
-    """Keys that repeat the shape of the data: boxes and size of the grid, number of classes."""
+    """Write the keys that repeat the shape of the data: boxes and size of the grid, number of
+    classes.
+    """
     _, height, width, boxes, depth = w.static()
     w.set(box_per_grid=boxes, class_num=depth - 5, grid_width=width, grid_height=height)
 
 
 class OwnDivisors(Field):
-    """Divisors, which are read; the layer is written without, for 10, 10, 5, 5."""
+    """Divisors, which are read; only 10, 10, 5, 5 are written, by leaving them out."""
 
     names = ("divisors",)
     keys = ("std_div",)
@@ -162,7 +163,7 @@ GROUPS = "1,6,4 1,3 1,1 1,6 -> 4"
 
 
 def spatial_scale(r: LiftContext, keys: tuple[str, ...], stem: str) -> list[float]:
-    """[y, x], as a list or as two keys."""
+    """Return [y, x], stored as a list or as two keys."""
     for key in keys:
         if isinstance(r.layer.attrs.get(key), list | int | float):
             found: list[float] = r.attr(key, Floats)
@@ -171,7 +172,7 @@ def spatial_scale(r: LiftContext, keys: tuple[str, ...], stem: str) -> list[floa
 
 
 def regions(r: LiftContext, scale: list[float]) -> tuple[Value, Value]:
-    """The images [n], and the boxes x1, y1, x2, y2 [n, 4] in pixels of the feature map.
+    """Return the images [n], and the boxes x1, y1, x2, y2 [n, 4] in pixels of the feature map.
 
     Operand 1 is a table [n, 5] of batch, y1, x1, y2, x2; `scale` is that of y and of x.
     """
@@ -185,13 +186,13 @@ def regions(r: LiftContext, scale: list[float]) -> tuple[Value, Value]:
 
 
 def exchanged(w: LowerContext, value: ir.Value, order: list[int]) -> ir.Value:
-    """The columns of a table of boxes in another order."""
+    """Return the columns of a table of boxes in another order."""
     index = w.const(np.array(order, np.int32))
     return w.emit("Gather", value, index, shape=static(value), axis=1, batch_dims=0)
 
 
 class AlignedRegions(Field):
-    """Boxes and their images <-> a table of regions; when reading the scale is a factor."""
+    """Boxes and their image indices <-> a table of regions; the scale is read as a factor."""
 
     names = ("spatial_scale",)
     keys = ("spatial_scale_value", "spatial_scale_y", "spatial_scale_x", "spatial_scale_type")
@@ -225,7 +226,7 @@ class AlignedRegions(Field):
 
 
 def read_pooled_regions(r: LiftContext) -> None:
-    """A table of regions; when reading the scale is a factor."""
+    """Read a table of regions; the scale becomes a factor."""
     batch, boxes = regions(r, spatial_scale(r, ("spatial", "spatial_scale_value"), "spatial"))
     table = r.b.Concat(batch[:, None], boxes, axis=1)
     r.node.inputs, r.node.attrs["spatial_scale"] = [r.input(0), table], 1.0
@@ -249,7 +250,7 @@ POOLED_REGIONS = Detail(
 
 @record
 class PooledShape(Field):
-    """[height, width] of the pieces <-> `pooled_shape`, else from the declared output."""
+    """[height, width] of the pieces <-> `pooled_shape`, or the sizes of the declared output."""
 
     names: tuple[str, ...]
     keys = ("pooled_shape",)
@@ -326,7 +327,7 @@ def lift_detection_output(r: LiftContext) -> list[ir.Value]:
 
 
 def _decoded(r: LiftContext, deltas: Value, proposals: Value, caffe: bool) -> ir.Value:
-    """Boxes [B, C, P, 4] within the image."""
+    """Return the decoded boxes [B, C, P, 4], clipped to the image."""
     b = r.b
     variance = r.number_list("variance", 4, [10.0, 10.0, 5.0, 5.0])
     moves = [deltas[..., i] / by for i, by in enumerate(variance)]
@@ -344,7 +345,7 @@ def _decoded(r: LiftContext, deltas: Value, proposals: Value, caffe: bool) -> ir
 
 
 def at_most(r: LiftContext, counts: Value, size: int) -> Value:
-    """counts[b, C] cut where all together exceed `size`."""
+    """Reduce counts[b, C] so that their sum does not exceed `size`."""
     b = r.b
     room = size - b.CumSum(counts, np.array(1), exclusive=1)
     return b.Min(counts, b.Max(room, 0))
@@ -432,12 +433,12 @@ def _moved_edges(
 
 
 def _corners(edges: list[list[Value]]) -> Value:
-    """Boxes [B, P, 4] of both edges of both axes."""
+    """Return the boxes [B, P, 4] from both edges along both axes."""
     return stack(axis[k] for k in (0, 1) for axis in edges)
 
 
 def lift_generated_proposals(r: LiftContext) -> list[ir.Value]:
-    """The best boxes of an image, larger than min_size, without a better neighbor.
+    """Return the best boxes of an image, larger than min_size, without a better neighbor.
 
     Scores [B, H, W, A], deltas dx, dy, dw, dh [B, H, W, 4 * A] and an image's size, which the
     executor does not read -> scores [B, N], boxes x1, y1, x2, y2 [B, N, 4] with their last pixels
@@ -533,7 +534,7 @@ def of_level(b: Builder, area: Value, levels: Sequence[float], pieces: list[Valu
 
 
 def override(b: Builder, y: Value, masks: list[Value], pieces: list[Value]) -> Value:
-    """`y` [R, h, w, c], or the piece that belongs to the last mask [R] that is true."""
+    """Return `y` [R, h, w, c], with the piece of the last mask [R] that is true instead."""
     for mask, piece in zip(masks, pieces, strict=True):
         y = b.Where(b.Unsqueeze(mask, [1, 2, 3]), piece, y)
     return y
@@ -546,7 +547,9 @@ def is_half_pixel(r: LiftContext) -> bool:
 
 
 def _mean_pieces(r: LiftContext, boxes: Value, maps: list[Value]) -> list[Value]:
-    """Means of samples of all boxes [R, 4] on each feature map, [R, C, height, width]."""
+    """Return the means of the samples of all boxes [R, 4] on each feature map, [R, C, height,
+    width].
+    """
     b, scales, samples = r.b, r.number_list("spatial_scale_value", 4), r.attr("sample", list)
     of_length(2, sample=samples)
     if len(set(samples)) != 1 and min(samples) <= 0:
@@ -577,8 +580,8 @@ def _mean_pieces(r: LiftContext, boxes: Value, maps: list[Value]) -> list[Value]
 def _unequal(
     r: LiftContext, boxes: Value, features: Value, size: list[int], samples: list[int]
 ) -> Value:
-    """Means of unequal numbers of samples vertically and horizontally; samples more than a pixel
-    outside of the image count as 0.
+    """Return means of different numbers of samples vertically and horizontally; samples more than a
+    pixel outside of the image count as 0.
     """
     b, count = r.b, r.static(boxes)[0]
     _, *sides, channels = r.static(features)
@@ -636,7 +639,7 @@ def _corner_pieces(r: LiftContext, boxes: Value, maps: list[Value]) -> list[Valu
 
 
 def corner_size(r: LiftContext) -> list[int]:
-    """Rows and columns of samples from edge to edge."""
+    """Return the number of rows and columns of samples from edge to edge."""
     size = [r.attr("resize_height", int), r.attr("resize_width", int)]
     if min(size) < 2:
         raise undocumented("where a single sample lies (resize_height or resize_width of 1)")
@@ -663,9 +666,9 @@ def lift_heatmap_keypoints(r: LiftContext) -> list[ir.Value]:
 
 
 def lift_post_nms_by_class(r: LiftContext) -> list[ir.Value]:
-    """The kept boxes [1, n, 4] of each class, repeated as often as there are indices in `keep`,
-    class after class, up to `proposal_cnt`; zeros for the scores, and the number of boxes. Source:
-    the vendor's executor, postnms2.py.
+    """Return the kept boxes [1, n, 4] of each class, repeated as often as there are indices in
+    `keep`, class after class, up to `proposal_cnt`; zeros for the scores, and the number of boxes.
+    Source: the vendor's executor, postnms2.py.
     """
     b, most = r.b, r.count("proposal_cnt")
     demand_small(most)

@@ -83,7 +83,7 @@ UNARY = [
 
 
 def multiply_alpha(r: LiftContext) -> None:
-    """x * sigmoid(alpha * x): the operator is the Sigmoid."""
+    """Compute x * sigmoid(alpha * x); the operator is the Sigmoid."""
     r.data = r.data * r.attr("alpha", float, 1.0)
 
 
@@ -199,7 +199,7 @@ ACTIVATIONS = [
 
 
 def floor_rest(r: LiftContext, rest: Value) -> ir.Value:
-    """The remainder with the sign of the divisor, of that with the sign of the dividend.
+    """Return the remainder with the sign of the divisor, of that with the sign of the dividend.
 
     So the vendor's tools compute it (section 4.3 names the dividend for both values of `fmod`).
     """
@@ -214,7 +214,7 @@ def _fits_mod(r: LiftContext) -> bool:
 
 
 def shifted(r: LiftContext) -> tuple[Value, Value]:
-    """The number, of 32 bits at least, and the power of two by which it is shifted."""
+    """Return the number with at least 32 bits, and the power of two by which it is shifted."""
     wide = T.INT64 if r.input(0).dtype == T.INT64 else T.INT32
     x, by = (r.b.Cast(r.input(i), to=wide) for i in (0, 1))
     return x, r.b.like(x, 2) ** by
@@ -226,7 +226,7 @@ def shift_left(r: LiftContext) -> None:
 
 
 def shift_right(r: LiftContext) -> None:
-    """Rounded down: numbers below zero keep their sign."""
+    """Shift right and round down: negative numbers keep their sign."""
     x, power = shifted(r)
     r.node.inputs = [x - r.b.Mod(x, power, fmod=0), power]
 
@@ -237,7 +237,9 @@ def lowest_bits(r: LiftContext, y: Value) -> ir.Value:
 
 
 def lift_div_mod(r: LiftContext) -> list[ir.Value]:
-    """Quotient, rounded down (FLOOR) or towards 0 (TRUNC), and remainder; 0 for a divisor of 0."""
+    """Return the quotient, rounded down (FLOOR) or towards 0 (TRUNC), and the remainder; a divisor
+    of 0 gives 0.
+    """
     b, floor = r.b, r.attr("mode", enum({True: "FLOOR", False: "TRUNC"}), True)
     x, y = (b.Cast(r.input(i), to=T.INT32) for i in (0, 1))
     nought = b.Equal(y, 0)
@@ -339,7 +341,7 @@ LOGIC = [
 
 
 def _kept(w: LowerContext) -> tuple[ir.DataType, ir.DataType]:
-    """The types of the operand and the result as the format keeps them."""
+    """Return the types of the operand and the result as the format stores them."""
     x, y = w.input(0).dtype, w.out.dtype
     if x is None or y is None:
         raise MappingError("the types of a Cast must be known")
@@ -384,7 +386,7 @@ class Conversion(Field):
 
 
 def clamped(r: LiftContext, x: Value, dtype: ir.DataType) -> Value:
-    """`x` within the range of another type."""
+    """Clamp `x` to the range of another type."""
     assert x.dtype is not None
     low, high = dtype.min, dtype.max
     if x.dtype.is_integer():
@@ -397,7 +399,7 @@ def clamped(r: LiftContext, x: Value, dtype: ir.DataType) -> Value:
 
 
 def write_nonzero(w: LowerContext) -> None:
-    """True for every value other than 0."""
+    """Write a comparison with 0: true for every other value."""
     x, shape = w.input(0), w.static()
     demand_small(*shape)
     assert x.dtype is not None
@@ -405,14 +407,14 @@ def write_nonzero(w: LowerContext) -> None:
 
 
 def lower_cast(w: LowerContext) -> None:
-    """A cast between two types that the format does not distinguish is the identity."""
+    """Write a cast between two types that the format does not distinguish as the identity."""
     if w.out.dtype == T.BOOL != w.input(0).dtype or len(set(_kept(w))) > 1:
         raise no_match("the Cast must not change the stored type")
     lower_same(w)
 
 
 def lower_same(w: LowerContext) -> None:
-    """One tensor with two names."""
+    """Give one tensor a second name."""
     w.put(SAME, w.input(0))
 
 

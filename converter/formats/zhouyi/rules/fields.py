@@ -35,29 +35,29 @@ T = ir.DataType
 
 
 def word(name: str, key: str, table: Mapping[Any, str], **options: Any) -> Attr:
-    """A canonical value <-> a word of the format; all words come in upper case when reading."""
+    """Convert between a canonical value and a word of the format; words are read in upper case."""
     return Attr(name, key, enum(table), **options)
 
 
 def words(names: str) -> dict[str, str]:
-    """Canonical words <-> the same in upper case."""
+    """Return the map from canonical words to the same in upper case."""
     return {name: name.upper() for name in names.split()}
 
 
 def method(value: str, absent: bool = False) -> RequireKey:
-    """The method distinguishes a layer from others of its type; with `absent` it is also the
-    default.
+    """Require a method, which distinguishes a layer from others of its type; with `absent` it is
+    also the default.
     """
     return RequireKey("method", value, absent)
 
 
 def reads(*keys: str, blobs: tuple[str, ...] = ()) -> Group:
-    """Keys and constants of the layer that the hook of the row reads."""
+    """Return the keys and constants of the layer that a hook of the row reads."""
     return Group((), keys, blobs=blobs)
 
 
 def flat(name: str) -> Callable[[LiftContext], Sequence[int]]:
-    """The shape of the constant `name` as one axis."""
+    """Return the shape of the constant `name` as one axis."""
     return lambda r: [np.asarray(r.layer.blobs[name]).size]
 
 
@@ -65,7 +65,7 @@ def flat(name: str) -> Callable[[LiftContext], Sequence[int]]:
 
 
 def of(what: str, holds: Callable[[LiftContext | LowerContext], bool]) -> Guard:
-    """The row is for layers and operators for which `holds`."""
+    """Return a condition for layers and operators for which `holds` is true."""
     return Guard(what, holds, holds)
 
 
@@ -102,22 +102,24 @@ FOUR_AXES = Guard("only data of rank 4 are supported", lambda w: w.rank() == 4)
 
 
 def booleans(*positions: int) -> InputType:
-    """Booleans, which the format keeps as uint8."""
+    """Cast booleans, which the format stores as uint8."""
     return InputType(positions, T.BOOL)
 
 
 def int64(*positions: int) -> InputType:
-    """Indices that the operator takes as int64, which the format keeps as int32."""
+    """Cast indices to int64, which the operator requires; the format stores int32."""
     return InputType(positions, T.INT64)
 
 
 def indices(*positions: int) -> InputType:
-    """Indices of a type that look-ups take."""
+    """Cast indices to a type that lookups support."""
     return InputType(positions, T.INT32, also=(T.INT64,))
 
 
 def cast_to_declared(r: LiftContext) -> None:
-    """Results in the types that the file declares: integers in some files, floats in others."""
+    """Cast results to the types that the file declares: integers in some files, floats in
+    others.
+    """
     r.after_emit(r.typed)
 
 
@@ -154,7 +156,7 @@ class DeclaredSize(Field):
 
 
 def constant_of(w: LowerContext, index: int, what: str) -> Any:
-    """The array of a constant input; refused where it is computed or omitted."""
+    """Return the array of a constant input; refuse one that is computed or omitted."""
     array = constant(w.optional(index))
     if array is None:
         raise MappingError(
@@ -167,12 +169,14 @@ def constant_of(w: LowerContext, index: int, what: str) -> Any:
 
 
 def keys(stem: str, rank: int = 2) -> tuple[str, ...]:
-    """`kernel` for rank 2 -> kernel_y, kernel_x: in the order of spatial axes (section 4.3)."""
+    """Return the keys of the spatial axes, in order: `kernel` gives kernel_y, kernel_x for rank 2
+    (section 4.3).
+    """
     return tuple(f"{stem}_{axis}" for axis in "zyx"[3 - rank :])
 
 
 def pad_keys(rank: int = 2) -> tuple[str, ...]:
-    """The keys in the order of ONNX `pads`: all begins, then all ends."""
+    """Return the keys in the order of ONNX `pads`: all begins, then all ends."""
     if rank == 2:
         return ("pad_top", "pad_left", "pad_bottom", "pad_right")
     return tuple(f"pad_{axis}_{end}" for end in ("begin", "end") for axis in "zyx"[3 - rank :])
@@ -216,7 +220,7 @@ class Window(window.Window):
 
 
 def axes_of(layer: Layer) -> list[int]:
-    """`axis` as a list; a scalar is a list of one."""
+    """Return `axis` as a list; a scalar is a list of one."""
     found = layer.attrs.get("axis")
     found = [found] if isinstance(found, int) else found
     if found is None:

@@ -37,10 +37,8 @@ T = ir.DataType
 
 
 def read_batched_axis(r: LiftContext) -> None:
-    """One axis after the batch axes, with separate indices for each batch.
-
-    The axis is moved directly after the batch axes for GatherND, and the axes between are moved
-    back.
+    """Read one axis after the batch axes, with separate indices for each batch. For GatherND the
+    axis is transposed to directly after the batch axes, and the axes between are transposed back.
     """
     b, x, indices = r.b, r.input(0), r.indices(1)
     rank, batch = len(r.static(x)), r.attr("batch_dims", int)
@@ -126,7 +124,9 @@ class Classes(Field):
 
 
 def read_selector(r: LiftContext) -> None:
-    """The selector is the operator's first and the layer's last input; `num` counts the others."""
+    """Move the selector, which is the operator's first and the layer's last input; `num` is the
+    number of the others.
+    """
     *data, selector = r.operands
     if (num := r.attr("num", int, len(data))) != len(data):
         message = f"num={num}, but there are {len(data)} tensors to select from"
@@ -145,7 +145,7 @@ SELECTOR = Detail(read=read_selector, write=write_selector, keys=("num",))
 
 
 def read_no_norm(r: LiftContext) -> None:
-    """`max_norm`, which has no counterpart."""
+    """Refuse `max_norm`, which has no counterpart."""
     if str(r.layer.attrs.get("max_norm", "NONE")).upper() != "NONE":
         raise MappingError("max_norm is not supported")
 
@@ -173,7 +173,7 @@ def count_positions(r: LiftContext) -> None:
 
 
 def lift_slot_update(r: LiftContext) -> ir.Value:
-    """x[B, views, L, D]: the rows of each view are added at its indices."""
+    """Write rows into x[B, views, L, D], for each view at its own indices."""
     b, x, declared = r.b, r.input(0), r.declared()
     batch, views, _, size = r.static(x, axes=4)
     if declared is None or len(r.layer.inputs) - 1 != views:
@@ -231,15 +231,14 @@ def lift_collapse_repeated(r: LiftContext) -> list[ir.Value]:
 
 
 def lift_switch(r: LiftContext) -> ir.Value:
-    """The first input with elements, else the first one."""
+    """Return the first input with elements, else the first one."""
     inputs = [r.input(i) for i in range(len(r.layer.inputs))]
     return next((v for v in inputs if 0 not in r.static(v)), inputs[0])
 
 
 def lift_query_rebatch(r: LiftContext) -> ir.Value:
-    """The rows of x[B, Q, D] that each list of indices names, filled up with zeros.
-
-    The result is [B, lists, longest list, D].
+    """Return the rows of x[B, Q, D] that each list of indices names, padded with zeros: [B, lists,
+    longest list, D].
     """
     b, x = r.b, r.input(0)
     lists = [r.cast(r.input(i), T.INT64) for i in range(1, len(r.layer.inputs))]

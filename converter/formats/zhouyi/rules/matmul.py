@@ -24,15 +24,14 @@ from converter.mapping.rules import custom, op
 
 
 def weights_of(w: LowerContext) -> LazyTensor | None:
-    """The weights of a product, where a layer can hold them."""
+    """Return the weights of a product, if a layer can store them."""
     weights = w.constant_tensor(1)
     return weights if weights is not None and is_float(weights.dtype) else None
 
 
 class FullWeights(Field):
-    """Weights [in, out] and the addend <-> weights [out, in] and biases.
-
-    The factors of a Gemm are folded in.
+    """Weights [in, out] and the addend <-> weights [out, in] and biases. The factors of a Gemm are
+    multiplied into them.
     """
 
     folds = True
@@ -72,7 +71,9 @@ class FullWeights(Field):
 
 
 def _is_full(w: LowerContext) -> bool:
-    """Constant weights, and a constant for each output or one for all."""
+    """Return whether the weights are constant, and the addend is a constant for each output or one
+    for all.
+    """
     bias, outputs = constant(w.optional(2)), w.out
     if weights_of(w) is None or w.attr("transA") or (w.optional(2) is not None and bias is None):
         return False
@@ -97,7 +98,7 @@ def _two_axes(r: LiftContext) -> bool:
 
 
 def multiply_product(r: LiftContext) -> None:
-    """`fused_multiplier`: a factor after the product; never written."""
+    """Read `fused_multiplier`, a factor after the product; it is never written."""
     factor = r.attr("fused_multiplier", float, 1.0)
     if factor != 1.0:
         r.after_emit(lambda y: [y[0] * factor])
@@ -140,8 +141,8 @@ ONE_BATCH = Guard(
 
 
 def lift_attention(r: LiftContext) -> ir.Value:
-    """softmax(q @ k * scale_factor + mask) @ v; `trans_*` exchange the last two axes before, and
-    `enable_gqa` repeats the heads of k and v. Source: the vendor's executor, sdp_attetnion.py.
+    """Compute softmax(q @ k * scale_factor + mask) @ v; `trans_*` exchange the last two axes first,
+    and `enable_gqa` repeats the heads of k and v. Source: the vendor's executor, sdp_attetnion.py.
     """
     b, operands = r.b, []
     for i, name in enumerate("qkv"):
@@ -205,7 +206,7 @@ def lift_rotary(r: LiftContext) -> ir.Value:
 
 
 def _positions(r: LiftContext, cache: Value, batch: int, steps: int, half: int) -> ir.Value:
-    """[B, 1, S, half]: the rows of the cache at the positions."""
+    """Return the rows of the cache at the positions: [B, 1, S, half]."""
     b, given = r.b, r.optional(3)
     first = b.const(np.broadcast_to(arange(steps), [batch, steps]))
     ids = first if given is None else r.cast(given, ir.DataType.INT64)

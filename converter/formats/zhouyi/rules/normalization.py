@@ -85,7 +85,7 @@ class FoldedStatistics(Field):
 
 
 def read_channel_axis(r: LiftContext) -> None:
-    """`axis` is that of the channels: the second or the last; when written the last."""
+    """Read `axis`, the axis of the channels: the second or the last one; the last is written."""
     rank = len(r.shape)
     given = axes_of(r.layer) if "axis" in r.layer.attrs else [-1]
     axis = axis_of(given[0], rank) if len(given) == 1 else 0
@@ -104,7 +104,7 @@ CHANNEL_AXIS = Detail(read=read_channel_axis, write=write_channel_axis, keys=("a
 
 
 def read_last_axes(r: LiftContext) -> None:
-    """The first of the last axes <-> `axis`, all of them."""
+    """Read `axis` as the first of the last axes, all of which are normalized."""
     axes, rank = axes_of(r.layer), r.rank(r.input(0))
     found = nonnegative_axes(axes, rank)
     if not found or found != list(range(found[0], rank)):
@@ -122,7 +122,9 @@ LAST_AXES = Detail(read=read_last_axes, write=write_last_axes, names=("axis",), 
 
 
 def moments(r: LiftContext) -> tuple[ir.Value, ir.Value, ir.Value]:
-    """Mean, the data less their mean, and variance over `axis`, which stays as 1."""
+    """Return the mean, the data minus their mean, and the variance over `axis`, which stays as an
+    axis of length 1.
+    """
     b, x, axes = r.b, r.input(0), axes_of(r.layer)
     mean = b.ReduceMean(x, axes)
     d = x - mean
@@ -154,7 +156,7 @@ def weighted(r: LiftContext, y: ir.Value) -> ir.Value:
 
 
 def least(r: LiftContext, size: ir.Value) -> ir.Value:
-    """`epsilon` is the least sum that counts."""
+    """Read `epsilon` as the lower bound of the sum."""
     return r.b.Max(size, r.attr("epsilon", float, 1e-12))
 
 

@@ -161,7 +161,9 @@ class FlatIndices(Field):
 
 
 def flatten_as(index: Value, shape: Sequence[int], order: str) -> Value:
-    """Indices over N, C, H, W of data of the shape N, H, W, C -> over the axes in `order`."""
+    """Convert indices over N, C, H, W of data of the shape N, H, W, C to indices over the axes in
+    `order`.
+    """
     if order == "NCHW":
         return index
     _, h, w, c = shape
@@ -173,7 +175,7 @@ def flatten_as(index: Value, shape: Sequence[int], order: str) -> Value:
 
 
 def lift_unpool(r: LiftContext) -> ir.Value:
-    """Zeros, with the data at their indices; channels-last."""
+    """Scatter the data to their indices in zeros; channels-last."""
     b, x = r.b, r.input(0)
     index = b.Cast(r.input(1), to=ir.DataType.INT64)
     key = "output_shape" if "output_shape" in r.layer.attrs else "shape"
@@ -196,7 +198,7 @@ MOST_BINS = 1024  # along an axis that has fewer elements: each bin is an operat
 
 
 def lift_adaptive(r: LiftContext) -> ir.Value:
-    """Bins floor(i * size / n) .. ceil((i + 1) * size / n) of each axis."""
+    """Pool over bins floor(i * size / n) ... ceil((i + 1) * size / n) of each axis."""
     x, sizes, b = r.input(0), r.count_list("output_size", 2), r.b
     reduce = r.attr("method", enum({"ReduceMean": "AVG", "ReduceMax": "MAX"}))
     for axis, n in ((1, sizes[0]), (2, sizes[1])):
@@ -235,7 +237,7 @@ def random_borders(r: LiftContext, axis: int) -> Array:
 
 
 def _shuffle(items: list[int], draw: np.random.RandomState) -> None:
-    """Shuffle with two swaps per drawn number; in place."""
+    """Shuffle in place, with two swaps for each drawn number."""
 
     def below(count: int) -> int:
         scaling = (2**32 - 1) // count
@@ -273,7 +275,7 @@ def fractional_windows(r: LiftContext, x: Value, reduce: str) -> tuple[Value, li
 
 
 def lift_fractional(r: LiftContext) -> list[ir.Value]:
-    """Pooled data, and the borders of rows and of columns."""
+    """Return the pooled data, and the borders of rows and of columns."""
     reduce = r.attr("method", enum({"ReduceSum": "AVG", "ReduceMax": "MAX"}))
     y, borders, areas = fractional_windows(r, with_operators(r.input(0)), reduce)
     y = y / areas.astype(np.float32) if reduce == "ReduceSum" else y

@@ -42,7 +42,7 @@ class CellKind:
 
     @property
     def states(self) -> tuple[int, ...]:
-        """The operator's inputs that are initial states."""
+        """Return the operator's inputs that are initial states."""
         return (5, 6) if self.op == "LSTM" else (5,)
 
 
@@ -61,7 +61,7 @@ PLAIN = {name.upper(): name for name in ("Tanh", "Sigmoid", "Relu")}
 
 
 def gates(array: Array, order: tuple[int, ...]) -> Array:
-    """Blocks of rows in another order."""
+    """Reorder the blocks of rows that belong to gates."""
     blocks = array.reshape(len(order), -1, *array.shape[1:])
     return blocks[list(order)].reshape(-1, *array.shape[1:])
 
@@ -70,7 +70,9 @@ def gates(array: Array, order: tuple[int, ...]) -> Array:
 
 
 def lift_recurrent(r: LiftContext) -> list[ir.Value]:
-    """The outputs that `out_sequence` names: steps [batch, time, cells], states [batch, cells]."""
+    """Return the outputs that `out_sequence` names: steps [batch, time, cells], states [batch,
+    cells].
+    """
     cell, b = CELLS[r.layer.kind], r.b
     w, rec, h = _weights(r, cell)
     attrs = _attributes(r, cell)
@@ -103,7 +105,7 @@ def _result(r: LiftContext, found: Mapping[str, ir.Value], name: str) -> ir.Valu
 
 
 def _weights(r: LiftContext, cell: CellKind) -> tuple[Array, Array, int]:
-    """W [1, gates * h, x] and R [1, gates * h, h] in ONNX's order of gates."""
+    """Return W [1, gates * h, x] and R [1, gates * h, h] in ONNX's order of gates."""
     weights, h = r.blob("weights"), r.static(1, "the state", least=1)[-1]
     count = len(cell.gates)
     if weights.ndim != 2 or weights.shape[0] != count * h or weights.shape[1] <= h:
@@ -115,7 +117,7 @@ def _weights(r: LiftContext, cell: CellKind) -> tuple[Array, Array, int]:
 
 
 def _both_biases(r: LiftContext, cell: CellKind, h: int) -> Array:
-    """The biases of the input's product, then those of the recurrent one."""
+    """Return the biases of the input's product, then those of the recurrent one."""
     biases, size = r.blob("biases").reshape(-1), len(cell.gates) * h
     if biases.size != size + (h if cell.behind else 0):
         raise MappingError(f"{biases.size} biases do not fit {h} cells", "R105")
@@ -143,7 +145,7 @@ def _attributes(r: LiftContext, cell: CellKind) -> dict[str, Any]:
 
 
 def _functions(r: LiftContext, cell: CellKind) -> list[str]:
-    """A list of words; of a plain RNN, whose words are fewer, also one word."""
+    """Return a list of words; for a plain RNN, which has fewer words, also a single word."""
     given = r.layer.attrs.get("activations", [a.upper() for a in cell.activations])
     words = [str(a).upper() for a in (given if isinstance(given, list) else [given])]
     plain, count = cell.op == "RNN", len(cell.activations)
@@ -164,9 +166,8 @@ def _functions(r: LiftContext, cell: CellKind) -> list[str]:
 
 
 def lower_recurrent(w: LowerContext) -> None:
-    """[time, batch, x] of one direction with constant weights.
-
-    Transposes and Reshapes are added around the batch-major layer.
+    """Write a recurrent layer of one direction, [time, batch, x], with constant weights. Transposes
+    and Reshapes are added around the batch-major layer.
     """
     before = w.node.op == "GRU" and not w.attr("linear_before_reset", 0)
     kind = {"LSTM": "BasicLSTM", "GRU": "GRUv3" if before else "GRUv1"}.get(w.node.op, "RNN")
@@ -221,7 +222,7 @@ def _stored_biases(w: LowerContext, cell: CellKind, h: int, dtype: Any) -> Array
 
 
 def _state(w: LowerContext, index: int, shape: list[int]) -> ir.Value:
-    """The initial state as [batch, cells]; the layer always has one, zeros if need be."""
+    """Return the initial state as [batch, cells]; the layer always has one, zeros if need be."""
     value = w.optional(index)
     if value is None:
         zeros = np.zeros(shape, numpy_type(w.input(0)))
@@ -239,7 +240,9 @@ def _reshaped(w: LowerContext, value: ir.Value, shape: Sequence[int]) -> ir.Valu
 
 
 def _results(w: LowerContext, found: list[ir.Value], steps: list[int]) -> None:
-    """[batch, time, cells] -> [time, 1, batch, cells], [batch, cells] -> [1, batch, cells]."""
+    """Convert [batch, time, cells] to [time, 1, batch, cells], and [batch, cells] to [1, batch,
+    cells].
+    """
     (time, batch, h), outputs = steps, w.node.outputs
     for i, (value, out) in enumerate(zip(found, outputs, strict=False)):
         if not out.uses() and not out.is_graph_output():

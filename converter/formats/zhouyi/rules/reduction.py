@@ -24,7 +24,7 @@ T = ir.DataType
 
 
 def read_kept(r: LiftContext) -> None:
-    """`keepdims`, which is read; when written the reduced axes always stay as 1."""
+    """Read `keepdims`; written layers always keep the reduced axes with length 1."""
     r.node.attrs["keepdims"] = r.attr("keepdims", bool, 1)
 
 
@@ -92,7 +92,7 @@ def zeros(r: LiftContext) -> Value:
 
 
 def two_axes(r: LiftContext) -> Value:
-    """Batches side by side."""
+    """Reshape batches to a matrix."""
     shape = r.static(least=1)
     return r.data if len(shape) == 2 else r.b.Reshape(r.data, [shape[0], -1])
 

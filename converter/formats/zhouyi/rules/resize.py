@@ -33,10 +33,9 @@ _FLAGS = ("antialias", "exclude_outside")
 
 
 class ResultSize(Field):
-    """The size of the result <-> `size` and ratio_z, ratio_y, ratio_x.
-
-    Reading, the size is the declared one; the ratios are used if they give that size, since they
-    are more precise than sizes. Writing, scales become ratios and sizes a size.
+    """The size of the result <-> `size` and ratio_z, ratio_y, ratio_x. The declared size is read;
+    the ratios are used if they give that size, since they are more precise than sizes. Scales are
+    written as ratios, sizes as a size.
     """
 
     inputs = (1, 2, 3)
@@ -138,7 +137,9 @@ class NearestMode(Field):
 
 
 class BothWays(Field):
-    """SIMPLE that shrinks one axis and enlarges the other: the first is resampled separately."""
+    """A Resize with SIMPLE that shrinks one axis and enlarges another: the first is resampled
+    separately.
+    """
 
     def lift(self, r: LiftContext) -> None:
         a, source, size = r.node.attrs, r.shape, ResultSize().size(r)
@@ -175,7 +176,7 @@ class Plain(Field):
 
 
 class Coefficients(Field):
-    """`cubic_coeff_a` and `extrapolation_value` of methods that are not written."""
+    """`cubic_coeff_a` and `extrapolation_value`, which belong to methods that are not written."""
 
     names = ("cubic_coeff_a", "extrapolation_value")
     keys = ("cubic_coeff_a", "extrapolation_value")
@@ -204,7 +205,7 @@ class GridSize(Field):
 
 
 class Coefficient(Field):
-    """15 numbers, written as they are, with the keys that declare them as custom."""
+    """15 coefficients, written with the keys that declare them as custom."""
 
     names = ("coefficient", "shift")
     keys = ("coefficient", "coefficient_shift", "bits", "conversion", "shape", "coefficient_dtype")

@@ -33,7 +33,9 @@ from converter.mapping.rules import custom, op, ops
 
 
 class NewShape(Field):
-    """The shape of the result: `shape`, else the declared one, since other tools write no more."""
+    """The shape of the result: `shape`, else the declared one, since other tools write nothing
+    else.
+    """
 
     names = ("allowzero", "axis", "perm")
     keys = ("shape",)
@@ -105,14 +107,16 @@ BOUNDS = Detail(
 
 
 def _axes(w: LowerContext) -> list[int]:
-    """The fourth operand, counted from the front; all axes where it is omitted."""
+    """Return the fourth operand, counted from the front; all axes where it is omitted."""
     rank = w.rank()
     given = range(rank) if w.optional(3) is None else constant_of(w, 3, "the axes")
     return [axis_of(int(a), rank) for a in given]
 
 
 def _bounds(start: int, stop: int, step: int, size: int) -> tuple[int, int, int]:
-    """Explicit bounds; the end of a walk backwards past the first element is -size - 1."""
+    """Return explicit bounds; -size - 1 is the end of a reversed range that includes the first
+    element.
+    """
     first, last, step = slice(start, stop, step).indices(size)
     return first, (last if step > 0 or last >= 0 else -size - 1), step
 
@@ -141,7 +145,7 @@ def cropped(r: LiftContext) -> None:
 
 
 def read_pieces(r: LiftContext) -> None:
-    """The sizes of the results: a constant input, or equal ones <-> `splits`."""
+    """Read the sizes of the results: a constant input, or equal ones <-> `splits`."""
     splits = r.attr("splits", list)
     r.set_input(1, splits)
     r.outputs = len(splits)
@@ -212,7 +216,7 @@ WIDE = (ir.DataType.INT64, ir.DataType.UINT64, ir.DataType.INT32, ir.DataType.UI
 
 
 def checked_pairs(r: LiftContext, key: str) -> list[list[int]]:
-    """A pair for every axis of the data."""
+    """Return a pair for every axis of the data."""
     pairs, rank = pairs_of(r, key), len(r.shape)
     if len(pairs) != rank:
         raise MappingError(f"{key} has {len(pairs)} pairs, but the data have {rank} axes", "R105")
@@ -243,7 +247,7 @@ class Amounts(Pads):
 
 
 def by_mirror(r: LiftContext) -> Value:
-    """Mirrored at the edge, the edge included."""
+    """Mirror the data with the border element repeated."""
     x = r.data
     for axis, (begin, end) in enumerate(checked_pairs(r, "pads")):
         if begin or end:
@@ -267,7 +271,7 @@ BLOCK = ("block_size_y", "block_size_x")
 
 
 class SquareBlock(Field):
-    """One size for both axes."""
+    """One block size for both axes."""
 
     names = ("blocksize",)
     keys = BLOCK
@@ -291,7 +295,9 @@ def _is_square(r: LiftContext) -> bool:
 
 
 def space_of_depth(r: LiftContext) -> None:
-    """Channel order block y, block x, C (DCR) or C, block y, block x (CRD)."""
+    """Move blocks of channels to the image; the channel order is block y, block x, C (DCR) or C,
+    block y, block x (CRD).
+    """
     x, (by, bx), b = r.input(0), block_of(r), r.b
     n, h, w, c = r.static(x, axes=4)
     rest = c // (by * bx)
@@ -314,7 +320,7 @@ def depth_of_space(r: LiftContext) -> None:
 
 
 class Crops(Field):
-    """Cropping of the result: a Slice after the operator when reading, nothing when written."""
+    """The crop of the result: read as a Slice after the operator, never written."""
 
     keys = ("crop_top", "crop_left", "crop_bottom", "crop_right")
 
@@ -334,7 +340,7 @@ class Crops(Field):
 
 
 def read_shares(r: LiftContext) -> None:
-    """`splits`: the result in that many pieces along the channels; written as one."""
+    """Read `splits`: the result in that many pieces along the channels; 1 is written."""
     parts, r.outputs = r.count("splits", 1), 1
 
     def finish(results: list[ir.Value]) -> list[ir.Value]:
@@ -379,7 +385,7 @@ def lift_batch_to_space_nd(r: LiftContext) -> ir.Value:
 
 
 def filled_with(r: LiftContext) -> None:
-    """One value in a computed shape, in the declared type."""
+    """Return one value in a computed shape, in the declared type."""
     declared = r.declared_type
     value = r.layer.attrs.get("value", 0.0)
     value = value[0] if isinstance(value, list) and value else value
@@ -393,7 +399,7 @@ def lift_dummy(r: LiftContext) -> list[ir.Value]:
 
 
 def lift_meshgrid(r: LiftContext) -> list[ir.Value]:
-    """numpy.meshgrid: `xy` swaps the first two axes, `sparse` leaves axes of 1."""
+    """Compute numpy.meshgrid: `xy` swaps the first two axes, `sparse` keeps axes of length 1."""
     values = r.operands
     sizes, count = [r.static(v, axes=1)[0] for v in values], len(values)
     xy = r.attr("indexing", enum({True: "XY", False: "IJ"}), True) and count > 1

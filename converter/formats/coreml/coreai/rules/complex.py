@@ -1,4 +1,4 @@
-"""Complex numbers, which the graph has as pairs of their parts on a last axis."""
+"""Complex numbers, which are pairs (real, imaginary) on a last axis in the graph."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Pair = tuple[Any, Any]
 
 
 def parts(r: LiftContext, index: int) -> Pair:
-    """Real and imaginary part of an operand; of a real one, itself and 0."""
+    """Return the real and imaginary parts of an operand; for a real operand itself and 0."""
     value = r.input(index)
     if not r.is_complex(value):
         return value, value * 0.0
@@ -33,7 +33,7 @@ def part(r: LiftContext) -> Value:
 
 
 def compute(r: LiftContext) -> Value:
-    """One of the operations that compute with complex numbers too, of such operands."""
+    """Apply one of the operations that support complex numbers to such operands."""
     b, kind = r.b, r.layer.kind.removeprefix("broadcasting_")
     if kind not in KINDS:
         raise MappingError(f"{kind} of complex numbers is not supported", "X201")

@@ -24,7 +24,7 @@ PREFIX = "composite:"
 
 
 def read_axes(r: LiftContext) -> None:
-    """The last axes, which scale and bias have."""
+    """Read the axes: the last ones, as many as scale and bias have."""
     x, rank = r.input(0), r.rank()
     axes = sorted(a % rank for a in r.attr("axes", list))
     if not axes or axes != list(range(axes[0], rank)):
@@ -37,13 +37,15 @@ def read_axes(r: LiftContext) -> None:
 
 
 def write_axes(w: LowerContext) -> None:
-    """All axes from the first one on."""
+    """Write all axes from the first one on."""
     rank = w.rank()
     w.set(axes=list(range(int(w.attr("axis")) % max(1, rank), rank)))
 
 
 def of_channels(r: LiftContext) -> list[Value]:
-    """Factors, biases and statistics as vectors of the type of the data, one number a channel."""
+    """Return factors, biases and statistics as vectors with one number for each channel, in the
+    type of the data.
+    """
     x, values = r.input(0), [r.input(i) for i in range(1, len(r.layer.inputs))]
     count = list(x.shape or (0, 0))[1]
     if any(v.dtype != x.dtype or r.static(v) != (count, *[1] * (r.rank(v) - 1)) for v in values):
@@ -52,7 +54,7 @@ def of_channels(r: LiftContext) -> list[Value]:
 
 
 def batch_norm(r: LiftContext) -> Value:
-    """Statistics that are operands."""
+    """Read a BatchNormalization whose statistics are operands."""
     return r.b.BatchNormalization(r.input(0), *of_channels(r), epsilon=r.attr("eps", float))
 
 
@@ -140,8 +142,8 @@ def declared(*names: str) -> Detail:
 
 
 def write_columns(w: LowerContext) -> None:
-    """Factors and biases are [channels, 1, ...], as tall as the data have axes after the
-    channels.
+    """Reshape factors and biases to [channels, 1, ...], with as many axes of length 1 as the data
+    have after the channels.
     """
     ones = [1] * (w.rank() - 2)
     w.layer.inputs[1:] = [
@@ -151,7 +153,7 @@ def write_columns(w: LowerContext) -> None:
 
 
 def write_count(w: LowerContext) -> None:
-    """The number of channels, which the declaration repeats."""
+    """Write the number of channels, which the declaration repeats."""
     channels = list(w.data.shape or (0, None))[1]
     if not isinstance(channels, int):
         raise no_match("only a known number of channels is supported")

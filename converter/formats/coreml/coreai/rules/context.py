@@ -1,7 +1,8 @@
 """The contexts in which an operation of Core AI is read and written.
 
-All that an operation computes with is an operand, also strides and axes: constants of si32 where
-they count positions, of ui32 where they are sizes.
+
+All parameters of an operation are operands, also strides and axes: constants of si32 for positions,
+of ui32 for sizes.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ INDEX, SIZE = D.INT32, D.UINT32  # the types of positions, and of sizes
 
 
 class Block(Protocol):
-    """A block that is being read, as rows see it."""
+    """A block that is being read, for use in rows."""
 
     def is_complex(self, value: ir.Value) -> bool:
         """Return whether a value represents complex numbers."""
@@ -40,7 +41,7 @@ class Block(Protocol):
         """
 
     def inlined(self, index: int, b: Builder, inputs: Sequence[Any]) -> list[Any]:
-        """The results of a block of the operation that is being read."""
+        """Return the results of a block of the operation that is being read."""
 
 
 class LiftContext(context.LiftContext):
@@ -74,7 +75,9 @@ class LiftContext(context.LiftContext):
         return self._block is not None and self._block.is_seen(but)
 
     def whole(self, index: int) -> Value:
-        """Operand `index`, positions or sizes, as ONNX has them: 64 bits."""
+        """Return operand `index`, which contains positions or sizes, as int64, which ONNX
+        requires.
+        """
         value = self.input(index)
         array = known(value)
         if array is not None:
@@ -83,7 +86,7 @@ class LiftContext(context.LiftContext):
 
 
 class LowerContext(context.LowerContext):
-    """One operator on its way into operations."""
+    """One operator that is being written as operations."""
 
     low: CoreAILowering
 
@@ -113,7 +116,7 @@ class LowerContext(context.LowerContext):
         return self.emit("cast", value, dtype=dtype, shape=value.shape)
 
     def numbers(self, values: Any, dtype: ir.DataType = INDEX) -> ir.Value:
-        """Known positions or sizes as an operand."""
+        """Return an operand with known positions or sizes."""
         return self.const(narrowed(np.asarray(values, np.int64), dtype))
 
     def index_constant(self, value: int | list[int], what: str) -> ir.Value:
@@ -123,12 +126,16 @@ class LowerContext(context.LowerContext):
         return self.cast(value, INDEX)
 
     def whole(self, index: int, dtype: ir.DataType = INDEX) -> ir.Value:
-        """Operand `index`, positions or sizes, in the type that operations take."""
+        """Return operand `index`, which contains positions or sizes, in the type that operations
+        require.
+        """
         return self.cast(self.input(index), dtype)
 
 
 def narrowed(array: Any, dtype: ir.DataType) -> Any:
-    """Integers in a smaller type, in which the ends of 64 bits are its own ends."""
+    """Return integers in a narrower type, clamped to its range, so that the ends of the int64 range
+    become its ends.
+    """
     ends, own = np.iinfo(np.int64), np.iinfo(dtype.numpy())
     if array.dtype == np.int64 and dtype == INDEX:
         array = np.where(array >= ends.max - 1, own.max, array)

@@ -1,4 +1,4 @@
-"""Branches and loops, whose blocks are those of the operation."""
+"""Branches and loops, whose bodies are blocks of the operation."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def loop(r: LiftContext) -> Sequence[ir.Value]:
 
 
 def block_of(w: LowerContext, graph: Any) -> tuple[CoreAILowering, list[ir.Value]]:
-    """The operations of a graph inside an operator, and its results in their types."""
+    """Return the operations of a graph inside an operator, and its results in their types."""
     low = w.low.inner()
     for node in graph:
         low.node(node)
@@ -72,7 +72,7 @@ def write_if(w: LowerContext) -> None:
 
 
 def flag(w: LowerContext, value: ir.Value) -> ir.Value:
-    """A condition without axes."""
+    """Return a condition as a scalar."""
     if value.shape is not None and not len(value.shape):
         return value
     return w.emit("reshape", value, w.numbers([]), shape=[])
@@ -129,7 +129,7 @@ def write_loop(w: LowerContext) -> None:
 
 
 class GrowingVector:
-    """An output that gets one element per iteration: a growing vector of all elements, and the
+    """An output that grows by one element in each iteration: a vector of all elements, and the
     sizes of the last one.
     """
 
@@ -152,7 +152,7 @@ class GrowingVector:
         self.after = [total, fitted(low, found, self.before[1])]
 
     def deliver(self, count: ir.Value, line: ir.Value, sizes: ir.Value, out: ir.Value) -> None:
-        """The elements of all iterations, [iterations, ...]."""
+        """Return the elements of all iterations, [iterations, ...]."""
         w = self.w
         number = w.emit("reshape", w.cast(count, D.INT32), w.numbers([1]), shape=[1])
         shape = w.emit("concat", w.numbers(0), number, sizes, dtype=D.INT32, shape=[self.rank + 1])

@@ -30,7 +30,7 @@ D = ir.DataType
 
 
 def of(reason: str, test: Any) -> Guard:
-    """A condition on the type of the operator's data."""
+    """Return a condition on the type of the operator's data."""
     return Guard(
         reason,
         lambda w: test(w.data.dtype or D.FLOAT),
@@ -49,8 +49,8 @@ NUMBERS = of("booleans are not supported", lambda t: t != D.BOOL)
 
 
 class SafeDivision(Field):
-    """A divisor of integers; the runtime ends its process at a division by 0, and at that of the
-    least integer by -1.
+    """A divisor of integers; the runtime crashes when it divides by 0, or the least
+    integer by -1.
     """
 
     def lower(self, w: LowerContext) -> None:
@@ -78,10 +78,7 @@ class SafeDivision(Field):
 
 
 class SaturatedType(Field):
-    """The type of a Cast, which is that of the result.
-
-    Integers saturate in Core AI, and wrap around in ONNX.
-    """
+    """The type of a Cast. Integers saturate in Core AI, and wrap around in ONNX."""
 
     names = ("to", "saturate")
 
@@ -124,8 +121,8 @@ def _within(own: ir.DataType, wanted: ir.DataType) -> bool:
 
 
 def _wrapped(w: LowerContext, x: ir.Value, own: ir.DataType, to: ir.DataType) -> ir.Value:
-    """The integer that has the same last bits, in a signed type wide enough: (x & mask), less 2^n
-    from half of that on.
+    """Wrap an integer around to n bits, in a wide enough signed type: x & mask, minus 2^n if that
+    is at least half of 2^n.
     """
     bits, wide = to.bitwidth, D.INT64
 
@@ -136,7 +133,9 @@ def _wrapped(w: LowerContext, x: ir.Value, own: ir.DataType, to: ir.DataType) ->
         return w.emit(f"broadcasting_{kind}", *operands, dtype=dtype, shape=w.out.shape)
 
     def same_bits(x: ir.Value, own: ir.DataType, to: ir.DataType) -> ir.Value:
-        """64 bits as a signed or unsigned number: the uppermost one is added apart."""
+        """Reinterpret 64-bit numbers as signed or unsigned ones: the highest bit is handled
+        separately.
+        """
         most = of_number(int(wide.max), own)
         low = step("bitwise_and", x, most, dtype=own)
         low = w.emit("cast", low, dtype=to, shape=x.shape)
@@ -159,7 +158,7 @@ def _wrapped(w: LowerContext, x: ir.Value, own: ir.DataType, to: ir.DataType) ->
 
 
 def read_root(r: LiftContext) -> None:
-    """A Sqrt before the operator."""
+    """Insert a Sqrt before the operator."""
     r.data = r.b.Sqrt(r.data)
 
 
@@ -175,7 +174,7 @@ ROOT = Detail(read=read_root, write=write_root)
 
 
 def gate(r: LiftContext) -> None:
-    """The approximation of a Gelu by a Sigmoid."""
+    """Compute the approximation of a Gelu by a Sigmoid."""
     Gate(1.702).lift(r)
 
 
@@ -195,7 +194,9 @@ def compare_with_zero(r: LiftContext) -> None:
 
 
 def integer_power(r: LiftContext) -> Value:
-    """Integers to a negative power are 0; in 64 bits, whose last ones are those of any other."""
+    """Compute powers of integers: a negative exponent gives 0. The product is computed in 64 bits,
+    whose low bits are those of narrower types.
+    """
     b, x, y = r.b, *(r.cast(r.input(i), D.INT64) for i in range(2))
     zero = b.const(np.int64(0))
     found = b.Where(b.Less(y, zero), zero, b.Pow(x, b.Max(y, zero)))
@@ -213,7 +214,7 @@ def _never_negative(array: Any) -> bool:
 
 
 def not_second(r: LiftContext) -> None:
-    """Negate the second operand: for booleans, x > y is x and not y."""
+    """Negate the second operand: for booleans, x > y is computed as x and not y."""
     r.set_inputs(r.input(0), r.b.Not(r.input(1)))
 
 
@@ -236,7 +237,9 @@ _OTHERS = ["add", "mul", "bitwise_and", "bitwise_or", "bitwise_xor"]
 
 
 def _both(pairs: str, *fields: Field, **options: Any) -> list[Rule]:
-    """Rows that write the form that broadcasts, and read that of equal shapes too."""
+    """Return two rows: the form that broadcasts is read and written, the form for equal shapes only
+    read.
+    """
     found = []
     for pair in pairs.split():
         name, _, kind = pair.partition("=")

@@ -23,17 +23,17 @@ LARGE = (1 << 31) - 1
 
 
 def position(*indices: int) -> InputType:
-    """Operands that are positions."""
+    """Convert operands that are positions."""
     return InputType(indices, written=INDEX)
 
 
 def sizes(*indices: int) -> InputType:
-    """Operands that are sizes."""
+    """Convert operands that are sizes."""
     return InputType(indices, written=SIZE)
 
 
 def word(prefix: str) -> Codec:
-    """The word in `#coreai.padding_mode<constant>`."""
+    """Return the word in an attribute such as `#coreai.padding_mode<constant>`."""
 
     def lift(text: Any) -> str:
         found = re.fullmatch(rf"#coreai\.{prefix}<(\w+)>", str(text))
@@ -45,7 +45,9 @@ def word(prefix: str) -> Codec:
 
 
 class Leading(AttrInput):
-    """An attribute of the operator that is the first operand, before the operator's inputs."""
+    """An attribute of the operator that is the first operand of the operation, before the
+    operator's inputs.
+    """
 
     def lift(self, r: Any) -> None:
         super().lift(r)
@@ -150,7 +152,7 @@ def pad_ends_runtime(sizes: Sequence[int | None], computed: bool) -> bool:
 
 
 class Amounts(Pads):
-    """Amounts before and after each axis, one pair after the other, and the value."""
+    """Padding amounts, before and after each axis in turn, and the padding value."""
 
     inputs, computed = (1, 2, 3), True
 

@@ -24,7 +24,9 @@ MODE = Codec(lambda v: _BACK[_WORD.lift(v)], lambda v: _WORD.lower(_MODES[v]))
 
 
 def read_opposite(r: LiftContext) -> None:
-    """A difference or quotient of updates: the sum or product of their opposites."""
+    """Read a difference or quotient of updates as the sum or product of their opposites or
+    reciprocals.
+    """
     mode = r.attr("scatter_mode", MODE, "none")
     if mode in ("sub", "div"):
         update = r.node.inputs[2]
@@ -47,7 +49,7 @@ OPPOSITE = Detail(
 
 
 def read_positions(r: LiftContext) -> None:
-    """Positions of elements, [count, axes], with the axes exchanged."""
+    """Transpose positions of elements, [count, axes]."""
     r.after_first(lambda y: r.b.Transpose(y, perm=[1, 0]))
 
 
@@ -72,7 +74,7 @@ POSITIONS = Detail(read=read_positions, write=write_positions)
 
 
 def same_sizes(scatter: bool) -> Guard:
-    """Indices of the sizes of the operand along all axes but one."""
+    """Check that indices have the sizes of the operand along all axes but one."""
     return Guard(
         "the indices must have the sizes of the operand along the other axes",
         lambda w: not cut_axes(int(w.attr("axis", 0)), w.data, w.input(1), scatter),

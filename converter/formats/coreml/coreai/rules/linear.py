@@ -27,7 +27,7 @@ U32 = np.uint32
 
 @record
 class OfRank(Guard):
-    """Operands of a given rank."""
+    """Operands that must have a given number of axes."""
 
     def __init__(self, axes: int) -> None:
         super().__init__(
@@ -37,9 +37,8 @@ class OfRank(Guard):
 
 
 class Window(window.Window):
-    """Strides and dilations, operands of ui32; other windows are rewritten with a Pad before.
-
-    `first` is the position of the strides.
+    """Strides and dilations, stored as ui32 operands; padding is rewritten as a Pad before. `first`
+    is the operand index of the strides.
     """
 
     padding, first = "none", 2
@@ -52,7 +51,9 @@ class Window(window.Window):
         return Geometry(self.kernel(r.node), strides, dilations)
 
     def take(self, r: LiftContext, index: int) -> list[int]:
-        """The numbers of operand `index` of the operation, which the operator does not have."""
+        """Return the numbers of operand `index`, and remove that operand, which the operator does
+        not have.
+        """
         r.node.set_input(index, None)
         return r.ints(index, "a window")
 
@@ -61,15 +62,15 @@ class Window(window.Window):
 
 
 def put(w: LowerContext, first: int, *lines: list[int]) -> None:
-    """Operands of ui32, the first at position `first`."""
+    """Write ui32 operands, the first at index `first`."""
     inputs = w.layer.inputs
     inputs.extend([None] * (first - len(inputs)))
     inputs[first:] = [w.numbers(line, SIZE) for line in lines]
 
 
 class TransposedWindow(Window, transposed_window.TransposedWindow):
-    """Strides, padding, dilations and output_padding; the result is cropped equally at both ends of
-    each axis.
+    """Strides, padding, dilations and output_padding. The result is cropped by the same amount at
+    both ends of each axis.
     """
 
     names = (
@@ -112,8 +113,8 @@ def convolution(axes: int) -> list[Rule]:
 
 
 class PoolWindow(Window):
-    """Kernel, strides and dilations, and for a maximum whether windows at the end may be cropped;
-    only windows inside the image are written.
+    """Kernel size, strides and dilations of a pool; a maximum also has a flag for partial windows
+    at the end. Only windows inside the image are written.
     """
 
     names = (*Window.names, "count_include_pad", "storage_order")
@@ -157,7 +158,7 @@ class PoolWindow(Window):
 
 
 def read_mean(r: LiftContext) -> None:
-    """The sum of a window is its mean times the number of its elements."""
+    """Read the sum of a window as its mean times the number of its elements."""
     count = math.prod(r.node.attrs["kernel_shape"])
     x, b = r.data, r.b
     if x.dtype is not None and x.dtype.is_floating_point():
@@ -179,7 +180,7 @@ MEAN = Detail(read=read_mean, write=write_mean)
 
 
 def demand_matrices(w: LowerContext) -> None:
-    """Operands of at least two axes."""
+    """Require operands of at least two axes."""
     if min(w.rank(0), w.rank(1)) < 2:
         raise MappingError("vectors must be multiplied as matrices")
     demand_wide(w)

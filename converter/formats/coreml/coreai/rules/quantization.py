@@ -1,4 +1,4 @@
-"""Quantized numbers, compressed constants, and complex numbers by their parts."""
+"""Quantized numbers, compressed constants, and real and imaginary parts of complex numbers."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Scales(Field):
 
 
 def stored(r: LiftContext, index: int) -> LazyTensor:
-    """A constant operand, whose numbers are unpacked when they are needed."""
+    """Return a constant operand, whose numbers are unpacked when they are needed."""
     value = r.input(index)
     if value.const_value is None:
         raise MappingError("the data of a compressed constant must be constant", "X202")
@@ -89,7 +89,7 @@ def stored(r: LiftContext, index: int) -> LazyTensor:
 
 
 def blockwise(r: LiftContext) -> Value:
-    """scale * (data - offset) + added, with a scale for each block of the data."""
+    """Compute scale * (data - offset) + added, with a scale for each block of the data."""
     data, scale = stored(r, 0), evaluate(r, 1)
     offset, added = evaluate(r, 2), evaluate(r, 3)
     result = r.layer.outputs[0].dtype or D.FLOAT
@@ -123,7 +123,9 @@ def evaluate(r: LiftContext, index: int) -> Array:
 
 
 def of_table(r: LiftContext) -> Value:
-    """Indices into a table of values, or into one for each block, or of several values each."""
+    """Look up indices in a table of values, in one table for each block, or in a table of
+    vectors.
+    """
     indices, table, axis = stored(r, 0), evaluate(r, 1), r.ints(2, "axis")[0]
     shape, groups, width = list(indices.shape.numpy()), table.shape[:-2], table.shape[-1]
     if len(groups) != len(shape) or not -len(shape) <= axis < len(shape):
@@ -140,7 +142,7 @@ def of_table(r: LiftContext) -> Value:
 
 
 class SparseValue(ir.Value):
-    """Elements under a mask, which only constants have: `mask` and `values`."""
+    """A sparse constant: `values` are the elements where `mask` is set, the others are 0."""
 
     def __init__(self, mask: Array, values: Array) -> None:
         super().__init__()
@@ -167,7 +169,7 @@ def densified(r: LiftContext) -> Value:
 
 
 def sparse_table(r: LiftContext) -> ir.Value:
-    """The values of the indices that are there."""
+    """Look up the nonzero elements of a sparse constant in a table."""
     found, table, axis = sparse_of(r), evaluate(r, 1), r.ints(2, "axis")[0]
     whole = looked_up(full(found.mask, found.values), table, axis)
     wide = found.mask
@@ -180,7 +182,9 @@ def sparse_table(r: LiftContext) -> ir.Value:
 
 
 def write_dequantized(w: LowerContext) -> None:
-    """Constants with a scale for all, each element of an axis, or each block of it."""
+    """Write a dequantized constant with one scale, one scale for each element of an axis, or one
+    for each block of it.
+    """
     data = w.constant_tensor(0)
     scale, zero = evaluate_constant(w.input(1)), evaluate_constant(w.optional(2))
     if data is None or data.dtype not in STORED or scale is None or (zero is None and w.has(2)):
@@ -203,7 +207,9 @@ def write_dequantized(w: LowerContext) -> None:
 
 
 def write_stored(w: LowerContext) -> None:
-    """Constants of few bits as floats: a scale of 1, so that they stay compact."""
+    """Write constants of few bits as dequantized ones with a scale of 1, so that they stay
+    compact.
+    """
     data = w.constant_tensor(0)
     dtype = w.out.dtype or D.FLOAT
     small = data is None or data.dtype not in STORED or not len(data.shape) or data.size <= INLINE
@@ -216,7 +222,7 @@ def write_stored(w: LowerContext) -> None:
 
 
 def write_table(w: LowerContext) -> None:
-    """A Gather of constant indices of eight bits from a constant table."""
+    """Write a Gather of constant 8-bit indices from a constant table."""
     cast, table = producer_of(w.input(1)), w.constant_tensor(0)
     source = cast.inputs[0] if cast is not None and cast.op_type == "Cast" else None
     if source is None or source.const_value is None or table is None or len(table.shape) != 1:

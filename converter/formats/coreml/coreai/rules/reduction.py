@@ -1,4 +1,4 @@
-"""Reductions, order, and running totals."""
+"""Reductions, sorting, and cumulative operations."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def sort(r: LiftContext) -> Any:
 
 
 def write_top(w: LowerContext) -> None:
-    """The largest elements: of all in order, the first ones."""
+    """Write the largest elements: sort all, and take the first ones."""
     if not w.attr("sorted", 1) and not w.attr("largest", 1):
         raise MappingError("sorted=0 is not supported")
     rank = w.rank()
@@ -85,7 +85,9 @@ class Running(Field):
 
 
 def scan(r: LiftContext) -> Value:
-    """A running product, minimum or maximum, by steps of twice the length; NaN is no extreme."""
+    """Compute a cumulative product, minimum or maximum by doubling: after each step, elements
+    combine twice as many. NaN is ignored by minimum and maximum.
+    """
     x, b, mode = r.input(0), r.b, r.attr("scan_op", int)
     axis, back = r.ints(1, "axis")[0], bool(r.known(r.input(2), "reverse").reshape(()))
     size, dtype = r.static(x)[axis], (x.dtype or D.FLOAT).numpy()

@@ -1,4 +1,4 @@
-"""Sampling between the elements of an image."""
+"""Resizing and sampling of images."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RULES_OF_AXES = ("half_pixel", "align_corners", "asymmetric")
 
 
 def interpolate(r: LiftContext) -> Value:
-    """A Resize where ONNX has a rule with the same coordinates, else axis by axis."""
+    """Create a Resize if ONNX has a rule with the same coordinates, else resample axis by axis."""
     x, mode = r.input(0), r.attr("interpolation_mode", MODE)
     size = r.static(x)
     result = [int(n) for n in r.known(r.input(1), "output_shape").reshape(-1)]
@@ -68,7 +68,7 @@ def _weights(at: Array, size: int, mode: str) -> Array:
 
 
 def at_coordinates(r: LiftContext) -> Value:
-    """Elements at points [count, axes], which are clamped to the image."""
+    """Select the elements at points [count, axes], which are clamped to the image."""
     b, x, mode = r.b, r.input(0), r.attr("interpolation_mode", MODE)
     size = r.static(x)
     at = b.Min(b.Max(r.input(1), np.float32(0)), np.array(size, np.float32) - 1)
@@ -88,7 +88,9 @@ def at_coordinates(r: LiftContext) -> Value:
 
 
 def write_resize(w: LowerContext) -> None:
-    """Linear, by a rule without a smaller part of the image."""
+    """Write a linear Resize of the whole image (no crop), with one of the supported coordinate
+    rules.
+    """
     a: Any = w.attr
     rule, size, result = a("coordinate_transformation_mode"), known_sizes(w.data), shape_of(w.out)
     rule = half_pixel_rule(rule, (dimensions(w.out) or [])[2:])
@@ -124,7 +126,7 @@ def write_resize(w: LowerContext) -> None:
 
 
 def _computed(w: LowerContext, rule: str, factors: Array | None) -> list[ir.Value]:
-    """Sizes, factors and offsets where sizes are dynamic."""
+    """Compute sizes, factors and offsets at run time, for dynamic sizes."""
     rank = w.rank()
 
     def real(value: ir.Value) -> ir.Value:

@@ -55,8 +55,8 @@ SIZES = Detail(read=read_sizes, write=write_sizes, names=("allowzero",), inputs=
 
 
 class UnitAxes(Field):
-    """Axes of one element, added or removed; where that is known only when the network runs, by a
-    reshape.
+    """Axes of length 1 that are added or removed, by a reshape if they are known only at
+    run time.
     """
 
     inputs = (1,)
@@ -83,7 +83,9 @@ class UnitAxes(Field):
 
 
 def share_known_sizes(w: LowerContext) -> None:
-    """Operands agree in all axes but one: sizes that are known of one are known of all."""
+    """Copy known sizes between the operands of a concatenation, which agree along all axes
+    but one.
+    """
     out = known_sizes(w.out) or []
     axis = int(w.attr("axis")) % max(1, len(out))
     for i, value in enumerate(w.layer.inputs):
@@ -99,7 +101,7 @@ def share_known_sizes(w: LowerContext) -> None:
 
 
 def read_parts(r: LiftContext) -> None:
-    """The sizes of the parts, or one size of all but the last; and the axis."""
+    """Read the sizes of the parts (or one size for all but the last), and the axis."""
     axis, x = r.ints(2, "dim")[0], r.input(0)
     given = r.known(r.input(1), "the sizes").astype(np.int64)
     if not given.ndim:
@@ -194,8 +196,8 @@ REPEATS = Detail(read=read_repeats, write=write_repeats, inputs=(1,))
 
 
 def ranges_of(r: LiftContext) -> tuple[Any, Any, list[int], Any]:
-    """Starts, ends, axes and steps of a Slice. With a negative step the first element of an axis is
-    never reached.
+    """Return the starts, ends, axes and steps of a Slice. With a negative step, the end cannot be
+    before the first element.
     """
     rank, b = r.rank(), r.b
     axes = list(range(rank))
@@ -212,7 +214,7 @@ def ranges_of(r: LiftContext) -> tuple[Any, Any, list[int], Any]:
 
 
 class Ranges(Field):
-    """First, last and step of all axes."""
+    """First element, last element and step along all axes."""
 
     inputs = (1, 2, 3, 4)
 
@@ -232,7 +234,7 @@ class Ranges(Field):
         w.layer.inputs += [*lines, w.numbers(strides)]
 
     def _line(self, w: LowerContext, index: int, axes: list[int], default: int) -> ir.Value:
-        """A number for each axis of the operand."""
+        """Return a vector with one number for each axis of the operand."""
         rank, given = w.rank(), constant(w.input(index))
         if given is not None:
             found = [int(given[axes.index(i)]) if i in axes else default for i in range(rank)]
@@ -251,7 +253,7 @@ class Ranges(Field):
 
 
 class Backwards(Field):
-    """Whole axes from the last element to the first."""
+    """Axes that are reversed completely."""
 
     inputs = (1, 2, 3, 4)
 
@@ -277,7 +279,7 @@ class Backwards(Field):
 
 
 def updated(r: LiftContext) -> Value:
-    """The operand with the elements of a slice replaced, by their numbers in a line."""
+    """Replace the elements of a slice of the operand, by their indices in the flattened operand."""
     b, x, update = r.b, r.input(0), r.input(4)
     line, shape = np.array([-1]), b.Shape(x)
     numbers = b.Reshape(b.Range(0, b.Size(x), 1), shape)
@@ -291,7 +293,7 @@ def updated(r: LiftContext) -> Value:
 
 
 def in_dims(r: LiftContext) -> Value:
-    """Axes of one element in other sizes."""
+    """Insert axes of length 1 into other sizes."""
     b, rank = r.b, r.rank()
     axes, given = [a % rank for a in r.ints(2, "axes")], r.whole(1)
     own = b.Shape(r.input(0))
@@ -311,7 +313,7 @@ def broadcast_shapes(r: LiftContext) -> Value:
 
 
 def fill_shape(w: LowerContext) -> None:
-    """The number of a ConstantOfShape."""
+    """Write the number of a ConstantOfShape."""
     value = w.attr("value", None)
     array = np.float32(0) if value is None else getattr(value, "numpy", lambda: value)()
     out = shape_of(w.out)
@@ -320,7 +322,7 @@ def fill_shape(w: LowerContext) -> None:
 
 
 def cast_sizes(w: LowerContext) -> None:
-    """Sizes as ui32 after the operation, and as si64 after that."""
+    """Cast sizes to ui32 after the operation, and then to si64."""
     if w.attr("start", 0) or w.attr("end", None) is not None:
         raise MappingError("start and end are not supported")
     own = w.layer.outputs[0]
@@ -330,12 +332,12 @@ def cast_sizes(w: LowerContext) -> None:
 
 
 def read_scalars(r: LiftContext) -> None:
-    """Operands without axes."""
+    """Read operands without axes."""
     r.node.inputs = [v and r.b.Reshape(v, []) for v in r.node.inputs]
 
 
 def write_scalars(w: LowerContext) -> None:
-    """A step of 0 crashes the runtime's process: it is replaced by 1."""
+    """Write scalars; a step of 0, which crashes the runtime, is replaced by 1."""
     start, stop, step = (
         v if v is None or not v.shape else w.emit("reshape", v, w.numbers([]), shape=[])
         for v in w.layer.inputs
@@ -369,7 +371,9 @@ def _pad_mode() -> Codec:
 
 
 def mirrored(r: LiftContext) -> Value:
-    """A symmetric Pad: the first and last elements backwards at the ends of each axis."""
+    """Write a symmetric Pad: the first and the last elements, reversed, at the ends of
+    each axis.
+    """
     b, x = r.b, r.input(0)
     pairs = r.known(r.input(1), "the padding").reshape(-1, 2)
     least = np.iinfo(np.int64).min

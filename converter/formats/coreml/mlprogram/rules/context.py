@@ -1,8 +1,9 @@
 """The contexts in which an operation of a program is read and written.
 
-All that an operation has is a parameter with a name. A row sees them as the attributes of a layer:
-small constants as Python values, all others as values of the graph. Written, numbers without a type
-of their own are in that of the operation's first operand.
+
+All operands of an operation are named parameters. Rows access them as the attributes of a layer:
+small constants as Python values, all others as values of the graph. Numbers without a type of their
+own are written in the type of the operation's first operand.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ SMALL = 1 << 10  # elements of a constant that is an attribute
 
 
 class Block(Protocol):
-    """A block that is being read, as rows see it."""
+    """A block that is being read, for use in rows."""
 
     variables: Variables
 
@@ -50,10 +51,10 @@ class Block(Protocol):
 
 
 class LiftContext(context.LiftContext):
-    """One operation on its way into the graph.
+    """One operation that is being read.
 
-    `block`  the block that is being read
-    `used`   the parameters that were looked at
+
+    `block` is the block that contains it, `used` are the parameters that were accessed.
     """
 
     def __init__(self, layer: Layer, b: Builder, version: int, block: Block) -> None:
@@ -72,7 +73,7 @@ class LiftContext(context.LiftContext):
         return self.layer.extra[name][0]
 
     def value(self, name: str) -> Value:
-        """A parameter as a value of the graph; MappingError R105 when it is omitted."""
+        """Return a parameter as a value of the graph; raise MappingError R105 if it is omitted."""
         found = self.values(name)
         if len(found) != 1:
             raise MappingError(f"input {name!r} must be one value, got {len(found)}", "R105")
@@ -80,19 +81,21 @@ class LiftContext(context.LiftContext):
 
     @property
     def x(self) -> Value:
-        """The parameter `x`, with which most operations compute."""
+        """Return the parameter `x`, with which most operations compute."""
         return self.value("x")
 
     def operands(self) -> list[Value]:
-        """The inputs of the operator so far, without those that are omitted."""
+        """Return the inputs of the operator so far, without those that are omitted."""
         return [with_operators(v) for v in self.node.inputs if v is not None]
 
     def whole(self, of: ir.Value | str) -> Value:
-        """Indices, sizes and axes, a value or a parameter, as ONNX has them: 64 bits."""
+        """Return a value or parameter that contains indices, sizes or axes as int64, which ONNX
+        requires.
+        """
         return self.cast(self.value(of) if isinstance(of, str) else of, ir.DataType.INT64)
 
     def given(self, name: str) -> Value | None:
-        """The same of a parameter that may be omitted."""
+        """Return a parameter as a value of the graph; None if it is omitted."""
         return self.value(name) if self.has(name) else None
 
     def values(self, name: str) -> list[Value]:
@@ -102,7 +105,7 @@ class LiftContext(context.LiftContext):
         return [with_operators(self.block.as_value(g)) for g in self.layer.extra[name]]
 
     def array(self, name: str) -> Array:
-        """The elements of a parameter that must be constant."""
+        """Return the elements of a parameter that must be constant."""
         given = self.given_as(name)
         found = known(given) if isinstance(given, ir.Value) else given
         if isinstance(found, LazyTensor):
@@ -150,7 +153,9 @@ class LiftContext(context.LiftContext):
 
 
 class LowerContext(context.LowerContext):
-    """One operator on its way into operations, whose parameters are the attributes of a layer."""
+    """One operator that is being written as operations, whose parameters are the attributes of a
+    layer.
+    """
 
     low: MilLowering
     named: Sequence[str]
@@ -186,7 +191,7 @@ class LowerContext(context.LowerContext):
         self.low.add(kind, [], self.node.outputs if outputs is None else outputs, attrs)
 
     def made(self, kind: str, dtype: ir.DataType | None, shape: Any, /, **given: Any) -> ir.Value:
-        """One more operation with one result of this type and shape (a sequence, or None)."""
+        """Append an operation with one result of this type and shape; return the result."""
         result = self.temporary(kind, dtype, shape)
         self.operation(kind, [result], **given)
         return result
@@ -204,7 +209,7 @@ class LowerContext(context.LowerContext):
 
     @property
     def real(self) -> Any:
-        """The floating-point type that is used together with the first operand."""
+        """Return the floating-point type to use together with the first operand."""
         return self.real_of(self.input(0))
 
     def real_of(self, value: ir.Value) -> Any:

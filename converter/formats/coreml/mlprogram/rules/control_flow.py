@@ -66,7 +66,7 @@ def write_cond(w: LowerContext) -> None:
 
 
 def flag(w: LowerContext, value: ir.Value) -> ir.Value:
-    """A condition without axes."""
+    """Return a condition as a scalar."""
     if value.shape is None or not len(value.shape):
         return value
     return w.made("squeeze", value.dtype, [], x=value)
@@ -101,7 +101,9 @@ def write_loop(w: LowerContext) -> None:
 
 
 class Collected:
-    """A result of which each step gives one element: a tensor of as many as there may be steps."""
+    """A result of which each iteration gives one element: a tensor with as many elements as there
+    may be iterations.
+    """
 
     def __init__(
         self, w: LowerContext, low: MilLowering, out: ir.Value, part: ir.Value, step: ir.Value
@@ -132,7 +134,7 @@ class Collected:
         low.add("scatter", [], [self.after], {**given, "mode": "update"})
 
     def cut(self, steps: ir.Value) -> None:
-        """The elements of the steps that were made."""
+        """Return the elements of the iterations that were executed."""
         kind, more = ir.DataType.INT32, self.rank - 1
         end = self.w.made("expand_dims", kind, [1], x=steps, axes=[0])
         if more:

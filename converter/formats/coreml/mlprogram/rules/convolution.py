@@ -42,7 +42,7 @@ GROUPS = Attr("group", "groups", int, default=1)
 
 
 class Biased(Field):
-    """A bias has to be constant; `weights` too."""
+    """A bias and weights that must be constant."""
 
     def __init__(self, weights: bool = False) -> None:
         self.weights = weights
@@ -57,7 +57,7 @@ class Biased(Field):
 
 
 class TransposedWindow(Window, transposed_window.TransposedWindow):
-    """The window of a transposed convolution; `output_shape` decides where its result ends."""
+    """The window of a transposed convolution; `output_shape` determines where its result ends."""
 
     names = transposed_window.TransposedWindow.names
 
@@ -86,7 +86,7 @@ def permuted(r: LiftContext, value: ir.Value) -> Value:
 
 
 def linear(r: LiftContext) -> Value:
-    """x @ weight^T + bias; weight [units, input size]."""
+    """Compute x @ weight^T + bias; the weight is [units, input size]."""
     x, weights = r.x, r.value("weight")
     if weights.dtype != x.dtype and x.dtype is not None:
         weights = r.cast(weights, x.dtype)
@@ -97,7 +97,7 @@ def linear(r: LiftContext) -> Value:
 
 
 def write_linear(w: LowerContext) -> None:
-    """MatMul or Gemm with weights of two axes."""
+    """Write MatMul or Gemm with a matrix of weights."""
     x, weights = w.data, w.input(1)
     tensor, bias = weights.const_value, w.optional(2)
     if w.node.op == "MatMul" and (found := compact_matrix(weights)) and _line(x):
@@ -152,7 +152,9 @@ def write_biased(w: LowerContext) -> None:
 
 
 def transposed_weights(w: LowerContext, weights: ir.Value) -> ir.Value:
-    """A constant matrix with its axes changed, computed when it is written unless it is a view."""
+    """Return a constant matrix with its axes changed, computed when it is written unless it
+    is a view.
+    """
     assert weights.const_value is not None
     permuted = LazyTensor.of(weights.const_value).transposed()
     return w.const(permuted, weights.name or "weight")
@@ -173,8 +175,8 @@ def in_one_type(r: LiftContext) -> None:
 
 
 def attention(r: LiftContext) -> Value:
-    """softmax(q k^T / sqrt(size) + mask) v; a boolean mask is true for the elements that take
-    part.
+    """Compute softmax(q k^T / sqrt(size) + mask) v; a boolean mask is true for the elements that
+    are attended to.
     """
     b = r.b
     q, k, v = (r.value(n) for n in ("query", "key", "value"))
@@ -195,7 +197,9 @@ def attention(r: LiftContext) -> Value:
 
 
 def write_attention(w: LowerContext) -> None:
-    """The scale is the default for the size; any other is multiplied into the query."""
+    """Write attention; the scale is the default for the size, any other one is multiplied into the
+    query.
+    """
     w.needs(IOS18)
     q, k, v = (w.input(i) for i in range(3))
     shapes, mask = [list(w.static(i)) for i in range(3)], w.optional(3)

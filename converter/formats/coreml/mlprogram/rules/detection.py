@@ -20,7 +20,7 @@ IOS17 = 8
 
 
 def exchange_box_axes(r: LiftContext) -> None:
-    """The last two axes of boxes and scores are exchanged, since iOS17 where no score is asked."""
+    """Exchange the last two axes of boxes and scores, from iOS17 on only of the boxes."""
     if r.version < IOS17 or r.has("score_threshold"):
         return
     r.node.inputs = [exchanged(r, v) for v in r.operands()]
@@ -33,7 +33,7 @@ def exchanged(r: LiftContext, value: ir.Value) -> Value:
 
 
 class LeastScore(Const):
-    """The least score, which operations since iOS17 do not have."""
+    """The score threshold, which operations from iOS17 on do not have."""
 
     def lift(self, r: Any) -> None:
         least = float(np.finfo(floating_type(r.data)).min)
@@ -46,7 +46,9 @@ class LeastScore(Const):
 
 
 def classify(r: LiftContext) -> Sequence[ir.Value]:
-    """The class with the largest probability, and the probabilities in the order of classes."""
+    """Return the class with the largest probability, and the probabilities in the order
+    of classes.
+    """
     b = r.b
     probabilities = b.Reshape(r.value("probabilities"), [-1])
     classes = r.given_as("classes")

@@ -58,7 +58,7 @@ WORDS = {D.BOOL: "bool", D.FLOAT16: "fp16", D.FLOAT: "fp32", D.INT32: "int32"}
 
 @record
 class Added(Field):
-    """`epsilon`, which is added before the operator, unless it has no effect."""
+    """The parameter `epsilon`, read as an Add before the operator unless it is 0."""
 
     default: float
     keys = ("epsilon",)
@@ -75,7 +75,7 @@ class Added(Field):
 
 
 def read_channels(r: LiftContext) -> None:
-    """Slopes of the channels, as they broadcast over an image."""
+    """Reshape the slopes of channels so that they broadcast over an image."""
     slopes, rank = r.value("alpha"), r.rank(r.data)
     shape = [-1, *[1] * (rank - 2)] if rank > 2 else [-1]
     r.node.inputs[1:] = [r.reshape(r.cast(slopes, r.data.dtype or D.FLOAT), shape)]
@@ -124,7 +124,7 @@ def _within(own: ir.DataType | None, wanted: ir.DataType) -> bool:
 
 
 def _wrapped(w: LowerContext, x: ir.Value, dtype: ir.DataType) -> ir.Value:
-    """The number of fewer bits that has the same last bits: (x - least) mod 2^n + least."""
+    """Wrap a number around to fewer bits: (x - least) mod 2^n + least."""
     shape = list(x.shape or ())
     least, count = (w.const(np.int32(n)) for n in (dtype.min, 1 << dtype.bitwidth))
     whole = w.made("identity", D.INT32, shape, x=x)
@@ -162,8 +162,8 @@ ROOT = Detail(read=read_root, write=write_root, keys=("epsilon",))
 
 @record
 class Factor(Parameter):
-    """A factor of the operand, or with `behind` of the result: one number, or one for each
-    channel.
+    """A factor of the operand, or with `behind` of the result: one number, or one for
+    each channel.
     """
 
     behind: bool = False
@@ -204,7 +204,7 @@ def multiple_to_subtract(r: LiftContext) -> None:
 
 
 def from_threshold(r: LiftContext) -> None:
-    """The operand where it is no less than the threshold, else 0."""
+    """Return the operand where it is at least the threshold, else 0."""
     x, threshold = r.operands()
     r.set_inputs(x >= threshold, x, r.b.like(x, 0))
 

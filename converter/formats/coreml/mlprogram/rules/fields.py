@@ -29,7 +29,7 @@ OPPOSITE = Codec(lambda v: int(not v), lambda v: not v)  # a boolean with the op
 
 
 def mil(name: str, kind: str, operands: str, *fields: Field, **options: Any) -> Rule:
-    """A row whose operation has these parameters as the operator's inputs."""
+    """Return a row whose operation has these parameters as the operator's inputs."""
     return op(name, kind, *fields, operands=tuple(operands.split()), **options)
 
 
@@ -47,7 +47,7 @@ def numbers(r: LiftContext, values: Sequence[int], name: str = "const") -> Value
 
 
 def listed(r: LiftContext, key: str, default: Any = None) -> list[int] | None:
-    """A parameter of several integers, a single one included."""
+    """Return a parameter as a list of integers, also if it is a single one."""
     if key not in r.layer.attrs:
         return default  # type: ignore[no-any-return]
     array = r.array(key)
@@ -55,19 +55,19 @@ def listed(r: LiftContext, key: str, default: Any = None) -> list[int] | None:
 
 
 def axes_of(r: LiftContext, value: ir.Value, key: str = "axes") -> list[int]:
-    """The axes of a parameter, counted from the front; all where it is omitted."""
+    """Return the axes of a parameter, counted from the front; all where it is omitted."""
     rank = r.rank(value)
     found = listed(r, key)
     return nonnegative_axes(range(rank) if found is None else found, rank)
 
 
 def first_axis(w: LowerContext, axis: Any) -> int:
-    """An axis of the first operand, counted from the front."""
+    """Return an axis of the first operand, counted from the front."""
     return int(axis) % max(1, w.rank())
 
 
 def size_of(value: ir.Value, axis: int) -> Any:
-    """A size of an axis; a name or None where it is not known."""
+    """Return the size of an axis; a name or None if it is not known."""
     if value.shape is None:
         raise MappingError(f"the rank of {value.name} is unknown", "X203")
     return value.shape[axis]
@@ -85,7 +85,7 @@ class Parameter(Field):
 
 @record
 class Results(Field):
-    """The number of results of the operator, of which a program need not name all."""
+    """The number of results of the operator; a program does not need to name all of them."""
 
     count: int
 
@@ -94,7 +94,7 @@ class Results(Field):
 
 
 class TransposedIndices(Field):
-    """The result, [indices, axes], transposed."""
+    """The result, [indices, axes], which is transposed."""
 
     def lift(self, r: LiftContext) -> None:
         r.after_first(lambda y: r.b.Transpose(y, perm=[1, 0]))
@@ -109,10 +109,9 @@ SCHEMES = {"same": "SAME_UPPER", "same_lower": "SAME_LOWER"}
 
 
 class Window(window.Window):
-    """Strides, dilations and padding, whose amounts are pairs for each axis.
-
-    `sized`: the kernel's size is a parameter; else it is that of the weights. `axes`: the largest
-    number of spatial axes.
+    """Strides, dilations and padding, a pair of amounts for each axis. `sized`: the kernel size is
+    a parameter; otherwise it is the size of the weights. `axes`: the largest number of spatial
+    axes.
     """
 
     schemes = SAME

@@ -1,4 +1,4 @@
-"""Operations that pick by index, and those that put something somewhere."""
+"""Gather and scatter operations."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ JOINING = enum({"add": "add", "mul": "mul", "max": "max", "min": "min", "none": 
 
 
 def gather_in_batches(r: LiftContext) -> None:
-    """`axis`, after `batch_dims` leading axes that data and indices share."""
+    """Read a gather along `axis`, where data and indices share the first `batch_dims` axes."""
     x, indices = r.operands()
     rank, depth, batch = r.rank(x), r.rank(indices), r.attr("batch_dims", int, 0)
     axis = axis_of(r.attr("axis", int, 0), rank)
@@ -47,9 +47,8 @@ def gather_in_batches(r: LiftContext) -> None:
 
 
 def read_joined(r: LiftContext) -> None:
-    """The reduction of updates with the data: a subtracted update is added negated.
-
-    It is always written, since addition is the default.
+    """Read the mode in which a scatter combines updates with the data; a subtracted update is added
+    negated. The mode is always written, since addition is the default.
     """
     mode, updates = r.attr("mode", str, "add"), r.operands()[2]
     if mode == "sub":
@@ -88,14 +87,14 @@ def join_off_and_on(r: LiftContext) -> None:
 
 
 class Unbatched(RequireKey):
-    """`batch_dims` 0, an attribute that operations before iOS16 do not have."""
+    """`batch_dims` = 0; operations before iOS16 do not have this attribute."""
 
     def lower(self, w: LowerContext) -> None:
         return
 
 
 def make_indices_nonnegative(w: LowerContext) -> None:
-    """Indices that are constant count from the front."""
+    """Replace negative constant indices by ones that count from the start."""
     array = constant(w.input(1))
     if array is None or (array >= 0).all():
         return

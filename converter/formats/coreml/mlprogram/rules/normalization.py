@@ -22,7 +22,7 @@ from converter.mapping.fields import (
 
 
 class Filled(Field):
-    """Factors and addends of the channels: ones and zeros where they are omitted."""
+    """Factors and addends of the channels; omitted ones are ones and zeros."""
 
     keys = ("gamma", "beta")
     inputs = (1, 2)
@@ -44,7 +44,7 @@ class Filled(Field):
 
 
 class Statistics(Filled):
-    """Means and variances of the channels, which are always there."""
+    """Means and variances of the channels, which are required."""
 
     keys, inputs = ("mean", "variance"), (3, 4)
 
@@ -54,7 +54,7 @@ class Statistics(Filled):
 
 
 class Neighbors(Field):
-    """x / (k + alpha / size * sum over the window of x^2) ^ beta."""
+    """Local response normalization: x / (k + alpha / size * sum over the window of x^2) ^ beta."""
 
     names = ("size", "alpha", "beta", "bias")
     keys = ("size", "alpha", "beta", "k")
@@ -80,7 +80,7 @@ class Neighbors(Field):
 
 
 class LastAxes(Field):
-    """The last axes, of which gamma and beta have the shape."""
+    """The last axes, which have the shape of gamma and beta."""
 
     keys = ("axes", "gamma", "beta")
     names = ("axis",)
@@ -116,8 +116,8 @@ def _last_axes(r: LiftContext) -> bool:
 
 
 class AnyAxes(Field):
-    """Axes at any position, and the operators after the quotient: gamma and beta, in the shape of
-    the axes.
+    """Normalization over any axes, with gamma and beta in the shape of these axes as operators
+    after the quotient.
     """
 
     keys = ("axes", "epsilon", "gamma", "beta")
@@ -133,7 +133,7 @@ class AnyAxes(Field):
         r.after_first(lambda y: y if beta is None else y + beta)
 
     def factor(self, r: LiftContext, key: str, axes: list[int], rank: int) -> Value | None:
-        """A parameter as it broadcasts over the other axes."""
+        """Return a parameter in a shape that broadcasts over the other axes."""
         value = r.given(key)
         if value is None:
             return None
@@ -145,7 +145,7 @@ class AnyAxes(Field):
 
 
 def length(r: LiftContext) -> None:
-    """The root of the sum of squares over the last three axes."""
+    """Compute the root of the sum of squares over the last three axes."""
     x, rank = r.data, r.rank(r.data)
     total = r.b.ReduceSum(x * x, list(range(max(0, rank - 3), rank)), keepdims=1)
     r.set_input(1, r.b.Sqrt(total + r.attr("epsilon", float, 1e-6)))

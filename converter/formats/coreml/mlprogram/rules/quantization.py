@@ -71,7 +71,7 @@ class Scales(Field):
 
 
 class NewScales(Scales):
-    """New scales of quantized values of an 8-bit type."""
+    """New scales for 8-bit quantized values."""
 
     keys = (*Scales.keys, "output_dtype")
     names = (*Scales.names, "output_dtype", "saturate")
@@ -89,8 +89,8 @@ class NewScales(Scales):
         return DTYPES[word]
 
     def lower(self, w: LowerContext) -> None:
-        """Operations other than dequantize take 32-bit integers: a cast without another consumer is
-        removed in the end.
+        """Cast to int32 for all consumers other than dequantize; a cast without consumers is
+        removed at the end.
         """
         out, dtype = w.out, w.out.dtype or D.INT8
         w.layer.attrs |= {**_scales(w, dtype, w.real), "output_dtype": QUANTIZED[dtype]}
@@ -111,7 +111,7 @@ def take_stored(w: LowerContext) -> None:
 
 
 def _stored(w: LowerContext, value: ir.Value) -> ir.Value:
-    """A value of the same numbers in the type in which they are stored."""
+    """Return a value of the same numbers in the type in which they are stored."""
     raw = w.temporary(f"{value.name}_stored", value.dtype, value.shape)
     w.low.exact.add(raw)
     return raw
@@ -161,8 +161,8 @@ def affine(r: LiftContext) -> Value:
 
 
 def blockwise(r: LiftContext) -> Any:
-    """scale * (data - offset), with a scale for each block of the data; a table of values that is
-    scaled stays a constant.
+    """Compute scale * (data - offset), with a scale for each block of the data; a scaled table of
+    values stays a constant.
     """
     scale = r.array("scale")
     given = r.given_as("data")
@@ -185,7 +185,9 @@ def blockwise(r: LiftContext) -> Any:
 
 
 def of_table(r: LiftContext) -> Value:
-    """Indices into a table of values, or into one for each block, or of several values each."""
+    """Look up indices in a table of values, in one table for each block, or in a table of
+    vectors.
+    """
     indices, table = stored_in(r, "indices"), r.array("lut")
     if r.has("shape"):
         shape = [int(n) for n in r.array("shape").reshape(-1)]
@@ -250,7 +252,7 @@ def sparse(r: LiftContext) -> Value:
 
 
 def table_to_sparse(r: LiftContext) -> Any:
-    """The mask, and the values of the indices that are there."""
+    """Return the mask, and the table values of the nonzero elements."""
     mask, indices, table = (
         mask_of(r, "indices_mask"),
         r.array("indices_nonzero_data"),
@@ -264,7 +266,7 @@ def table_to_sparse(r: LiftContext) -> Any:
 
 
 def sparse_blockwise(r: LiftContext) -> Any:
-    """The mask, and the scaled values of the numbers that are there."""
+    """Return the mask, and the scaled values of the nonzero elements."""
     mask, data, scale = mask_of(r, "data_mask"), r.array("nonzero_data"), r.array("scale")
     demand_as_many(mask, data)
     if scale.ndim != mask.ndim:
@@ -334,8 +336,8 @@ def _blockwise(w: LowerContext, data: Any, scale: Array, zero: Array | None, axi
 def looked_up_in(
     table: ir.Value | None, places: ir.Value | None
 ) -> tuple[ir.TensorProtocol, ir.TensorProtocol] | None:
-    """A table of at most 256 numbers, and constant indices of four or eight bits into it; None
-    for everything else that is gathered.
+    """Return a table of at most 256 numbers, and constant indices of four or eight bits into it;
+    None for everything else that is gathered.
     """
     cast = producer_of(places)
     indices = cast.inputs[0] if cast is not None and cast.op_type == "Cast" else None
@@ -348,8 +350,8 @@ def looked_up_in(
 
 
 def compact_since(node: ir.Node) -> int:
-    """The specification version from which the constants of an operator take as few bits as in the
-    graph.
+    """Return the specification version from which on the constants of an operator can be stored in
+    as few bits as in the graph.
     """
     if node.op_type == "Gather" and looked_up_in(*node.inputs[:2]) is not None:
         return IOS16
@@ -359,7 +361,7 @@ def compact_since(node: ir.Node) -> int:
 
 
 def write_looked_up(w: LowerContext) -> None:
-    """Indices of four or eight bits into a table of numbers."""
+    """Write 4-bit or 8-bit indices into a table of numbers."""
     found = looked_up_in(w.data, w.input(1))
     if found is None:
         raise no_match(
@@ -388,7 +390,7 @@ def write_looked_up(w: LowerContext) -> None:
 
 
 def packed_bits(numbers: Array, bits: int) -> Array:
-    """The way back of `unpacked`."""
+    """Pack bits; the inverse of `unpacked`."""
     rows = np.unpackbits(numbers.reshape(-1, 1), axis=1, bitorder="little")[:, :bits]
     return np.packbits(rows.reshape(-1), bitorder="little")
 

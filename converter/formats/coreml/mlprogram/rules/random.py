@@ -1,4 +1,4 @@
-"""Random numbers, which are others in each engine."""
+"""Random numbers, which differ between engines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from converter.mapping.rules import Custom, Rule, op
 
 
 def read_seed(r: LiftContext) -> None:
-    """ONNX's seed, a number or none at all; the operation's is an integer, -1 for none."""
+    """Convert the seed: an optional number in ONNX, an integer with -1 for none in the
+    operation.
+    """
     found = r.attr("seed", int, -1)
     r.set(seed=None if found < 0 else float(found))
 
@@ -27,7 +29,7 @@ SEED = Detail(read=read_seed, write=write_seed, names=("seed",), keys=("seed",))
 
 
 class Blank(Field):
-    """The requested shape, as an operand of that shape: of zeros, or of a parameter's number."""
+    """The requested shape, given by an operand of that shape: zeros, or a parameter's number."""
 
     def __init__(self, *number: str) -> None:
         self.number, self.keys = number, ("shape", *number)
@@ -38,13 +40,13 @@ class Blank(Field):
 
 
 def take_logits(r: LiftContext) -> None:
-    """Classes are drawn by logarithms of probabilities, or by these."""
+    """Read whether the operand contains log-probabilities or probabilities of the classes."""
     if r.attr("mode", str, "logits") != "logits":
         r.data = r.b.Log(r.data)
 
 
 def drawn(name: str, kind: str, *fields: Field) -> list[Rule]:
-    """ONNX's operators take a shape as an attribute, or that of an operand."""
+    """Write the shape of random numbers, an attribute or the shape of an operand in ONNX."""
     shape, float32 = Attr("shape", kind=list), RequireAttr("dtype", int(ir.DataType.FLOAT))
     return [
         op(f"{name}Like", kind, Blank(), *fields, SEED, lift_only=True),

@@ -39,7 +39,7 @@ LSTM, GRU, RNN = (0, 2, 1, 3), (2, 0, 1), (0,)  # i f o z -> i o f c; r o z -> z
 
 
 def blocks(array: Array, order: Sequence[int]) -> Array:
-    """The rows of each gate, in another order."""
+    """Reorder the rows of the gates."""
     if not array.ndim or len(array) % len(order):
         raise MappingError(
             f"weights of {len(order)} gates cannot have the shape {list(array.shape)}", "R105"
@@ -49,7 +49,7 @@ def blocks(array: Array, order: Sequence[int]) -> Array:
 
 
 class CellParts:
-    """The common parts of the operations, read in ONNX's order."""
+    """The parameters that all recurrent operations have, in ONNX's layout."""
 
     def __init__(self, r: LiftContext, order: Sequence[int]) -> None:
         self.r, self.b, self.order = r, r.b, order
@@ -66,7 +66,7 @@ class CellParts:
         self.hidden = weights.shape[1]
 
     def stacked(self, name: str) -> Array | None:
-        """[directions, gates * hidden, ...] of a parameter; None where it is omitted."""
+        """Return a parameter as [directions, gates * hidden, ...]; None if it is omitted."""
         if not self.r.has(name):
             return None
         found = [blocks(self.r.array(name), self.order)]
@@ -80,19 +80,19 @@ class CellParts:
         return None if found is None else np.concatenate([found, np.zeros_like(found)], axis=-1)
 
     def state(self, name: str) -> Value:
-        """[batch, directions * hidden] -> [directions, batch, hidden]."""
+        """Reshape [batch, directions * hidden] to [directions, batch, hidden]."""
         value = self.b.Cast(self.r.value(name), to=D.from_numpy(self.dtype))
         split = self.b.Reshape(value, [-1, self.ways, self.hidden])
         return self.b.Transpose(split, perm=[1, 0, 2])
 
     def final(self, state: Value) -> Value:
-        """The way back."""
+        """Reshape [directions, batch, hidden] to [batch, directions * hidden]."""
         transposed = self.b.Transpose(state, perm=[1, 0, 2])
         return self.b.Reshape(transposed, [-1, self.ways * self.hidden])
 
     def sequence(self, y: Value, last: Value) -> Value:
-        """[steps, directions, batch, hidden] -> [steps, batch, directions * hidden], or only the
-        last state as one step.
+        """Reshape [steps, directions, batch, hidden] to [steps, batch, directions * hidden]; if
+        only the last state is an output, to one step.
         """
         b = self.b
         if not self.r.attr("output_sequence", bool, False):
@@ -146,7 +146,7 @@ def lstm(r: LiftContext) -> Sequence[ir.Value]:
 
 
 def _peepholes(p: CellParts) -> Array:
-    """Reorder peepholes from the gates i, f, o to i, o, f."""
+    """Reorder peephole weights from gates i, f, o to i, o, f."""
     names = ["peephole", *(["peephole_back"] if p.both else [])]
     return np.stack([blocks(p.r.array(n), (0, 2, 1)) for n in names]).astype(p.dtype)
 
@@ -192,8 +192,8 @@ def rnn(r: LiftContext) -> Sequence[ir.Value]:
 
 
 class Cell:
-    """The properties of an ONNX operator that the operations need; MappingError for those that they
-    do not support.
+    """The properties of an ONNX operator that the operations need; raise MappingError for those
+    that they do not support.
 
     `words`: keys of the activations and their defaults.
     """
@@ -224,7 +224,7 @@ class Cell:
             raise MappingError("recurrent operations in half precision are not supported", "X206")
 
     def stacked(self, index: int, key: str) -> dict[str, Any]:
-        """A parameter of each direction; both biases are one."""
+        """Return a parameter for each direction; both biases are added."""
         if not self.w.has(index):
             return {}
         array = self.w.constant(index, key).astype(self.w.real)
@@ -237,7 +237,9 @@ class Cell:
         }
 
     def initial(self, index: int) -> ir.Value:
-        """[directions, batch, hidden] -> [batch, directions * hidden]; zeros where omitted."""
+        """Reshape [directions, batch, hidden] to [batch, directions * hidden]; an omitted state is
+        zeros.
+        """
         value, shape = self.w.optional(index), [self.batch, self.ways * self.hidden]
         if value is None and isinstance(self.batch, int):
             return self.w.const(np.zeros(shape, self.w.real), "initial")
@@ -249,7 +251,7 @@ class Cell:
         return self.w.made("reshape", value.dtype, shape, x=value, shape=reshape_sizes(shape))
 
     def _zeros(self, shape: Sequence[Any]) -> ir.Value:
-        """States of as many rows as the data have when the network runs."""
+        """Return initial states of zeros, with the batch size of the data at run time."""
         whole, w = ir.DataType.INT32, self.w
         sizes = w.made("shape", whole, [3], x=w.data)
         cut = {"begin": [1], "end": [2]}
@@ -261,7 +263,7 @@ class Cell:
         return w.made("fill", w.data.dtype, shape, **filled)
 
     def write(self, kind: str, states: dict[str, ir.Value], **given: Any) -> None:
-        """The operation, and its results as ONNX has them."""
+        """Write the operation, and its results in ONNX's layout."""
         dtype = self.w.data.dtype
         outputs = [*self.w.node.outputs, None, None][: 1 + len(states)]
         sizes = [self.steps, self.batch, self.ways * self.hidden]
@@ -285,7 +287,7 @@ class Cell:
                 self._last(value, out)
 
     def _sequence(self, value: ir.Value, out: ir.Value) -> None:
-        """[steps, batch, directions * hidden] -> [steps, directions, batch, hidden]."""
+        """Reshape [steps, batch, directions * hidden] to [steps, directions, batch, hidden]."""
         if self.direction == "reverse":
             value = self.w.made("reverse", value.dtype, value.shape, x=value, axes=[0])
         if not self.both:
@@ -299,7 +301,7 @@ class Cell:
         self.w.operation("concat", [out], values=rows, axis=1, interleave=False)
 
     def _last(self, value: ir.Value, out: ir.Value) -> None:
-        """The way back of `initial`."""
+        """Reshape [batch, directions * hidden] to [directions, batch, hidden]."""
         if not self.both:
             self.w.operation("expand_dims", [out], x=value, axes=[0])
             return
@@ -309,7 +311,7 @@ class Cell:
 
 
 def reshape_sizes(shape: Sequence[Any]) -> list[int]:
-    """Sizes as `reshape` takes them: one that is not known follows from the others."""
+    """Return sizes for `reshape`, with -1 for an unknown one."""
     sizes = [n if isinstance(n, int) else -1 for n in shape]
     if sizes.count(-1) > 1:
         raise MappingError("at most one size may be unknown", "X203")
@@ -330,7 +332,9 @@ def write_lstm(w: LowerContext) -> None:
 
 
 def write_gru(w: LowerContext) -> None:
-    """Supports a reset after the product, as ONNX may have it, from iOS18 on."""
+    """Write a GRU; the variant with the reset gate after the product (linear_before_reset) needs
+    iOS18.
+    """
     cell, after = (
         Cell(w, GRU, (RECURRENT, ("activation", "tanh"))),
         w.attr("linear_before_reset"),

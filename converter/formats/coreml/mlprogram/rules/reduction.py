@@ -59,7 +59,7 @@ class Sorted(Field):
 
 
 def sort_whole_axis(r: LiftContext) -> None:
-    """argsort: all of an axis by size."""
+    """Read argsort as a TopK of all elements of the axis."""
     axis = axis_of(int(r.node.attrs["axis"]), r.rank(r.data))
     size = (r.data.shape or [None])[axis]
     if isinstance(size, int):
@@ -71,7 +71,7 @@ def sort_whole_axis(r: LiftContext) -> None:
 
 
 def write_some(w: LowerContext) -> None:
-    """A computed number of the largest: the first of the whole axis in order."""
+    """Write a TopK with a computed number of elements: sort the axis, and take the first ones."""
     x, count, rank = w.data, w.input(1), w.rank()
     axis, kind = first_axis(w, w.attr("axis", -1)), ir.DataType.INT32
     rising, shape = not w.attr("largest", 1), list(x.shape or ())

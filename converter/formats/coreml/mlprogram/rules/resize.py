@@ -47,7 +47,7 @@ SAMPLING = {
 
 
 def sized(r: LiftContext, x: Value, size: list[int | None], linear: bool, rule: str) -> Value:
-    """Resize the last axes (None: unchanged), by ONNX's rule for coordinates."""
+    """Resize the last axes to the given sizes (None: unchanged) by ONNX's coordinate rule."""
     b, rank = r.b, r.rank(x)
     own = b.Shape(x)
     first = rank - len(size)
@@ -59,7 +59,7 @@ def sized(r: LiftContext, x: Value, size: list[int | None], linear: bool, rule: 
 
 
 def resize_attributes(linear: bool, rule: str) -> dict[str, str]:
-    """The attributes of a Resize by ONNX's rule for coordinates."""
+    """Return the attributes of a Resize by ONNX's rule for coordinates."""
     rounding = (
         {} if linear else {"nearest_mode": "floor" if rule == "asymmetric" else "round_prefer_ceil"}
     )
@@ -68,7 +68,7 @@ def resize_attributes(linear: bool, rule: str) -> dict[str, str]:
 
 
 def bilinear(r: LiftContext, x: Value, size: list[int | None], mode: str) -> Value:
-    """Each axis by the mode's own grid where ONNX has none."""
+    """Resize each axis with the sampling grid of the mode, where ONNX has no such rule."""
     if mode not in (*MODES, "OFFSET_CORNERS"):
         raise MappingError(f"sampling_mode {mode!r} is not known", "R110")
     if mode == "OFFSET_CORNERS" or (mode == "ALIGN_CORNERS" and 1 in size):
@@ -118,7 +118,7 @@ def resize(r: LiftContext) -> Value:
 def computed_size(
     r: LiftContext, x: Value, target: Value, count: int, linear: bool, mode: str
 ) -> Value:
-    """The last `count` axes in sizes that are known when the network runs."""
+    """Return the sizes of the last `count` axes, which are known only at run time."""
     if linear and mode not in ("DEFAULT", "STRICT_ALIGN_CORNERS", "UNALIGN_CORNERS"):
         message = f"sampling_mode={mode!r} with computed sizes is not supported"
         raise MappingError(message, "X202")
@@ -132,7 +132,9 @@ def computed_size(
 
 
 def upsampled(r: LiftContext, linear: bool, rule: str) -> Value:
-    """Resize by factors, with sizes rounded down; the sizes determine the coordinates."""
+    """Resize by factors, with sizes rounded down; the coordinates follow from the sizes, not from
+    the factors.
+    """
     x = r.x
     factors = [r.attr(f"scale_factor_{k}", float, 1.0) for k in ("height", "width")]
     above(0, scale_factor=factors)
@@ -194,8 +196,8 @@ def sizes_of(wanted: Sampling) -> list[int]:
 
 
 def write_upsampled(w: LowerContext) -> None:
-    """Resize by integer factors, for any image size; also by others if the sizes are rounded down
-    and the coordinates computed from them.
+    """Write a Resize by integer factors for any image size, or by other factors if sizes are
+    rounded down and determine the coordinates.
     """
     given, sized = w.optional(2), rounded_down(w.data, w.optional(3))
     factors = sized if given is None else w.constant(2, "the factors").reshape(-1)
@@ -228,7 +230,7 @@ def coordinates_of(w: LowerContext) -> str:
 
 
 def write_computed_size(w: LowerContext) -> None:
-    """Resize the last two axes to sizes that are computed, from which the coordinates follow."""
+    """Write a Resize of the last two axes to computed sizes, which determine the coordinates."""
     sizes, axes = w.optional(3), w.attr("axes", None) or list(range(w.rank()))
     if sizes is None or w.rank() != 4 or len(axes) < 2 or list(axes)[-2:] != [2, 3]:
         raise no_match("other than computed sizes of the last two of four axes")
@@ -264,8 +266,8 @@ def write_computed_size(w: LowerContext) -> None:
 
 
 def crop_resize(r: LiftContext) -> Value:
-    """Regions of images: [N,1,4 or 5,1,1] before iOS17, since then [N,4] with a separate operand
-    for the images' indices.
+    """Sample regions of images. Boxes are [N,1,4 or 5,1,1] before iOS17, then [N,4] with an operand
+    for the image of each box.
     """
     b = r.b
     x, late = r.x, r.has("boxes")
@@ -330,7 +332,7 @@ class ValueOutside(Field):
 
 
 class Coordinates(Field):
-    """Coordinates (x, y), [batch, h, w, 2], which ONNX counts from -1 to 1 over the image."""
+    """Sampling coordinates (x, y), [batch, h, w, 2], which in ONNX range from -1 to 1."""
 
     keys = ("coordinates_mode", "align_corners")
 

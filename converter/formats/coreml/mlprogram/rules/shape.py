@@ -134,7 +134,7 @@ class Squeezed(Field):
 
 
 def lines_of_scalars(r: LiftContext) -> None:
-    """Values without axes are joined as values of one axis."""
+    """Unsqueeze scalars before they are concatenated."""
     r.node.inputs = [
         r.b.Reshape(v, [1]) if v.shape is not None and not v.shape else v for v in r.operands()
     ]
@@ -203,7 +203,9 @@ PARTS = Detail(
 
 
 class Amounts(Pads):
-    """Pairs of amounts for the last axes; at most two axes in modes other than constant."""
+    """Pairs of padding amounts for the last axes; modes other than constant support at most two
+    axes.
+    """
 
     keys, last, computed = ("pad",), 2, True
 
@@ -261,7 +263,9 @@ class PadMode(Field):
 
 
 class Ranges(Field):
-    """First, last and step of all axes, and which axes the result has no more."""
+    """First element, last element and step along all axes, and which axes are removed from the
+    result.
+    """
 
     keys = ("begin", "end", "stride", "begin_mask", "end_mask", "squeeze_mask")
     inputs = (1, 2, 3, 4)
@@ -306,7 +310,7 @@ class Ranges(Field):
         w.set(squeeze_mask=[False] * rank)
 
     def computed(self, w: LowerContext, rank: int) -> None:
-        """Bounds that are computed, of all axes in their order."""
+        """Return computed bounds for all axes, in order."""
         axes = w.ints(3, "the axes", range(rank))
         steps = w.ints(4, "the steps", [1] * len(axes))
         if [a % rank for a in axes] != list(range(rank)) or any(n < 1 for n in steps):
@@ -372,7 +376,7 @@ def reverse_axes(r: LiftContext) -> None:
 
 
 def crop_image(r: LiftContext) -> None:
-    """Crop height and width at the start and the end."""
+    """Crop height and width at both ends."""
     amounts = {k: listed(r, k) or [] for k in ("crop_height", "crop_width")}
     of_length(2, **amounts)
     r.set_inputs(r.data, *inner(*amounts.values()))
@@ -425,14 +429,14 @@ def gather_windows(r: LiftContext) -> None:
 
 
 def fill_value(w: LowerContext) -> None:
-    """The number of a ConstantOfShape."""
+    """Read the number of a ConstantOfShape."""
     value = w.attr("value", None)
     array = np.float32(0) if value is None else getattr(value, "numpy", lambda: value)()
     w.layer.attrs["value"] = w.const(np.asarray(array).reshape(()), "value")
 
 
 def zero(r: LiftContext) -> None:
-    """The value that is broadcast defaults to 0."""
+    """Read the value to broadcast, which is 0 by default."""
     if r.node.input(0) is None:
         r.set_input(0, np.float32(0))
 
@@ -444,7 +448,7 @@ def like(r: LiftContext) -> None:
 
 
 def read_shape_ranges(r: LiftContext) -> None:
-    """Sizes that are ranges of the shapes of other values."""
+    """Read sizes that are slices of the shapes of other values."""
     refs = r.values("ref_tensors")
     given = {k: r.layer.attrs[k] if r.has(k) else [] for k in ("begins", "ends", "end_masks")}
     lists = {k: [int(n) for n in np.ravel(v)] for k, v in given.items()}
@@ -489,7 +493,9 @@ BAND = Detail(
 
 
 def unshuffled(r: LiftContext) -> Value:
-    """[n, c, h * f, w * f] -> [n, c * f * f, h, w], the channels slower than the blocks."""
+    """Rearrange [n, c, h * f, w * f] to [n, c * f * f, h, w], with the channel as the slowest of
+    the new channels.
+    """
     x, f = r.x, r.count("downscale_factor")
     n, c, h, w = r.static(x, axes=4)
     y = r.b.Reshape(x, [n, c, h // f, f, w // f, f])
@@ -511,7 +517,7 @@ MARGINS = Detail(read=read_margins, write=write_margins, keys=("paddings",), nam
 
 
 class Crops(Field):
-    """The cropping after the operator, at the start and the end of height and width."""
+    """The crop after the operator, at both ends of height and width."""
 
     keys = ("crops",)
 
@@ -528,7 +534,7 @@ JOINED = (Detail(read=lines_of_scalars), Axis(signed=True))
 
 
 def range_of_floats(r: LiftContext) -> None:
-    """Half-precision numbers are counted as floats: ONNX has no ranges of halves."""
+    """Compute a half-precision Range in float32, since ONNX's Range does not support float16."""
     if all(v is None or v.dtype != ir.DataType.FLOAT16 for v in r.node.inputs):
         return
     r.node.inputs[:] = [v and r.cast(v, ir.DataType.FLOAT) for v in r.node.inputs]

@@ -62,9 +62,8 @@ def with_defaults(message: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class LiftContext(context.LiftContext):
-    """`lead`: the number of axes before [C, H, W] that the blobs of the network have.
-
-    A row may result in an existing value (`alias`).
+    """The context of a layer that is read. `lead`: the number of axes before [C, H, W] that all
+    blobs of the network have. A row may return an existing value (`alias`).
     """
 
     _same: ir.Value | None = None
@@ -109,7 +108,7 @@ class LiftContext(context.LiftContext):
         return self.cast(self.input(index), ir.DataType.FLOAT)
 
     def axis(self, key: str, rank: int) -> int:
-        """The axis under `key`, counted from the front."""
+        """Return the axis under `key` as a non-negative number."""
         return axis_of(self.attr(key, int), rank)
 
     def weights(self, path: str, shape: Sequence[int], axis: int = 0) -> Value:
@@ -120,18 +119,18 @@ class LiftContext(context.LiftContext):
         return stored.lift(self.b, shape, axis)
 
     def numbers(self, path: str, shape: Sequence[int]) -> Array:
-        """Small weights as an array."""
+        """Return small weights as an array."""
         stored: LayerWeights = self.layer.blobs[path]
         return stored.array(shape)
 
     def plain(self, path: str, shape: Sequence[int]) -> Value:
-        """Small weights as a plain constant."""
+        """Return small weights as a constant."""
         return self.b.const(self.numbers(path, shape), f"{self.layer.name}.{path}")
 
 
 class LowerContext(context.LowerContext):
-    """`version` is the highest specificationVersion; a row may result in an existing value
-    (`alias`).
+    """The context of a layer that is written. `version` is the highest allowed
+    specificationVersion. A row may return an existing value (`alias`).
     """
 
     low: CoreLowering
@@ -154,11 +153,13 @@ class LowerContext(context.LowerContext):
     # operands ------------------------------------------------------------------------------------
 
     def scalar(self, index: int) -> float | None:
-        """The number in a constant of one element."""
+        """Return the number in a constant of one element."""
         return scalar(self.optional(index))
 
     def known(self, index: int) -> list[Any] | None:
-        """An operand (axes, sizes ...) as a flat list; None when it is known only at run time."""
+        """Return an operand (axes, sizes ...) as a flat list; None when it is known only at
+        run time.
+        """
         return small(self.optional(index))
 
     def numbers(self, index: int, what: str) -> Array:
@@ -169,15 +170,17 @@ class LowerContext(context.LowerContext):
         return array
 
     def dims(self, value: ir.Value) -> list[Any] | None:
-        """The sizes of a value, None for those that are not known; None when not even the rank
-        is.
+        """Return the sizes of a value, None for those that are not known; None when not
+        even the rank is.
         """
         return known_sizes(value)
 
     # weights -------------------------------------------------------------------------------------
 
     def stored(self, value: ir.Value | None, what: str = "weights", axis: int = 0) -> WeightData:
-        """Return how a constant operand is stored; MappingError when it is computed at run time."""
+        """Return how a constant operand is stored; raise MappingError if it is computed at
+        run time.
+        """
         data = stored_form(value, self.low.half, axis)
         if data is None:
             name = "absent" if value is None else value.name

@@ -41,8 +41,8 @@ def lower_if(w: LowerContext) -> None:
 
 
 def lower_loop(w: LowerContext) -> None:
-    """Values that are carried become variables: copied before, read in the body, assigned at its
-    end (all at once).
+    """Write a loop whose states are variables: copied before the loop, read in the body, and
+    assigned at the end of the body, all at once.
     """
     node, low = w.node, w.low
     body = node.attrs["body"]
@@ -81,7 +81,7 @@ def _assign(inner: CoreLowering, finals: list[tuple[Value, Value]]) -> None:
 
 
 def origin(value: Value) -> Value:
-    """The value that Identity hands on."""
+    """Return the value before any Identity operators."""
     while (source := producer_operand(value, "Identity")) is not None:
         value = source
     return value
@@ -96,8 +96,8 @@ def unconditional(body: Any) -> bool:
 def _condition(
     low: CoreLowering, inner: CoreLowering, body: Any, cond: Value | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The condition as a variable that a network of one copy reads: attributes and bodies of the
-    loop. Nothing when it is always true.
+    """Return the condition as a variable that a network with one copy layer reads (for attributes
+    and bodies of the loop); nothing if it is always true.
     """
     end, keep = body.outputs[0], body.inputs[1]
     forever, start = unconditional(body), None if cond is None or scalar(cond) == 1.0 else cond
@@ -117,7 +117,7 @@ def _condition(
 def _scan(
     low: CoreLowering, inner: CoreLowering, node: Node, out: Value, value: Value, counter: Value
 ) -> None:
-    """A collected output: a tensor of the full size, into which each trip writes its part."""
+    """Write a scan output: a tensor of the full size, into which each iteration writes its part."""
     shape, part_shape = shape_of(out), shape_of(value)
     trips = scalar(node.input(0))
     if shape is None and part_shape is not None and trips is not None and _always(node):

@@ -34,7 +34,7 @@ HEAVY = {HEAVY_END: "SAME_UPPER", "TOP_LEFT_HEAVY": "SAME_LOWER"}
 
 
 def two(r: LiftContext, key: str, default: int) -> list[int]:
-    """A repeated [H, W] parameter with its documented default."""
+    """Return a repeated [H, W] parameter, or its documented default."""
     values = r.attr(key, list)
     if values and len(values) != 2:
         raise MappingError(f"{values} must have two elements (height, width)", "R110")
@@ -62,8 +62,8 @@ class ImageWindow(window.Window):
         return borders(r.attr("valid", dict, {}).get("paddingAmounts"))
 
     def scheme(self, r: LiftContext) -> str:
-        """Automatic padding, which adds the odd element at the beginning unless the layer states
-        otherwise.
+        """Convert automatic padding, which adds an odd element at the start unless the layer
+        specifies otherwise.
         """
         found = r.layer.attrs.get("same")
         return "" if found is None else HEAVY.get(found.get("asymmetryMode"), "SAME_LOWER")
@@ -136,7 +136,7 @@ def append_stages(w: LowerContext, stages: Sequence[Stage]) -> None:
 
 
 def insert_height_axis(sizes: Sequence[Any] | None) -> list[Any] | None:
-    """[N,C,L] as [N,C,1,L]."""
+    """Reshape [N,C,L] to [N,C,1,L]."""
     return None if sizes is None else [*sizes[:2], 1, *sizes[2:]]
 
 
@@ -153,7 +153,7 @@ def flattened_result(w: LowerContext, sizes: Sequence[Any] | None) -> Stage:
 
 
 class Conv1dAsConv2d(Field):
-    """Windows of one axis: [N,C,L] as [N,C,1,L]."""
+    """A window of one axis, written for two: [N,C,L] is reshaped to [N,C,1,L]."""
 
     def lower(self, w: LowerContext) -> None:
         if w.rank() == 3:
@@ -165,10 +165,9 @@ class Conv1dAsConv2d(Field):
 
 
 class GroupedFilter(Field):
-    """Weights [outputs, inputs of a group, kernel..], of a transpose [inputs, outputs of a group,
-    kernel..].
-
-    `key` holds the inputs, of a group unless it `counts_all`.
+    """Weights [outputs, inputs of a group, kernel...], of a transposed convolution [inputs, outputs
+    of a group, kernel...]. `key` holds the number of inputs: of a group, or of all groups with
+    `counts_all`.
     """
 
     names = ("group",)
@@ -229,8 +228,8 @@ def elements_after(w: LowerContext) -> list[int]:
 
 
 class LateBias(Weights):
-    """The bias of a transposed convolution that extends beyond its last window, as an Add after
-    it.
+    """The bias of a transposed convolution whose result extends beyond its last window, as an Add
+    after it.
     """
 
     def lower(self, w: LowerContext) -> None:
@@ -289,13 +288,13 @@ class Transposed(transposed_window.TransposedWindow):
 
 
 class TransposedPlanes(Transposed, ImageWindow):
-    """The same over height and width."""
+    """The window of a ConvTranspose over height and width."""
 
     keys = (*ImageWindow.keys, "outputShape")
 
 
 class TransposedVolumes(Transposed, Window3D):
-    """The same over depth, height and width."""
+    """The window of a ConvTranspose over depth, height and width."""
 
     keys = (*Window3D.keys, "outputShape")
 

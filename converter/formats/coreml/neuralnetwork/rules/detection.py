@@ -11,8 +11,8 @@ from converter.mapping.rules import op
 
 
 def read_settings(r: LiftContext) -> None:
-    """IoU threshold, score threshold and the number of boxes: numbers of the layer, or from the
-    first computed one back its inputs.
+    """Read the IoU threshold, the score threshold and the number of boxes: attributes of the layer,
+    or inputs from the first computed one on.
     """
     for index, key in zip((2, 3, 4), ("iouThreshold", "scoreThreshold", "maxBoxes"), strict=True):
         if r.optional(index) is None:

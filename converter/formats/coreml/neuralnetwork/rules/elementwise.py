@@ -100,7 +100,7 @@ NO_INTEGER_WRAPAROUND = Detail(write=refuse_wraparound)
 
 
 class Scaled(Field):
-    """f(scale * x + shift); a scale of zero means that it is not set."""
+    """A function of scale * x + shift; a scale of zero means that scale and shift are not set."""
 
     keys = ("scale", "shift")
 
@@ -113,7 +113,7 @@ class Scaled(Field):
 
 
 def affine(x: Value, scale: float, shift: float = 0.0) -> Value:
-    """x * scale + shift, without the parts that have no effect."""
+    """Compute x * scale + shift; omit a scale of 1 and a shift of 0."""
     y = x if scale == 1.0 else x * scale
     return y if shift == 0.0 else y + shift
 
@@ -149,14 +149,14 @@ class Epsilon(Field):
 
 
 def function(name: str, kind: str, *fields: Field, **options: Any) -> Rule:
-    """A row of the layer `unary`."""
+    """Return a row of the layer `unary`."""
     rest = {"alpha", "epsilon"} - {k for f in fields for k in f.keys}
     return op(name, "unary", RequireKey("type", kind), *fields, ignore(*rest), **options)
 
 
 class Exponent(ScalarOperand):
-    """`alpha` of a power <-> a constant second operand; a negative power of integers would be a
-    fraction.
+    """The attribute `alpha` of a power <-> a constant second operand. A negative power of integers
+    would be a fraction.
     """
 
     def lower(self, w: LowerContext) -> None:
@@ -166,7 +166,7 @@ class Exponent(ScalarOperand):
 
 
 class Square(Field):
-    """The exponent 2: a product of an operand with itself."""
+    """The exponent 2, as a product of an operand with itself."""
 
     keys = ("alpha",)
     inputs = (1,)
@@ -186,7 +186,7 @@ def floor(r: LiftContext, y: ir.Value) -> ir.Value:
 
 
 def bound(value: Any) -> float:
-    """A limit of Clip, which the layer holds as a number that is finite."""
+    """Return a limit of Clip, which the layer stores as a finite number."""
     return float(np.clip(np.asarray(value).reshape(-1)[0], LEAST, MOST))
 
 
@@ -260,7 +260,7 @@ def activation(name: str, kind: str, *fields: Field, **options: Any) -> Rule:
 
 
 def read_channel_slope(r: LiftContext) -> None:
-    """One slope, or one for each channel (axis -3)."""
+    """Read one slope, or one for each channel (axis -3)."""
     r.set_input(1, channels(r, "PReLU.alpha"))
 
 
@@ -281,7 +281,7 @@ CHANNEL_SLOPE = Detail(
 
 
 def store_one_slope(w: LowerContext) -> None:
-    """The one slope of a tensor without channels."""
+    """Write the only slope of a tensor without channels."""
     w.layer.attrs["alpha"] = float(slope_of(w).reshape(-1)[0])
 
 
@@ -297,7 +297,7 @@ def slope_of(w: LowerContext) -> Any:
 
 
 def channels(r: LiftContext, path: str) -> Value:
-    """A weight of length C or 1 for axis -3 of the input, as [C,1,1]."""
+    """Return a weight of length C or 1 for axis -3 of the input, as [C,1,1]."""
     stored, rank = r.layer.blobs[path], r.rank(r.data)
     array, size = stored.array([stored.data().count]), blobs.dims(r.data)[-3] if rank >= 3 else None
     if size is not None and array.size > max(size, 1):
@@ -307,13 +307,13 @@ def channels(r: LiftContext, path: str) -> Value:
 
 
 def line(r: LiftContext) -> Value:
-    """alpha * x + beta; the operator is an Identity after it."""
+    """Compute alpha * x + beta; the operator is an Identity after it."""
     p = r.layer.attrs["linear"]
     return affine(r.data, p["alpha"], p["beta"])
 
 
 class Weighted(Field):
-    """Weights from which the row's hook computes operands."""
+    """Weights from which a hook of the row computes the operands."""
 
     def __init__(self, *paths: str) -> None:
         self.blobs = paths
@@ -372,8 +372,8 @@ ACTIVATIONS = [
 
 
 def chain_operands(r: LiftContext) -> None:
-    """An operator of two operands <-> a layer of any number of them; `alpha` is only used with a
-    single one.
+    """Read a layer of any number of operands as a chain of operators of two; `alpha` is only used
+    with a single operand.
     """
     first, rest = r.input(0), r.node.inputs[1:]
     r.set_inputs(first, *rest[:1])
@@ -394,18 +394,18 @@ def truncate_power(w: LowerContext) -> None:
 
 
 def repeat_operand(w: LowerContext) -> None:
-    """A number is compared with itself."""
+    """Compare a number with itself."""
     w.layer.inputs *= 2
 
 
 def truncate_quotient(w: LowerContext) -> None:
-    """Integers are divided towards zero."""
+    """Round the quotient of integers towards zero."""
     if not is_float(w.out):
         truncate_result(w)
 
 
 def subtract_multiple(w: LowerContext) -> None:
-    """The remainder with the sign of the dividend, x - y * trunc(x / y), of the layer's
+    """Compute the remainder with the sign of the dividend, x - y * trunc(x / y), from the layer's
     quotient.
     """
     x, y, out = w.data, w.input(1), w.out
@@ -421,13 +421,13 @@ def subtract_multiple(w: LowerContext) -> None:
 
 
 def floor_mod(r: LiftContext) -> None:
-    """x - y * floor(x / y): the sign of the divisor."""
+    """Compute x - y * floor(x / y), which has the sign of the divisor."""
     b, (x, y) = r.b, r.inputs(2)
     r.set_inputs(x, b.Mul(y, b.Floor(b.Div(x, y))))
 
 
 def like_channels(r: LiftContext, path: str, key: str) -> Value:
-    """A weight of shape [1], [C], [1,H,W] or [C,H,W] for the axes -3, -2, -1."""
+    """Return a weight of shape [1], [C], [1,H,W] or [C,H,W] for the axes -3, -2, -1."""
     shape, x = r.attr(key, list), r.input(0)
     if len(shape) not in (1, 3):
         message = f"{path} has the shape {shape}; it must be [1], [C], [1,H,W] or [C,H,W]"
@@ -547,8 +547,8 @@ NOT_TEXT = Guard("comparing strings is not supported", lambda w: w.data.dtype !=
 
 
 class Unequal(Field):
-    """The layer compares two operands, or one with `alpha`, which is a Not after an Equal in the
-    graph.
+    """A layer that compares two operands, or one with `alpha`: a Not after an Equal in
+    the graph.
     """
 
     keys = ("alpha",)

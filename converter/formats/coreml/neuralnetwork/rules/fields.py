@@ -35,7 +35,7 @@ RANK_4 = Guard("only data of rank 4 are supported", lambda w: rank_of_value(w.da
 
 
 def of_type(*positions: int, dtype: T = T.INT64) -> InputType:
-    """Indices and lengths; everything else that a row takes is float."""
+    """Convert indices and lengths to integers; all other operands of a row are floats."""
     return InputType(positions, dtype)
 
 
@@ -126,7 +126,7 @@ def truncate_result(w: LowerContext) -> None:
 
 
 def truncate(w: LowerContext, x: Value, outputs: Sequence[Value] | None = None) -> None:
-    """sign(x) * floor(|x|), as the results of the operator unless `outputs` are given."""
+    """Return sign(x) * floor(|x|), as the results of the operator unless `outputs` are given."""
     shape = w.dims(x)
     size = w.emit("unary", x, shape=shape, type="ABS", scale=1.0)
     whole = w.emit("floor", size, shape=shape)
@@ -135,7 +135,7 @@ def truncate(w: LowerContext, x: Value, outputs: Sequence[Value] | None = None) 
 
 
 class OneType(InputType):
-    """Operands from `first` on in one type: their own when they agree, else float."""
+    """Operands from `first` on, converted to one type: their own if they agree, else float."""
 
     def __init__(self, first: int = 0) -> None:
         super().__init__(tuple(range(first, 64)), None)
@@ -152,7 +152,9 @@ class OneType(InputType):
 
 @record
 class AsRank(Field):
-    """The layer takes any number of leading axes, the operator exactly `rank` axes in all."""
+    """An operand of exactly `rank` axes in the operator; the layer supports any number of leading
+    axes.
+    """
 
     rank: int = 4
 
@@ -206,7 +208,7 @@ class Weights(Field):
 
 
 def static(sizes: list[Any] | None, what: str) -> list[int]:
-    """Sizes that have to be known."""
+    """Return sizes, which must be known."""
     if sizes is None or None in sizes:
         raise MappingError(f"{what} needs a static shape", "X203", FIX)
     return [int(n) for n in sizes]
@@ -226,13 +228,13 @@ def borders(amounts: dict[str, Any] | None, name: str = "borderAmounts") -> list
 
 
 def border_amounts(pads: list[int]) -> dict[str, Any]:
-    """BorderAmounts of [H start, W start, H end, W end]."""
+    """Return the BorderAmounts message for [H start, W start, H end, W end]."""
     pairs = ((pads[i], pads[2 + i]) for i in (0, 1))
     return {"borderAmounts": [dict(zip(EDGES, pair, strict=True)) for pair in pairs]}
 
 
 def keep_one_axis(r: LiftContext) -> None:
-    """A result without axes is [1] here."""
+    """Give a scalar result the shape [1]."""
     r.after_first(lambda y: r.b.Reshape(y, [1]) if rank_of(y) == 0 else y)
 
 
@@ -243,12 +245,14 @@ KEEP_ONE_AXIS = Detail(read=keep_one_axis)
 
 
 def flat(index: int) -> InputType:
-    """Integers on one axis, which the layer takes from a blob of any rank."""
+    """Return integers on one axis; the layer accepts a blob of any rank."""
     return InputType((index,), flat=True)
 
 
 class ShapeOf(Field):
-    """The layer uses the shape of its input `index` <-> an operand that a Shape computes."""
+    """An operand that a Shape computes <-> input `index` of the layer, whose shape the
+    layer uses.
+    """
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -282,7 +286,7 @@ class StaticResult(Field):
 def static_slice(
     sizes: list[Any], pieces: Mapping[int, tuple[int, int, int]]
 ) -> dict[str, list[Any]]:
-    """The parameters of a sliceStatic: (start, end, step) by axis."""
+    """Return the parameters of a sliceStatic: (start, end, step) by axis."""
     rank = len(sizes)
     begin, end, step = [0] * rank, [FAR] * rank, [1] * rank
     first, last = [True] * rank, [True] * rank

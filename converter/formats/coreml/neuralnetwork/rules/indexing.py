@@ -54,7 +54,9 @@ LAST, FIRST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 
 
 def squeeze_index_axis(w: LowerContext) -> None:
-    """A scalar index removes its axis; here it is an index of one element followed by a squeeze."""
+    """Read a scalar index, which removes its axis, as an index of one element followed by a
+    squeeze.
+    """
     rank, axis = rank_of_value(w.data), w.attr("axis")
     if rank_of_value(w.input(1)) or rank < 2:
         return
@@ -77,14 +79,16 @@ SAME_SIZES = Guard(
 
 
 def lookup(r: LiftContext, indices: Value, rows: int, width: int) -> Value:
-    """Rows of the table, which is stored as [width, rows]; one more axis than `indices`."""
+    """Look up rows of the table, which is stored as [width, rows]; the result has one axis more
+    than `indices`.
+    """
     table = r.transpose(r.weights("weights", [width, rows]), [1, 0])
     y = r.b.Gather(table, blobs.ints(r.b, indices), axis=0)
     return (y + r.plain("bias", [width])) if r.attr("hasBias", bool) else y
 
 
 def lift_embedding(r: LiftContext) -> Value:
-    """Indices [..,1,1,1] -> vectors [..,C,1,1]."""
+    """Read an embedding: indices [...,1,1,1] give vectors [...,C,1,1]."""
     x, sizes = r.input(0), (r.attr("inputDim", int), r.attr("outputChannels", int))
     n = blobs.rank(x, 3)
     if n == 3:
@@ -95,7 +99,7 @@ def lift_embedding(r: LiftContext) -> Value:
 
 
 def lift_embedding_nd(r: LiftContext) -> Value:
-    """Indices [..,1] -> vectors [..,C]."""
+    """Read an embedding: indices [...,1] give vectors [...,C]."""
     x = r.input(0)
     n = blobs.rank(x)
     indices = blobs.squeeze(r.b, x, [n - 1]) if n > 1 else x
@@ -153,16 +157,16 @@ class Mode(Field):
 
 
 def reordered(r: LiftContext, order: list[int]) -> None:
-    """The operator takes the axes of its first input in this order, and gives them back in the
-    layer's.
+    """Transpose the axes of the first input into this order for the operator, and back
+    afterwards.
     """
     r.data = r.b.Transpose(r.data, perm=order)
     r.after_first(lambda y: r.b.Transpose(y, perm=inverse(order)))
 
 
 def read_rows(r: LiftContext) -> None:
-    """container[.., indices, ..] op= updates on one axis <-> ScatterND with that axis first, whose
-    indices have an additional axis.
+    """Read a scatter of rows along one axis, container[..., indices, ...] op= updates, as a
+    ScatterND with that axis first; the indices get an additional axis.
     """
     b, (_, indices, updates) = r.b, r.inputs(3)
     rank, n = blobs.rank(r), blobs.rank(r.input(1))
@@ -190,7 +194,7 @@ SCATTERED_ROWS = Detail(read=read_rows, write=write_rows, keys=("axis",))
 
 
 def read_on_off(r: LiftContext) -> None:
-    """The two values."""
+    """Read the two values."""
     values = [r.attr(key, float) for key in ("offValue", "onValue")]
     r.set_input(2, np.array(values, np.float32))
 
@@ -275,7 +279,7 @@ STRIDED = Detail(
 
 
 def limits(w: LowerContext) -> Any:
-    """starts, ends, axes and steps of a Slice, None for those that are known only at run time."""
+    """Return starts, ends, axes and steps of a Slice; None for those known only at run time."""
     if 0 in (shape_of(w.out) or ()):
         raise MappingError("a Slice without elements is not supported")
     starts, ends = w.known(1), w.known(2)
@@ -326,7 +330,7 @@ def _first(r: LiftContext, values: Value, count: int) -> Value:
 def _computed(
     r: LiftContext, begin: Value, end: Value, p: dict[str, list[Any]], given: dict[str, Value]
 ) -> Value:
-    """A slice with computed limits. Masks without any bit set are omitted."""
+    """Write a slice with computed limits; masks without any bit set are omitted."""
     x, b = r.input(0), r.b
     rank = blobs.rank(x)
     gone = np.array(masks(p["squeezeMasks"], rank))
@@ -357,7 +361,9 @@ def _computed(
 
 
 def lower_dynamic(w: LowerContext) -> None:
-    """Limits known only at run time: spread over all axes, the others masked."""
+    """Write a Slice whose bounds are known only at run time: bounds for all axes, with masks for
+    the axes that are not sliced.
+    """
     rank, (_, ends, axes, steps) = w.rank(), limits(w)
     axes = [int(a) % rank for a in axes] or list(range(rank))
     masked = [i not in axes for i in range(rank)]
@@ -373,7 +379,7 @@ def lower_dynamic(w: LowerContext) -> None:
 
 
 def _spread(w: LowerContext, index: int, axes: list[int], other: int) -> Value:
-    """Limits or steps for some axes as those for all (`other` elsewhere)."""
+    """Extend bounds or steps for some axes to all axes; the others get `other`."""
     rank, found = w.rank(), w.known(index)
     if found is not None:
         every = range(rank)
@@ -406,7 +412,7 @@ def lift_by_size(r: LiftContext) -> Value:
 
 
 def piece(r: LiftContext) -> None:
-    """One of the last three axes from `startIndex` to `endIndex`."""
+    """Slice one of the last three axes from `startIndex` to `endIndex`."""
     back = {"CHANNEL_AXIS": 3, "HEIGHT_AXIS": 2, "WIDTH_AXIS": 1}[r.attr("axis", str)]
     axis = blobs.rank(r, back) - back
     start, end = r.attr("startIndex", int), r.attr("endIndex", int)
@@ -422,7 +428,7 @@ def inner_part(r: LiftContext) -> None:
 
 
 def part_like(r: LiftContext) -> None:
-    """The first input is cut to height and width of the second, from `offset` on."""
+    """Crop the first input to height and width of the second, from `offset` on."""
     rank, like = blobs.rank(r, 2), r.input(1)
     offset, size = r.attr("offset", list) or [0, 0], blobs.dims(like)[-2:]
     if (len(offset), len(size)) != (2, 2):
@@ -446,7 +452,9 @@ def backwards(r: LiftContext) -> None:
 
 
 def windows(r: LiftContext) -> None:
-    """[.., L, ..] -> [.., M, W, ..]: M windows of W elements, one every `step`."""
+    """Split an axis into windows: [..., L, ...] -> [..., M, W, ...], M windows of W elements, one
+    every `step`.
+    """
     b, x, width, step = r.b, r.input(0), r.attr("windowSize", int), r.attr("step", int) or 1
     axis = r.axis("axis", blobs.rank(x))
     length, offsets = blobs.dims(x)[axis], arange(width)
@@ -461,8 +469,8 @@ def windows(r: LiftContext) -> None:
 
 
 def read_batch_and_sequence(r: LiftContext) -> None:
-    """The first n elements of each batch along the sequence axis; ONNX wants the two axes in
-    front.
+    """Read the first n elements of each batch along the sequence axis; ONNX requires the two axes
+    first.
     """
     rank = blobs.rank(r)
     batch, time = (r.axis(key, rank) for key in ("batchAxis", "sequenceAxis"))

@@ -48,7 +48,7 @@ def transposed(w: LowerContext, weights: Value) -> WeightData:
 
 
 class InnerProduct(Field):
-    """x times a constant [K,N] <-> weights [N,K]; a bias is an Add after it."""
+    """x times a constant matrix [K,N] <-> weights [N,K]; a bias is an Add after it."""
 
     blobs = ("weights", "bias")
     inputs: tuple[int, ...] = (1,)
@@ -58,7 +58,7 @@ class InnerProduct(Field):
         self.keys = (into, out, "hasBias", "int8DynamicQuantize")
 
     def operands(self, r: LiftContext) -> tuple[Value, Value | None]:
-        """The weights as stored, and the bias."""
+        """Return the weights as stored, and the bias."""
         into, out = r.attr(self.into, int), r.attr(self.out, int)
         weights = r.weights("weights", [out, into])
         return weights, r.plain("bias", [out]) if r.attr("hasBias", bool) else None
@@ -104,9 +104,7 @@ def dynamic(weights: Value | None) -> WeightData | None:
 
 
 class Affine(InnerProduct):
-    """The same as Dense, for a Gemm, which uses the weights as they are stored (`transB`), and the
-    bias.
-    """
+    """The weights of a Gemm, in the order in which they are stored (`transB`), and the bias."""
 
     inputs = (1, 2)
 
@@ -128,7 +126,7 @@ class Affine(InnerProduct):
 
 
 def as_columns(r: LiftContext) -> None:
-    """The last three axes are one vector; the result is [C,1,1]."""
+    """Flatten the last three axes to a vector; the result is [C,1,1]."""
     b, x = r.b, r.input(0)
     rank, out = blobs.rank(x), r.attr("outputChannels", int)
     rows = blobs.shape_as(b, [-1, r.attr("inputChannels", int)], x)
@@ -141,7 +139,9 @@ def as_columns(r: LiftContext) -> None:
 
 
 class AddedBias(InnerProduct):
-    """The operator adds a constant vector to such a product, of which it is the single consumer."""
+    """A constant vector that is added to a product, of which the addition is the single
+    consumer.
+    """
 
     inputs = (0, 1)
 
@@ -163,7 +163,9 @@ class AddedBias(InnerProduct):
         self.write(w, transposed(w, weights), size, vector.reshape(-1), None)
 
     def most(self, w: LowerContext) -> int:
-        """The most axes that the layer takes: innerProduct would contract three from rank 4 on."""
+        """Return the maximum number of axes of the layer: innerProduct would contract three from
+        rank 4 on.
+        """
         return 3 if w.layer.kind == "innerProduct" else 5
 
 

@@ -42,7 +42,7 @@ def of_channels(name: str, index: int) -> Weights:
 
 
 def store_unused_statistics(w: LowerContext) -> None:
-    """Mean and variance that the layer stores although it computes its own."""
+    """Write a mean and a variance, which the layer requires although it computes its own."""
     size = w.static(1, "gamma")
     w.layer.blobs |= {"mean": w.plain(np.zeros(size)), "variance": w.plain(np.ones(size))}
 
@@ -51,7 +51,9 @@ STORE_UNUSED_STATISTICS = Detail(write=store_unused_statistics, blobs=("mean", "
 
 
 def standardised(r: LiftContext, x: Value, axes: list[int], epsilon: float) -> Value:
-    """(x - mean) / sqrt(variance + epsilon) over `axes`; the operator of the row takes the two."""
+    """Compute (x - mean) / sqrt(variance + epsilon) over `axes`; the operator of the row has scale
+    and bias.
+    """
     b = r.b
     centered = x - b.ReduceMean(x, axes, keepdims=1)
     variance = b.ReduceMean(centered * centered, axes, keepdims=1)
@@ -60,7 +62,7 @@ def standardised(r: LiftContext, x: Value, axes: list[int], epsilon: float) -> V
 
 
 def normalize_over_batch(r: LiftContext) -> None:
-    """Each channel by the statistics of the whole batch."""
+    """Normalize each channel by its statistics over all images of the batch."""
     x, channels = r.input(0), [r.attr("channels", int)]
     rank = blobs.rank(x, 3)
     axes = [i for i in range(rank) if i != rank - 3]
@@ -112,7 +114,7 @@ def _small_image(r: LiftContext) -> bool:
 
 
 def length(r: LiftContext) -> None:
-    """sqrt(sum of squares + epsilon) over the last three axes."""
+    """Compute sqrt(sum of squares + epsilon) over the last three axes."""
     b, x = r.b, r.input(0)
     rank = blobs.rank(x, 3)
     total = b.ReduceSumSquare(x, [rank - 3, rank - 2, rank - 1], keepdims=1)
@@ -123,7 +125,7 @@ def length(r: LiftContext) -> None:
 
 
 def read_normalized_shape(r: LiftContext) -> None:
-    """The last axes, whose sizes the layer states."""
+    """Read the last axes, whose sizes the layer lists."""
     shape = r.attr("normalizedShape", list)
     r.set(axis=-len(shape))
     r.node.inputs += [r.weights(name, shape) for name in ("gamma", "beta")]

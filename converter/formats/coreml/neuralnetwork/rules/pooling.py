@@ -87,8 +87,8 @@ def pads_of(attrs: Mapping[str, Any]) -> list[int]:
 
 
 class WidePadding(Field):
-    """Pads not smaller than the kernel, which ONNX's pools do not support, become a Pad before the
-    pool.
+    """Padding that is not smaller than the kernel, which ONNX's pools do not support, becomes a Pad
+    before the pool.
     """
 
     def __init__(self, value: float) -> None:
@@ -104,8 +104,8 @@ class WidePadding(Field):
 
 
 class CountedPadding(Field):
-    """The padding of averages. Unless it is excluded the count is always the kernel's, even where
-    rounding up adds more padding.
+    """The padding of averages. Unless padding is excluded, the count is always the kernel's size,
+    even where rounding up adds more padding.
     """
 
     names = ("count_include_pad",)
@@ -152,7 +152,7 @@ def _more(size: int, kernel: int, stride: int, after: int, before: int) -> int:
 def _more_at_run_time(
     r: LiftContext, x: Value, kernel: list[int], stride: list[int], pads: list[int]
 ) -> Value:
-    """The pads after each axis, `_more` included, in shape arithmetic."""
+    """Compute the pads after each axis, `_more` included, from the shape at run time."""
     b, n = r.b, len(kernel)
     before, after, width, step = (np.array(v) for v in (pads[:n], pads[n:], kernel, stride))
     size = b.Shape(x, start=2)

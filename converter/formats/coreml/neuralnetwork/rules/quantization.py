@@ -1,4 +1,4 @@
-"""Constants, compact ones among them, and changes of type. Blobs are float32 throughout."""
+"""Constants, also compressed ones, and casts. Blobs are always float32."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def lift_constant_nd(r: LiftContext) -> Value:
 
 
 def lift_constant(r: LiftContext) -> Value:
-    """[C,H,W], seen with the leading axes that all blobs of the network have."""
+    """Read a constant [C,H,W], with the leading axes that all blobs of the network have."""
     shape = r.attr("shape", list)
     value = r.weights("data", shape)
     lead = [1] * r.lead
@@ -51,8 +51,8 @@ def lift_constant(r: LiftContext) -> Value:
 
 
 def lower_constant(w: LowerContext) -> None:
-    """One layer, whose quantized numbers have one scale; a scale for each channel is multiplied
-    afterwards.
+    """Write a constant as one layer, whose quantized numbers have one scale; scales for channels
+    are multiplied afterwards.
     """
     out = w.out
     if not is_constant(out):
@@ -119,7 +119,7 @@ def write_nonzero(w: LowerContext) -> None:
 
 
 def lower_cast(w: LowerContext) -> None:
-    """A Cast is written only if numbers change; compact weights that are not stored with a layer
+    """Write a Cast only if it changes numbers; compact weights that are not stored with a layer
     become a separate constant.
     """
     x, out = w.data, w.out

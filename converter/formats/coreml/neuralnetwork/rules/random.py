@@ -1,4 +1,4 @@
-"""Random numbers and custom layers: carried, not computed."""
+"""Random numbers and custom layers: preserved but not executed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KINDS: dict[str, tuple[Attr, ...]] = {
 
 
 def draws(name: str, parameters: tuple[Field, ...]) -> list[Rule]:
-    """The three forms differ in the source of the shape."""
+    """Return the rows of the three forms, which differ in the source of the shape."""
     kind, fields = name[0].lower() + name[1:], (SEED, *parameters)
     row: Callable[..., Rule] = lambda form, *more, **options: op(  # noqa: E731
         f"netconv::{name}", f"{kind}{form}", *more, *fields, **options
@@ -41,7 +41,7 @@ def draws(name: str, parameters: tuple[Field, ...]) -> list[Rule]:
 
 
 def lower_standard(w: LowerContext) -> None:
-    """ONNX's own operators, of which the second ones take the shape of an operand."""
+    """Write ONNX's random operators; the variants named ...Like take the shape of an operand."""
     name = w.node.op.removesuffix("Like")
     kind, shape = name[0].lower() + name[1:], shape_of(w.out)
     attrs: dict[str, Any] = {a.key: float(w.attr(a.name)) for a in KINDS[name]}

@@ -39,7 +39,9 @@ LSTM = ("inputGate", "outputGate", "forgetGate", "blockInput")
 
 
 def path(gate: str, part: str) -> str:
-    """`updateGateBiasVector`; of a layer without gates `biasVector`."""
+    """Return the path of a gate's weights: `updateGateBiasVector`, or `biasVector` for a layer
+    without gates.
+    """
     name = gate + part
     return name[0].lower() + name[1:]
 
@@ -80,7 +82,7 @@ def activations(
 
 
 def matrices(r: LiftContext, gates: Sequence[str], part: str, width: int) -> Value:
-    """The weights of several gates below each other, with a leading axis for the direction."""
+    """Concatenate the weights of several gates, and add a leading axis for the direction."""
     values = [r.weights(path(g, part), [r.attr("outputVectorSize", int), width]) for g in gates]
     arrays = [v.const_value for v in values]
     if all(a is not None for a in arrays):
@@ -96,7 +98,9 @@ def vectors(r: LiftContext, gates: Sequence[str], part: str) -> Array:
 
 
 def stored(r: LiftContext, gates: Sequence[str], biased: bool) -> list[Value | None]:
-    """W, R and B of one direction; ONNX's second half of the biases (recurrent ones) is zero."""
+    """Return W, R and B of one direction; the second half of ONNX's biases (recurrent ones) is
+    zero.
+    """
     size, into = (r.attr(f"{k}VectorSize", int) for k in ("output", "input"))
     weights = matrices(r, gates, "WeightMatrix", into)
     recursion = matrices(r, gates, "RecursionMatrix", size)
@@ -110,7 +114,7 @@ def stored(r: LiftContext, gates: Sequence[str], biased: bool) -> list[Value | N
 
 
 def sequence(r: LiftContext, index: int) -> Value:
-    """[Seq,Batch,C,1,1] -> [Seq,Batch,C]."""
+    """Reshape [Seq,Batch,C,1,1] to [Seq,Batch,C]."""
     rank = blobs.rank(r.input(index))
     if rank != 5:
         raise MappingError(f"the data of a recurrent layer must have rank 5, got {rank}", "R105")
@@ -118,9 +122,8 @@ def sequence(r: LiftContext, index: int) -> Value:
 
 
 def state(r: LiftContext, index: int) -> Value | None:
-    """An initial state [1,Batch,H].
-
-    Files exist that have it as [Batch,H,1,1,1]: the same numbers in the same order.
+    """Return an initial state [1,Batch,H]. Some files have it as [Batch,H,1,1,1]: the same numbers
+    in the same order.
     """
     if index >= len(r.layer.inputs):
         return None
@@ -130,12 +133,12 @@ def state(r: LiftContext, index: int) -> Value | None:
 
 
 def blob(r: LiftContext, x: Value) -> Value:
-    """[n,Batch,H] -> [n,Batch,H,1,1]."""
+    """Reshape [n,Batch,H] to [n,Batch,H,1,1]."""
     return blobs.unsqueeze(r.b, x, [3, 4])
 
 
 def result(r: LiftContext, y: Value, last: Value, whole: bool) -> Value:
-    """The output blob: all time steps in processing order, or the last one."""
+    """Return the output blob: all time steps in processing order, or the last one."""
     if not whole:
         return blob(r, last)
     steps = r.b.Squeeze(y, [1])
@@ -153,7 +156,7 @@ def common(r: LiftContext, direction: str = "") -> dict[str, Any]:
 def lift_one_state(
     r: LiftContext, gates: Sequence[str], biased: bool, **options: Any
 ) -> list[Value]:
-    """An RNN or a GRU."""
+    """Read an RNN or a GRU."""
     operands = (sequence(r, 0), *stored(r, gates, biased), None, state(r, 1))
     y, last = r.b.ops(options.pop("op"), *operands, outputs=2, **common(r), **options)
     return [result(r, y, last, r.layer.attrs["sequenceOutput"]), blob(r, last)]
@@ -167,8 +170,7 @@ def lift_rnn(r: LiftContext) -> list[Value]:
 
 
 def lift_gru(r: LiftContext) -> list[Value]:
-    """The reset gate is applied before the recurrent matrix (linear_before_reset=0).
-
+    """Read a GRU. The reset gate is applied before the recurrent matrix (linear_before_reset=0).
     Gates z, r, h.
     """
     given = r.layer.attrs
@@ -178,7 +180,7 @@ def lift_gru(r: LiftContext) -> list[Value]:
 
 
 def lstm_weights(r: LiftContext, prefix: str) -> list[Value | None]:
-    """W [1,4H,I], R [1,4H,H], B [1,8H] and P [1,3H] of one direction."""
+    """Return W [1,4H,I], R [1,4H,H], B [1,8H] and P [1,3H] of one direction."""
     q, gates = r.layer.attrs.get("params", {}), [prefix + g for g in LSTM]
     peepholes = None
     if q.get("hasPeepholeVectors", False):
@@ -188,10 +190,9 @@ def lstm_weights(r: LiftContext, prefix: str) -> list[Value | None]:
 
 
 def lstm(r: LiftContext, prefixes: Sequence[str], **options: Any) -> tuple[Value, ...]:
-    """LSTM of the directions whose weights begin so, or the extension operator whose cells are
-    clipped where the threshold is low enough to bind.
-
-    States are h and c of the first direction, then those of the second one.
+    """Create an LSTM for the directions whose weights have these prefixes, or the extension
+    operator with clipped cells if the clip threshold has an effect. States are h and c of the first
+    direction, then of the second one.
     """
     q = r.layer.attrs.get("params", {})
     directions = [
@@ -218,7 +219,7 @@ def lift_lstm(r: LiftContext) -> list[Value]:
 
 
 def lift_bidirectional(r: LiftContext) -> list[Value]:
-    """The backward half of the output is aligned with time."""
+    """Read a bidirectional LSTM; the backward half of the output is aligned with time."""
     b, given = r.b, r.layer.attrs
     chosen = activations(given["activationsForwardLSTM"], ["sigmoid", "tanh", "tanh"], 2)
     prefixes = ["weightParams[0].", "weightParams[1]."]
@@ -277,7 +278,7 @@ def chosen(w: LowerContext, defaults: Sequence[str], directions: int) -> list[di
 
 
 class Recurrent:
-    """One operator: its sizes, gates and states."""
+    """One recurrent operator: its sizes, gates and states."""
 
     def __init__(self, w: LowerContext, gates: int, both: bool = False) -> None:
         self.w, self.gates = w, gates
@@ -299,7 +300,7 @@ class Recurrent:
         self.steps, self.batch, *_ = self.w.dims(w.data) or [None, None]
 
     def blobs(self, gates: Sequence[str], direction: int = 0) -> dict[str, Any]:
-        """The weights of one direction by their paths."""
+        """Return the weights of one direction by their paths."""
         parts = {
             "WeightMatrix": self.weights(1, direction),
             "RecursionMatrix": self.weights(2, direction),
@@ -388,7 +389,7 @@ class Recurrent:
         w.put("stack", *halves, outputs=[out], axis=1)
 
     def outputs(self, count: int) -> list[Value]:
-        """New blobs: the sequence and `count` states per direction."""
+        """Create new blobs: the sequence and `count` states for each direction."""
         shape = [self.steps, self.batch, self.directions * self.size, 1, 1]
         whole = self.w.temporary("sequence", ir.DataType.FLOAT, shape)
         return [whole, *(self._state() for _ in range(count * self.directions))]

@@ -26,7 +26,7 @@ NAMED_AXES = Codec(lambda v: list(NAMES.lift(v)), lambda v: NAMES.lower(tuple(v)
 
 
 def read_flat_maximum(r: LiftContext) -> None:
-    """The index of the maximum over several axes refers to their flattened order."""
+    """Read the index of a maximum over several axes, which refers to the flattened axes."""
     b, x = r.b, r.input(0)
     axes = [axis_of(a, blobs.rank(x)) for a in r.attr("axis", NAMED_AXES)]
     r.set(axis=axes[0])
@@ -47,7 +47,7 @@ FLAT_MAXIMUM = Detail(
 
 
 def read_removed_axis(r: LiftContext) -> None:
-    """`removeDim`, which never removes the only axis."""
+    """Read `removeDim`, which never removes the only axis."""
     gone = r.attr("removeDim", bool) and blobs.rank(r) > 1
     r.set(keepdims=int(not gone))
 
@@ -75,7 +75,7 @@ def check_count(r: LiftContext) -> None:
 
 
 def read_index_rows(r: LiftContext) -> None:
-    """The layer gives one row per index, ONNX one column."""
+    """Transpose the indices: the layer gives one row for each index, ONNX one column."""
     r.after_first(lambda y: r.b.Transpose(y, perm=[1, 0]))
 
 
@@ -106,7 +106,7 @@ REDUCED = (
 
 
 def logarithm(r: LiftContext) -> Value:
-    """LOGSUM is the sum of logarithms."""
+    """Write LOGSUM, the sum of logarithms."""
     return r.b.Log(r.data + r.attr("epsilon", unset(1e-6)))
 
 

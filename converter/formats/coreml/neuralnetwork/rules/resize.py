@@ -54,7 +54,7 @@ def sampling_grid(mode: str, size: int, count: int) -> Array:
 
 
 def resample(r: LiftContext, grids: list[Array]) -> Value:
-    """Bilinear values at the crossings of two grids of positions on the last two axes."""
+    """Interpolate bilinearly at the crossings of two grids of positions on the last two axes."""
     rows, columns = grids
     return between(r.b, between(r.b, r.data, -2, rows), -1, columns)
 
@@ -83,7 +83,7 @@ def _are_integers(factors: list[float]) -> bool:
 
 
 class IntegerFactors(Field):
-    """Whole factors of the last two axes."""
+    """Integer factors of the last two axes."""
 
     keys = ("scalingFactor", "fractionalScalingFactor")
     inputs = (1, 2, 3)
@@ -97,7 +97,7 @@ class IntegerFactors(Field):
 
 
 class Fractions(IntegerFactors):
-    """Fractional factors, to the sizes floor(factor * size), from which the positions follow."""
+    """Fractional factors: the size is floor(factor * size), and determines the positions."""
 
     def lift(self, r: LiftContext) -> None:
         b, x, factors = r.b, r.data, [1.0, 1.0, *factors_of(r)]
@@ -123,7 +123,7 @@ class Fractions(IntegerFactors):
 
 
 def wanted_factors(w: LowerContext) -> tuple[list[float], bool, tuple[list[Any], list[Any]]]:
-    """The factors of the last two axes, whether they are whole, and their sizes before and
+    """Return the factors of the last two axes, whether they are whole, and their sizes before and
     after.
     """
     x, rank = w.data, w.rank()
@@ -161,14 +161,16 @@ def wanted_factors(w: LowerContext) -> tuple[list[float], bool, tuple[list[Any],
 
 
 def last_results(w: LowerContext) -> list[Size]:
-    """The sizes of the last two axes of the result, as expressions."""
+    """Return the sizes of the last two axes of the result, as expressions."""
     factors, whole, _ = wanted_factors(w)
     before, after = ((dimensions(v) or [])[-2:] for v in (w.data, w.out))
     return [n * int(f) for n, f in zip(before, factors, strict=True)] if whole else after
 
 
 def _factor(size: int, wanted: int) -> float:
-    """A float32 factor for which floor(size * factor) is `wanted` in any rounding."""
+    """Return a float32 factor for which floor(size * factor) is `wanted`, however the product is
+    rounded.
+    """
     factor = np.float32(wanted / size)
     while float(factor) * size < wanted or np.float32(size) * factor < np.float32(wanted):
         factor = np.nextafter(factor, np.float32(np.inf))
@@ -223,7 +225,7 @@ STRICT = "STRICT_ALIGN_ENDPOINTS_MODE"
 
 
 def target_of(r: LiftContext) -> tuple[str, list[int], list[int]]:
-    """The sampling mode, and height and width before and after."""
+    """Return the sampling mode, and height and width before and after."""
     mode: str = r.attr("mode", dict, {}).get("samplingMethod", STRICT)
     size = static(blobs.dims(r, 2)[-2:], "resizeBilinear")
     target = r.attr("targetSize", list) or [1, 1]

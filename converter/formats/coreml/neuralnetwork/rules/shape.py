@@ -56,8 +56,8 @@ MOST_ONES = 1 << 20
 
 
 class SizeOne(Field):
-    """The axes that are removed or added; if none, or those of the preceding operator, the value
-    before it is used.
+    """The axes to remove or insert. If there are none, or if the preceding operator did the
+    opposite, the value before it is used.
     """
 
     keys: tuple[str, ...] = ("axes",)
@@ -73,7 +73,7 @@ class SizeOne(Field):
         r.set_input(1, axes)
 
     def axes(self, r: LiftContext) -> list[int] | None:
-        """The new axes, counted from the front."""
+        """Return the new axes, counted from the front."""
         axes = r.attr("axes", list)
         rank = blobs.rank(r) + len(axes)
         return sorted(axis_of(a, rank) for a in axes)
@@ -121,7 +121,7 @@ class RemovedAxes(SizeOne):
 
 
 class Ones(StaticResult):
-    """A number, which has one axis here, gets further ones."""
+    """Axes of length 1 that are added to a number, which has one axis here."""
 
     def lower(self, w: LowerContext) -> None:
         w.set(targetShape=[1] * rank_of_value(w.out))
@@ -149,8 +149,8 @@ class TargetShape(StaticResult):
 
 
 def flattened(x: Value) -> Value:
-    """The tensor of at most 5 axes that a tensor of more axes is a mere reshaping of, when there is
-    one.
+    """Return the tensor of at most 5 axes of which a tensor with more axes is only a reshape, if
+    there is one.
     """
     source: Value | None = x
     while source is not None and rank_of_value(source) > 5:
@@ -176,7 +176,7 @@ class KeptSizes(StaticResult):
 
 
 def channels_last(r: LiftContext, x: Value) -> Value:
-    """[..,C,H,W] -> [..,H,W,C]."""
+    """Transpose [...,C,H,W] to [...,H,W,C]."""
     rank = blobs.rank(x, 3)
     return r.b.Transpose(x, perm=[*range(rank - 3), rank - 2, rank - 1, rank - 3])
 
@@ -208,7 +208,7 @@ def pixels(r: LiftContext) -> None:
 
 
 def vector(r: LiftContext) -> None:
-    """[..,C,H,W] -> [..,C*H*W,1,1]."""
+    """Reshape [...,C,H,W] to [...,C*H*W,1,1]."""
     x = r.input(0)
     size, rank = blobs.dims(x), blobs.rank(x, 3)
     tail = size[rank - 3 :]
@@ -219,7 +219,7 @@ def vector(r: LiftContext) -> None:
 
 
 def permuted(r: LiftContext) -> None:
-    """The axes [Seq,C,H,W] are numbered 0 to 3, the batch axis stays."""
+    """Permute the axes [Seq,C,H,W], numbered 0 to 3; the batch axis stays."""
     order, rank = r.attr("axis", list), blobs.rank(r)
     if sorted(order) != [0, 1, 2, 3]:
         raise MappingError(f"axis={order} is not a permutation of 0 to 3", "R110")
@@ -250,7 +250,7 @@ def slice_shape(w: LowerContext) -> None:
 
 
 def read_sequence_or_channels(r: LiftContext) -> None:
-    """The axis -3, or -5 of a `sequenceConcat`."""
+    """Read the axis: -3, or -5 for a `sequenceConcat`."""
     back = 5 if r.attr("sequenceConcat", bool) else 3
     r.set(axis=blobs.rank(r, back) - back)
 
@@ -328,9 +328,8 @@ EQUAL_PARTS = Detail(
 
 
 class SplitSizes(Field):
-    """Given sizes, or equal parts.
-
-    Of equal parts here the first ones are longer by one, in ONNX the last one is shorter.
+    """The sizes of the parts, given or equal. If the axis is not divisible, the first parts are
+    longer by one here; in ONNX the last one is shorter.
     """
 
     names = ("num_outputs",)
@@ -420,8 +419,8 @@ SEQUENCE_REPEATS = Detail(
 
 
 class WidenedTarget(Field):
-    """The target shape of an Expand. ONNX's may have smaller sizes than the operand, or fewer,
-    where the operand's are kept; the layer's must contain them.
+    """The target shape of an Expand. In ONNX it may have smaller or fewer sizes than the operand,
+    which keeps its own there; in the layer it must contain them.
     """
 
     def lower(self, w: LowerContext) -> None:
@@ -445,7 +444,7 @@ class WidenedTarget(Field):
 
 
 def multiply_ones(w: LowerContext) -> None:
-    """A size of 1 keeps the operand's size, which is written by arithmetic."""
+    """Expand by arithmetic, since a size of 1 keeps the operand's size."""
     sizes = w.known(1)
     if sizes is None or rank_of_value(w.out) != w.rank():
         raise no_match("the shape must be known at conversion time")
@@ -506,7 +505,9 @@ def lift_range(r: LiftContext) -> Value:
 
 
 def band(r: LiftContext) -> None:
-    """Negative numbers keep the whole triangle; the operator cuts the lower one off."""
+    """Write the band of a matrix: a negative number keeps the whole triangle; the operator removes
+    the lower one.
+    """
     lower, upper = r.attr("numLower", int), r.attr("numUpper", int)
     if upper >= 0:
         r.data = r.b.Trilu(r.data, upper, upper=0)
@@ -543,7 +544,7 @@ def pad_value(w: LowerContext) -> float:
 
 
 class PadValue(Field):
-    """The constant that fills; `value` of the layer."""
+    """The padding value, `value` of the layer."""
 
     keys = ("value",)
     inputs = (2,)

@@ -28,12 +28,12 @@ MOST_AXES = 5  # of layers that go through the elements one by one
 
 
 class LiftContext(context.LiftContext):
-    """`layer.outputs` are the ports as the file declares them;
+    """The context of a layer that is read. `layer.outputs` are the ports as the file declares them;
     `version` is that of the IR, 2 to 9.
     """
 
     def port(self, index: int) -> ir.Value:
-        """An output as the file declares it."""
+        """Return an output as the file declares it."""
         if index >= len(self.layer.outputs):
             raise MappingError(f"output port {index} is absent", "R105")
         return self.layer.outputs[index]
@@ -45,18 +45,18 @@ class LiftContext(context.LiftContext):
         return static(self.port(index), f"output port {index}", least=least)
 
     def declared(self, index: int = 0) -> ir.DataType:
-        """The declared type of an output."""
+        """Return the declared type of an output."""
         return self.port(index).dtype or D.FLOAT
 
     def floats(self, value: ir.Value) -> Value:
         return self.cast(value, D.FLOAT)
 
     def axis(self, default: Any = REQUIRED) -> int:
-        """An axis of input 0, counted from the first."""
+        """Return an axis of input 0 as a non-negative number."""
         return axis_of(self.attr("axis", int, default), len(self.static(least=1)))
 
     def array(self, name: str, shape: Sequence[int]) -> Array:
-        """The numbers of a blob, which is stored flat, in their shape."""
+        """Return the numbers of a blob, which is stored flat, in their shape."""
         array, count = self.layer.blobs.get(name), math.prod(shape)
         if array is None:
             raise MappingError(f"the blob {name!r} is absent", "R110")
@@ -66,12 +66,14 @@ class LiftContext(context.LiftContext):
         return np.asarray(array).reshape(shape)
 
     def blob(self, name: str, shape: Sequence[int]) -> Value:
-        """A blob as a constant."""
+        """Return a blob as a constant."""
         return self.b.const(self.array(name, shape), f"{self.layer.name}.{name}")
 
 
 class LowerContext(context.LowerContext):
-    """`version` is that of the IR. Shapes are static, types are FP32 and I32."""
+    """The context of a layer that is written. `version` is that of the IR. Shapes are static, types
+    are FP32 and I32.
+    """
 
     @classmethod
     def for_no_operator(cls, low: Lowering) -> LowerContext:
@@ -79,7 +81,9 @@ class LowerContext(context.LowerContext):
         return cls(Node(""), low)
 
     def shape(self, value: ir.Value | int = 0) -> list[int]:
-        """The shape of a value, or of input number `value`; ports have no unknown dimensions."""
+        """Return the shape of a value, or of input number `value`; ports have no unknown
+        dimensions.
+        """
         found = self.input(value) if isinstance(value, int) else value
         shape = shape_of(found)
         if shape is None:
@@ -119,12 +123,12 @@ class LowerContext(context.LowerContext):
         return self.emit("Reshape", value, list(shape), shape=shape)
 
     def widened(self, value: ir.Value, rank: int) -> ir.Value:
-        """Leading axes of length 1: the engine broadcasts between equal ranks only."""
+        """Add leading axes of length 1: the engine broadcasts only between equal ranks."""
         shape = self.shape(value)
         return self.reshaped(value, [1] * (rank - len(shape)) + shape)
 
     def spread(self, value: ir.Value, shape: list[int]) -> ir.Value:
-        """`value`, spread over all of `shape`."""
+        """Return `value` broadcast to `shape`."""
         array = constant(value) if value.const_value is not None else None
         if array is not None:
             return self.const(np.broadcast_to(array, shape), value.name or "const")
@@ -204,14 +208,14 @@ def is_float(value: ir.Value) -> bool:
 
 
 def scalar_of(value: ir.Value | None) -> float | None:
-    """The number of a constant with one element."""
+    """Return the number of a constant with one element."""
     array = known(value)
     one = array is not None and array.size == 1 and array.dtype.kind in "fiu"
     return float(array.reshape(-1)[0]) if one and array is not None else None
 
 
 def per_channel(value: ir.Value | None, shape: Sequence[int]) -> Array | None:
-    """The float numbers of a constant that has one for each channel (axis 1) of `shape`."""
+    """Return the float numbers of a constant that has one for each channel (axis 1) of `shape`."""
     array = constant(value) if value is not None and value.const_value is not None else None
     if array is None or array.dtype.kind != "f" or not 2 <= len(shape) >= array.ndim:
         return None

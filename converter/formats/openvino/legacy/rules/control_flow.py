@@ -56,7 +56,7 @@ def lift(r: LiftContext) -> list[ir.Value]:
 
 
 def _steps(r: LiftContext, it: Iteration) -> int:
-    """The number of iterations, on which all sliced inputs and outputs must agree."""
+    """Return the number of iterations, on which all sliced inputs and outputs must agree."""
     ports = {p.id: r.dims(i) for i, p in enumerate(it.source.outputs)}
     found = {parts.count for m in it.sliced if (parts := it.parts(m)) is not None}
     for m in filter(along_axis, it.body.outputs):
@@ -80,9 +80,7 @@ def _steps(r: LiftContext, it: Iteration) -> int:
 
 @record
 class Slice:
-    """A body value that is element i of `source` along `axis`, counted from the end when
-    `backwards`.
-    """
+    """A body value that is element i of `source` along `axis`, from the end if `backwards`."""
 
     source: ir.Value
     axis: int
@@ -106,7 +104,7 @@ class LoopPlan:
 
 
 def lower(w: LowerContext) -> None:
-    """A loop with a known number of steps and no way out before."""
+    """Write a loop with a known number of iterations and no early exit."""
     node, body = w.node, w.attr("body")
     trips = scalar_of(node.input(0))
     start = known(node.input(1)) if node.input(1) is not None else np.array(True)
@@ -140,7 +138,7 @@ def counts(node: ir.Node) -> bool:
 
 
 def _constant(value: ir.Value, body: ir.Graph) -> np.ndarray | None:
-    """A condition that is constant, or the loop's own condition handed on."""
+    """Return a condition that is constant, or the loop's own condition handed on."""
     array = known(value)
     producer = value.producer()
     while array is None and producer is not None and producer.op_type in ("Identity", "Cast"):
@@ -221,8 +219,8 @@ def _connect(
     sliced: dict[ir.Value, Slice],
     results: list[tuple[ir.Value, bool]],
 ) -> list[ir.Value]:
-    """The port map and the back edges; of the results, whether they are collected along the first
-    axis.
+    """Return the port map and the back edges; of the results, whether they are collected along the
+    first axis.
     """
     sources: dict[ir.Value, int] = {}  # value from outside -> port
     for value, layer, port in inner.feeds:

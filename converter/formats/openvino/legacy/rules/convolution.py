@@ -135,8 +135,8 @@ class SeparateBias(Field):
 
 
 class DeconvolutionWindow(Window, transposed_window.TransposedWindow):
-    """The begin pads are used as they are; the end pads follow from the shape of the port: cropped,
-    or more than the full result (output padding).
+    """The window of a deconvolution. The begin pads are used as they are; the end pads follow from
+    the shape of the port: a crop, or more than the full result (output padding).
     """
 
     names = (*Window.names, "output_padding", "output_shape")
@@ -183,7 +183,9 @@ class Bits(KernelBlob):
 
 
 def fit_steps(strides: Sequence[int], kernel: Sequence[int]) -> bool:
-    """The engine does not support single elements with large dilations ("label is too far")."""
+    """Refuse single elements with large dilations, which the engine does not support ("label is too
+    far").
+    """
     return max(strides) <= WIDEST_STEP or max(kernel) > 1
 
 

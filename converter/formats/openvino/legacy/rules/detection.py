@@ -47,7 +47,7 @@ from converter.mapping.rules import Rule, op
 
 
 def cast_to_floats(r: LiftContext) -> None:
-    """Operands of any type as floats."""
+    """Cast operands of any type to floats."""
     r.node.inputs = [None if v is None else r.floats(v) for v in r.node.inputs]
 
 
@@ -55,7 +55,7 @@ CAST_TO_FLOATS = Detail(read=cast_to_floats)
 
 
 class Read(Field):
-    """Unused trailing outputs are omitted; the operator gives `count`."""
+    """The outputs up to the last one that is used; the operator has `count`."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -72,7 +72,7 @@ class Read(Field):
 
 
 class Images(Field):
-    """Two sizes <-> two values of which the layer only reads the size. [2, n] of the operator is
+    """Two sizes <-> two values of which the layer only reads the shape. [2, n] of the operator is
     [1, 2, n] here.
     """
 
@@ -87,7 +87,7 @@ class Images(Field):
         w.gives([1, *w.shape(w.out)])
 
     def _image(self, w: LowerContext, index: int) -> ir.Value:
-        """One that the graph has already, else a constant of zeros."""
+        """Return an existing value of this shape, or a constant of zeros."""
         size = w.ints(index, "the sizes")
         if min(size) < 1:
             raise MappingError("a prior box needs an image that is not empty")
@@ -124,7 +124,9 @@ AT_LEAST = Codec(lambda v: max(LOWEST, float_of(v)), number_text)
 
 
 class Boxes(Field):
-    """Locations and confidences flat, all as floats; as many rows as the port has."""
+    """Locations and confidences, flattened and as floats. The port determines the number
+    of rows.
+    """
 
     def lift(self, r: LiftContext) -> None:
         inputs = [r.floats(r.input(i)) for i in range(len(r.layer.inputs))]
@@ -157,7 +159,7 @@ class Boxes(Field):
 
 
 class ClipBefore(Attr):
-    """The clip flag, also by its old name."""
+    """The clip flag, also under its old name."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -176,8 +178,8 @@ class Objectness(Attr):
 
 
 def read_limits(r: LiftContext) -> None:
-    """Limits of a suppression:
-    the number of boxes, the overlap, the least score. As many rows as the port has.
+    """Read the limits of a suppression: number of boxes, overlap, lowest score. The port determines
+    the number of rows.
     """
     bounds = [None if (v := r.optional(i)) is None else r.floats(v) for i in (3, 4)]
     r.set_inputs(r.data, r.input(1), r.optional(2), *bounds)
@@ -214,7 +216,7 @@ class GroupSize(Attr):
 
 
 class RegionsAgain(Field):
-    """The first input is also the second output of the layer."""
+    """The first input, which is also the second output of the layer."""
 
     def lift(self, r: LiftContext) -> None:
         r.outputs = 1
@@ -222,13 +224,13 @@ class RegionsAgain(Field):
 
 
 def lists(names: str, omit: str = "") -> list[Attr]:
-    """Lists of numbers; those of `omit` are written only where there are any."""
+    """Convert lists of numbers; those in `omit` are written only if they are not empty."""
     every = f"{names} {omit}".split()
     return [Attr(n, kind=Floats, default=Floats(), omit=n in omit.split()) for n in every]
 
 
 class Assumed(Attr):
-    """The engine always uses the default and ignores the attribute."""
+    """An attribute that the engine ignores: it always uses the default."""
 
     def lift(self, r: LiftContext) -> None:
         r.node.attrs[self.name] = self.default

@@ -56,9 +56,8 @@ LOGIC = ("And", "Or", "Xor")
 
 
 class Operands(Field):
-    """Two or more operands of one type, in the rank of the result.
-
-    `coeff` are factors of a sum or a difference.
+    """Two or more operands of one type, with the rank of the result. `coeff` are the factors of a
+    sum or a difference.
     """
 
     keys = ("coeff",)
@@ -117,7 +116,7 @@ def spread(w: LowerContext, operands: list[ir.Value]) -> None:
 
 
 def merged(shapes: list[list[int]], out: list[int]) -> tuple[list[list[int]], list[int]]:
-    """The shapes of the operands, and that of the result, with neighboring axes as one.
+    """Return the shapes of the operands, and that of the result, with neighboring axes as one.
 
     They are one where every operand is spread over both or neither.
     """
@@ -243,7 +242,7 @@ class Number(Field):
 
 
 class Inverse(Number):
-    """A divisor whose inverse is exact."""
+    """A divisor whose reciprocal is exact."""
 
     def number(self, c: float) -> float:
         if c == 0 or float(np.float32(1.0 / c)) * c != 1.0:
@@ -368,7 +367,7 @@ SCALE_SHIFT = [
 
 
 def read_bounds(r: LiftContext) -> None:
-    """min and max, which are numbers; an omitted bound is the largest number."""
+    """Read the numbers min and max; an omitted bound is the largest number."""
     x = r.input(0)
     r.set_inputs(x, *(r.b.like(x, r.attr(key, float)) for key in ("min", "max")))
 
@@ -392,7 +391,7 @@ def from_zero(r: LiftContext) -> None:
 
 @record
 class Slopes(Field):
-    """One slope for each channel, or one for all, in a blob; an input may hold them, too."""
+    """One slope for each channel, or one for all, in a blob or as an input."""
 
     inputs = (1,)
     keys = ("channel_shared",)
@@ -520,7 +519,9 @@ CHOSEN = Detail(read=read_chosen, write=write_chosen)
 
 
 def read_precision(r: LiftContext) -> None:
-    """The type of the output port; `precision` repeats it. Booleans are the numbers 0 and 1."""
+    """Read the type of the output port, which `precision` repeats. Booleans are the numbers 0 and
+    1.
+    """
     r.set(to=int(r.declared()))
 
 
@@ -548,7 +549,9 @@ def compare_with_zero(w: LowerContext) -> None:
 
 
 def at_input(w: LowerContext) -> None:
-    """The one layer between an input of 8 or 16 bits and a number of any type is a Reshape."""
+    """Insert a Reshape between an input of 8 or 16 bits and a layer for numbers of any type, since
+    no other layer may read such an input.
+    """
     if not keeps_type(w.data):
         raise no_match("only data of 8 or 16 bits are supported by this layer")
     w.finish(w.data)

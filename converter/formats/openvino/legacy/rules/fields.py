@@ -21,7 +21,7 @@ from converter.mapping.fields import Detail, Field, Guard
 
 
 def parse_integer(value: Any) -> int:
-    """An integer as the engine reads it: also spelled as a float."""
+    """Return an integer as the engine reads it: also spelled as a float."""
     number = float_of(value)
     if not (math.isfinite(number) and number == int(number) and abs(number) <= 1 << 53):
         raise ValueError(f"{value!r} is not an integer")
@@ -132,7 +132,7 @@ class PerChannel(Field):
 
 
 def channels(r: LiftContext, name: str) -> Any:
-    """A blob that is spread over the channels of input 0."""
+    """Return a blob that is spread over the channels of input 0."""
     size = r.static(least=1)
     count = size[1] if len(size) > 1 else size[0]
     array = r.layer.blobs.get(name)

@@ -22,16 +22,15 @@ D = ir.DataType
 
 
 def gathered_axis(r: LiftContext, place: int) -> int:
-    """The axis, which may also be an operand."""
+    """Return the axis, which may also be an operand."""
     if r.optional(place) is not None:
         return axis_of(int(r.number(place, "axis")), r.rank())
     return r.axis(0)
 
 
 class Indices(Field):
-    """(data, indices) and `axis`, as the engine and the Model Optimizer have them.
-
-    Indices may be numbers of any type.
+    """Operands (data, indices) and `axis`, as the engine and the Model Optimizer define them.
+    Indices may have any numeric type.
     """
 
     names = ("axis",)
@@ -42,7 +41,7 @@ class Indices(Field):
         r.set_inputs(r.data, r.cast(r.input(1), D.INT64))
 
     def lower(self, w: LowerContext) -> None:
-        """Constant indices are written without signs and never as a scalar."""
+        """Write constant indices as non-negative numbers, and never as a scalar."""
         x, index = w.data, w.input(1)
         size = w.shape()
         axis = w.attr("axis") % len(size)
@@ -74,7 +73,7 @@ class Indices(Field):
 
 
 def read_one_hot(r: LiftContext) -> None:
-    """The layer always writes floats, independent of its port."""
+    """Read OneHot, which always gives floats, independent of its port."""
     axis, dtype = r.attr("axis", int, -1), r.declared().numpy()
     values = [r.attr("off_value", float, 0.0), r.attr("on_value", float, 1.0)]
     dims = r.dims()
@@ -109,7 +108,7 @@ ONE_HOT = Detail(
 
 
 def read_scalars(r: LiftContext) -> None:
-    """Operands of one type without axes <-> of one element."""
+    """Reshape operands of one element to scalars."""
     values = [r.input(i) for i in range(3)]
     if len({v.dtype for v in values}) > 1:
         values = [r.cast(v, r.declared()) for v in values]
@@ -134,7 +133,7 @@ SCALARS = Detail(read=read_scalars, write=write_scalars)
 
 
 def scatter_rows(r: LiftContext) -> None:
-    """ScatterUpdate: rows of `updates` replace those at `indices` along the axis."""
+    """Read ScatterUpdate: rows of `updates` replace those at `indices` along the axis."""
     b, x, size = r.b, r.input(0), r.static()
     axis, index = gathered_axis(r, 3), r.cast(r.input(1), D.INT64)
     flat = b.Reshape(index, [-1, *[1] * (len(size) - axis - 1)])
@@ -145,8 +144,8 @@ def scatter_rows(r: LiftContext) -> None:
 
 
 class Sparse(Field):
-    """(indices, shape, values, number that is everywhere else) <-> elements scattered into a
-    constant of one number.
+    """Operands (indices, shape, values, default): elements are scattered into a constant filled
+    with the default.
     """
 
     def lift(self, r: LiftContext) -> None:
@@ -170,7 +169,7 @@ class Sparse(Field):
         w.set_inputs(w.input(1), shape, w.input(2), number)
 
     def _number(self, w: LowerContext) -> ir.Value | None:
-        """The number of which all of the data consists."""
+        """Return the number that all elements of the data equal."""
         value = w.data
         array, producer = constant(value), value.producer()
         if array is not None and array.size and (array == array.reshape(-1)[0]).all():
@@ -188,7 +187,7 @@ NO_INTEGERS = Guard("TopK of integers is not supported", lambda w: best_of_float
 
 
 def best_of_floats(w: LowerContext) -> bool:
-    """Answers to questions are floats in the engine."""
+    """Compute comparisons and indices as floats, as the engine does."""
     return is_float(w.data) or w.data.dtype == D.BOOL
 
 
@@ -231,10 +230,9 @@ BEST = Detail(
 
 
 def read_best_alone(r: LiftContext) -> None:
-    """ArgMax: values or indices alone. Indices are floats; without an axis attribute they are over
-    all trailing axes.
-
-    Then the result is [N, 1, k], or with the values appended [N, 2, k].
+    """Read ArgMax: values or indices. Indices are floats. Without an axis attribute, the maximum is
+    over all axes after the first, and the result is [N, 1, k], or with the values appended [N, 2,
+    k].
     """
     x, k = r.input(0), r.attr("top_k", int, 1)
     pairs, whole = r.attr("out_max_val", bool, 0), "axis" not in r.layer.attrs
@@ -274,7 +272,7 @@ BEST_ALONE = Detail(
 
 
 def boundaries_below(r: LiftContext) -> None:
-    """Bucketize; an empty list of boundaries gives 0."""
+    """Read Bucketize; an empty list of boundaries gives 0."""
     x, bounds = (r.floats(r.input(i)) for i in (0, 1))
     bounds_below(r, x, bounds, not r.attr("with_right_bound", bool, 0))
 
@@ -306,14 +304,13 @@ UNIQUE_PARTS = Detail(
 
 
 def count_rows(r: LiftContext) -> None:
-    """The number of rows is that of the port."""
+    """Write the number of rows, which is that of the port."""
     r.set(rows=r.dims(least=1)[0])
 
 
 def read_filled_rows(r: LiftContext) -> None:
-    """(indices, values, shape of all, default).
-
-    The third port has as many elements as there are rows.
+    """Read the operands (indices, values, shape, default). The third port has as many elements as
+    there are rows.
     """
     values, ports = r.input(1), len(r.layer.outputs)
     rows = r.dims(2, least=1)[0] if ports > 2 else r.ints(2, "the dense shape")[0]
@@ -334,7 +331,7 @@ FILLED_ROWS = Detail(read=read_filled_rows, write=write_filled_rows, names=("row
 
 
 def read_weighted_sum(r: LiftContext) -> None:
-    """(indices, values, shape of all, table, default, weights)."""
+    """Read the operands (indices, values, shape, table, default, weights)."""
     weights = r.optional(5)
     rest = [] if weights is None else [r.floats(weights)]
     r.set(rows=r.dims()[0])

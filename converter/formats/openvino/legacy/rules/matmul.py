@@ -19,9 +19,8 @@ D = ir.DataType
 
 
 class Connected(Field):
-    """Weights [out, in] and a bias for each output, on the rows into which x is flattened.
-
-    Inputs of rank 3 keep their first two axes when the port says so.
+    """Weights [out, in] and a bias for each output, applied to x flattened to rows. Inputs of rank
+    3 keep their first two axes if the port has them.
     """
 
     names: tuple[str, ...] = ("alpha", "beta", "transA", "transB")
@@ -64,7 +63,9 @@ class Connected(Field):
 
 
 def images(w: LowerContext, rows: ir.Value) -> ir.Value:
-    """The images of which `rows` are the flat form: the layer flattens them itself."""
+    """Return the images of which `rows` is the flattened form, since the layer flattens them
+    itself.
+    """
     producer = rows.producer()
     flat = producer is not None and producer.op_type in ("Reshape", "Flatten")
     before = producer.inputs[0] if producer is not None and flat and not producer.domain else None
@@ -93,7 +94,7 @@ TRANSPOSES = Transposes("transpose_a", "transpose_b")
 
 
 class Matrices(Field):
-    """alpha * A B + beta * C with numpy's broadcasting of the leading axes."""
+    """The product alpha * A B + beta * C, with numpy's broadcasting of the leading axes."""
 
     keys = ("alpha", "beta", *TRANSPOSES.keys)
 
@@ -108,7 +109,7 @@ class Matrices(Field):
             r.after_first(lambda y: y + added)
 
     def lower(self, w: LowerContext) -> None:
-        """Operands of equal rank, with two axes before the matrices; integers as floats."""
+        """Write operands of equal rank, with at least two leading axes; integers as floats."""
         a, b = w.data, w.input(1)
         left, right = w.shape(0), w.shape(1)
         left = left if len(left) > 1 else [1, *left]
@@ -138,7 +139,7 @@ class Matrices(Field):
 
 
 def permuted(w: LowerContext, value: ir.Value) -> ir.Value | None:
-    """The matrices of which `value` is the transposed ones."""
+    """Return the matrices of which `value` is the transposed ones."""
     producer = value.producer()
     if producer is None or producer.op_type != "Transpose" or producer.domain:
         return None

@@ -19,7 +19,7 @@ from converter.mapping.rules import FOREVER, op, ops
 
 
 def read_statistics(r: LiftContext) -> None:
-    """The blob `weights` is the variance, `biases` the mean; scale and shift are separate
+    """Read the blob `weights` as the variance, `biases` as the mean; scale and shift are separate
     layers.
     """
     size = r.static()[1:2]
@@ -67,10 +67,9 @@ ON_IMAGES = Guard(
 
 @record
 class Response(Field):
-    """alpha, beta and `local-size`, and k, which is always 1 in the engine.
-
-    The window is over the channels, or `over_pixels`. An even size takes one neighbor less, and
-    still divides by the size.
+    """The attributes alpha, beta and `local-size`, and k, which is always 1 in the engine. The
+    window covers channels, or pixels with `over_pixels`. An even size leaves out one neighbor, but
+    divides by the size.
     """
 
     over_pixels: bool = False
@@ -152,7 +151,7 @@ class AcrossAxes(Field):
 
 
 def read_scale(r: LiftContext) -> None:
-    """Factors for the channels of the result; written as ones."""
+    """Read the factors of the result's channels; they are written as ones."""
     if "weights" in r.layer.blobs:
         scale = channels(r, "weights")
         r.after_first(lambda y: y * scale)

@@ -61,8 +61,8 @@ class PoolWindow(Window):
 
 
 def _all_begin_inside(w: LowerContext, window: Geometry) -> None:
-    """ONNX ignores a window that begins in the end padding; a shape that counts it contradicts the
-    operator.
+    """Return whether all windows of the declared shape begin before the end padding; ONNX ignores
+    other windows.
     """
     size, out = w.shape()[2:], w.shape(w.out)[2:]
     windows = zip(out, window.strides, size, window.pads, strict=False)

@@ -45,7 +45,7 @@ def hidden_size(r: LiftContext) -> int:
 
 
 class Parameters(Field):
-    """W [1, G*H, I], R [1, G*H, H] and B [1, 2*G*H] in the order of ONNX <-> two blobs."""
+    """W [1, G*H, I], R [1, G*H, H] and B [1, 2*G*H] in ONNX's order of gates <-> two blobs."""
 
     names = ("linear_before_reset",)
     keys = ("linear_before_reset",)
@@ -217,7 +217,7 @@ def all_of_them(r: LiftContext) -> None:
 
 
 class Merged(Attr):
-    """The engine always merges repeated classes, independent of the attribute."""
+    """The flag for merging repeated classes, which the engine ignores: it always merges them."""
 
     def lower(self, w: LowerContext) -> None:
         if not w.attr(self.name):

@@ -41,7 +41,7 @@ def alone(r: LiftContext) -> None:
 
 
 def test_for_nonzero(r: LiftContext) -> None:
-    """ReduceAnd and ReduceOr test whether numbers are 0."""
+    """Convert the numbers of ReduceAnd and ReduceOr to booleans: whether they are not 0."""
     r.data = r.cast(r.cast(r.data, D.BOOL), D.FLOAT)
 
 

@@ -27,7 +27,7 @@ LAST_WORD = Codec(last_word, lambda v: f"caffe.ResampleParameter.{v.upper()}")
 
 
 class ToSize(Resize):
-    """The size of the port; how pixels are found in the source."""
+    """A resize to the size of the port; subclasses have the coordinate rule."""
 
     keys: tuple[str, ...] = ("antialias", "factor", "width", "height")
 
@@ -45,14 +45,14 @@ class ToSize(Resize):
 
 
 class Nearest(ToSize):
-    """Half pixels."""
+    """Resize to the nearest element, with half-pixel coordinates."""
 
     rules = (Where("nearest", "half_pixel", "round_prefer_ceil"),)
 
 
 class Linear(ToSize):
-    """Half pixels; `antialias` widens the kernel when the image shrinks, without elements
-    outside of the image.
+    """Linear interpolation with half-pixel coordinates. `antialias` widens the kernel when the
+    image shrinks, without elements outside of the image.
     """
 
     rules, antialiased = (Where("linear", "half_pixel"),), True
@@ -64,9 +64,8 @@ class Linear(ToSize):
 
 
 class Corners(ToSize):
-    """Bilinear; corners aligned, or the source at target * in / out.
-
-    Negative pads cut the border off first, positive ones add zeros.
+    """Bilinear interpolation with aligned corners, or with source = target * in / out. Negative
+    pads first crop the border, positive ones add zeros.
     """
 
     keys = (

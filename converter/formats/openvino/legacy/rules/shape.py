@@ -49,8 +49,8 @@ from converter.mapping.rules import Custom, Rule, custom, op
 
 
 def extra_axes(few: list[int], many: list[int]) -> list[int]:
-    """The axes of length 1 that `many` has besides those of `few`;
-    none where that is not all there is between them.
+    """Return the axes of length 1 that `many` has in addition to those of `few`; none if they
+    differ otherwise.
     """
     found, left = [], list(few)
     for axis, size in enumerate(many):
@@ -65,8 +65,8 @@ def extra_axes(few: list[int], many: list[int]) -> list[int]:
 
 @record
 class OriginalKind(Field):
-    """A Reshape that was a layer of another name stays one;
-    `axes` of that layer, from the shapes.
+    """A Reshape that was a layer of another type, and is written as one again; `axes` of that layer
+    follow from the shapes.
     """
 
     kind: str
@@ -115,7 +115,7 @@ RESHAPES = [
 
 
 def cast_to_port(r: LiftContext) -> None:
-    """Operands of several types are brought to that of the port."""
+    """Cast operands of several types to the type of the port."""
     kinds = {v.dtype for v in r.node.inputs if v is not None}
     if len(kinds) > 1:
         to = r.declared()
@@ -129,7 +129,7 @@ ONE_AXIS = Guard("only one axis is supported", lower_if=lambda w: len(w.shape())
 
 
 class Pieces(Field):
-    """The pieces have the lengths of the output ports."""
+    """Pieces with the lengths of the output ports."""
 
     names = ("axis", "num_outputs")
     keys = ("axis", "num_split", "num_splits", "out_sizes", "slice_point")
@@ -197,9 +197,8 @@ def crop(lengths: list[int], starts: Mapping[int, int]) -> dict[str, list[int]]:
 def strides(
     w: LowerContext, x: ir.Value, out: ir.Value, first: Mapping[int, int], pace: Mapping[int, int]
 ) -> tuple[dict[str, list[int]], list[list[int]]]:
-    """Masks, and begin, end and stride of each axis.
-
-    There is no number for "before the first element".
+    """Return the masks, and begin, end and stride of each axis. No number means "before the first
+    element".
     """
     size, lengths = w.shape(x), w.shape(out)
     begin = [first.get(a, 0) for a in range(len(size))]
@@ -215,7 +214,7 @@ def strides(
 
 @record
 class Slice:
-    """Starts and steps of a Slice by axis, with the numbers that count from the end resolved."""
+    """Starts and steps of a Slice by axis, with negative numbers resolved."""
 
     first: dict[int, int]
     steps: dict[int, int]
@@ -233,7 +232,9 @@ class Slice:
 
 
 class Crop(Field):
-    """Three forms, by their attributes; each takes as much from its offset as the port has."""
+    """A crop in one of three forms, which the attributes determine. The port determines the size of
+    the result.
+    """
 
     keys = ("axis", "offset", "dim", "crop_begin", "crop_end")
     inputs = (1, 2, 3, 4)
@@ -268,10 +269,8 @@ class Crop(Field):
 
 
 class MaskedSlice(Field):
-    """begin, end and strides are operands; a mask bit of 1 means that the value of begin or end is
-    used.
-
-    New and shrunk axes follow from the shape of the port.
+    """Operands begin, end and strides; a mask bit of 1 means that the value of begin or end is
+    used. New and removed axes follow from the shape of the port.
     """
 
     keys = ("begin_mask", "end_mask", "new_axis_mask", "shrink_axis_mask", "ellipsis_mask")
@@ -365,7 +364,7 @@ class Tiles(Field):
 
 
 class Spread(ToPort):
-    """Input 0 is spread over the shape of the port, which input 1 repeats."""
+    """Input 0 broadcast to the shape of the port; input 1 contains the same shape."""
 
     def lower(self, w: LowerContext) -> None:
         shape = w.shape(w.out)
@@ -376,7 +375,7 @@ class Spread(ToPort):
 
 
 def filling(r: LiftContext) -> None:
-    """Input 1 is the number, input 0 the shape."""
+    """Read a fill: input 1 is the number, input 0 the shape."""
     value = r.input(1)
     value = value if not r.static(value) else r.b.Reshape(value, [])
     r.set_inputs(value, list(r.dims()))
@@ -408,7 +407,9 @@ class Amounts(Pads):
 
 
 def by_mirror(r: LiftContext) -> None:
-    """`symmetric` repeats the edge, which ONNX does not support: it is a gather along each axis."""
+    """Pad with the `symmetric` mode, which repeats the edge: a Gather along each axis, since ONNX
+    does not support it.
+    """
     x = r.input(0)
     amounts = [r.attr(k, list) for k in ("pads_begin", "pads_end")]
     of_length(r.rank(x), pads_begin=amounts[0], pads_end=amounts[1])
@@ -422,7 +423,7 @@ def by_mirror(r: LiftContext) -> None:
 
 
 def shuffled(r: LiftContext) -> None:
-    """Shuffle channels along an axis other than 1; the operator is the Reshape at the end."""
+    """Shuffle channels along an axis other than 1; the operator is the last Reshape."""
     size, group = list(r.static()), r.count("group", 1)
     axis, rank = r.axis(1), len(size)
     split = r.b.Reshape(r.input(0), [*size[:axis], group, size[axis] // group, *size[axis + 1 :]])

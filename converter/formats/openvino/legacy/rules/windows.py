@@ -23,7 +23,7 @@ KEYS = (
 
 
 def window_of(r: LiftContext, rank: int) -> Geometry:
-    """The window as the engine reads it:
+    """Return the window as the engine reads it:
     lists when there is `kernel`, else by axis; an end pad defaults to the begin.
     """
     if "kernel" in r.layer.attrs and ("," in r.attr("kernel", str) or rank == 1):
@@ -69,7 +69,7 @@ def _by_axis(r: LiftContext) -> Geometry:
 def padded_for(
     r: LiftContext, window: Geometry, size: Sequence[int], out: Sequence[int]
 ) -> Geometry:
-    """same_upper, same_lower and valid: pads that give the declared size."""
+    """Return the pads of same_upper, same_lower or valid that give the declared size."""
     auto = r.attr("auto_pad", str, "")
     if auto in ("same_upper", "same_lower"):
         return replace(window, pads=same_pads(size, *window.steps, out, upper=auto == "same_upper"))
@@ -81,7 +81,7 @@ def padded_for(
 
 
 def along(r: LiftContext) -> tuple[list[int], list[int]]:
-    """The spatial sizes of the input, and of the output as its port declares them."""
+    """Return the spatial sizes of the input, and of the output as its port declares them."""
     size, out = list(r.static()[2:]), list(r.dims()[2:])
     if len(size) != len(out):
         message = f"{len(size)} spatial axes enter the layer, but {len(out)} leave it"
@@ -102,7 +102,7 @@ def end_pads(window: Geometry, size: Sequence[int], out: Sequence[int]) -> list[
 
 
 def cropped(r: LiftContext, x: ir.Value, pads: list[int]) -> tuple[ir.Value, list[int]]:
-    """Negative pads, which ONNX does not have, as a slice."""
+    """Convert negative pads, which ONNX does not support, to a Slice."""
     if min(pads, default=0) >= 0:
         return x, pads
     rank, size = len(pads) // 2, r.static(x)[2:]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class NetView(Protocol):
-    """A net or a body that is being read, as rows see it; `read` are the ports that are read."""
+    """A net or a body that is being read, for use in rows; `read` are the ports that are read."""
 
     read: Collection[tuple[int, int]]
 
@@ -54,8 +54,9 @@ element_type = Codec(
 
 
 class LiftContext(context.LiftContext):
-    """`version` is the number of the operation's opset, which determines the revision that is read.
-    `layer.extra` is the layer as in the file, and the reader of the body that contains it.
+    """The context of an operation that is read. `version` is the number of its opset, which
+    determines the revision. `layer.extra` is the layer as in the file, and the reader of the body
+    that contains it.
     """
 
     @property
@@ -105,7 +106,9 @@ class OpsetLayer(Layer):
 
 
 class LowerContext(context.LowerContext):
-    """`version` is the newest opset that the readers of the IR version support."""
+    """The context of an operation that is written. `version` is the newest opset that readers of
+    the IR version support.
+    """
 
     layer: OpsetLayer
 
@@ -114,7 +117,9 @@ class LowerContext(context.LowerContext):
         self.layer = OpsetLayer(**vars(self.layer))
 
     def known(self, value: ir.Value | None) -> ir.Value | Array | None:
-        """The elements of an operand as a new constant where they are known, else the operand."""
+        """Return the elements of an operand as a new constant where they are known, else
+        the operand.
+        """
         array = known(value)
         return value if array is None else np.asarray(array)
 

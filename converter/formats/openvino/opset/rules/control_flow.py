@@ -74,7 +74,7 @@ def lift_loop(r: LiftContext) -> list[ir.Value]:
 
 
 def _trips(r: LiftContext, it: Iteration) -> tuple[ir.Value | None, ir.Value]:
-    """Trip count and condition. A TensorIterator runs as often as its sliced input has parts."""
+    """Return trip count and condition. A TensorIterator runs once for each slice of its input."""
     b = r.b
     if r.layer.kind == "Loop":
         trips, condition = r.input(0), r.input(1)
@@ -94,14 +94,14 @@ def _trips(r: LiftContext, it: Iteration) -> tuple[ir.Value | None, ir.Value]:
 
 
 def _state(inner: Builder, sub: SubNet, parameter: int, initial: ir.Value) -> ir.Value:
-    """A loop-carried input; its shape is that of the body's Parameter."""
+    """Return a loop-carried input; its shape is that of the body's Parameter."""
     declared = sub.by_id()[parameter]
     shape = parse_shape(declared.data.get("shape", ""))
     return inner.input(declared.name, initial.dtype or T.FLOAT, shape)
 
 
 def _like_parameter(inner: Builder, sub: SubNet, parameter: int, number: ir.Value) -> ir.Value:
-    """The number of the iteration in the type and rank of a Parameter."""
+    """Return the iteration number in the type and rank of a Parameter."""
     declared = sub.by_id()[parameter]
     dtype = T(element_type.lift(declared.data.get("element_type", "i64")))
     value = inner.Cast(number, to=dtype) if dtype != T.INT64 else number
@@ -113,7 +113,7 @@ def _like_parameter(inner: Builder, sub: SubNet, parameter: int, number: ir.Valu
 
 
 def lift_read(r: LiftContext) -> ir.Value:
-    """A state is an input and an output more."""
+    """Read a state as an additional input and output."""
     source, outer = r.context
     return outer.state(source, r.input(0) if r.layer.inputs else None)
 
@@ -151,7 +151,9 @@ def lower_if(w: LowerContext) -> None:
 
 
 def lower_loop(w: LowerContext) -> None:
-    """Inputs: trip count (-1 for none), condition, initial states, outer values."""
+    """Write the inputs of a Loop: trip count (-1 for none), condition, initial states, outer
+    values.
+    """
     graph: ir.Graph = w.node.attrs["body"]
     trips, condition, initial = w.optional(0), w.optional(1), w.node.inputs[2:]
     if any(v is None for v in initial):

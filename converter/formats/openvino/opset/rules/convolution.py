@@ -25,7 +25,7 @@ NO_BIAS = Guard("a bias must be an Add in the opsets", lower_if=lambda w: not w.
 
 
 class Groups(Field):
-    """Weights [G, a, b, k...] <-> [G*a, b, k...], and `group`."""
+    """Weights [G, a, b, k...] <-> [G*a, b, k...], and the attribute `group`."""
 
     names = ("group",)
 
@@ -123,7 +123,7 @@ def reshape_compressed_weights(w: LowerContext) -> None:
 
 
 def unbatched_before(r: LiftContext) -> None:
-    """Columns [C*k, L] of a single image are read as a batch of one."""
+    """Read columns [C*k, L] of a single image as a batch of one."""
     if r.rank() == 2:
         r.data = r.b.Unsqueeze(r.data, [0])
         r.after_first(lambda y: r.b.Squeeze(y, [0]))

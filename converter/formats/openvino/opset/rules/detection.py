@@ -76,7 +76,7 @@ code_type = Codec(
 
 
 class ClassCount(Attr):
-    """num_classes of DetectionOutput, which opset8 omitted: the confidences determine it."""
+    """num_classes of DetectionOutput, which opset8 removed: it follows from the confidences."""
 
     def lower(self, w: LowerContext) -> None:
         """Write nothing, as no written file has an older revision."""
@@ -84,7 +84,7 @@ class ClassCount(Attr):
 
 @record
 class FlatInput(Field):
-    """An input of one axis, which in some files has a leading batch axis of one."""
+    """An input of one axis, which in some files has an additional leading axis of length 1."""
 
     index: int
 
@@ -98,7 +98,7 @@ class FlatInput(Field):
 
 
 def read_regions_again(r: LiftContext) -> None:
-    """The first input is also the second output of the layer."""
+    """Return the first input as the second output of the layer."""
     r.outputs = 1
     r.after_emit(lambda results: [*results, r.input(0)])
 
@@ -154,11 +154,9 @@ class PooledSizeList(PooledSize):
 
 @record
 class Alignment(Field):
-    """aligned_mode; opset8 only had a boolean: the attribute `name`, now `asymmetric`, whose value
-    is `plain`.
-
-    half_pixel_for_nn is called half_pixel in ONNX; half_pixel here also moves the corners by half a
-    pixel before scaling.
+    """The attribute aligned_mode; opset8 only has a boolean: the attribute `name`, now
+    `asymmetric`, whose value is `plain`. half_pixel_for_nn is half_pixel in ONNX; half_pixel here
+    also moves the corners by half a pixel before scaling.
     """
 
     name: str
@@ -196,7 +194,7 @@ NO_OVERLAP = np.array([2], np.float32)  # more than any two boxes have
 
 
 def _limit(r: LiftContext, index: int) -> ir.Value:
-    """An operand of shape [1]: a number of boxes or a float; 0 where it is absent."""
+    """Return an operand of shape [1]: a number of boxes or a float; 0 if it is absent."""
     value, dtype = r.optional(index), T.INT64 if index == 2 else T.FLOAT
     if value is None:
         return r.b.const(np.zeros(1, dtype.numpy()))
@@ -205,8 +203,8 @@ def _limit(r: LiftContext, index: int) -> ir.Value:
 
 @record
 class Limits(Field):
-    """Boxes and scores as floats, and `count` limits: the number of boxes, the overlap, the least
-    score, sigma.
+    """Boxes and scores as floats, and `count` limits: number of boxes, overlap, lowest score,
+    sigma.
     """
 
     count: int = 3
@@ -326,7 +324,9 @@ def _of_floats(w: LowerContext) -> bool:
 
 
 def _fits_the_map(w: LowerContext) -> bool:
-    """The runtime only allocates a grid of the feature map's size."""
+    """Return whether the grid has the size of the feature map, the only one that the runtime
+    allocates.
+    """
     size = shape_of(w.input(1))
     wanted = (w.attr("h"), w.attr("w"))
     return size is not None and all(v in (0, n) for v, n in zip(wanted, size[2:], strict=True))

@@ -43,7 +43,7 @@ T = ir.DataType
 
 
 def of(what: str, holds: Callable[[ir.Value | None], bool]) -> Guard:
-    """The row is for data of which `holds` is true."""
+    """Return a condition for data of which `holds` is true."""
     return Guard(
         f"only {what} are supported", lambda w: holds(w.optional(0)), lambda r: holds(r.optional(0))
     )
@@ -65,7 +65,9 @@ SIGNED = of_type("signed integers", T.INT8, T.INT16, T.INT32, T.INT64)
 
 
 def floor_rest(r: LiftContext, rest: Value) -> Value:
-    """The remainder with the sign of the divisor, of that with the sign of the dividend."""
+    """Compute the remainder with the sign of the divisor from the one with the sign of the
+    dividend.
+    """
     b, y, zero = r.b, r.input(1), r.b.like(rest, 0)
     other_sign = b.Xor(rest < zero, y < zero)
     inexact = ~b.Equal(rest, zero)
@@ -84,7 +86,7 @@ def booleans_as_bytes(r: LiftContext) -> None:
 
 
 def convert_to_one_type(w: LowerContext) -> None:
-    """Power takes two operands of one type; ONNX gives the result the type of the base."""
+    """Convert the operands of Power to one type; in ONNX the result has the type of the base."""
     x, y = w.data, w.input(1)
     if x.dtype == y.dtype or x.dtype is None or y.dtype is None:
         return
@@ -97,9 +99,8 @@ def convert_to_one_type(w: LowerContext) -> None:
 
 
 def read_bounds(r: LiftContext) -> None:
-    """min and max of Clamp, which are numbers.
-
-    For integers they are rounded inwards and cut to the type's range.
+    """Read the numbers min and max of Clamp. For integers they are rounded inwards and clamped to
+    the range of the type.
     """
     x, low, high = r.input(0), r.attr("min", float), r.attr("max", float)
     if not is_float(x):
@@ -130,7 +131,7 @@ BOUNDS = Detail(read=read_bounds, write=write_bounds, keys=("min", "max"), input
 
 
 def lower_bound_first(w: LowerContext) -> None:
-    """The lower bound is written as a Maximum before it."""
+    """Write the lower bound as a Maximum before the operator."""
     x, low, high = w.data, w.optional(1), w.input(2)
     if low is not None:
         x = w.emit("Maximum", x, low, auto_broadcast="numpy")
@@ -174,21 +175,21 @@ class Slope(Field):
 
 
 def with_beta(r: LiftContext) -> None:
-    """Swish: x * sigmoid(beta * x); the operator is the Sigmoid."""
+    """Read Swish, x * sigmoid(beta * x); the operator is the Sigmoid."""
     x, beta = r.input(0), r.optional(1)
     r.set_inputs(x if beta is None else x * beta)
     r.after_first(lambda y: x * y)
 
 
 def selu_of_values(r: LiftContext) -> None:
-    """Selu whose alpha and scale are computed; the operator is the Exp."""
+    """Read a Selu with computed alpha and scale; the operator is the Exp."""
     x, alpha, scale = r.input(0), r.input(1), r.input(2)
     r.set_inputs(x)
     r.after_first(lambda y: scale * r.b.Where(x > 0, x, alpha * (y - 1)))
 
 
 def hard_sigmoid_of_values(r: LiftContext) -> None:
-    """HardSigmoid whose alpha and beta are computed; the operator is the Clip."""
+    """Read a HardSigmoid with computed alpha and beta; the operator is the Clip."""
     b, x = r.b, r.input(0)
     line = r.input(1) * x + r.input(2)
     r.set_inputs(line, b.like(x, 0), b.like(x, 1))
@@ -218,7 +219,8 @@ CONSTANTS = Guard("the parameters must be constant", lift_if=lambda r: _all_know
 def compared_extreme(
     op_type: str, inputs: Sequence[ir.Value | None], attributes: Mapping[str, Any]
 ) -> tuple[ir.Node, float] | None:
-    """The ReduceMax or ReduceMin that an Equal or IsInf compares with an infinity, and this one.
+    """Return the ReduceMax or ReduceMin that an Equal or IsInf compares with an infinity, and this
+    one.
 
     The CPU plugin reduces a row of minus infinities to the lowest finite number (as of 2026.4), so
     it does not find the rows that a mask hides.
@@ -473,7 +475,7 @@ def saturates(node: Node) -> bool:
 
 
 class SameType(Destination):
-    """A conversion to the operand's own type has no effect."""
+    """A conversion to the operand's own type, which has no effect."""
 
     names = ()
 
@@ -531,9 +533,8 @@ BITS = {T.INT8: T.UINT8, T.INT16: T.UINT16, T.INT32: T.UINT32, T.INT64: T.UINT64
 
 
 def shift_bits(r: LiftContext) -> None:
-    """ONNX shifts unsigned numbers.
-
-    Signed ones are shifted as their bits, to the right with copies of the sign.
+    """Shift signed numbers by their bits, to the right with copies of the sign; ONNX only shifts
+    unsigned numbers.
     """
     x, n, own = r.input(0), r.input(1), r.input(0).dtype
     if own is None or own not in BITS:

@@ -38,7 +38,7 @@ EXPLICIT = ("explicit", "notset")
 
 
 def _text(value: Any) -> str:
-    """A value as the format spells it."""
+    """Return a value as the format spells it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list | tuple):
@@ -59,7 +59,7 @@ SPELLING: Mapping[Kind, Codec] = {
 
 @record
 class Pads(Field):
-    """pads_begin and pads_end <-> pads, of `rank` spatial axes."""
+    """pads_begin and pads_end <-> pads, for `rank` spatial axes."""
 
     rank: int
     names = ("pads",)
@@ -129,7 +129,7 @@ HALF = "openvino.half"
 
 
 def computed(dtype: ir.DataType) -> ir.DataType:
-    """The type in which values are computed.
+    """Return the type in which values are computed.
 
     Half precision is for storage and for the network's inputs and outputs, as in the runtime.
     """
@@ -141,8 +141,8 @@ INDEX = (ir.DataType.INT32, ir.DataType.INT64)
 
 @record
 class IndexInput(InputType):
-    """Operands that ONNX takes as int64 and the opsets as any integers; written as constants where
-    they are known.
+    """Operands that are int64 in ONNX and of any integer type in the opsets; known ones are written
+    as constants.
     """
 
     flat: bool = True
@@ -154,7 +154,7 @@ class IndexInput(InputType):
 
 
 def index_type(*positions: int) -> InputType:
-    """Indices into data, which are of 32 or 64 bits."""
+    """Return the type of indices into data: 32 or 64 bits."""
     return InputType(positions, written=ir.DataType.INT64, also=INDEX)
 
 
@@ -194,7 +194,7 @@ def convert(w: LowerContext, value: ir.Value, dtype: ir.DataType) -> ir.Value:
 
 
 def scalar(w: LowerContext, value: ir.Value) -> ir.Value:
-    """One number without axes."""
+    """Return one number as a scalar."""
     return value if rank_of(value) == 0 else w.reshape(value, [])
 
 
@@ -216,7 +216,7 @@ class Axes(AttrInput):
             raise MappingError("the axes are empty", "R110")
 
     def spare(self, r: LiftContext) -> int:
-        """Axes at the end that are not counted."""
+        """Return the number of last axes that are not counted."""
         return 0
 
 
@@ -225,7 +225,7 @@ _DIMENSION = re.compile(r"\?|-1|[0-9]{1,19}|[0-9]{0,19}\.\.[0-9]{0,19}")
 
 
 def parse_shape(text: str) -> list[Any] | None:
-    """`1,3,?,1..4` -> [1, 3, None, None]; `...` (dynamic rank) -> None."""
+    """Parse a shape: `1,3,?,1..4` gives [1, 3, None, None]; `...` (dynamic rank) gives None."""
     if "..." in text:
         return None
     parts = [p.strip() for p in text.split(",") if p.strip()]

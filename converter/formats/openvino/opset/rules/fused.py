@@ -32,7 +32,7 @@ def option(r: LiftContext, name: str, kind: Any, default: Any) -> Any:
 
 
 def root_mean_square(r: LiftContext) -> ir.Value:
-    """x / sqrt(mean(x^2) + epsilon) of the last axis, times a scale."""
+    """Compute x / sqrt(mean(x^2) + epsilon) over the last axis, times a scale."""
     b, x = r.b, r.input(0)
     wide = r.cast(x, T.FLOAT)
     mean = b.ReduceMean(wide * wide, [-1], keepdims=1)
@@ -65,7 +65,7 @@ def gated_delta_net(r: LiftContext) -> Sequence[ir.Value]:
 
 
 def rotary(r: LiftContext) -> ir.Value:
-    """Rotary embeddings of halves or of neighbors, of separate or of packed heads."""
+    """Compute rotary embeddings of halves or of neighbors, of separate or of packed heads."""
     for name in ("support_3d_rope", "is_ltx_video", "input_interleaved"):
         if option(r, name, bool, False):
             raise MappingError(
@@ -92,7 +92,7 @@ def rotary(r: LiftContext) -> ir.Value:
 
 
 def _sliced(r: LiftContext) -> Value:
-    """The part of the data that is rotated."""
+    """Return the part of the data that is rotated."""
     start, stop = (option(r, f"slice_{end}", int, 0) for end in ("start", "stop"))
     return r.b.Slice(r.input(0), [start], [stop], [-1]) if stop > start else r.input(0)
 
@@ -123,7 +123,7 @@ def _positioned(r: LiftContext, i: int, heads: int) -> Value:
 
 
 def _packed(r: LiftContext) -> Value:
-    """[A,B,heads * size, ..] as [A,B,heads,size]."""
+    """Reshape [A,B,heads * size, ...] to [A,B,heads,size]."""
     heads, size = (int(option(r, name, int, 0)) for name in ("head_cnt", "head_size"))
     x = r.b.Slice(_sliced(r), [0], [heads * size], [-1])
     return r.b.Reshape(r.cast(x, T.FLOAT), [0, 0, heads, size])

@@ -61,7 +61,7 @@ def gather_in_batch(r: LiftContext) -> None:
 
 
 def batch_axes_merged(r: LiftContext, y: ir.Value) -> ir.Value:
-    """The first revision of GatherND merges the batch axes of its result."""
+    """Merge the batch axes of the result of GatherND, as its first revision does."""
     batch = r.node.attrs["batch_dims"]
     if r.version >= 8 or batch < 2:
         return y
@@ -72,9 +72,8 @@ def batch_axes_merged(r: LiftContext, y: ir.Value) -> ir.Value:
 
 
 def scatter_update(r: LiftContext) -> None:
-    """updates has the shape data[:axis] + indices + data[axis + 1:].
-
-    The operator is a ScatterND of axis 0.
+    """Read ScatterUpdate as a ScatterND along axis 0; updates has the shape data[:axis] + indices +
+    data[axis + 1:].
     """
     x, indices, updates = r.input(0), r.cast(r.input(1), T.INT64), r.input(2)
     n, k = r.rank(x), r.rank(indices)
@@ -105,7 +104,7 @@ def neutral(reduction: str, dtype: ir.DataType) -> float | int:
 
 
 def without_initial(r: LiftContext) -> None:
-    """The initial data do not count: they are replaced by the neutral element."""
+    """Replace the initial data, which do not count, by the neutral element."""
     x, reduction = r.input(0), r.node.attrs["reduction"]
     if reduction == "none":
         return
@@ -116,7 +115,7 @@ def without_initial(r: LiftContext) -> None:
 
 
 def filled_with(r: LiftContext, number: float, index: int) -> ir.Value:
-    """A number in the type of the data and the shape of an operand."""
+    """Return a number in the type of the data and the shape of an operand."""
     return r.b.Expand(r.b.like(r.input(0), number), r.b.Shape(r.input(index)))
 
 
@@ -140,13 +139,15 @@ def mean_of_scattered(r: LiftContext) -> None:
 
 
 def _along(r: LiftContext, b: Builder, axis: int) -> ir.Value:
-    """The layer as if its axis was constant, made by `b`."""
+    """Return the layer as if its axis were constant, created by `b`."""
     layer = replace(r.layer, inputs=[*r.layer.inputs[:3], b.const(axis)])
     return Table(SCATTER_ELEMENTS).lift(type(r)(layer, b, r.version, r.spelling))[0]
 
 
 def each_axis(r: LiftContext) -> None:
-    """An axis that is known at run time only: one branch for each; the operator is the If."""
+    """Create one branch for each axis, if the axis is known only at run time; the operator is the
+    If.
+    """
     count = r.rank()
     wanted = r.reshape(r.cast(r.input(3), T.INT64), [])
     wanted = r.b.Mod(wanted, count)
@@ -175,7 +176,7 @@ class InitialCounts(RequireKey):
 
 
 def negated(r: LiftContext) -> None:
-    """Negate the updates: a scatter that subtracts becomes one that adds."""
+    """Negate the updates, so that a scatter that subtracts becomes one that adds."""
     updates = r.input(2)
     r.node.inputs[2] = r.b.like(updates, 0) - updates
 
@@ -184,7 +185,9 @@ def negated(r: LiftContext) -> None:
 
 
 def read_bounds(r: LiftContext) -> None:
-    """(data, starts, ends, steps, axes) <-> (data, starts, ends, axes, steps)."""
+    """Reorder the operands (data, starts, ends, steps, axes) to (data, starts, ends,
+    axes, steps).
+    """
     InputType((1, 2, 3, 4), flat=True).lift(r)
     x, starts, ends, steps, *axes = r.inputs(4, 5)
     r.set_inputs(x, starts, ends, axes[0] if axes else None, steps)
@@ -205,7 +208,7 @@ BOUNDS = Detail(read=read_bounds, write=write_bounds, inputs=(1, 2, 3, 4))
 
 
 def strided_slice(r: LiftContext) -> ir.Value:
-    """Masks first, then a Slice, a Squeeze and an Unsqueeze."""
+    """Apply the masks, then create a Slice, a Squeeze and an Unsqueeze."""
     none: list[int] = []
     more = {f"{k}_mask": none for k in ("new_axis", "shrink_axis", "ellipsis")}
     a, x, b = r.attributes(begin_mask=list, end_mask=list, **more), r.input(0), r.b
@@ -261,9 +264,8 @@ def _sliced(
 
 
 def slice_scatter(r: LiftContext) -> None:
-    """(data, updates, start, stop, step, axes); the operator is the Reshape.
-
-    The elements are numbered; slicing these numbers gives the indices of the updates.
+    """Read (data, updates, start, stop, step, axes); the operator is the last Reshape. Slicing the
+    running numbers of the elements gives the indices of the updates.
     """
     InputType((2, 3, 4, 5), flat=True).lift(r)
     b, x, shape, flat = r.b, r.input(0), r.static(), [-1]
@@ -275,7 +277,7 @@ def slice_scatter(r: LiftContext) -> None:
 
 
 def reversed_axes(r: LiftContext, axes: list[int]) -> None:
-    """The operator is a Slice."""
+    """Reverse axes; the operator is a Slice."""
     k = len(axes)
     if not axes:
         r.forwarded = [r.b.Identity(r.input(0))]
@@ -311,7 +313,9 @@ ON_OFF = Detail(read=read_on_off, write=write_on_off, inputs=(2,))
 
 
 def read_negative_indices(r: LiftContext) -> None:
-    """Negative indices are out of range unless the mode is `normalize`, as it always is in ONNX."""
+    """Make negative indices invalid unless the mode is `normalize`; in ONNX they always count from
+    the end.
+    """
     kind = words("ignore_negative", "normalize")
     if r.attr("negative_indices_mode", kind, "ignore_negative") == "normalize":
         return
@@ -336,9 +340,8 @@ NEGATIVE_INDICES = Detail(
 
 
 def eye(r: LiftContext) -> None:
-    """Ones where column - row is the third operand; copied for each element of the batch.
-
-    The operator is the Cast.
+    """Write ones where column - row is the third operand, copied for each element of the batch. The
+    operator is the Cast.
     """
     b = r.b
     rows, columns, diagonal = (r.reshape(r.cast(r.input(i), T.INT64), []) for i in range(3))
@@ -355,7 +358,7 @@ def _copies(r: LiftContext, matrix: ir.Value, batch: ir.Value) -> ir.Value:
 
 
 def write_eye(w: LowerContext) -> None:
-    """The matrix is constant, as its shape is."""
+    """Write the matrix as a constant, since its shape is constant."""
     (rows, columns), dtype = w.static(), w.out.dtype or T.FLOAT
     matrix = np.eye(rows, columns, w.attr("k"), dtype=dtype.numpy())
     w.set_inputs(matrix, [rows, columns])

@@ -34,9 +34,8 @@ def align_ellipses(r: LiftContext) -> None:
 
 
 def attention(r: LiftContext) -> None:
-    """softmax(Q K' * scale + mask) V; the operator is the MatMul with V.
-
-    A boolean mask is true for visible keys; causal replaces the mask.
+    """Compute softmax(Q K' * scale + mask) V; the operator is the MatMul with V. A boolean mask is
+    true for visible keys; causal replaces the mask.
     """
     b, causal, mask = r.b, r.attr("causal", bool), r.optional(3)
     q, k, v = (r.input(i) for i in range(3))

@@ -61,8 +61,8 @@ class Neighbors(Field):
 
 
 def over_axes(r: LiftContext) -> None:
-    """x / (bias + alpha * mean of squares over the neighbors along all axes)^beta; the operator is
-    the Div.
+    """Compute x / (bias + alpha * mean of squares over the neighbors along all axes)^beta; the
+    operator is the Div.
     """
     b, x, axes = r.b, r.input(0), _axes(r)
     a = r.attributes(alpha=float, beta=float, bias=float, size=int)
@@ -119,7 +119,7 @@ FIRST_AXES = Detail(
 
 
 def not_zero(r: LiftContext) -> None:
-    """1 for a reduction over no axes, and 0 for 0, independent of its sign; the operator is the
+    """Return 1 for a reduction over no axes, and 0 for 0 of either sign; the operator is the
     CastLike.
     """
     x = r.input(0)

@@ -98,7 +98,7 @@ def reach_of(window: Geometry) -> Array:
 
 
 def image_size(r: LiftContext) -> Array:
-    """The sizes of the spatial axes, on which windows that are rounded up depend."""
+    """Return the sizes of the spatial axes, on which the number of rounded-up windows depends."""
     return np.array(r.static()[2:])
 
 
@@ -205,7 +205,7 @@ class MaxIndices(Field):
 
 
 class SmallIndices(Field):
-    """The CPU runtime gives the indices of AdaptiveMaxPool as i32 only."""
+    """Indices as i32, the only type that the CPU runtime supports for AdaptiveMaxPool."""
 
     keys = ("index_element_type",)
 
@@ -230,7 +230,7 @@ ROUNDED_DOWN = Guard(
 
 
 def without_dilations(w: LowerContext) -> None:
-    """AvgPool has none before opset16."""
+    """Write AvgPool without dilations, which it does not have before opset16."""
     if w.version < 16:
         del w.layer.attrs["dilations"]
 

@@ -46,9 +46,8 @@ def along(w: LowerContext, value: ir.Value) -> ir.Value:
 
 @record
 class Chain:
-    """(Convert(weights) - Convert(zero)) * scale.
-
-    `flat`: the shape of scale and zero in the operator.
+    """The chain (Convert(weights) - Convert(zero)) * scale. `flat`: the shape of scale and zero in
+    the operator.
     """
 
     weights: ir.Value
@@ -102,7 +101,7 @@ def _stored(value: ir.Value | None) -> ir.Value | None:
 
 
 def read_compressed(r: LiftContext) -> None:
-    """The chain of operations in which runtimes look for compressed weights."""
+    """Return the chain of operations that runtimes recognize as compressed weights."""
     found = chain(r)
     assert found is not None
     r.node.attrs |= found.attrs
@@ -130,7 +129,7 @@ COMPRESSED = Detail(read=read_compressed, write=write_compressed, names=("axis",
 def factors(
     w: LowerContext, x: ir.Value, scale: ir.Value, zero: ir.Value | None
 ) -> tuple[ir.Value, ir.Value]:
-    """Convert(x) - Convert(zero), and the scale in the type of the result."""
+    """Return Convert(x) - Convert(zero), and the scale in the type of the result."""
     out = w.out.dtype or scale.dtype or T.FLOAT
     # numbers of other types than those of the graph are converted where they are written
     y = x if x.dtype == T.FLOAT else convert(w, w.stored(x), out)
@@ -183,9 +182,8 @@ class Blocks(Field):
     def _part(
         self, w: LowerContext, axis: int, first: int, count: int, width: int
     ) -> tuple[ir.Value, list[int]]:
-        """`count` blocks of `width` weights from block `first` on.
-
-        With the shape that they have without blocks.
+        """Return `count` blocks of `width` weights from block `first` on, in the shape that they
+        have without blocks.
         """
 
         def cut(value: ir.Value, start: int, size: int, *blocks: int) -> ir.Value:
@@ -237,9 +235,8 @@ def _stretch(w: LowerContext, value: ir.Value, axis: int, at: slice, shape: list
 
 
 def write_packed(w: LowerContext) -> None:
-    """Constants in the packed form that the format has for 1, 2 and 4 bits, else a byte each.
-
-    To unpack them while running takes readers very long.
+    """Write constants in the format's packed form for 1, 2 and 4 bits, otherwise one byte each:
+    unpacking them at run time is slow.
     """
     packed, shape = w.constant(0, "the packed data"), [int(d) for d in w.attr("shape")]
     name = w.data.name or "weights"
@@ -272,7 +269,7 @@ def lower_4_bit_indices(w: LowerContext) -> None:
 
 
 def write_rounded(w: LowerContext) -> None:
-    """Convert(clamp(round(x / scale) + zero)) in f32."""
+    """Write Convert(clamp(round(x / scale) + zero)) in f32."""
     out: Any = w.out.dtype
     x, scale = (convert(w, v, T.FLOAT) for v in (w.data, along(w, w.input(1))))
     y = w.emit("Divide", x, scale, m_pythondiv=False, auto_broadcast="numpy")

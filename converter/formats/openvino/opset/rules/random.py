@@ -44,7 +44,7 @@ DRAWN_TYPE = Detail(
 
 
 def write_seed(w: LowerContext) -> None:
-    """ONNX's seed, a number or none at all, as the seed of the operation, where 0 is none."""
+    """Write the seed: an optional number in ONNX, 0 for none in the operation."""
     seed = w.attr("seed", None)
     at_least(0, seed=seed or 0)
     w.set(global_seed=0, op_seed=0 if seed is None else int(seed) or 1)

@@ -68,8 +68,8 @@ class CellFunctions(Field):
 
 
 def _numbers(functions: tuple[str, ...], values: list[float], index: int) -> list[float]:
-    """alpha (index 0) or beta (1): ONNX hands the numbers out to the functions that take them, in
-    order.
+    """Return alpha (index 0) or beta (index 1) of the activations; ONNX lists them for those
+    activations that have one, in order.
     """
     takes = [n for n in functions if n == "hardsigmoid" or (n == "elu" and index == 0)]
     if not takes:
@@ -89,7 +89,7 @@ def _const(c: LiftContext | LowerContext, array: Array, name: str) -> ir.Value:
 
 
 def _parts(c: LiftContext | LowerContext, value: ir.Value, count: int) -> list[ir.Value]:
-    """`value` in equal parts along axis 1."""
+    """Split `value` into equal parts along axis 1."""
     if isinstance(c, LiftContext):
         return list(c.b.Split(value, axis=1, num_outputs=count, outputs=count))
     parts = [c.temporary("part", value.dtype) for _ in range(count)]
@@ -104,7 +104,7 @@ def _joined(c: LiftContext | LowerContext, *parts: ir.Value) -> ir.Value:
 
 
 def _ordered(c: LiftContext | LowerContext, value: ir.Value, kind: str) -> ir.Value:
-    """The gates along axis 1 in the order of the other side."""
+    """Reorder the gates along axis 1."""
     order = GATES[kind] if isinstance(c, LiftContext) else np.argsort(GATES[kind]).tolist()
     size = shape_of(value)
     if size is not None and (len(size) < 2 or size[1] % len(order)):
@@ -122,8 +122,8 @@ def _ordered(c: LiftContext | LowerContext, value: ir.Value, kind: str) -> ir.Va
 
 
 def _read_bias(r: LiftContext, bias: ir.Value | None) -> ir.Value | None:
-    """ONNX keeps a bias for the input and one for the state, which is zero but for GRU after reset:
-    [D, 2*g*H].
+    """Return ONNX's biases [D, 2*g*H] for input and state; the second half is zero, except for GRU
+    with linear_before_reset.
     """
     if bias is None:
         return None
@@ -139,7 +139,9 @@ def _read_bias(r: LiftContext, bias: ir.Value | None) -> ir.Value | None:
 
 
 def _written_bias(w: LowerContext, directions: int, hidden: int) -> ir.Value:
-    """The sum of both biases; those of the last gate of GRU after reset stay apart: [D, 4*H]."""
+    """Return the sum of both biases; for GRU with linear_before_reset, those of the last gate stay
+    separate: [D, 4*H].
+    """
     bias, kind, reset = w.optional(3), w.node.op, bool(w.attr("linear_before_reset", 0))
     if bias is None:
         count = 4 if reset else len(GATES[kind])
@@ -239,12 +241,12 @@ def _state(w: LowerContext, x: ir.Value, given: ir.Value, directions: int, hidde
 
 
 def _sizes_of_state(w: LowerContext, x: ir.Value, directions: int, hidden: int) -> ir.Value:
-    """[N, D, H] as int64[3], where x is [N, S, I] and N is dynamic."""
+    """Return the sizes [N, D, H] as int64[3], where x is [N, S, I] and N is dynamic."""
     return w.emit("Concat", _size(w, x, 0), [directions, hidden], axis=0)
 
 
 def _zeros(w: LowerContext, x: ir.Value, directions: int, hidden: int) -> ir.Value:
-    """Initial states [N, D, H] of zeros; x is [N, S, I]."""
+    """Return initial states [N, D, H] of zeros; x is [N, S, I]."""
     batch = dim(w.data, 1)
     if batch is not None:
         demand_small(batch, directions, hidden)
@@ -274,8 +276,8 @@ def _size(w: LowerContext, x: ir.Value, axis: int) -> ir.Value:
 
 
 def one_step(r: LiftContext) -> None:
-    """A cell is one step of one direction: operands get both axes, the states lose that of the
-    direction.
+    """Read a cell as one step in one direction: operands get both axes, and the direction is
+    removed from the states.
     """
     kind, n = r.node.op, 3 if r.node.op == "LSTM" else 2
     if len(r.layer.inputs) > n + 3:

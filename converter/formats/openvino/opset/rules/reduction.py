@@ -40,7 +40,9 @@ STATIC = "make the axes constant, or the shapes static"
 
 
 class Reduced(Field):
-    """keep_dims and the axes; no axes mean no reduction, which is noop_with_empty_axes in ONNX."""
+    """The attribute keep_dims and the axes. No axes mean no reduction, which is
+    noop_with_empty_axes in ONNX.
+    """
 
     names = ("keepdims", "noop_with_empty_axes")
     keys = ("keep_dims",)
@@ -69,7 +71,7 @@ class Reduced(Field):
 
     @staticmethod
     def _target(w: LowerContext, axes: ir.Value) -> Any:
-        """The sizes of the axes that are not reduced, where the axes are computed."""
+        """Return the sizes of the axes that are not reduced, if the axes are computed."""
         shape, count, rank = shape_of(w.out), _count(axes), rank_of(w.data)
         if shape is not None:
             return list(shape)
@@ -91,8 +93,8 @@ class Reduced(Field):
 
     @staticmethod
     def _of_four_axes(w: LowerContext, keep: bool) -> None:
-        """The CPU plugin fuses operators after a reduction of the last of three axes with it, and
-        there takes the first axis for that of the vector.
+        """Reduce over four axes: the CPU plugin fuses operators after a reduction of the last of
+        three axes, and then mistakes the first axis for the axis of a vector.
         """
         x = w.data
         wide = w.emit("Unsqueeze", x, w.const([3], "axes"))
@@ -138,7 +140,7 @@ def _count(axes: ir.Value) -> int | None:
 
 
 def reduce_as_int32(r: LiftContext) -> None:
-    """ONNX reduces no small integers and booleans: as int32, and back."""
+    """Reduce small integers and booleans as int32, since ONNX does not support them."""
     x = r.data
     if x.dtype not in SMALL:
         return
@@ -151,9 +153,8 @@ REDUCE_AS_INT32 = Detail(read=reduce_as_int32)
 
 
 class SortOrder(Field):
-    """Equal elements are in ascending order of index.
-
-    `sort=index` orders the selected elements by position.
+    """The order of the results. Equal elements are in ascending order of index; `sort=index` orders
+    the selected elements by position.
     """
 
     names: tuple[str, ...] = ("sorted",)
@@ -190,7 +191,7 @@ def _several(w: LowerContext) -> bool:
 
 
 class IndexOfBest(SortOrder):
-    """The indices of TopK of one; for the last of equal elements the axis is reversed."""
+    """The indices of a TopK with k = 1; for the last of equal elements the axis is reversed."""
 
     names = ("axis", "keepdims", "select_last_index")
     keys = ("axis", *SortOrder.keys)

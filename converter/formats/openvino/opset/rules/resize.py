@@ -60,7 +60,7 @@ def lift_interpolate(r: LiftContext) -> ir.Value:
 
 
 def _scaled(r: LiftContext, x: ir.Value, scales: ir.Value, axes: list[int]) -> Value:
-    """The sizes that factors give, in float32 and rounded down."""
+    """Return the sizes that factors give, in float32 and rounded down."""
     sizes = r.b.Gather(r.cast(r.b.Shape(x), T.FLOAT), axes, axis=0)
     factors = r.b.Reshape(r.b.Cast(scales, to=T.FLOAT), [-1])
     return r.b.Cast(r.b.Floor(sizes * factors), to=T.INT64)
@@ -75,9 +75,8 @@ def _padded(r: LiftContext, begin: list[int], end: list[int]) -> Value:
 
 
 def _first(r: LiftContext) -> ir.Value:
-    """opset1: axes are an attribute, the input is the size of these axes.
-
-    The nearest is the next one up where the size shrinks, else down.
+    """Read opset1: axes are an attribute, the input is the size of these axes. Mode nearest rounds
+    up where the size shrinks, else down.
     """
     a = r.attributes(
         axes=list, mode=str, align_corners=True, antialias=False, pads_begin=[], pads_end=[]
@@ -101,7 +100,7 @@ def _first(r: LiftContext) -> ir.Value:
 def resized(
     r: LiftContext, x: Value, target: ir.Value, axes: list[int], by_scales: bool, a: SimpleNamespace
 ) -> ir.Value:
-    """x with the `axes` in the sizes, or by the scales, of `target`; `a` are the attributes of
+    """Resize the `axes` of x to the sizes, or by the scales, of `target`; `a` are the attributes of
     opset4.
     """
     rule, smoothed = a.coordinate_transformation_mode, a.mode == "linear" and a.antialias
@@ -128,7 +127,7 @@ def resized(
 
 
 def _typed(r: LiftContext, x: ir.Value, y: ir.Value) -> ir.Value:
-    """y in the type of x: integers are rounded."""
+    """Return y in the type of x; integers are rounded."""
     if y.dtype == x.dtype or x.dtype is None:
         return y
     return r.b.Cast(r.b.Round(y), to=x.dtype)
@@ -137,10 +136,8 @@ def _typed(r: LiftContext, x: ir.Value, y: ir.Value) -> ir.Value:
 def _wanted(
     r: LiftContext, x: Value, target: ir.Value, axes: list[int], by_scales: bool
 ) -> tuple[ir.Value | None, ir.Value | None, list[int] | None]:
-    """Scales, sizes, and the axes in order; None for all axes, which are given where they are
-    known.
-
-    Engines stumble over a Resize of some axes next to a Transpose.
+    """Return scales, sizes, and the axes in order; None for all axes. Axes are listed if they are
+    known, since engines fail on a Resize of some axes next to a Transpose.
     """
     b, order, goal = r.b, [int(i) for i in np.argsort(axes)], known(target)
     if by_scales:
@@ -171,8 +168,7 @@ def _of_the_middle(x: ir.Value, axes: list[int], mode: str) -> bool:
 def _middle(
     r: LiftContext, x: ir.Value, targets: list[float], by_scales: bool, a: SimpleNamespace
 ) -> ir.Value:
-    """Height and width of [N, H, W, C], each in turn as the first of the last two axes.
-
+    """Resize height and width of [N, H, W, C], each transposed to the first of the last two axes.
     onnxruntime has no cubic modes for other axes. (It also removes Transposes around a Resize, and
     then fails on the result.)
     """
@@ -188,12 +184,12 @@ def _middle(
 
 
 def _size_of(size: int, goal: float, by_scales: bool) -> int:
-    """The size that an axis gets: `goal` is it, or a factor."""
+    """Return the size that an axis gets: `goal` is it, or a factor."""
     return int(np.floor(np.float32(size) * np.float32(goal))) if by_scales else int(goal)
 
 
 def _mode(a: SimpleNamespace) -> tuple[str, dict[str, Any]]:
-    """mode of Resize, and the attributes that belong to it."""
+    """Return the mode of Resize, and the attributes that belong to it."""
     pillow: dict[str, Any] = {"antialias": 1, "exclude_outside": 1}
     modes: dict[str, tuple[str, dict[str, Any]]] = {
         "nearest": ("nearest", {"nearest_mode": a.nearest_mode}),
@@ -215,7 +211,7 @@ def _mode(a: SimpleNamespace) -> tuple[str, dict[str, Any]]:
 def _steps(
     r: LiftContext, x: Value, target: ir.Value, axes: list[int], by_scales: bool, what: str
 ) -> list[tuple[int, int, int, float]]:
-    """Axis, size before, size after and scale of each axis, which must be known."""
+    """Return axis, size before, size after and scale of each axis, which must be known."""
     goals = known(target)
     if goals is None:
         raise MappingError(f"{what} needs a constant size")
@@ -230,8 +226,8 @@ def _steps(
 def resampled(
     r: LiftContext, x: Value, target: ir.Value, axes: list[int], by_scales: bool, a: SimpleNamespace
 ) -> ir.Value:
-    """Elements that are picked, or products with matrices, axis by axis: every weight of these
-    modes is a product of one weight for each axis.
+    """Resample axis by axis, by selecting elements or by a product with a matrix: in these modes
+    every weight is a product of one weight for each axis.
     """
     picks = a.mode == "nearest"
     what = (
@@ -247,8 +243,8 @@ def resampled(
 
 
 def _weights(a: SimpleNamespace, size: int, out: int, scale: float) -> Array:
-    """[out, size] of the mode's weights, as OpenVINO's specification of Interpolate defines
-    them.
+    """Return the weights [out, size] of the mode, as OpenVINO's specification of Interpolate
+    defines them.
     """
     rule = a.coordinate_transformation_mode
     if a.mode == "nearest" and a.nearest_mode == "simple":
@@ -370,8 +366,8 @@ def _size(x: ir.Value, axis: int) -> int | None:
 
 
 class OnePlane(Attr):
-    """`single`: all planes below each other in one output, else the brightness and the colors in
-    two.
+    """`single`: the planes are stacked in one output; otherwise brightness and colors are two
+    outputs.
     """
 
     def lift(self, r: LiftContext) -> None:

@@ -18,7 +18,7 @@ T = ir.DataType
 
 @record
 class AsInt32(Field):
-    """Operands that the runtime takes as i32 only."""
+    """Operands that the runtime supports as i32 only."""
 
     positions: tuple[int, ...]
 
@@ -30,9 +30,7 @@ class AsInt32(Field):
 
 @record
 class DefaultIndex(Field):
-    """The index for empty bags, and the weights after it, which require one: -1, which means
-    none.
-    """
+    """The index for empty bags (-1 means none), and the weights after it, which require one."""
 
     position: int
 
@@ -54,7 +52,7 @@ SUMS = RequireAttr("reduction", "sum")
 
 
 def bags(*fields: Field, kind: str = "", **options: Any) -> list[Rule]:
-    """A bag for each row of the indices, or for each offset into them."""
+    """Return a bag for each row of the indices, or for each offset into them."""
     name = "EmbeddingBagPacked", "EmbeddingBagOffsets"
     return [
         op(f"netconv::{name[0]}", name[0] + kind, *fields, example_inputs="4,2 i64:3,2", **options),

@@ -54,7 +54,7 @@ MIN, MAX = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
 def gather_sizes(w: LowerContext) -> None:
-    """Some dimensions are gathered from the shape."""
+    """Read a Gather of some dimensions of the shape."""
     indices = list(range(w.rank()))[w.attr("start") : w.attr("end", None)]
     w.set_inputs(shape_as_int64(w), indices, 0)
     w.set(batch_dims=0)
@@ -66,13 +66,13 @@ def shape_as_int64(w: LowerContext) -> ir.Value:
 
 
 def multiply_sizes(w: LowerContext) -> None:
-    """The number of elements is the product of the dimensions."""
+    """Compute the number of elements as the product of the dimensions."""
     w.set_inputs(shape_as_int64(w), [0])
     w.set(keep_dims=False)
 
 
 def read_special_zero(r: LiftContext) -> None:
-    """`special_zero`: 0 keeps the dimension, as in ONNX without allowzero."""
+    """Read `special_zero`: 0 keeps the dimension, as in ONNX without allowzero."""
     copies, x, shape = r.attr("special_zero", bool), r.input(0), r.node.input(1)
     target: Any = known(shape)
     if rank_of(r.input(1)) not in (None, 1):
@@ -155,7 +155,7 @@ class SizeOneAxes(Field):
         w.set(special_zero=zero)
 
     def _reshaped(self, w: LowerContext) -> tuple[list[int], bool] | None:
-        """The sizes for a Reshape, and whether 0 copies one."""
+        """Return the sizes for a Reshape, and whether 0 copies a size."""
         axes, after = w.optional(1), w.out.shape
         if axes is not None and known(axes) is None:
             if (
@@ -239,8 +239,8 @@ class Lengths(Field):
 
 
 def read_broadcast_mode(r: LiftContext) -> None:
-    """numpy and bidirectional are Expand. Explicit specifies the axes of the target for the input's
-    axes.
+    """Read the mode: numpy and bidirectional are Expand; explicit lists the target's axis for each
+    axis of the input.
     """
     mode, target = r.attr("mode", str, "numpy"), r.node.inputs[1]
     if mode in ("explicit", "none"):
@@ -406,7 +406,7 @@ class Padding(Field):
         return scalar(w, fill) if array is None else w.const(array.reshape(()), "fill")
 
     def _computed(self, w: LowerContext, n: int) -> list[ir.Value]:
-        """Amounts, or the axes they are for, that are known at run time only."""
+        """Return amounts, or the axes they are for, that are known only at run time."""
         zero, amounts, axes = w.const(0), w.input(1), w.optional(3)
         halves = [w.temporary("pads", T.INT64) for _ in range(2)]
         w.put("Split", w.known(amounts), zero, outputs=halves, num_splits=2)
@@ -422,7 +422,7 @@ class Padding(Field):
 
 
 def cropped(r: LiftContext, x: Value, pads: list[int]) -> tuple[Value, list[int]]:
-    """Negative padding is cropped first: the values to repeat are those of the rest."""
+    """Crop negative padding first: the values to repeat are those of the rest."""
     n = len(pads) // 2
     axes = [i for i in range(n) if pads[i] < 0 or pads[n + i] < 0]
     if not axes:
@@ -433,7 +433,7 @@ def cropped(r: LiftContext, x: Value, pads: list[int]) -> tuple[Value, list[int]
 
 
 def mirrored(r: LiftContext) -> None:
-    """Mirrors with the border element repeated."""
+    """Mirror the data with the border element repeated."""
     amounts = [*r.ints(1, "the padding"), *r.ints(2, "the padding")]
     b, (x, pads) = r.b, cropped(r, r.input(0), amounts)
     n = len(pads) // 2
@@ -452,8 +452,8 @@ def mirrored(r: LiftContext) -> None:
 
 
 def read_of_channels(r: LiftContext) -> None:
-    """The operator works on axis 1, the layer on any axis: the axes are swapped before and after
-    it.
+    """Swap axes before and after the operator, which works on axis 1; the layer works on
+    any axis.
     """
     x, b = r.input(0), r.b
     axis, n = axis_of(r.attr("axis", int, 1), r.rank(x)), r.rank(x)
@@ -538,7 +538,9 @@ def image_patches(r: LiftContext) -> ir.Value:
 
 
 def _has_sizes_of_data(node: Node) -> bool:
-    """A size of the data that is not known may be larger than a known one of the indices."""
+    """Return whether the indices are known to have the sizes of the data; an unknown size of the
+    data may be larger.
+    """
     shapes = [
         list(v.shape) if v is not None and v.shape is not None else [] for v in node.inputs[:2]
     ]

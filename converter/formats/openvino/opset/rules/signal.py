@@ -18,7 +18,9 @@ from converter.mapping.rules import op
 
 
 def _sizes(r: LiftContext, axes: list[int]) -> list[int | None]:
-    """The transform's length per axis; -1 and an absent input mean the length of the data."""
+    """Return the transform's length per axis; -1 and an absent input mean the length of the
+    data.
+    """
     wanted = [-1] * len(axes) if r.optional(2) is None else r.ints(2, "the signal size")
     if len(wanted) != len(axes):
         raise MappingError(f"{len(wanted)} sizes are given for {len(axes)} axes", "R105")
@@ -52,7 +54,7 @@ class Transform(Field):
         w.set_inputs(self.data(w, x), w.const([place % w.rank()], "axes"), *size)
 
     def data(self, w: LowerContext, x: ir.Value) -> ir.Value:
-        """Real numbers get zeros as imaginary parts."""
+        """Add zeros as imaginary parts of real numbers."""
         if not _is_real(w):
             return x
         zeros = w.emit("Multiply", x, w.like(x, 0), auto_broadcast="numpy")
@@ -60,7 +62,9 @@ class Transform(Field):
 
 
 class HalfTransform(Transform):
-    """Half the spectrum of real numbers, which have no axis for imaginary parts."""
+    """A transform of real numbers, which have no axis for imaginary parts; the result is half of
+    the spectrum.
+    """
 
     def data(self, w: LowerContext, x: ir.Value) -> ir.Value:
         return w.emit("Squeeze", x, [w.rank() - 1])
@@ -75,7 +79,7 @@ def _is_real(w: LowerContext) -> bool:
 
 
 class SpectrumAxes(Axes):
-    """The last axis of a spectrum holds the pairs."""
+    """The axes of a spectrum, whose last axis has the pairs of real and imaginary parts."""
 
     def spare(self, r: LiftContext) -> int:
         return 1
@@ -101,12 +105,12 @@ class SignalSizes(Field):
             w.layer.inputs.append(w.const(sizes, "sizes"))
 
     def signal_lengths(self, lengths: list[int]) -> list[int]:
-        """The lengths of the signal that belong to those of the data."""
+        """Return the lengths of the signal for those of the data."""
         return lengths
 
 
 class SpectrumSizes(SignalSizes):
-    """The lengths of the signal, of which the data is half a spectrum."""
+    """The lengths of the signal whose half spectrum the data are."""
 
     def lift(self, r: LiftContext) -> None:
         super().lift(r)
