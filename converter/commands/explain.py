@@ -261,7 +261,7 @@ CODES: dict[str, Explanation] = {
         "The model needs a newer version of the target than the flavor allows.",
         "Choose a newer version, for example -t nnapi+level=3.",
         "netconv check samples/digits_cnn.mlmodel -t nnapi+level=1 --io-layout keep",
-        "error[X206] ReduceMax (made for Softmax): REDUCE_MAX",
+        "error[X206] softmax needs NNAPI feature level 3",
         "netconv check samples/digits_cnn.mlmodel -t nnapi+level=3 --io-layout keep",
     ),
     "X207": Explanation(
