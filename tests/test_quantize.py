@@ -340,7 +340,8 @@ def test_a_product_of_rows_of_sequences(batch: str, biased: bool, tmp_path: Path
         net (float[{batch}, 10, 12] x) => (float[{batch}, 10, 6] y)
         <int64[2] rows = {{-1, 12}}, int64[3] sequences = {{-1, 10, 6}}> {{
         r = Reshape (x, rows) m = MatMul (r, w)
-        t = Reshape (m, sequences) a = {"Add (b, t)" if biased else "Relu (t)"}
+        v = {"LeakyRelu (m)" if not biased else "Identity (m)"} t = Reshape (v, sequences)
+        a = {"Add (b, t)" if biased else "Relu (t)"}
         y = MatMul (a, u) }}"""
     model = onnx.parser.parse_model(text)
     for name, shape in {"w": (12, 6), "b": (1, 6), "u": (6, 6)}.items():

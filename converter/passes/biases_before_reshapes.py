@@ -14,6 +14,7 @@ from converter.graph.names import Names
 from converter.graph.value import known_sizes, producer_if
 from converter.graph.walk import all_graphs
 from converter.mapping.fusing import only_user
+from converter.passes.dead_code import remove_dead_code
 
 
 def biases_before_reshapes(model: ir.Model) -> None:
@@ -23,6 +24,7 @@ def biases_before_reshapes(model: ir.Model) -> None:
         for node in list(graph):
             if (node.domain, node.op_type) == ("", "Add"):
                 _move(node, names)
+    remove_dead_code(model)
 
 
 def _move(node: ir.Node, names: Names) -> None:

@@ -12,6 +12,7 @@ import pytest
 from converter.api import Model
 from converter.graph.invariants import violations
 from converter.graph.text import parse_text, print_text
+from converter.passes.biases_before_reshapes import biases_before_reshapes
 from converter.passes.channels_last import to_nchw, to_nhwc
 from converter.passes.clamp_masks import clamp_masks
 from converter.passes.collapse_dims import collapse_dims, join_reshapes
@@ -34,6 +35,7 @@ def decompose(model: ir.Model, *operators: str) -> None:
 
 
 PASSES: dict[str, Callable[..., object]] = {
+    "biases_before_reshapes": biases_before_reshapes,
     "decompose": decompose,
     "fold": fold,
     "join_reshapes": join_reshapes,

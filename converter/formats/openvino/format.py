@@ -24,6 +24,8 @@ _VERSION = re.compile(rb"\sversion\s*=\s*[\"']\s*(\d+)")
 _MADE = re.compile(rb"<(Runtime_version|MO_version)\s+value=\"([^\"]{1,200})\"")
 _TAIL = 1 << 16  # bytes at the end of a file, where its converter describes itself
 _CURRENT = {b"10", b"11"}  # versions that current OpenVINO reads
+# operators after which the result of a product still has its scales
+_SCALED = {"LeakyRelu", "Mul", "PRelu", "Relu"}
 
 
 def sniff(head: bytes, path: Path | None = None) -> bool:
@@ -50,14 +52,24 @@ def engine(path: Path) -> str:
     return "openvino" if version is not None and version[1] in _CURRENT else ""
 
 
+def _is_reshaped(value: ir.Value) -> bool:
+    """Return whether a Reshape reads a value, possibly after such operators."""
+    return any(
+        u.node.op_type == "Reshape"
+        or (u.node.op_type in _SCALED and _is_reshaped(u.node.outputs[0]))
+        for u in value.uses()
+    )
+
+
 def reason_for_floats(node: ir.Node) -> str:
     """Return why a layer computes in floats. With AMX, OpenVINO (2026.4) gives other numbers for a
     grouped 1x1 convolution whose groups have 68, 72, 80, 96, ... channels, or does not load it;
     groups of up to 64 channels and of whole multiples are right. So it does with dynamic shapes for
     a Reshape of a product, unless a bias is between them.
     """
-    users = {u.node.op_type for u in node.outputs[0].uses()} if node.op_type == "MatMul" else set()
-    if "Reshape" in users and not all(isinstance(d, int) for d in node.outputs[0].shape or "?"):
+    dynamic = not all(isinstance(d, int) for d in node.outputs[0].shape or "?")
+    product = node.op_type == "MatMul" or (node.op_type == "Gemm" and len(node.inputs) < 3)
+    if product and dynamic and _is_reshaped(node.outputs[0]):
         return "with dynamic shapes OpenVINO reshapes products of integers wrongly"
     shape = node.inputs[1].shape if node.op_type == "Conv" and node.inputs[1] is not None else None
     if shape is not None and node.attributes.get_int("group", 1) > 1:
