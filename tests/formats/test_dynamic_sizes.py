@@ -273,6 +273,25 @@ def saved(name: str, path: Path) -> Path:
 
 
 @needs_litert
+def test_initial_states_have_the_batch_of_the_data(tmp_path: Path) -> None:
+    """Also if the file gives it another name."""
+    model, b = new_model()
+    with b:
+        x = b.input("x", FLOAT, ["T", "N", 4])
+        h, c = (b.input(n, FLOAT, [1, f"{n}_dim", 5]) for n in "hc")
+        operands = w(1, 20, 4), w(1, 20, 5), w(1, 40)
+        y = b.ops("LSTM", x, *operands, None, h, c, outputs=1, hidden_size=5)[0]
+        b.output(b.Clip(y, F(-0.2)))
+    source, path = Model(model, "onnx"), tmp_path / "m.tflite"
+    converter.save(source, path)
+    rng = np.random.default_rng(0)
+    feeds = [rng.standard_normal(s).astype(F) for s in ((6, 3, 4), (1, 3, 5), (1, 3, 5))]
+    (expected,) = source.run(dict(zip("xhc", feeds, strict=True))).values()
+    (actual,) = litert.invoke(path, feeds)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
+
+
+@needs_litert
 @pytest.mark.parametrize("name", NETWORKS)
 def test_litert_runs_a_network_at_every_size(name: str, tmp_path: Path) -> None:
     path = saved(name, tmp_path / "m.tflite")
