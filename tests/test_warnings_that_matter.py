@@ -84,7 +84,7 @@ def test_a_dynamic_model_gets_the_whole_option(tmp_path: Path) -> None:
 
 
 def test_dimensions_of_one_name_have_one_size_in_the_option(tmp_path: Path) -> None:
-    """The batch of a state is that of the data, whatever its axis; following the help works."""
+    """The batch of a state is that of the data on another axis; following the help works."""
     model, b = new_model()
     x, h = (b.input(n, ir.DataType.FLOAT, s) for n, s in (("x", ["n", 4]), ("h", [2, "n", 4])))
     b.output(b.op("Add", x, h))
