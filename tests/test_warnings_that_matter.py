@@ -83,6 +83,19 @@ def test_a_dynamic_model_gets_the_whole_option(tmp_path: Path) -> None:
     assert helps == {f"fix the inputs with {option}"}
 
 
+def test_dimensions_of_one_name_have_one_size_in_the_option(tmp_path: Path) -> None:
+    """The batch of a state is that of the data on another axis; following the help works."""
+    model, b = new_model()
+    x, h = (b.input(n, ir.DataType.FLOAT, s) for n, s in (("x", ["n", 4]), ("h", [2, "n", 4])))
+    b.output(b.op("Add", x, h))
+    source = tmp_path / "d.onnx"
+    converter.save(Model(model, "onnx"), source)
+    with pytest.raises(UnsupportedError) as e:
+        converter.convert(source, tmp_path / "d.txt", target="zhouyi")
+    assert "--inputs x:1,4 --inputs h:2,1,4" in e.value.diagnostics[0].help
+    converter.convert(source, tmp_path / "d.txt", inputs={"x": [1, 4], "h": [2, 1, 4]})
+
+
 def test_messages_of_engines_have_no_locations_in_their_source() -> None:
     text = (
         "[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Non-zero status code returned while running "

@@ -6,7 +6,7 @@ import operator
 import os
 import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -343,8 +343,11 @@ def _with_inputs(diagnostic: Diagnostic, model: Network) -> Diagnostic:
         return diagnostic
     import shlex
 
+    from converter.graph.size_expressions import parse
+
+    batches = {str(i.shape[0]) for i in dynamic if i.shape and parse(str(i.shape[0])) is not None}
     options = [
-        f"--inputs {shlex.quote(i.name)}:{','.join(map(str, _example(i.shape or ())))}"
+        f"--inputs {shlex.quote(i.name)}:{','.join(map(str, _example(i.shape or (), batches)))}"
         for i in dynamic[:_MOST_INPUTS]
     ]
     more = ["..."] if len(dynamic) > _MOST_INPUTS else []
@@ -355,8 +358,12 @@ def _with_inputs(diagnostic: Diagnostic, model: Network) -> Diagnostic:
 _MOST_INPUTS = 8
 
 
-def _example(shape: Sequence[int | str | None]) -> list[int]:
-    return [d if isinstance(d, int) else _SIZE if axis else 1 for axis, d in enumerate(shape)]
+def _example(shape: Sequence[int | str | None], batches: Set[str]) -> list[int]:
+    """Return sizes for a shape; dimensions of one name are equal, those of `batches` are 1."""
+    return [
+        d if isinstance(d, int) else 1 if not axis or d in batches else _SIZE
+        for axis, d in enumerate(shape)
+    ]
 
 
 @record

@@ -212,11 +212,24 @@ def _initial(
     size of `like` [time, batch, ...].
     """
     if given is not None:
-        return entry(b, b.Transpose(given, perm=[1, 0, 2]) if batch_first else given, d)
+        state = entry(b, b.Transpose(given, perm=[1, 0, 2]) if batch_first else given, d)
+        return with_batch_of(state, like)
     shape = shape_of(like)
     if shape is not None:
         return b.const(np.zeros((shape[1], size), array_type(like)))
     return b.Expand(b.like(like, 0), b.Concat(b.Shape(like)[1:2], [size], axis=0))
+
+
+def with_batch_of(state: Value, x: ir.Value) -> Value:
+    """Name the dynamic batch of an initial state [batch, size] as that of the data [time, batch,
+    ...], which the operators demand to be equal.
+    """
+    if state.shape is None or x.shape is None or isinstance(state.shape[0], int):
+        return state
+    batch = x.shape[1]
+    if isinstance(batch, int) or batch.value is not None:
+        state.shape = ir.Shape([batch, *state.shape[1:]])
+    return state
 
 
 def _joined(b: Builder, ways: Sequence[Value], axis: int) -> Value:

@@ -225,6 +225,15 @@ for _kind, _gates in (("LSTM", 4), ("GRU", 3), ("RNN", 1)):
         network(ROWS)(recurrent(_kind, _gates, _direction))
 
 
+@network(ROWS)
+def recurrent_from_zeros(b: Builder, x: Value) -> Value:
+    """A bidirectional GRU as torch exports it: ML Programs have its loop since iOS 18 only."""
+    zeros = b.Expand(F(0), b.Concat([2], b.Shape(x, start=1, end=2), [5], axis=0))
+    operands = w(2, 15, 4), w(2, 15, 5), w(2, 30)
+    attributes = {"hidden_size": 5, "direction": "bidirectional", "linear_before_reset": 1}
+    return b.ops("GRU", x, *operands, None, zeros, outputs=1, **attributes)[0]
+
+
 def accumulated(b: Builder, x: Value, until: float) -> list[Value]:
     """Sums of the rows until one is large, or the end: their number depends on the data."""
     count = b.Gather(b.Shape(x), np.array(0))
@@ -270,6 +279,35 @@ def compare(name: str, run: Callable[[Any], Any]) -> None:
 def saved(name: str, path: Path) -> Path:
     converter.save(Model(built(name), "onnx"), path)
     return path
+
+
+def test_an_old_system_is_named_with_one_that_has_the_operations(tmp_path: Path) -> None:
+    source = Model(built("recurrent_from_zeros"), "onnx")
+    with pytest.raises(ConverterError, match="X206") as e:
+        converter.convert(source, tmp_path / "m.mlpackage", target="mlprogram+ios=17")
+    assert {d.help for d in e.value.diagnostics} == {
+        "write it for a newer system: mlprogram+ios=18"
+    }
+    converter.convert(source, tmp_path / "m.mlpackage", target="mlprogram+ios=18")
+
+
+@needs_litert
+def test_initial_states_have_the_batch_of_the_data(tmp_path: Path) -> None:
+    """Also if the file gives it another name."""
+    model, b = new_model()
+    with b:
+        x = b.input("x", FLOAT, ["T", "N", 4])
+        h, c = (b.input(n, FLOAT, [1, f"{n}_dim", 5]) for n in "hc")
+        operands = w(1, 20, 4), w(1, 20, 5), w(1, 40)
+        y = b.ops("LSTM", x, *operands, None, h, c, outputs=1, hidden_size=5)[0]
+        b.output(b.Clip(y, F(-0.2)))
+    source, path = Model(model, "onnx"), tmp_path / "m.tflite"
+    converter.save(source, path)
+    rng = np.random.default_rng(0)
+    feeds = [rng.standard_normal(s).astype(F) for s in ((6, 3, 4), (1, 3, 5), (1, 3, 5))]
+    (expected,) = source.run(dict(zip("xhc", feeds, strict=True))).values()
+    (actual,) = litert.invoke(path, feeds)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
 
 
 @needs_litert

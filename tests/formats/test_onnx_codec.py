@@ -576,3 +576,16 @@ def test_nodes_that_are_made_take_no_name_of_the_file(tmp_path: Path) -> None:
     assert names[1] == "node_Cast_0" and len(set(names)) == 2
     onnxruntime.InferenceSession(str(tmp_path / "again.onnx"))
     np.testing.assert_array_equal(engines.run(model, {"x": X})["y"], X)
+
+
+@pytest.mark.parametrize("declared", [[10, 4], [None, 4], ["rows", 4]])
+def test_a_size_that_follows_from_the_inputs_is_not_that_of_an_example(
+    declared: list[Any], tmp_path: Path
+) -> None:
+    """Exporters declare the sizes of their example for dynamic results; other names stay."""
+    nodes = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("Abs", ["y"], ["z"])]
+    proto = model_of(nodes, {"x": ["n", 4]}, ["z"])
+    proto.graph.value_info.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, declared))
+    onnx.save(proto, str(tmp_path / "m.onnx"))
+    (z,) = converter.load(tmp_path / "m.onnx").outputs
+    assert z.shape == ("rows" if "rows" in declared else "n", 4)

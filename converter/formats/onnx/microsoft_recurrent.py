@@ -18,7 +18,13 @@ from converter.formats.onnx.microsoft import ROWS, plus
 from converter.formats.onnx.microsoft_quantized import product
 from converter.formats.onnx.op import Op, Results
 from converter.graph.build import Builder
-from converter.graph.recurrent import Function, entry, gate_functions, lstm_gates
+from converter.graph.recurrent import (
+    Function,
+    entry,
+    gate_functions,
+    lstm_gates,
+    with_batch_of,
+)
 from converter.graph.value import Value
 
 _T = ir.DataType
@@ -100,7 +106,7 @@ def _reversed(b: Builder, x: Value, lengths: Value | None) -> Value:
 
 def _initial(op: Op, b: Builder, index: int, d: int, size: int) -> Value:
     if (given := op.input(index)) is not None:
-        return entry(b, given, d)
+        return with_batch_of(entry(b, given, d), op.x)
     shape = op.x.shape
     if shape is not None and isinstance(shape[1], int):
         return b.const(np.zeros((shape[1], size), np.float32))

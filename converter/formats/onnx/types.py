@@ -16,6 +16,7 @@ from converter.formats.onnx.op import Op
 from converter.graph.build import Builder
 from converter.graph.infer import schema_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
+from converter.graph.size_expressions import parse
 from converter.graph.value import type_name
 
 _T = ir.DataType
@@ -115,9 +116,19 @@ def merge_type(value: ir.Value, proto: onnx.TypeProto, where: Place = "") -> Non
     if value.shape is None:
         value.shape = shape
     elif shape_of(value) is None and len(value.shape) == len(shape):
-        value.shape = ir.Shape(
-            [k if isinstance(k, int) else d for k, d in zip(value.shape, shape, strict=True)]
-        )
+        value.shape = ir.Shape([_better(k, d) for k, d in zip(value.shape, shape, strict=True)])
+
+
+def _better(inferred: int | ir.SymbolicDim, declared: int | ir.SymbolicDim) -> int | ir.SymbolicDim:
+    """Return the declared dimension where the inferred one is neither known nor named: exporters
+    declare sizes of their example where a dimension is dynamic.
+    """
+    if isinstance(inferred, int):
+        return inferred
+    if isinstance(declared, ir.SymbolicDim) and declared.value is not None:
+        return declared
+    named = inferred.value is not None and parse(inferred.value) is not None
+    return inferred if named else declared
 
 
 def has_maps(proto: onnx.TypeProto) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import onnx_ir as ir
@@ -55,19 +55,42 @@ def lower(network: Network, flavor: Flavor, notes: list[Diagnostic]) -> Written:
     clone, classifier = prepared(network, notes)
     asked, half = flavor.options.get("ios", ""), "fp16" in flavor.options
     if asked:
-        return _lowered(network, clone, classifier, VERSIONS[asked], half, notes)
+        try:
+            return _lowered(network, clone, classifier, VERSIONS[asked], half, notes)
+        except UnsupportedError as e:
+            found_newer = _newer(network, VERSIONS[asked], half, [], e)
+            if found_newer is None:
+                raise
+            name = next(k for k, v in VERSIONS.items() if v == found_newer[0])
+            help = f"write it for a newer system: mlprogram+ios={name}"
+            problems = [d if d.code != "X206" else replace(d, help=help) for d in e.diagnostics]
+            raise UnsupportedError(problems) from None
     least = needed_by_boundary(network, clone, half)
     found, legal = lowest(clone, half)
     version, older = max(least, found), SUPPRESSION_UNTIL - 1
     legal = legal if version == found else None
     try:
         return _lowered(network, clone, classifier, version, half, notes, legal)
-    except UnsupportedError:  # bodies of operators may need operations of newer versions
+    except UnsupportedError as e:  # bodies of operators may need operations of newer versions
+        if (newer := _newer(network, version, half, notes, e)) is not None:
+            return newer[1]
         if version <= older or least > older:
             raise
         with contextlib.suppress(UnsupportedError):
             return _lowered(network, *prepared(network, []), older, half, notes)
         raise
+
+
+def _newer(
+    network: Network, version: int, half: bool, notes: list[Diagnostic], refusal: UnsupportedError
+) -> tuple[int, Written] | None:
+    """Return the first newer version that supports the network, if the refusal asks for one."""
+    if all(d.code != "X206" for d in refusal.diagnostics):
+        return None
+    for newer in (v for v in OPSETS if v > version):
+        with contextlib.suppress(UnsupportedError):
+            return newer, _lowered(network, *prepared(network, []), newer, half, notes)
+    return None
 
 
 def prepared(network: Network, notes: list[Diagnostic]) -> tuple[ir.Model, Classifier | None]:
