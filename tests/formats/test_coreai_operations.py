@@ -536,6 +536,12 @@ WRITTEN: dict[str, Case] = {
     "computed numbers in order": (
         lambda b, n: b.Range(b.const(np.int64(1)), n, b.const(np.int64(2))),
         {"n": np.array(8, np.int64)}, [1, 3, 5, 7]),
+    "computed steps": (
+        lambda b, n: b.Range(b.const(np.int64(1)), b.const(np.int64(9)), n),
+        {"n": np.array(3, np.int64)}, [1, 4, 7]),
+    "steps without end": (
+        lambda b, n: b.Range(b.const(np.int64(1)), b.const(np.int64(4)), n),
+        {"n": np.array(0, np.int64)}, [1, 2, 3]),
     "starts that are computed": (
         lambda b, x, n: b.Slice(x, n, [4], [1]), {"x": TABLE, "n": np.array([1], np.int64)},
         TABLE[:, 1:]),
