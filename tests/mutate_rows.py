@@ -56,7 +56,10 @@ FORMATS = {
     "coreai": ("formats/coreml/coreai/rules", ("coreai",)),
     "concepts": (
         "mapping/concepts",
-        ("openvino", "coreml", "zhouyi", "nnapi", "tflite", "mlprogram", "coreai"),
+        (
+            *("concepts", "axes_and_products"),
+            *("openvino", "coreml", "zhouyi", "nnapi", "tflite", "mlprogram", "coreai"),
+        ),
     ),
 }
 TESTS = ("tests/mapping", "tests/test_mapping_laws.py", "tests/layers", "tests/formats")

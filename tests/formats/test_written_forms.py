@@ -72,7 +72,26 @@ def _with(x: Any, changes: list[tuple[int, int, int]]) -> Any:
     return found
 
 
+def transposed(x: Any) -> Any:
+    """A transposed convolution with KERNEL and steps of two rows and one column."""
+    _, n, h, w = x.shape
+    found = np.zeros((1, 2, 2 * (h - 1) + 3, w - 1 + 2), F)
+    for c in range(n):
+        for i in range(h):
+            for j in range(w):
+                found[0, :, 2 * i : 2 * i + 3, j : j + 2] += x[0, c, i, j] * KERNEL[c]
+    return found
+
+
+KERNEL = RNG.normal(size=(2, 2, 3, 2)).astype(F)
 WEIGHTS = RNG.normal(size=(24, 3)).astype(F)
+MANY = 8
+FILE = Path(__file__).with_name("written_forms.txt")
+LINES = dict(
+    line.rpartition(": ")[::2]
+    for line in FILE.read_text("utf-8").splitlines()
+    if not line.startswith("#")
+)
 ALL = tuple(SUFFIXES)
 IR, OLD, PROGRAM, NETWORK, LITE, TABLES, NEURAL = (
     "openvino", "openvino+ir=7", "mlprogram", "coreml", "tflite", "nnapi", "zhouyi")  # fmt: skip
@@ -173,6 +192,32 @@ FORMS: dict[str, Form] = {
     "integers in a tensor of one number": (
         (OLD,), lambda b, x, n: [b.ScatterND(b.Expand(n, whole(4)), whole([2], [0]), x)],
         {"x": np.array([5, 6], np.int32), "n": np.array([3], np.int32)}, (), [[6, 3, 5, 3]]),
+    "a transposed convolution of any height": (
+        (IR, PROGRAM, NETWORK, LITE),
+        lambda b, x: [b.ConvTranspose(x, b.const(KERNEL), strides=[2, 1], pads=[1, 0, 0, 1])],
+        {"x": IMAGE}, ("x:2",), [transposed(IMAGE)[:, :, 1:, :-1]]),
+    "numbers put into any number of rows": (
+        (IR, PROGRAM, NETWORK, LITE),
+        lambda b, x: [b.ScatterND(x, whole([1, 0], [2, 3]), F([7, 8]))], {"x": TABLE}, ("x:0",),
+        [_with(TABLE, [(1, 0, 7), (2, 3, 8)])]),
+    "the last of any number of rows": (
+        (IR, PROGRAM, NETWORK, LITE), lambda b, x: [b.Slice(x, [-2], [2**62], [0])],
+        {"x": TABLE}, ("x:0",), [TABLE[-2:]]),
+    "any number of rows backwards": (
+        (IR, PROGRAM, NETWORK, LITE), lambda b, x: [b.Slice(x, [-2], [-(2**62)], [0], [-1])],
+        {"x": TABLE}, ("x:0",), [TABLE[-2::-1]]),
+    "any number of rows, as columns": (
+        (IR, PROGRAM, NETWORK, LITE), lambda b, x: [b.Reshape(x, whole(0, 2, 2))],
+        {"x": TABLE}, ("x:0",), [TABLE.reshape(3, 2, 2)]),
+    "slopes of channels": (
+        ALL, lambda b, x: [b.PRelu(x, F([[[0.5]], [[-2]]]))], {"x": IMAGE}, (),
+        [np.where(IMAGE < 0, IMAGE * F([[[0.5]], [[-2]]]), IMAGE)]),
+    "slopes of channels and one of all images": (
+        ALL, lambda b, x: [b.PRelu(x, F([[[[0.5]], [[-2]]]]))], {"x": IMAGE}, (),
+        [np.where(IMAGE < 0, IMAGE * F([[[0.5]], [[-2]]]), IMAGE)]),
+    "slopes of rows": (
+        ALL, lambda b, x: [b.PRelu(x, F([[[0.5], [-2], [3]]]))], {"x": IMAGE}, (),
+        [np.where(IMAGE < 0, IMAGE * F([[0.5], [-2], [3]]), IMAGE)]),
     "a running total from the end": (
         ALL, lambda b, x: [b.CumSum(x, np.int64(1), reverse=1, exclusive=1)], {"x": TABLE}, (),
         [np.cumsum(TABLE[:, ::-1], 1)[:, ::-1] - TABLE]),
@@ -184,6 +229,12 @@ FORMS: dict[str, Form] = {
                                   alpha=0.5, beta=2.0)],
         {"x": RNG.normal(size=(2, 4)).astype(F)}, (), []),
 }  # fmt: skip
+
+
+def sizes_of(name: str, array: Any, dynamic: tuple[str, ...]) -> list[int | None]:
+    """The sizes of an input: of `name` all are dynamic, of `name:1` that of axis 1."""
+    named = name in dynamic
+    return [None if named or f"{name}:{i}" in dynamic else n for i, n in enumerate(array.shape)]
 
 
 def expected_of(name: str, feeds: dict[str, Any]) -> list[Any]:
@@ -210,18 +261,34 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("name", "target"), PAIRS)
-def test_a_form_is_written_and_read(name: str, target: str, tmp_path: Path) -> None:
+def test_a_form_is_written_and_read(name: str, target: str, tmp_path: Path, record: bool) -> None:
+    """The file has the operators of written_forms.txt, not other ones that compute the same."""
     _, write, feeds, dynamic, _ = FORMS[name]
     model, b = new_model("net")
-    inputs = [
-        b.input(n, D.from_numpy(a.dtype), [None] * a.ndim if n in dynamic else list(a.shape))
-        for n, a in feeds.items()
-    ]
+    inputs = [b.input(n, D.from_numpy(a.dtype), sizes_of(n, a, dynamic)) for n, a in feeds.items()]
     with b:
         made = write(b, *inputs)
     b.output(*made)
     path = tmp_path / f"m{SUFFIXES[target.partition('+')[0] if target != OLD else target]}"
     converter.save(Model(model, "onnx"), path, target)
-    found = list(converter.load(path).run(feeds).values())
+    again = converter.load(path)
+    found = list(again.run(feeds).values())
     for actual, expected in zip(found, expected_of(name, feeds), strict=True):
         np.testing.assert_allclose(actual.reshape(np.shape(expected)), expected, 1e-4, 1e-5)
+    operators = operators_of(again)
+    if record:
+        LINES[f"{target}: {name}"] = operators
+        write_lines()
+    assert LINES.get(f"{target}: {name}") == operators
+
+
+def operators_of(model: Any) -> str:
+    """The operators of a graph; of many ones each is named once."""
+    names = sorted(n.op_type for n in model.ir.graph)
+    return " ".join(names if len(names) <= MANY else sorted(set(names)))
+
+
+def write_lines() -> None:
+    head = [line for line in FILE.read_text("utf-8").splitlines() if line.startswith("#")]
+    lines = sorted(f"{key}: {operators}" for key, operators in LINES.items())
+    FILE.write_text("\n".join([*head, *lines, ""]), "utf-8")

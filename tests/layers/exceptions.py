@@ -122,7 +122,6 @@ UNREAD: dict[str, dict[str, str]] = {
     ),
     "coreml": {"Div=mvn": "an image of millions of elements, or of unknown size"},
     "legacy": {
-        **dict.fromkeys(("Sub=Eltwise", "Add=Eltwise"), "the engine cannot infer them"),
         **dict.fromkeys(
             (
                 *("Identity=ReduceL1", "Identity=ReduceL2", "Identity=ReduceLogSum"),

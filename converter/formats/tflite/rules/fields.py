@@ -13,6 +13,7 @@ from converter.errors import MappingError
 from converter.formats.lite import fields as lite
 from converter.formats.tflite.rules.context import LiftContext, LowerContext
 from converter.formats.tflite.schema import schema
+from converter.graph.open_sizes import sizes_in_file
 from converter.graph.value import Value
 from converter.mapping.concepts import window
 from converter.mapping.concepts.window import Geometry, is_same, spatial
@@ -63,7 +64,7 @@ class Depth(Field):
     def lift(self, r: LiftContext) -> None:
         filter_ = r.static(r.input(1), "the filter")
         depth = filter_[-1] if filter_ else 0
-        own = r.channels() or depth
+        own = r.channels() or (sizes_in_file(r.data) or [None])[-1] or depth
         if not depth or own % depth:
             raise MappingError(f"the filter has depth {depth} for {own} channels", "R105")
         r.set(group=own // depth)
