@@ -28,7 +28,7 @@ class Choice(click.Choice[str]):
 
 
 def _elsewhere(value: str, name: str) -> str:
-    """Return the help for a value of --format that another option takes."""
+    """Return the help for a value of --format that belongs to another option."""
     from converter.commands.options.batch import FORMS
     from converter.formats import FORMATS
 

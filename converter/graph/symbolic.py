@@ -304,7 +304,7 @@ def _scalar(item: Item) -> Array:
 
 
 def _reduced(function: Callable[[Any, Any], Item]) -> Callable[[ir.Node], Array | None]:
-    """Return the computation of a reduction of a vector to one number."""
+    """Return the function that reduces a vector to one number."""
 
     def compute(node: ir.Node) -> Array | None:
         items = elements(node.inputs[0])

@@ -41,7 +41,7 @@ def infer(node: ir.Node) -> None:
 
 
 def _name(out: ir.Value, sizes: list[Size | None] | None) -> None:
-    """Set the dimensions of a value that inference has left unknown."""
+    """Name the dimensions of a value that inference has not determined."""
     if sizes is None or (out.shape is not None and len(out.shape) != len(sizes)):
         return
     dims: list[int | ir.SymbolicDim] = [ir.SymbolicDim(None)] * len(sizes)
@@ -71,7 +71,7 @@ def _reshape(node: ir.Node) -> list[Sizes] | None:
 
 
 def _quotient(x: Sequence[Size], others: Sequence[Size]) -> Size | None:
-    """Return the one size that is left of a product; equal factors are left out."""
+    """Return the unknown size of a product whose other factors cancel."""
     left = list(x)
     divisors = []
     for size in others:

@@ -132,7 +132,7 @@ def _head(report: Report, home: str) -> str:
 
 
 def _within(report: Report) -> str:
-    """Return within which tolerance numbers were compared."""
+    """Return the tolerance within which numbers were compared, as text."""
     found = {e.numbers.measured for e in report.entries if e.numbers is not None}
     words = {True: "the measured rounding noise", False: "the given tolerance"}
     return f" · compared within {' or '.join(words[m] for m in sorted(found))}" if found else ""
@@ -201,7 +201,7 @@ def _list(report: Report, places: Sequence[int], address: Link) -> str:
 
 
 def _state(i: int, e: Entry) -> dict[str, str]:
-    """Return the data of a row by which it is filtered."""
+    """Return the attributes of a row by which scripts filter it."""
     return {"s": e.status, "c": first_error(e), "n": e.trend, "i": str(i)}
 
 

@@ -63,7 +63,7 @@ class Side:
         return file.engine_of(self.model)
 
     def on(self, places: Sequence[int]) -> Side:
-        """Return the same side with some of the feeds."""
+        """Return this side with only some of the feeds."""
         noise = None if self.noise is None else self.noise.of(places)
         return replace(
             self,

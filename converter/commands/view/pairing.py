@@ -104,7 +104,7 @@ def _named(a: Iterable[ir.Value], b: Iterable[ir.Value]) -> dict[str, str]:
 
 
 def _namesakes(a: Side, b: Side, paired: dict[ir.Node, ir.Node]) -> dict[ir.Node, ir.Node]:
-    """Pair the remaining nodes whose layers have the same name in both models."""
+    """Pair the remaining nodes whose layers have equal names in both models."""
     taken = set(paired.values())
     left, right = (
         {layer: nodes[0] for layer, nodes in _by_layer(side).items() if len(nodes) == 1}

@@ -160,7 +160,7 @@ class _Check:
             self.add(place, message, index)
 
     def _first(self, place: str, argument: Argument, index: int) -> None:
-        """Check the conditions of Android's own validator other than types."""
+        """Check the conditions of Android's own validator, except types."""
         name, given = self.binding.spec.name, self.lifetimes[index] is not Lifetime.NO_VALUE
         if place == "inputs[0]" and name in _RANKED.split() and given:
             self._rank(place, argument, index)
@@ -182,7 +182,9 @@ class _Check:
             self.add(place, f"{argument.name} is {value}; {wrong}", index, "R110")
 
     def _quantization(self, place: str, argument: Argument, operand: Operand, index: int) -> None:
-        """Scale and zero point that must be those of another argument, or fixed numbers."""
+        """Check scale and zero point that must equal those of another argument, or fixed
+        numbers.
+        """
         wanted, has = argument.quantization, (operand.scale, operand.zero_point)
         if isinstance(wanted, str):
             other = self._given(wanted)

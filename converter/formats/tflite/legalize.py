@@ -56,8 +56,8 @@ def decode_outputs(model: ir.Model) -> None:
 
 
 def is_compact(node: ir.Node) -> bool:
-    """Return whether weights of four bits become larger numbers, which the file would hold
-    otherwise.
+    """Return whether 4-bit weights would become larger numbers; they stay packed in the file
+    instead.
     """
     x = None if node.op_type != "Cast" or node.inputs[0] is None else node.inputs[0].const_value
     return x is not None and x.dtype in (D.INT4, D.UINT4) and x.size >= FEW
@@ -188,7 +188,7 @@ def _types(node: ir.Node) -> dict[str, set[D]]:
 
 
 def _too_large(node: ir.Node, types: dict[str, set[D]]) -> bool:
-    """Return whether a constant does not fit into 32 bits, of which more no kernel takes."""
+    """Return whether a constant does not fit into 32 bits, the maximum of all kernels."""
     schema = schema_of(node.op_type)
     return schema is not None and any(
         v is not None and known(v) is not None and not is_small(v)

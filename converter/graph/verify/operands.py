@@ -53,7 +53,7 @@ def _outside(found: Array, end: int, what: str) -> str | None:
 
 
 def _along(node: ir.Node) -> str | None:
-    """Check CumSum: a single axis."""
+    """Check CumSum: the axis must be a single one."""
     x, axis = dims_of(node, 0), _numbers(node, 1)
     if axis is None or x is None:
         return None

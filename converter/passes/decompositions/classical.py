@@ -714,8 +714,8 @@ def _is_pool(a: dict[str, Any], entries: np.ndarray) -> bool:
 def _grams(
     b: Builder, rows: Value, length: int, a: dict[str, Any], entries: np.ndarray
 ) -> Iterator[Value]:
-    """Yield how often n-grams of one length, with one number of elements skipped between their
-    own, are in each of the rows, [rows, entries].
+    """Yield the number of occurrences of n-grams in each of the rows, [rows, entries]: n-grams of
+    one length, with a fixed number of elements skipped between their own.
     """
     pool, places = np.array(a["pool_int64s"]), np.eye(entries.max() + 1, dtype=np.float32)
     for size, part in enumerate(np.split(pool, a["ngram_counts"][1:]), 1):

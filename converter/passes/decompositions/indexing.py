@@ -22,8 +22,8 @@ from converter.passes.decompositions.table import Table
 
 
 def _counted(index: ir.Value, extents: list[int], b: Builder) -> Value:
-    """Convert negative indices, which count from the end of their axis, to non-negative ones;
-    `extents` broadcasts along the last axis of `index`.
+    """Make negative indices, which count from the end of their axis, non-negative; `extents`
+    broadcasts along the last axis of `index`.
     """
     values = known(index)
     if values is not None:

@@ -69,9 +69,7 @@ def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
 
 
 def _of_rows(index: ir.Value, axis: int, count: int, b: Builder) -> Value | None:
-    """Return the indices [count] if they are the same along all other axes, as in message
-    passing.
-    """
+    """Return the indices [count] if they are equal along all other axes, as in message passing."""
     array, made = constant(index), producer_if(index, "Expand")
     if array is not None:
         lines = np.moveaxis(array, axis, 0).reshape(count, -1)

@@ -61,7 +61,7 @@ def flatten_into_dense(
 
 
 def _weights_met(value: ir.Value) -> list[_Place]:
-    """Return the locations where the features of `value` meet constant weights; empty if they have
+    """Return the locations where constant weights multiply the features of `value`; empty if it has
     any other use.
     """
     found: list[_Place] = []

@@ -160,7 +160,7 @@ def _sort_in_steps(b: Builder, group: Value, places: Value, size: int, axis: int
 
 
 def first_best_index(node: ir.Node, b: Builder) -> Value | None:
-    """Return the smallest index of the best element before opset 11, whose TopK gives any of
+    """Return the smallest index of the largest element; before opset 11, TopK may return any of
     several equal elements.
     """
     x, a, rank = x_of(node), attrs_of(node), rank_of(x_of(node))

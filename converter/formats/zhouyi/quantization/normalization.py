@@ -78,7 +78,7 @@ def _shares(r: IntegerLiftContext, lut: Array, axis: int) -> tuple[Value, float]
 
 
 def _spare_bits(width: int, number: float) -> int:
-    """Return how many bits a number of `width` bits has above this one."""
+    """Return how many bits are free above a number of `width` bits."""
     extra = width - int(np.ceil(np.log2(float(number)))) if number >= 1 else -1
     if extra < 0:
         raise MappingError(f"a scale or table of a Softmax with {number} is not known", "R110")
