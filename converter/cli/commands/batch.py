@@ -134,7 +134,7 @@ def _plan(source: str, options: BatchCommand) -> Any:
 
 
 def _details(console: Console, data: Json) -> None:
-    """Report diagnostics to machines, and with -v to people."""
+    """Report diagnostics in machine-readable output, and as text with -v."""
     from converter.commands.report.facts import diagnostic
 
     found = [diagnostic(d) for job in data["jobs"] for d in job["diagnostics"]]

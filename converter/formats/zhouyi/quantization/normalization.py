@@ -60,8 +60,8 @@ def _below(r: IntegerLiftContext, axis: int) -> Value:
 
 
 def _shares(r: IntegerLiftContext, lut: Array, axis: int) -> tuple[Value, float]:
-    """Return the exponentials of a table divided by their sum, and the remaining factor; the vendor
-    has two forms of the quotient, by the size of the data.
+    """Return the exponentials of a table divided by their sum, and the remaining factor; the
+    vendor's executor computes the quotient in two ways, depending on the size of the data.
     """
     b, shape, logarithm = r.b, r.shape, r.layer.kind == "LogSoftmax"
     scale, shift, (bits, _) = r.count("scale_value"), r.bit_count("shift_value"), r.width()
