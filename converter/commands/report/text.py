@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import click
 
 from converter.commands.explain import CODES
-from converter.errors import Diagnostic
+from converter.errors import Diagnostic, counted
 from converter.io.escape import escaped
 
 _COLOR = {"error": "red", "warning": "yellow", "note": "blue"}
@@ -39,9 +39,7 @@ def _one(alike: Sequence[Diagnostic], named: Callable[[str], str]) -> str:
         lines.append(f"  ┌ {escaped(place)}")
     lines.extend(f"  │ {escaped(e)}" for e in d.evidence)
     if more:
-        lines.append(
-            f"  ├ same in {len(more)} more {'place' if len(more) == 1 else 'places'}{_names(more)}"
-        )
+        lines.append(f"  ├ same at {counted(len(more), 'more location')}{_names(more)}")
     explain = f"netconv explain {d.code}" if d.code in CODES else ""
     if d.help:
         lines.append(f"  └ help: {d.help}")
