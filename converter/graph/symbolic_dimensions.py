@@ -247,12 +247,12 @@ def _pad(node: ir.Node) -> list[Sizes] | None:
     chosen = known(axes)
     if x is None or amounts is None or (axes is not None and chosen is None):
         return None
-    places = range(len(x)) if chosen is None else [int(a) % len(x) for a in chosen.reshape(-1)]
-    if len(amounts) != 2 * len(places):
+    positions = range(len(x)) if chosen is None else [int(a) % len(x) for a in chosen.reshape(-1)]
+    if len(amounts) != 2 * len(positions):
         return None
     found: Sizes = list(x)
-    for i, axis in enumerate(places):
-        before, after = amounts[i], amounts[len(places) + i]
+    for i, axis in enumerate(positions):
+        before, after = amounts[i], amounts[len(positions) + i]
         found[axis] = None if before is None or after is None else x[axis] + before + after
     return [[_size_or_none(v) for v in found]]
 

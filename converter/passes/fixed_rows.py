@@ -466,11 +466,11 @@ def _positions(node: ir.Node, b: Builder, rows: int) -> tuple[Value, Value]:
     shape = shape_of(x) or ()
     mask = x if x.dtype == BOOL else ~b.Equal(x, 0)
     flat = b.Reshape(mask, [1, rows])
-    places, _ = first_true_indices(b, flat, rows)
+    positions, _ = first_true_indices(b, flat, rows)
     number = b.Reshape(count_true(b, flat, rows), [1])
     columns: list[Value] = []
     strides = strides_of(shape)
     for size, stride in zip(shape, strides, strict=True):
-        column = places / stride if stride > 1 else places
+        column = positions / stride if stride > 1 else positions
         columns.append(column % size if columns else column)
     return b.Concat(*columns, axis=0), number

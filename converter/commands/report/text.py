@@ -35,8 +35,8 @@ def _one(alike: Sequence[Diagnostic], named: Callable[[str], str]) -> str:
     d, more = alike[0], alike[1:]
     head = click.style(f"{d.level}[{d.code}]", fg=_COLOR[d.level], bold=True)
     lines = []
-    if place := str(d.where):
-        lines.append(f"  ┌ {escaped(place)}")
+    if location := str(d.where):
+        lines.append(f"  ┌ {escaped(location)}")
     lines.extend(f"  │ {escaped(e)}" for e in d.evidence)
     if more:
         lines.append(f"  ├ same at {counted(len(more), 'more location')}{_names(more)}")

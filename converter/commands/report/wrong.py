@@ -77,9 +77,9 @@ def _finding(result: Result) -> str:
     f = result.findings[0]
     rows = [
         *(
-            (f"in {model}", f"line {place}" if place.isdecimal() else place)
-            for model, place in zip(result.models, f.where, strict=True)
-            if place
+            (f"in {model}", f"line {location}" if location.isdecimal() else location)
+            for model, location in zip(result.models, f.where, strict=True)
+            if location
         ),
         ("error introduced here", _error(f.own)),
         *([("passed on by earlier layers", f"{f.inherited:.3g}")] if f.inherited else []),
