@@ -55,7 +55,7 @@ _LEVELS = {"note": "info", "warning": "warning", "error": "error"}
 
 
 def _public(function: Callable[P, R]) -> Callable[P, R]:
-    """Raise errors of a function that are also Python's own."""
+    """Decorate a public function so that its errors are also Python's own (such as OSError)."""
 
     @functools.wraps(function)
     def call(*arguments: P.args, **keywords: P.kwargs) -> R:

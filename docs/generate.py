@@ -8,6 +8,7 @@ the Python package, the exit codes, the changelog.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import inspect
 import re
@@ -35,6 +36,7 @@ ENGINES = {
     "tflite": "LiteRT",
     "coreai": "Apple's Core AI runtime",
 }
+LINKED = ("codes.md", "options.md")  # the pages with the explanations themselves
 GROUPS = {
     "R": "Reading",
     "X": "Expression and mapping",
@@ -50,11 +52,42 @@ def main(folder: Path) -> None:
     shutil.copytree(DOCS, folder, ignore=shutil.ignore_patterns("__pycache__", "generate.py"))
     for page in folder.rglob("*.md"):
         text = _urls().resolved(shown(page.read_text(encoding="utf-8")), DOCS.parent)
-        page.write_text(text, encoding="utf-8")
+        page.write_text(linked(text), encoding="utf-8")
     for name, lines in pages():
         page = folder / name
         page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        text = "\n".join(lines) + "\n"
+        page.write_text(text if name in LINKED else linked(text), encoding="utf-8")
+
+
+def linked(text: str) -> str:
+    """Link codes and options, outside of blocks of code, to their explanations."""
+    parts = re.split(r"(^ *```.*?^ *```$)", text, flags=re.M | re.S)
+    return "".join(part if i % 2 else _with_links(part) for i, part in enumerate(parts))
+
+
+def _with_links(text: str) -> str:
+    def option(match: re.Match[str]) -> str:
+        name = match[1]
+        return f"[{match[0]}](#option-{name[2:]})" if name in _commands_by_option() else match[0]
+
+    def code(match: re.Match[str]) -> str:
+        return f"[{match[0]}](#{match[1].lower()})" if match[1] in CODES else match[0]
+
+    text = re.sub(r"(?<![\[`])`(--[a-z][a-z-]*)(?:[ =][^`]*)?`(?![`\]])", option, text)
+    return re.sub(r"(?<![\[\w`#/-])`?\b([RXWNBU]\d{3})\b`?(?![\w`\]])", code, text)
+
+
+@functools.cache
+def _commands_by_option() -> dict[str, dict[str, Declared]]:
+    """Return, by long option, the commands that have it, "" for options of every command."""
+    found: dict[str, dict[str, Declared]] = {}
+    for name, cls in [("", General), *((n, command(n).options) for n in COMMANDS)]:
+        for d in declared(cls):
+            for flag in d.flags:
+                if flag.startswith("--"):
+                    found.setdefault(flag, {})[name] = d
+    return dict(sorted(found.items()))
 
 
 def shown(text: str) -> str:
@@ -135,6 +168,12 @@ def options() -> Iterator[str]:
         yield from option_table(found.options)
     yield "## For every command\n"
     yield from option_table(General)
+    yield "## By name\n"
+    for flag, commands in _commands_by_option().items():
+        yield f"(option-{flag[2:]})=\n"
+        others = [f"[{name}](#{name})" for name in commands if name]
+        where = ", ".join(others) if "" not in commands else "every command"
+        yield f"`{flag}` ({where}): {option_row(next(iter(commands.values())))[1]}\n"
 
 
 def option_table(cls: type[Options]) -> Iterator[str]:

@@ -1,5 +1,5 @@
-"""A call of each command, and of each engine that is installed, on small models: for tests of what
-holds for every call.
+"""A call of each command, and of each engine that is installed, on small models: for tests of
+properties that every call has.
 """
 
 from __future__ import annotations

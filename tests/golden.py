@@ -150,7 +150,8 @@ def environment(folder: Path) -> dict[str, str]:
 
 def run(line: str, folder: Path, program: Sequence[str] = PROGRAM, path: str = str(ROOT)) -> str:
     """One command in `folder`, in a process of its own, as it is written in a document. Only
-    netconv can be called: there is no shell. `program` stands for it, and finds what is in `path`.
+    netconv can be called: there is no shell. `program` stands for it, and finds the modules in
+    `path`.
     """
     name, *arguments = shlex.split(line)
     if name != "netconv":

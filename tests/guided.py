@@ -6,8 +6,8 @@
     python tests/guided.py onnx --file crash-…  one input again
 
 It starts from a small network in the codec's own form; the side file is that of the
-network, undamaged. Inputs that find a fault are kept below --out, and so is what has been learnt
-about each codec: the next run goes on from there.
+network, undamaged. Inputs that find a fault are kept below --out, and so is the
+knowledge about each codec: the next run continues from there.
 """
 
 from __future__ import annotations

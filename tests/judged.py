@@ -133,7 +133,7 @@ class Judged:
         self._engines: dict[int, Any] = {}
 
     def verdict(self, case: Path, keep: Path) -> tuple[str, str]:
-        """`right`, `refused` (by netconv), `unjudged`, or what is bad: `wrong`, `cannot`,
+        """`right`, `refused` (by netconv), `unjudged`, or a fault: `wrong`, `cannot`,
         `invalid`, `crash`; with details.
 
         Files that are not right are left in `keep`. The oldest legacy engine does not load single

@@ -163,7 +163,7 @@ class Changes(ast.NodeVisitor):
         self.visit(ast.parse(self.source))
 
     def at(self, node: ast.expr) -> tuple[int, int]:
-        """Where a node stands; the files are ASCII but for comments and texts."""
+        """Return the location of a node; the files are ASCII except for comments and texts."""
         end_line, end = node.end_lineno or node.lineno, node.end_col_offset or 0
         return (
             self._position(node.lineno, node.col_offset),

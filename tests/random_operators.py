@@ -340,7 +340,7 @@ def _topk_integers(d: Draw, x: ir.Value) -> ir.Value:
 
 @step("f", 4, 4, "ResizeOdd")
 def _resize_odd(d: Draw, x: ir.Value) -> ir.Value:
-    """Axes, antialias, policies, half pixels in a symmetric frame, cubic without what lies
+    """Axes, antialias, policies, half pixels in a symmetric frame, cubic without elements
     outside.
     """
     extra: dict[str, object] = {"mode": d.one("nearest", "linear", "cubic")}

@@ -48,8 +48,8 @@ ODD_NAMES = (
     "None",
 )
 SPECIAL = (np.inf, -np.inf, np.nan, -0.0, 0.0, 1e-40, -1e-45, 3e38, 65504.0, 1e-7)
-# the way of a NaN is open: sums of products, orders, comparisons of what cannot be
-# compared
+# the way of a NaN is open: sums of products, orders, comparisons of values that have
+# no order
 OPEN = frozenset(
     [
         "Conv",

@@ -111,7 +111,7 @@ def run_python(code: str, *arguments: str, cwd: Path = ROOT) -> str:
 
 @dataclass(frozen=True)
 class Source:
-    """A module of the package: its text, the dotted names of what it calls, its imports."""
+    """A module of the package: its text, the dotted names that it calls, its imports."""
 
     text: str
     calls: frozenset[str]

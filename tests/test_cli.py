@@ -300,7 +300,7 @@ def test_an_interruption_is_130(call: Call, nets: Path, monkeypatch: pytest.Monk
     ],
 )
 def test_an_interruption_of_the_start_is_130(number: int, module: str) -> None:
-    """A request to end that comes while Python imports what the command line consists of."""
+    """A request to end that comes while Python imports the modules of the command line."""
     code = f"""
 import signal, sys
 class Interrupting:

@@ -157,6 +157,16 @@ def test_there_are_pages_of_every_format_code_command_and_exit_code() -> None:
     assert all(f"| {kind} |" in made["formats/onnx.md"] for kind in kinds)
 
 
+def test_codes_and_options_are_links_outside_of_blocks() -> None:
+    block = "```console\n$ netconv convert a b --state x=y\nerror[X202] no\n```\n"
+    assert generate.linked(
+        f"`--state A=B`, [`--state`](x.md), `a --state` and X202, X999.\n{block}"
+    ) == (
+        "[`--state A=B`](#option-state), [`--state`](x.md), `a --state` and [X202](#x202), X999.\n"
+        + block
+    )
+
+
 @pytest.mark.slow
 def test_the_pages_are_built_without_a_warning(tmp_path: Path) -> None:
     for name in ("sphinx", "myst_parser", "furo", "sphinx_copybutton"):

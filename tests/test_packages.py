@@ -1,5 +1,5 @@
-"""Promises of pyproject.toml: versions of Python and of packages, addresses, systems; and what
-the recipes for releases and images do.
+"""Promises of pyproject.toml: versions of Python and of packages, addresses, systems; and the
+effects of the recipes for releases and images.
 """
 
 from __future__ import annotations

@@ -90,8 +90,8 @@ def addresses(file: Path) -> list[str]:
 
 
 def test_no_object_is_known_by_its_address() -> None:
-    """The address of an object that is gone is given to another: what has to be told apart is kept
-    itself.
+    """The address of a deleted object is given to another: objects that must be distinguished are
+    kept themselves.
     """
     assert [place for file in python_files() for place in addresses(file)] == []
 

@@ -1,4 +1,4 @@
-"""What a process of the command line does not import until it is used."""
+"""Modules that the command line does not import until they are used."""
 
 from __future__ import annotations
 

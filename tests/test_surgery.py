@@ -1,5 +1,5 @@
-"""Parts of models (extract), their costs (inspect), their times (run --profile), what
-they say of a data set (verify --labels), and the table of engines (verify --engine A,B).
+"""Parts of models (extract), their costs (inspect), their times (run --profile), their
+answers for a data set (verify --labels), and the table of engines (verify --engine A,B).
 """
 
 from __future__ import annotations

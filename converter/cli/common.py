@@ -28,7 +28,7 @@ class Choice(click.Choice[str]):
 
 
 def _elsewhere(value: str, name: str) -> str:
-    """Return the help for a value of --format that another option takes."""
+    """Return the help for a value of --format that belongs to another option."""
     from converter.commands.options.batch import FORMS
     from converter.formats import FORMATS
 
@@ -146,15 +146,15 @@ class Source(FilePath):
     """
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        place = str(value)
+        location = str(value)
         if ctx is None or ctx.resilient_parsing:
-            return Path(place)
-        if place == streams.DASH:
+            return Path(location)
+        if location == streams.DASH:
             if ctx.meta.get("netconv.stdin"):
                 why = "standard input is one file, but - was given twice"
                 raise wrong_call(why)
             ctx.meta["netconv.stdin"] = True
-        return ctx.with_resource(streams.fetched(place))
+        return ctx.with_resource(streams.fetched(location))
 
 
 class Data(Source):
@@ -165,12 +165,12 @@ class Data(Source):
     name = "DATA"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        name, equal, place = str(value).partition("=")
+        name, equal, location = str(value).partition("=")
         if not equal or streams.is_url(name):
-            name, equal, place = "", "", str(value)
-        if place in ("random", "edge"):
+            name, equal, location = "", "", str(value)
+        if location in ("random", "edge"):
             return str(value)
-        return f"{name}{equal}{super().convert(place, param, ctx)}"
+        return f"{name}{equal}{super().convert(location, param, ctx)}"
 
 
 class PathOrUrl(FilePath):

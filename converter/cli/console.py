@@ -67,8 +67,8 @@ class Console:
             self._print(escaped(with_original_names(line)))
 
     def remark(self, line: str) -> None:
-        """Print a line about the work, not of the result, to standard error, escaped to one visible
-        line.
+        """Print a line about progress to standard error, escaped to one visible line; it is not
+        part of the result.
         """
         self._print(escaped(with_original_names(line)), err=True)
 

@@ -140,7 +140,7 @@ class DeclaredOption(click.Option):
         return ""
 
     def collected(self, value: Any) -> Any:
-        """Return the value of the field."""
+        """Return the value of the field, with the values of a repeatable option collected."""
         kind = self.declared.option.kind
         if kind is not Kind.FLAG and (value is None or value == ()):
             return self.declared.field.default

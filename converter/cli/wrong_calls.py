@@ -30,7 +30,7 @@ def _is_model(text: str) -> bool:
 
 
 def _call_for(args: Sequence[str]) -> str:
-    """Return the command for models that are given without one."""
+    """Return a complete command for a call that names models but no command."""
     if len(args) == 1:
         command = "batch" if os.path.isdir(args[0]) and not _is_package(args[0]) else "inspect"
         return f"netconv {command} {shlex.quote(args[0])}" + (
@@ -85,7 +85,7 @@ def _too_many(ctx: click.Context, message: str) -> UsageError:
 
 
 def _usage(ctx: click.Context | None) -> str:
-    """Return the form of a call."""
+    """Return the usage line of a command."""
     if ctx is None:
         return ""
     pieces = " ".join(ctx.command.collect_usage_pieces(ctx)).replace("[OPTIONS] ", "")

@@ -258,13 +258,13 @@ def _data_files(item: str) -> list[Path]:
 
 def _moved(item: str, folder: Path) -> str:
     """Make the path in an item of --data relative to the certificate."""
-    name, equal, place = item.rpartition("=")
-    return f"{name}{equal}{_relative(Path(place), folder)}" if Path(place).exists() else item
+    name, equal, location = item.rpartition("=")
+    return f"{name}{equal}{_relative(Path(location), folder)}" if Path(location).exists() else item
 
 
 def _found(item: str, certificate: Path) -> str:
-    name, equal, place = item.rpartition("=")
-    path = _under(place, certificate)
+    name, equal, location = item.rpartition("=")
+    path = _under(location, certificate)
     return f"{name}{equal}{path}" if path.exists() else item
 
 

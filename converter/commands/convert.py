@@ -143,7 +143,7 @@ def _fix(model: Network, inputs: Mapping[str, Sequence[int]], freeze: Mapping[st
 def _with_batch(
     error: UsageError, model: Network, shapes: Mapping[str, Sequence[int]]
 ) -> Exception:
-    """Return the error with sizes that the network takes, if there are such."""
+    """Add a size for the batch to the error, if the network works with one."""
     from converter.commands.verify.sizes import fitting_batch
 
     (diagnostic, *_) = error.diagnostics

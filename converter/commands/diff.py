@@ -26,7 +26,7 @@ class Change:
     details: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Return the change as plain data."""
+        """Return the change as data for JSON."""
         return asdict(self)
 
     def lines(self) -> Iterator[str]:

@@ -68,20 +68,20 @@ def _xml(data: bytes) -> Fields:
     )
     tree = root.getroottree()
     for element in root.iter(etree.Element):
-        place = tree.getpath(element)
-        yield place, (element.text or "").strip()
-        yield from ((f"{place}/@{k!s}", str(v)) for k, v in element.attrib.items())
+        location = tree.getpath(element)
+        yield location, (element.text or "").strip()
+        yield from ((f"{location}/@{k!s}", str(v)) for k, v in element.attrib.items())
 
 
-def _json(value: object, place: str) -> Fields:
+def _json(value: object, location: str) -> Fields:
     if isinstance(value, dict):
         for k, v in value.items():
-            yield from _json(v, f"{place}.{k}" if place else k)
+            yield from _json(v, f"{location}.{k}" if location else k)
     elif isinstance(value, list):
         for i, v in enumerate(value):
-            yield from _json(v, f"{place}[{i}]")
+            yield from _json(v, f"{location}[{i}]")
     else:
-        yield place, json.dumps(value)
+        yield location, json.dumps(value)
 
 
 def _protobuf(data: bytes) -> Fields:
@@ -99,11 +99,11 @@ def _protobuf(data: bytes) -> Fields:
             return
 
 
-def _message(message: Any, place: str) -> Fields:
+def _message(message: Any, location: str) -> Fields:
     from google.protobuf.message import Message
 
     for field, value in message.ListFields():
-        path = f"{place}.{field.name}" if place else field.name
+        path = f"{location}.{field.name}" if location else field.name
         if not isinstance(value, Message | str | bytes | int | float):  # repeated
             if field.message_type is not None and field.message_type.GetOptions().map_entry:
                 yield from ((f"{path}[{k}]", str(value[k])) for k in sorted(value))

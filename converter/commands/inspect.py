@@ -223,7 +223,7 @@ def text(model: Network) -> str:
 
 
 def dot(model: Network) -> Iterator[str]:
-    """Yield the graph for Graphviz."""
+    """Yield the graph in Graphviz's language."""
     yield "digraph {"
     yield '  node [shape=box, fontname="sans-serif"];'
     for value in model.ir.graph.inputs:

@@ -65,13 +65,13 @@ class _Unused(ModuleType):
 
 
 class _LaterLoader:
-    """Makes an unused module of another loader."""
+    """A loader that wraps another one, and creates the module when it is first used."""
 
     def __init__(self, loader: Any) -> None:
         self.loader = loader
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        """Return the module that the other loader makes; None: an ordinary one."""
+        """Return the module that the wrapped loader creates; None means an ordinary one."""
         spec.loader_state = self.loader
         made: ModuleType | None = self.loader.create_module(spec)
         return made
@@ -109,8 +109,8 @@ def prepare() -> None:
 
 
 def finish(code: int) -> None:
-    """Have the process end with this code without the final garbage collection and the release of
-    every single object, which would take as long as a small conversion.
+    """End the process with this code without the final garbage collection and the release of every
+    object, which would take as long as a small conversion.
     """
     gc.freeze()
     _codes.append(code)

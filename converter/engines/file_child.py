@@ -146,7 +146,9 @@ class OpenVino:
         self._compile({})
 
     def full_floats(self) -> None:
-        """Compute floats in 32 bits, where some processors take 16, and integers as by default."""
+        """Compute floats in float32, where some processors would use 16 bits; integers are computed
+        as by default.
+        """
         self._compile(self.EXACT[0])
 
     def exact(self) -> None:
@@ -203,7 +205,7 @@ class OpenVino:
         return port_of(names, self._word(port.get_element_type()), sizes)
 
     def _word(self, kind: Any) -> str:
-        """Return numpy's name of a type, "" if it has none."""
+        """Return numpy's name of a type, "" if numpy does not have it."""
         return self.WORDS.get(kind.get_type_name(), "")
 
     def run(self, feeds: dict[int, Any]) -> list[Any]:
@@ -296,7 +298,7 @@ class LiteRt:
 
 
 class CoreAi:
-    """Apple's own runtime with its default options; it has no others on Linux."""
+    """Apple's own runtime with its default options, the only ones on Linux."""
 
     may_be_exact = False
     WORDS = {"cfloat32": "complex64"}  # noqa: RUF012

@@ -58,8 +58,8 @@ def _marks(*entries: tuple[int, bytes, str, str]) -> tuple[tuple[int, bytes, For
 
 @dataclass(frozen=True)
 class Models:
-    """Names by which models are known: the suffixes of their files, and the names of the side files
-    of a model, relative to its folder.
+    """The names by which models are recognized: the suffixes of their files, and the names of a
+    model's side files relative to its folder.
     """
 
     suffixes: tuple[str, ...]

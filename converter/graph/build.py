@@ -52,8 +52,8 @@ _PLAIN = (np.ndarray, np.generic, bool, int, float, list, tuple)
 
 
 class WriteNode(Protocol):
-    """Create a node of one operator: inputs, attributes (None: left out), `name` as a hint for the
-    output's name.
+    """A function that creates a node of one operator. Arguments are the inputs and attributes
+    (None: left out); `name` is a hint for the output's name.
     """
 
     @overload

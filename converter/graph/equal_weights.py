@@ -57,8 +57,8 @@ class EqualWeights(Generic[T]):
 
 def _sample(array: Array) -> tuple[Any, ...]:
     """Return some elements in C order, the same ones for each shape of the same size."""
-    places = np.linspace(0, array.size - 1, min(array.size, _SAMPLES)).astype(np.int64)
-    chosen = array[np.unravel_index(places, array.shape)] if array.ndim else array
+    positions = np.linspace(0, array.size - 1, min(array.size, _SAMPLES)).astype(np.int64)
+    chosen = array[np.unravel_index(positions, array.shape)] if array.ndim else array
     return array.size, array.itemsize, chosen.tobytes()
 
 

@@ -244,8 +244,8 @@ def _write_channels_last(
 
 
 def _scratch(node: ir.Node) -> tuple[Builder, list[ir.Value | None]]:
-    """Return a function graph with one typed input per distinct input of the node, with its known
-    values.
+    """Return a temporary function graph with one typed input for each distinct input of the node,
+    with its known values.
     """
     graph = ir.Graph([], [], nodes=[], opset_imports={"": OPSET}, name=node.op_type)
     b = Builder(graph, Names(), in_function=True)

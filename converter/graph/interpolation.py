@@ -74,15 +74,15 @@ def aspect_factor(policy: str, sizes: Sequence[int], wanted: Sequence[float]) ->
     return float(min(ratios) if policy == "not_larger" else max(ratios))
 
 
-def between(b: Builder, x: ir.Value, axis: int, places: Array) -> Value:
+def between(b: Builder, x: ir.Value, axis: int, positions: Array) -> Value:
     """Interpolate linearly along an axis of known size at known coordinates; coordinates outside
     are clamped.
     """
     sizes = known_sizes(x) or []
     last = (sizes[axis] or 1) - 1
-    places = np.clip(places, 0, last)
-    low = np.floor(places).astype(np.int64)
-    first, share = b.Gather(x, low, axis=axis), places - low
+    positions = np.clip(positions, 0, last)
+    low = np.floor(positions).astype(np.int64)
+    first, share = b.Gather(x, low, axis=axis), positions - low
     if not share.any():
         return first
     second, shape = b.Gather(x, np.minimum(low + 1, last), axis=axis), [1] * len(sizes)

@@ -44,7 +44,7 @@ def recurrence(
 
 
 def _step(b: Builder, rule: str, state: Value, given: Sequence[Value]) -> tuple[Value, Value]:
-    """Return one token: rows [B,N,1,..] and the state [B,N,K,V] -> its output and the next
+    """Process one token: rows [B,N,1,..] and the state [B,N,K,V] give its output and the next
     state.
     """
     q, k, v, *gates = given

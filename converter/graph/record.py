@@ -29,7 +29,7 @@ def record(cls: type[C]) -> type[C]:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def comparable(cls: type[C]) -> type[C]:
-    """Decorate a record that has a hash and is equal to another of its class with equal fields."""
+    """Decorate a class like `record`, and add a hash and equality by its fields."""
     made = record(cls)
     content = attrgetter(*(f.name for f in fields(made)))  # type: ignore[arg-type]
 

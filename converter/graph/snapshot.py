@@ -20,7 +20,7 @@ class Snapshot:
         )  # the objects stay alive, so that none has the id of another
 
     def holds(self, model: ir.Model) -> bool:
-        """Return whether nothing was changed since."""
+        """Return whether nothing has changed since the snapshot."""
         now = list(_parts(model))
         return len(now) == len(self._parts) and all(
             a is b or (isinstance(a, str | tuple) and a == b)

@@ -304,7 +304,7 @@ def _scalar(item: Item) -> Array:
 
 
 def _reduced(function: Callable[[Any, Any], Item]) -> Callable[[ir.Node], Array | None]:
-    """Return the computation of a reduction of a vector to one number."""
+    """Return the function that reduces a vector to one number."""
 
     def compute(node: ir.Node) -> Array | None:
         items = elements(node.inputs[0])
@@ -332,8 +332,8 @@ def _moved(node: ir.Node) -> list[Array] | None:
         indices.append(np.arange(first, first + array.size).reshape(array.shape))
         first += array.size
     flat = np.concatenate(items)
-    results = [np.asarray(places) for places in evaluate(node, [*indices, *more])]
-    return [flat[places.reshape(-1)].reshape(places.shape) for places in results]
+    results = [np.asarray(positions) for positions in evaluate(node, [*indices, *more])]
+    return [flat[positions.reshape(-1)].reshape(positions.shape) for positions in results]
 
 
 _ELEMENTS: dict[str, Callable[[ir.Node], Any]] = {

@@ -41,7 +41,7 @@ def infer(node: ir.Node) -> None:
 
 
 def _name(out: ir.Value, sizes: list[Size | None] | None) -> None:
-    """Set the dimensions of a value that inference has left unknown."""
+    """Name the dimensions of a value that inference has not determined."""
     if sizes is None or (out.shape is not None and len(out.shape) != len(sizes)):
         return
     dims: list[int | ir.SymbolicDim] = [ir.SymbolicDim(None)] * len(sizes)
@@ -71,7 +71,7 @@ def _reshape(node: ir.Node) -> list[Sizes] | None:
 
 
 def _quotient(x: Sequence[Size], others: Sequence[Size]) -> Size | None:
-    """Return the one size that is left of a product; equal factors are left out."""
+    """Return the unknown size of a product whose other factors cancel."""
     left = list(x)
     divisors = []
     for size in others:
@@ -247,12 +247,12 @@ def _pad(node: ir.Node) -> list[Sizes] | None:
     chosen = known(axes)
     if x is None or amounts is None or (axes is not None and chosen is None):
         return None
-    places = range(len(x)) if chosen is None else [int(a) % len(x) for a in chosen.reshape(-1)]
-    if len(amounts) != 2 * len(places):
+    positions = range(len(x)) if chosen is None else [int(a) % len(x) for a in chosen.reshape(-1)]
+    if len(amounts) != 2 * len(positions):
         return None
     found: Sizes = list(x)
-    for i, axis in enumerate(places):
-        before, after = amounts[i], amounts[len(places) + i]
+    for i, axis in enumerate(positions):
+        before, after = amounts[i], amounts[len(positions) + i]
         found[axis] = None if before is None or after is None else x[axis] + before + after
     return [[_size_or_none(v) for v in found]]
 

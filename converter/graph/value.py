@@ -144,10 +144,10 @@ class Value(ir.Value):
     def __ge__(self, other: Operand) -> Value:
         return _write("GreaterOrEqual", self, other)
 
-    def __getitem__(self, places: Any) -> Value:
-        places = places if isinstance(places, tuple) else (places,)
-        front = places.index(...) if ... in places else len(places)
-        sides = places[:front], places[front + 1 :]
+    def __getitem__(self, positions: Any) -> Value:
+        positions = positions if isinstance(positions, tuple) else (positions,)
+        front = positions.index(...) if ... in positions else len(positions)
+        sides = positions[:front], positions[front + 1 :]
         y = self._chosen(*([p for p in side if p is not None] for side in sides))
         kept = [[p for p in side if p is None or isinstance(p, slice)] for side in sides]
         new = [axis for axis, p in _by_axis(*kept) if p is None]

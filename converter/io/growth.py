@@ -110,7 +110,7 @@ def measured(folder: Path, growth: Growth) -> Iterator[None]:
 
 
 def of(folder: Path) -> Growth | None:
-    """Return the Growth that outputs in `folder` count for."""
+    """Return the Growth object that counts outputs in `folder`."""
     return _by_folder.get(folder)
 
 

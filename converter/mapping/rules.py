@@ -129,7 +129,7 @@ class Rule:
         return [f for f in self.fields if not isinstance(f, _CONDITIONS)]
 
     def owned(self, side: str) -> frozenset[Any]:
-        """Return the parts that the fields own: their `names`, `keys`, `blobs` or `inputs`; keys
+        """Return the parts that the fields cover: their `names`, `keys`, `blobs` or `inputs`; keys
         include the names of operands.
         """
         if side not in self._owned:

@@ -39,7 +39,7 @@ _OF_ONE = frozenset({"ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "Reduc
 
 
 def runs(kinds: Sequence[Hashable], sizes: Sequence[int]) -> list[list[int]]:
-    """Group adjacent axes of one kind, leaving out axes of length 1."""
+    """Group adjacent axes of the same kind, without axes of length 1."""
     found: list[list[int]] = []
     for i, kind in enumerate(kinds):
         if sizes[i] == 1:

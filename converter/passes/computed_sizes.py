@@ -66,10 +66,10 @@ def gathered_slice(node: ir.Node, b: Builder, axes: list[int]) -> Value:
             )
         )
         count = sizes[axis] if sizes else None
-        places = (
+        positions = (
             first + b.const(np.arange(count)) * step
             if isinstance(count, int)
             else b.Range(first, last, step)
         )
-        x = b.Gather(x, places, axis=axis)
+        x = b.Gather(x, positions, axis=axis)
     return x

@@ -91,8 +91,8 @@ def unpack(packed: Array, bits: int, order: str = "msb") -> Array:
         np.ascontiguousarray(packed), bitorder="big" if order == "msb" else "little"
     )
     whole = stream[: stream.size // bits * bits].reshape(-1, bits)
-    places = np.arange(bits - 1, -1, -1) if order == "msb" else np.arange(bits)
-    return whole @ (1 << places).astype(np.uint8)
+    positions = np.arange(bits - 1, -1, -1) if order == "msb" else np.arange(bits)
+    return whole @ (1 << positions).astype(np.uint8)
 
 
 def unpack_bits(model: ir.Model) -> None:

@@ -29,8 +29,8 @@ NEVER_WRITTEN = {
 
 
 def _end_of(name: tuple[str, str], own: Set[tuple[str, str]]) -> tuple[str, str]:
-    """Return the operator at which the decompositions of `name` end, or the first one that is in
-    `own`.
+    """Return the operator at which the decompositions of `name` end, or the first one that the
+    target supports.
     """
     while name not in own and ENDS.get(name, name) != name:
         name = ENDS[name]

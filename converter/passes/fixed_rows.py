@@ -195,7 +195,7 @@ class _Plan:
             self._row_by_row(node)
 
     def _best(self, node: ir.Node) -> None:
-        """Follow a TopK along the rows, which has a number of rows of its own."""
+        """Handle a TopK along the rows, whose result has a separate number of rows."""
         axes, axis = self.axes(operand(node)), attributes(node)["axis"]
         axis %= rank_of(operand(node)) or 1
         if axis not in axes:
@@ -204,7 +204,7 @@ class _Plan:
         self._take(node, axis)
 
     def _take(self, node: ir.Node, axis: int) -> None:
-        """Name the number of rows that a node takes."""
+        """Name the number of rows that a node selects."""
         dims = list(operand(node).shape or ())
         self.taken[node] = self.axes(operand(node))[axis], axis
         dims[axis] = self._count(node)
@@ -212,7 +212,7 @@ class _Plan:
             out.shape = ir.Shape(dims)
 
     def _cuts(self, node: ir.Node) -> bool:
-        """Return whether a Slice takes the first rows, and follow it."""
+        """Return whether a Slice takes the first rows; if so, name their number."""
         axes, starts = self.axes(operand(node)), known(optional(node, 1))
         count = 0 if starts is None else starts.size
         given, steps = (known(optional(node, i)) for i in (3, 4))
@@ -299,7 +299,7 @@ class _Count:
 
 
 class _Writing:
-    """The second walk."""
+    """The second walk, which replaces the nodes by ones with a fixed number of rows."""
 
     def __init__(
         self, model: ir.Model, plan: _Plan, roots: dict[ir.Node, int], notes: list[Diagnostic]
@@ -369,7 +369,7 @@ class _Writing:
             self.counts[self.plan.counted[node]] = _Count(number, most)
 
     def _last(self, b: Builder, node: ir.Node, name: str, axis: int) -> Value:
-        """Return the operand of a TopK, in which the rows that are not valid are the last ones."""
+        """Return the operand of a TopK with its invalid rows moved to the end."""
         x = operand(node)
         bounds = np.finfo if x.dtype is not None and x.dtype.is_floating_point() else np.iinfo
         limits = bounds(x.dtype.numpy() if x.dtype is not None else np.float32)
@@ -466,11 +466,11 @@ def _positions(node: ir.Node, b: Builder, rows: int) -> tuple[Value, Value]:
     shape = shape_of(x) or ()
     mask = x if x.dtype == BOOL else ~b.Equal(x, 0)
     flat = b.Reshape(mask, [1, rows])
-    places, _ = first_true_indices(b, flat, rows)
+    positions, _ = first_true_indices(b, flat, rows)
     number = b.Reshape(count_true(b, flat, rows), [1])
     columns: list[Value] = []
     strides = strides_of(shape)
     for size, stride in zip(shape, strides, strict=True):
-        column = places / stride if stride > 1 else places
+        column = positions / stride if stride > 1 else positions
         columns.append(column % size if columns else column)
     return b.Concat(*columns, axis=0), number

@@ -88,8 +88,8 @@ def _empty(value: ir.Value | None) -> bool:
 
 
 def _changes_nothing(node: ir.Node, op_type: str) -> bool:
-    """Return whether a node transposes fewer than two axes or inserts none, which engines
-    refuse.
+    """Return whether a node transposes fewer than two axes or inserts none, which some engines
+    reject.
     """
     if op_type == "Unsqueeze":
         return shape_of(node.inputs[1]) == (0,)

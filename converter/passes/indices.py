@@ -139,10 +139,10 @@ def cut_axes(axis: int, data: ir.Value, indices: ir.Value, scatter: bool = False
     If only the size of the data is dynamic, a gather is assumed to need slicing; for a scatter
     nothing is known.
     """
-    sizes, places = known_sizes(data) or [], known_sizes(indices) or []
+    sizes, positions = known_sizes(data) or [], known_sizes(indices) or []
     return [
         i
-        for i, (n, m) in enumerate(zip(sizes, places, strict=False))
+        for i, (n, m) in enumerate(zip(sizes, positions, strict=False))
         if i != axis % len(sizes) and m is not None and n != m and not (scatter and n is None)
     ]
 

@@ -33,8 +33,8 @@ Env = dict[ir.Value, ir.Value]
 def unroll(
     model: ir.Model, wanted: Callable[[ir.Node], bool] = lambda node: True, longest: int = LONGEST
 ) -> bool:
-    """Unroll, in place, the wanted loops of at most `longest` iterations, and inline the wanted
-    choices; return whether anything changed. Others are left unchanged.
+    """Unroll, in place, the selected loops of at most `longest` iterations, and inline the selected
+    branches; return whether anything changed. Others are left unchanged.
     """
     names, changed = Names(model), False
     moved: set[ir.Value] = set()  # better known than when their consumers were inferred

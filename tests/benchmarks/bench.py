@@ -16,7 +16,7 @@
 * quantize: int8 by netconv and by those of ai-edge-quantizer, onnx2tf and NNCF that `--peer-python`
   has;
 * large: GPT-2, a decoder of 1.1 billion parameters in three types, ViT-L, whisper-base and the
-  denoiser of Stable Diffusion to every format, and to OpenVINO IR beside ovc (30 GB);
+  denoiser of Stable Diffusion to every format, and to OpenVINO IR, also by ovc (30 GB);
 * lite: onnx2tf and tf2onnx on ten small networks, and whose results are right. They demand other
   packages than netconv: `--peer-python` is the interpreter that has them.
 

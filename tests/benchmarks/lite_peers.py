@@ -55,9 +55,7 @@ def lite_peers(folder: Path, python: str) -> Iterator[LitePeer]:
 
 
 def fits(array: Any, shape: Sequence[int]) -> Any:
-    """The array in this shape, with the channels behind the places where it is so; None if it is
-    neither.
-    """
+    """Return the array in this shape, or with the channels last; None if neither fits."""
     own, last = list(array.shape), [0, *range(2, array.ndim), 1]
     if own == list(shape):
         return array

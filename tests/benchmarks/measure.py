@@ -1,4 +1,4 @@
-"""Whole processes and what they cost, measured so that drift of a shared machine cancels out.
+"""Whole processes and their costs, measured so that drift of a shared machine cancels out.
 
 This stays small (standard library only, no large buffers): the peak of a child counts from the size
 of its parent.

@@ -287,7 +287,7 @@ def unet(net: Network) -> tuple[str, list[int], list[int]]:
 
 
 def detector(net: Network) -> tuple[str, list[int], list[int]]:
-    """A head whose classes lie behind the places (Redmon et al. 2016)."""
+    """A detection head whose classes follow the coordinates (Redmon et al. 2016)."""
     x = net.node("LeakyRelu", [net.conv("image", 3, 16, 3, 2, 1)], alpha=0.1)
     x = net.conv(x, 16, 18, 1)
     x = net.node("Reshape", [x, net.constant(np.array([1, 3, 6, 16, 16]))])

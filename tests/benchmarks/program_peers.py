@@ -7,8 +7,8 @@
 Operands that a real exporter writes as constants (weights, shapes, axes, pads) are constants here.
 Each tool converts all cases in a process of its own, which begins anew after a case that ends it.
 COMMAND is called with `- --batch LIST`: each line of LIST is PACKAGE, INPUTS.npz and OUTPUTS.npz,
-between tabs; it runs the package and writes the outputs, and an interpreter that is independent of
-all of them, or the runtime itself, is what makes the figures mean something. `--peer-python` has
+between tabs; it runs the package and writes the outputs, it should be
+an interpreter that is independent of all tools, or the runtime itself. `--peer-python` has
 the packages of the other tools.
 """
 

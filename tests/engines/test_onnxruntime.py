@@ -106,8 +106,8 @@ SIGNS = [(U8, U8), (U8, S8), (S8, U8), (S8, S8)]
 @pytest.mark.parametrize(("left", "right"), SIGNS, ids=lambda t: t.__name__)
 @pytest.mark.parametrize("kind", ["MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv"])
 def test_products_of_bytes_are_exact(kind: str, left: type, right: type) -> None:
-    """Whatever the processor does with bytes of two signs; the large ones in a row would be cut at
-    16 bits.
+    """Products of bytes of two signs do not depend on the processor: large ones in a row would
+    saturate at 16 bits.
     """
     x, w = np.repeat(BYTES[left], 16, axis=1), np.repeat(BYTES[right], 16, axis=1).T
     exact = (x.astype(np.int64) - int(POINTS[left])) @ (w.astype(np.int64) - int(POINTS[right]))

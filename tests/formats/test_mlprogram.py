@@ -1,4 +1,4 @@
-"""ML Programs: read programs compute the operations' definitions; what cannot be read is
+"""ML Programs: read programs compute the operations' definitions; programs that cannot be read are
 refused by name.
 """
 
@@ -168,7 +168,7 @@ def test_quantized_weights_stay_quantized(tmp_path: Path) -> None:
 
 
 def test_a_loop_over_a_list(tmp_path: Path) -> None:
-    """Rows of x, doubled as often as their place says, are written into a list one by one."""
+    """Rows of x, doubled as often as their index, are written into a list one by one."""
     i, ls = ("int32", []), ("float32", [-1, 3])
     body = Block(
         {"i": i, "ls": ls},

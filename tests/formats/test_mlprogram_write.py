@@ -1,5 +1,5 @@
 """ML Programs as they are written: the content of a file, byte by byte where it is specified, and
-what it computes, by formulas.
+its results, by formulas.
 """
 
 from __future__ import annotations
@@ -402,8 +402,8 @@ def test_blocks_of_any_axis_are_rows_before_ios18(axis: int, tmp_path: Path) -> 
 
 
 def test_activations_are_quantized_since_ios17(tmp_path: Path) -> None:
-    """In eight bits between quantize and dequantize, with one scale or one for each channel; what
-    else needs the numbers gets them in 32 bits.
+    """In eight bits between quantize and dequantize, with one scale or one for each channel; other
+    consumers get the numbers in 32 bits.
     """
     zero, scales = np.uint8(7), np.array([0.5, 0.25, 0.125], F)
     nodes = [
@@ -747,8 +747,8 @@ def test_attention_is_one_operation_from_ios18(
 
 
 def test_a_linear_layer_has_its_bias(tmp_path: Path) -> None:
-    """Of plain weights, and of quantized ones whose axes are changed; what is read elsewhere, too,
-    stays apart.
+    """Plain weights, and quantized ones whose axes are changed; weights that are read elsewhere,
+    too, stay separate.
     """
     weights, codes = floats(3, 5), RNG.integers(-128, 128, (3, 5)).astype(np.int8)
     nodes = [

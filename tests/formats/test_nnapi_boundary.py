@@ -219,8 +219,8 @@ def test_a_table_keeps_its_interface(case: str, noted: bool, tmp_path: Path) -> 
 
 
 def test_a_former_note_of_another_order_is_kept(tmp_path: Path) -> None:
-    """Earlier versions took any Transpose out of the network and noted it; such a table means what
-    it says, and is written as it was.
+    """Earlier versions took any Transpose out of the network and noted it; such a table is read
+    literally, and is written as it was.
     """
     converter.save(network(lambda b, x: b.op("Relu", x), [1, 4, 3]), tmp_path / "a.nnapi.json")
     source = edited(

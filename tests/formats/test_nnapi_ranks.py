@@ -198,7 +198,7 @@ def test_written_and_read(case: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.sampled(5)
 def test_another_engine_computes_the_same(case: str) -> None:
-    """Where a .tflite can hold it."""
+    """LiteRT computes the same from a .tflite, if that can store the network."""
     model, feeds = made(case)
     try:
         got = model.run(feeds, engine="litert")

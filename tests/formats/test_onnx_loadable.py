@@ -1,5 +1,5 @@
-"""Written ONNX files load in onnxruntime with its default options, and compute there what
-was meant.
+"""Written ONNX files load in onnxruntime with its default options, and compute there the
+intended results.
 """
 
 from __future__ import annotations

@@ -66,8 +66,8 @@ class Network:
 @pytest.mark.parametrize("change", [None, -3, -2, 0, 1])
 @pytest.mark.sampled(7)
 def test_deconvolution_of_a_wanted_size(auto_pad: str, change: int | None, tmp_path: Path) -> None:
-    """Where a size is wanted the mode says which end is cut off more; without one, only explicit
-    pads cut anything off.
+    """With a requested size, the mode determines which end is cropped more; without one, only
+    explicit pads crop.
     """
     network = Network()
     for (size, stride, kernel, dilation), begin, end, extra in itertools.product(

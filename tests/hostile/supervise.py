@@ -93,7 +93,7 @@ def _ready(pipe: int, child: int, before: float) -> bool:
 
 
 def _kept_waiting(child: int) -> bool:
-    """Whether a process would run, or waits for a disk; False where the system does not tell."""
+    """Whether a process would run, or waits for a disk; False if the system does not report it."""
     try:
         return any(
             (task / "stat").read_text().rpartition(")")[2].split()[0] in "RD"
@@ -104,8 +104,8 @@ def _kept_waiting(child: int) -> bool:
 
 
 def _used(child: int) -> float:
-    """Seconds of processor time of a process, all its threads; 0 where the system does not tell,
-    which makes every wait one of nothing.
+    """Seconds of processor time of a process, all its threads; 0 if the system does not report
+    it, so that every wait has no limit.
     """
     try:
         fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()

@@ -1,4 +1,4 @@
-"""How the laws write one node with a row of a format, and read the layers back.
+"""Adapters with which the laws write one node with a row of a format, and read the layers back.
 
 An `Adapter` writes a sample node with one row, or with the whole table, and gives its layers. A
 `ReadBack` reads them again, one after the other, into the graph of the node, so that both can be

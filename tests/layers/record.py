@@ -8,8 +8,8 @@ in the engine's name and the numbers of its outputs (whose types and shapes have
 
 With `refused` it writes refused.txt anew: read the diff, each new line is a layer that was read.
 
-Nothing is stored where engine and reader differ: the difference is printed. What is known not to be
-possible stands in exceptions.py, with the reason.
+Nothing is stored where engine and reader differ: the difference is printed. Known impossible cases
+are in exceptions.py, with the reason.
 """
 
 # ruff: noqa: E402 - the script finds the modules of the tests by a path that it sets itself

@@ -1,4 +1,4 @@
-"""Each reader against an engine from outside, layer by layer: the files in the folders beside this
+"""Each reader against an engine from outside, layer by layer: the files in the folders next to this
 one.
 
 A file is described in cases.py; record.py makes files, and fills in the numbers of one made by

@@ -177,7 +177,7 @@ def test_small_quantized_weights_after_a_flatten_stay_exact() -> None:
 
 
 def test_boundary_corners() -> None:
-    """An output that is an input of the graph, a Transpose of an input, one value behind two
+    """An output that is an input of the graph, a Transpose of an input, one value as two
     outputs.
     """
 

@@ -75,7 +75,7 @@ def test_nested_choices_on_sizes_are_folded(
 
 def test_a_branch_that_is_not_taken_need_not_fit() -> None:
     """The second choice is known once the first is written out, and its other branch does not
-    take what comes out of that.
+    fit the result of the first.
     """
     model, b = new_model()
     x = b.input("x", T.FLOAT, ["a", 4])

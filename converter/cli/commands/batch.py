@@ -78,8 +78,8 @@ def _as_report(data: Json, times: Json, baseline: Path | None) -> Any:
 
 @contextlib.contextmanager
 def _counted(jobs: Any, tell: Callable[[Any], None]) -> Iterator[Callable[[Any], None]]:
-    """Yield a function that counts finished jobs and passes them on. An interruption says how many
-    there are.
+    """Yield a function that counts finished jobs and calls another one; if the run is interrupted,
+    print the count.
     """
     count = 0
 
@@ -134,7 +134,7 @@ def _plan(source: str, options: BatchCommand) -> Any:
 
 
 def _details(console: Console, data: Json) -> None:
-    """Report diagnostics to machines, and with -v to people."""
+    """Report diagnostics in machine-readable output, and as text with -v."""
     from converter.commands.report.facts import diagnostic
 
     found = [diagnostic(d) for job in data["jobs"] for d in job["diagnostics"]]

@@ -34,10 +34,10 @@ def _topics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list
 @click.argument("code", metavar="[CODE|pipeline]", required=False, shell_complete=_topics)
 @click.argument("name", metavar="[FORMAT]", required=False, type=FormatName(flavors=True))
 def command(console: Console, options: ExplainCommand, code: str | None, name: str | None) -> None:
-    """Explain a diagnostic CODE and what to do; without CODE, list all codes.
+    """Explain a diagnostic CODE and the remedy; without CODE, list all codes.
 
     With pipeline, list the passes that a model goes through before it is written in FORMAT, in
-    order; with --model, show what each of them changes in that model.
+    order; with --model, show the changes of each of them in that model.
     """
     if code == PIPELINE:
         _pipeline(console, options, name)

@@ -96,7 +96,7 @@ class Cluster(Executor):
 
 
 def once(job: Job, marker: str) -> TaskResult:
-    """Return the outcome in the marker if the job's files are there, else run the job."""
+    """Return the outcome in the marker file if the job's files exist, else run the job."""
     before = _read(marker)
     if before is not None and staging.present(job, before):
         return TaskResult(before, 0, 1)

@@ -50,7 +50,7 @@ class Executor:
 
 
 def not_run() -> TaskResult:
-    """Return the result of a job that an interruption left out (B605)."""
+    """Return the result of a job that an interruption prevented (B605)."""
     return TaskResult(
         outcome(ExitCode.INTERRUPTED, Diagnostic("B605", "the job was not run", "note")), 0, 0
     )

@@ -145,7 +145,7 @@ class BatchCommand(Verdict, JobLimits, Batch):
     exit_zero: bool = option(
         default=False,
         kind=Kind.FLAG,
-        help="Exit 0 whatever the results are.",
+        help="Exit 0 for any results.",
         group=Group.GENERAL,
     )
     progress: str = option(
@@ -185,7 +185,7 @@ class ReportCommand(Verdict):
     exit_zero: bool = option(
         default=False,
         kind=Kind.FLAG,
-        help="Exit 0 whatever the results are.",
+        help="Exit 0 for any results.",
         group=Group.GENERAL,
     )
 

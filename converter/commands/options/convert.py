@@ -30,8 +30,8 @@ class Kept(Options):
         default=(),
         metavar="NAME",
         repeatable=True,
-        help="Keep only what this tensor or layer needs; repeatable.",
-        python="Tensors or layers; only what they need is kept.",
+        help="Keep only this tensor or layer and its producers; repeatable.",
+        python="Tensors or layers; only they, and the layers they depend on, are kept.",
         group=Group.CHANGES,
         job=list,
     )
@@ -259,6 +259,6 @@ class ExplainCommand(Options):
         aliases=("--of",),
         kind=Kind.SOURCE,
         metavar="MODEL",
-        help="With pipeline FORMAT: print what each pass changes in this model.",
+        help="With pipeline FORMAT: print the changes of each pass in this model.",
         group=Group.INPUT,
     )

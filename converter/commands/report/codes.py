@@ -23,7 +23,7 @@ def _link(code: str) -> str:
 
 
 def explanations(parts: Iterable[str]) -> str:
-    """Return the explanations of the codes to which parts of a page link."""
+    """Return the explanations of the codes to which a page links."""
     used = {c for p in parts for c in re.findall(r'href="#([RXWNBU]\d{3})"', p)}
     rows = "".join(
         f'<dt id="{code}">{code} {escape(CODES[code].title)}</dt>'

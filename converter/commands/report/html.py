@@ -69,16 +69,18 @@ def _page(report: Report, link: Link | None, home: str, share: float) -> str:
     """Return the page with a `share` of the maximum details: of sections, and of rows of their
     tables.
     """
-    places = order(report)
-    alone = len(places) == 1
-    few = len(places) <= FEW
-    wanted = [] if link else [i for i in places if few or report.entries[i].code]
+    locations = order(report)
+    alone = len(locations) == 1
+    few = len(locations) <= FEW
+    wanted = [] if link else [i for i in locations if few or report.entries[i].code]
     detailed = wanted[: math.ceil(SECTIONS * share)]
     known = set(detailed)
     address = link or (lambda i, e: f"#e{i}" if i in known else "")
     rows = max(int(ROWS * share) // max(len(detailed), 1), 20)
     body = (
-        [] if alone else [matrix.grouped(report, places, address), _cases(report, places, address)]
+        []
+        if alone
+        else [matrix.grouped(report, locations, address), _cases(report, locations, address)]
     )
     if detailed and not alone:
         body.append(_folds())
@@ -132,7 +134,7 @@ def _head(report: Report, home: str) -> str:
 
 
 def _within(report: Report) -> str:
-    """Return within which tolerance numbers were compared."""
+    """Return the tolerance within which numbers were compared, as text."""
     found = {e.numbers.measured for e in report.entries if e.numbers is not None}
     words = {True: "the measured rounding noise", False: "the given tolerance"}
     return f" · compared within {' or '.join(words[m] for m in sorted(found))}" if found else ""
@@ -150,16 +152,16 @@ def _counts(report: Report) -> list[tuple[str, str, int]]:
     return [(status, kind, n) for (status, kind), n in found.items()]
 
 
-def _cases(report: Report, places: Sequence[int], address: Link) -> str:
+def _cases(report: Report, locations: Sequence[int], address: Link) -> str:
     columns = matrix.columns(report)
     if columns is None:
-        return _list(report, places, address)
-    return matrix.matrix(report, places, columns, address)
+        return _list(report, locations, address)
+    return matrix.matrix(report, locations, columns, address)
 
 
-def _list(report: Report, places: Sequence[int], address: Link) -> str:
+def _list(report: Report, locations: Sequence[int], address: Link) -> str:
     """Return a row for each case. Empty columns are omitted."""
-    entries = [(i, report.entries[i]) for i in places]
+    entries = [(i, report.entries[i]) for i in locations]
     split = all(e.source and e.target for _, e in entries)
     timed = any(e.seconds is not None for _, e in entries)
     sized = any(e.files for _, e in entries)
@@ -201,7 +203,7 @@ def _list(report: Report, places: Sequence[int], address: Link) -> str:
 
 
 def _state(i: int, e: Entry) -> dict[str, str]:
-    """Return the data of a row by which it is filtered."""
+    """Return the attributes of a row by which scripts filter it."""
     return {"s": e.status, "c": first_error(e), "n": e.trend, "i": str(i)}
 
 

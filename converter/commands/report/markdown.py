@@ -71,7 +71,7 @@ def _details(e: Entry) -> list[str]:
 
 
 def _code(text: str) -> str:
-    """Return text as code, in which few characters have a meaning."""
+    """Return text as inline code, in which few characters are special."""
     plain = escaped(text)
     return _cell(text) if {"`", "|", "\\", "\n"} & {*plain} else f"`{plain}`"
 

@@ -29,9 +29,9 @@ def columns(report: Report) -> dict[int, str] | None:
     found = {
         i: f"{e.group} {e.target}" if actions else e.target for i, e in enumerate(report.entries)
     }
-    places = {(e.source, found[i]) for i, e in enumerate(report.entries)}
+    locations = {(e.source, found[i]) for i, e in enumerate(report.entries)}
     complete = all(e.source and e.target for e in report.entries)
-    fits = len(places) == len(report.entries) and len(set(found.values())) > 1
+    fits = len(locations) == len(report.entries) and len(set(found.values())) > 1
     several = len({e.source for e in report.entries}) < len(report.entries)
     return found if complete and fits and several else None
 

@@ -241,8 +241,10 @@ def grouped_diagnostics(diagnostics: Sequence[Diagnostic]) -> str:
 
 
 def _locations(alike: Sequence[Diagnostic]) -> str:
-    places = [str(d.where) for d in alike if str(d.where)]
-    return "; ".join(places[:4]) + (f"; and {len(places) - 4} more" if len(places) > 4 else "")
+    locations = [str(d.where) for d in alike if str(d.where)]
+    return "; ".join(locations[:4]) + (
+        f"; and {len(locations) - 4} more" if len(locations) > 4 else ""
+    )
 
 
 def _measure(value: float) -> Cell:

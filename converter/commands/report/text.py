@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import click
 
 from converter.commands.explain import CODES
-from converter.errors import Diagnostic
+from converter.errors import Diagnostic, counted
 from converter.io.escape import escaped
 
 _COLOR = {"error": "red", "warning": "yellow", "note": "blue"}
@@ -35,13 +35,11 @@ def _one(alike: Sequence[Diagnostic], named: Callable[[str], str]) -> str:
     d, more = alike[0], alike[1:]
     head = click.style(f"{d.level}[{d.code}]", fg=_COLOR[d.level], bold=True)
     lines = []
-    if place := str(d.where):
-        lines.append(f"  ┌ {escaped(place)}")
+    if location := str(d.where):
+        lines.append(f"  ┌ {escaped(location)}")
     lines.extend(f"  │ {escaped(e)}" for e in d.evidence)
     if more:
-        lines.append(
-            f"  ├ same in {len(more)} more {'place' if len(more) == 1 else 'places'}{_names(more)}"
-        )
+        lines.append(f"  ├ same at {counted(len(more), 'more location')}{_names(more)}")
     explain = f"netconv explain {d.code}" if d.code in CODES else ""
     if d.help:
         lines.append(f"  └ help: {d.help}")

@@ -77,9 +77,9 @@ def _finding(result: Result) -> str:
     f = result.findings[0]
     rows = [
         *(
-            (f"in {model}", f"line {place}" if place.isdecimal() else place)
-            for model, place in zip(result.models, f.where, strict=True)
-            if place
+            (f"in {model}", f"line {location}" if location.isdecimal() else location)
+            for model, location in zip(result.models, f.where, strict=True)
+            if location
         ),
         ("error introduced here", _error(f.own)),
         *([("passed on by earlier layers", f"{f.inherited:.3g}")] if f.inherited else []),
@@ -146,7 +146,7 @@ def _shades(most: float) -> str:
 
 
 def _part(s: Json, side: str, axes: Sequence[int]) -> str:
-    """Return the part of a tensor that is shown, as the file indexes it: [0,3..8,2..7,5]."""
+    """Return the shown part of a tensor, indexed as in the file: [0,3..8,2..7,5]."""
     corner, shape = list(s["corner"]), list(s["shape"])
     rows = s[side]
     sizes = [*[1] * (len(shape) - 2), len(rows), len(rows[0]) if rows else 0]

@@ -190,7 +190,7 @@ def _counted(name: str, value: ir.Value) -> bool:
 
 
 def _numbered_by(name: Hashable, layers: Collection[str]) -> bool:
-    """Return whether a name is that of a layer with a number added."""
+    """Return whether a name is a layer's name followed by a number."""
     stem, _, number = str(name).rpartition("_")
     return number.isdecimal() and stem in layers
 
@@ -281,7 +281,7 @@ class _State:
                 self._exchange(r, self.forward[r], how)
 
     def _contradicted(self, r: ir.Value, c: ir.Value) -> bool:
-        """Return whether both tensors have aligned operands, but not the same."""
+        """Return whether the operands of both tensors are aligned, but with different tensors."""
         n, m = r.producer(), c.producer()
         mine = None if n is None else self._call(n, self.a, self._aligned)
         theirs = None if m is None else self._call(m, self.b, self.backward.get)
@@ -291,8 +291,8 @@ class _State:
         return value if value in self.forward else None
 
     def _exchange(self, r: ir.Value, c: ir.Value, how: str) -> None:
-        """Give both tensors the counterparts that follow from their operands, if both have one
-        that is free.
+        """Align both tensors with the counterparts that follow from their operands, if these are
+        not aligned yet.
         """
         before = self.found.pairs.keys() - {str(r.name)}
         self._remove(r)
@@ -486,7 +486,7 @@ def comparable(r: ir.Value, c: ir.Value) -> bool:
 
 
 def _only_for_reshape(value: ir.Value) -> bool:
-    """Return whether a tensor is nothing but the shape that Reshape gets."""
+    """Return whether a tensor is only used as the shape of a Reshape."""
     uses = value.uses()
     return (
         bool(uses)

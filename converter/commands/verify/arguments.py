@@ -198,7 +198,7 @@ def _parts(node: ir.Node, count: int, before: Shape | None) -> Sequence[int] | N
 
 
 def _single(node: ir.Node, count: int, before: Shape | None) -> Sequence[int] | None:
-    """Return axes of size 1."""
+    """Return the axes of size 1."""
     return None if before is None else [i for i, d in enumerate(before) if d == 1][:count]
 
 

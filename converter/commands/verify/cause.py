@@ -292,7 +292,7 @@ def _constants(n: ir.Node, m: ir.Node) -> Iterator[tuple[Array, Array]]:
 
 
 def _parts(a: Array, b: Array) -> Iterator[tuple[Array, Array]]:
-    """Yield two arrays of one size part by part, flat, so that large weights are never
+    """Yield two arrays of the same size in pieces, flattened, so that large weights are never
     duplicated.
     """
     x, y = a.reshape(-1), b.reshape(-1)
@@ -372,7 +372,7 @@ def _differing(a: Array, b: Array, step: float) -> tuple[int, int]:
 
 
 def _scaled(a: Array, b: Array) -> str:
-    """Describe a common factor of all numbers, as far as the first ones show one."""
+    """Describe a common factor of all numbers, if the first ones have one."""
     x, y = (v.reshape(-1)[:PART].astype(np.float64) for v in (a, b))
     used = x != 0
     if used.sum() < 2 or (y[~used] != 0).any():

@@ -29,8 +29,8 @@ def each(function: Callable[..., Floor], *parts: Sequence[Sequence[Any]]) -> Flo
 
 
 def anywhere(floor: Floor) -> Floor:
-    """Allow every element a multiple of the root mean square of the finite values, limited to twice
-    the largest of them, and at least its own value.
+    """Return a tolerance for every element: a multiple of the root mean square of the finite
+    values, limited to twice the largest of them, and at least its own.
     """
     if not floor.size:
         return floor
@@ -66,7 +66,9 @@ class Noise:
         return len(self._runs)
 
     def of(self, places: Sequence[int]) -> Noise:
-        """Return the noise on some of the feeds, as far as it is measured."""
+        """Return the noise on some of the feeds, including repetitions that are measured
+        already.
+        """
         made = Noise(
             self.program,
             [self.feeds[p] for p in places],

@@ -63,7 +63,7 @@ class Side:
         return file.engine_of(self.model)
 
     def on(self, places: Sequence[int]) -> Side:
-        """Return the same side with some of the feeds."""
+        """Return this side with only some of the feeds."""
         noise = None if self.noise is None else self.noise.of(places)
         return replace(
             self,
@@ -301,8 +301,8 @@ def _agreement(
     exact = noise.in_floats()
     if exact is not None and all(o.passed for o in judged(exact, floors)):
         message = (
-            f"{s.engine} computes in float32 what the file declares as half "
-            "precision; the rounding is omitted there"
+            f"{s.engine} computes values in float32 that the file declares as half "
+            "precision, and omits the rounding"
         )
         return s.found(NOTED, "N406", message, outputs=outputs)
     for floors in _special(noise):

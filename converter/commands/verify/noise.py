@@ -121,7 +121,7 @@ def generator(number: int, place: int, array: Array) -> np.random.Generator:
 
 
 def shaken(values: Mapping[str, Array], number: int, step: Callable[[str], float]) -> Arrays:
-    """Return all inputs of a run with jitter, each by its own step."""
+    """Return all inputs of a run with jitter, each changed by its own step."""
     return {
         n: jitter(x, generator(number, i, x), step(n)) for i, (n, x) in enumerate(values.items())
     }

@@ -34,9 +34,7 @@ def more_aligned(
     feeds: Mapping[str, Array],
     others: Mapping[str, Array],
 ) -> Alignment:
-    """Extend the alignment by the pairs that the numbers on one feed (by value name, of either
-    side) show.
-    """
+    """Extend the alignment by pairs whose numbers agree on one feed."""
     mine, theirs = programs
     sides = Side(models[0].ir.graph), Side(models[1].ir.graph)
     expected = _values(mine, sorted(sides[0].values), feeds, feeds)

@@ -92,7 +92,7 @@ class Plan:
         )
 
     def on(self, kept: list[int]) -> Plan:
-        """Return the same plan on some of its feeds."""
+        """Return the plan with only some of the feeds."""
         return replace(
             self,
             feeds=tuple(self.feeds[i] for i in kept),

@@ -60,8 +60,8 @@ def cut(
     mine: Results,
     theirs: Results,
 ) -> Results:
-    """Return the candidate's results with their valid rows alone, as far as their number is that of
-    the reference.
+    """Return the candidate's results without invalid rows, if their number is then that of the
+    reference.
     """
     counts = counts_of(reference, candidate)
     if not counts:

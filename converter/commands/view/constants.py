@@ -20,7 +20,7 @@ _SHOWN = 4  # numbers that are written out
 
 
 def stored(value: ir.Value) -> ir.Value:
-    """Return the constant of the file that a computed one is made of: the largest."""
+    """Return the largest constant of the file from which a computed one follows."""
     node = value.producer()
     if node is None:
         return value
@@ -29,7 +29,7 @@ def stored(value: ir.Value) -> ir.Value:
 
 
 def steps(value: ir.Value) -> Iterator[str]:
-    """Yield how a constant is computed from the stored one, the first step first."""
+    """Yield the steps by which a constant is computed from the stored one."""
     node = value.producer()
     if node is None:
         return

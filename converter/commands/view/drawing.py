@@ -57,8 +57,8 @@ def draw(model: Network, name: str) -> Drawing:
     kinds = [n["k"] for n in made.nodes]
     names = [n["n"] for n in made.nodes]
     folded = scopes.fold(producer.paths, kinds, names, [(a, b) for a, b, _ in made.edges])
-    for node, place in zip(made.nodes, folded.of, strict=True):
-        node["scope"] = place
+    for node, location in zip(made.nodes, folded.of, strict=True):
+        node["scope"] = location
     made.scopes = folded.scopes
     overview = summary(model)
     shown = {k: overview[k] for k in ("inputs", "outputs", "layers", "operators", "weights")}
@@ -112,8 +112,8 @@ class _Maker:
             else:
                 self._node(node, around)
         for value in graph.outputs if not around else ():
-            place = self._port("output", value, around)
-            self._link(value, place)
+            location = self._port("output", value, around)
+            self._link(value, location)
 
     def _port(self, what: str, value: ir.Value, around: tuple[Step, ...]) -> int:
         name = public_name(value)
@@ -170,30 +170,30 @@ class _Maker:
             [input_label(node, i), *self._input(v)] for i, v in enumerate(node.inputs) if v
         ]
         data["out"] = [["", str(o.name), self._described(o), -1] for o in node.outputs if o.name]
-        place = self._add(data, path)
-        self.drawing.places[node] = place
+        location = self._add(data, path)
+        self.drawing.places[node] = location
         for value in node.inputs:
-            self._belongs(value, place)
-        self._made.update((o, place) for o in node.outputs)
+            self._belongs(value, location)
+        self._made.update((o, location) for o in node.outputs)
         for value in dict.fromkeys(v for v in node.inputs if v is not None):
-            self._link(value, place)
+            self._link(value, location)
         for body in subgraphs(node):
             for value in body.outputs:
-                self._link(value, place)
+                self._link(value, location)
 
-    def _link(self, value: ir.Value, place: int) -> None:
+    def _link(self, value: ir.Value, location: int) -> None:
         source = self._made.get(value)
-        if source is not None and source != place:
+        if source is not None and source != location:
             value = self._unfolded(value)
-            self.drawing.edges.append((source, place, f"{value.name} {self._described(value)}"))
+            self.drawing.edges.append((source, location, f"{value.name} {self._described(value)}"))
 
-    def _belongs(self, value: ir.Value | None, place: int) -> None:
+    def _belongs(self, value: ir.Value | None, location: int) -> None:
         """Assign the folded layers that compute a value to a node that reads it."""
         node = value.producer() if value is not None else None
         if node in self.drawing.folded and node not in self.drawing.places:
-            self.drawing.places[node] = place
+            self.drawing.places[node] = location
             for v in node.inputs:
-                self._belongs(v, place)
+                self._belongs(v, location)
 
     def _unfolded(self, value: ir.Value) -> ir.Value:
         """Return the value of the file from which a folded layer computes this one."""

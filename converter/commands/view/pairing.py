@@ -104,7 +104,7 @@ def _named(a: Iterable[ir.Value], b: Iterable[ir.Value]) -> dict[str, str]:
 
 
 def _namesakes(a: Side, b: Side, paired: dict[ir.Node, ir.Node]) -> dict[ir.Node, ir.Node]:
-    """Pair the remaining nodes whose layers have the same name in both models."""
+    """Pair the remaining nodes whose layers have equal names in both models."""
     taken = set(paired.values())
     left, right = (
         {layer: nodes[0] for layer, nodes in _by_layer(side).items() if len(nodes) == 1}
@@ -156,19 +156,19 @@ def color(result: Result, drawn: tuple[Drawing, Drawing]) -> dict[str, int]:
                 node |= _error(tensor, node.get("state", ""))
     places = _by_name(drawn[0])
     for f in result.findings:
-        place = places.get((f.layer, f.kind), places.get(f.tensor))
-        if place is None:
+        index = places.get((f.layer, f.kind), places.get(f.tensor))
+        if index is None:
             continue
-        measured = places.get(f.tensor, place)
+        measured = places.get(f.tensor, index)
         _mark(drawn, measured, INHERITED)  # it may be after the layer with the cause
-        node = _mark(drawn, place, WRONG)
+        node = _mark(drawn, index, WRONG)
         node["causes"] = _first(list(dict.fromkeys([*f.causes, *node.get("causes", [])])))
     return result.counts()
 
 
-def _mark(drawn: tuple[Drawing, Drawing], place: int, state: str) -> Json:
+def _mark(drawn: tuple[Drawing, Drawing], index: int, state: str) -> Json:
     """Set the state of a layer of the first drawing, which is returned, and of its counterpart."""
-    node = drawn[0].nodes[place]
+    node = drawn[0].nodes[index]
     for data in (node, *([drawn[1].nodes[node["twin"]]] if "twin" in node else [])):
         data["state"] = state
     return node
@@ -177,9 +177,9 @@ def _mark(drawn: tuple[Drawing, Drawing], place: int, state: str) -> Json:
 def _by_name(drawing: Drawing) -> dict[str | tuple[str, str], int]:
     """Return the nodes by the name and operator of their layers, and by their tensors."""
     found: dict[str | tuple[str, str], int] = {}
-    for node, place in drawing.places.items():
-        found.setdefault((layer_of(node), kind(node)), place)
-        found.update((str(o.name), place) for o in node.outputs)
+    for node, index in drawing.places.items():
+        found.setdefault((layer_of(node), kind(node)), index)
+        found.update((str(o.name), index) for o in node.outputs)
     return found
 
 

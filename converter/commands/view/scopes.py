@@ -69,14 +69,14 @@ def fold(
     indices) follow.
     """
     root = Scope("", PREFIX)
-    for place, path in enumerate(paths):
+    for index, path in enumerate(paths):
         at = root
         for step in path:
             if step not in at.inner:
                 at.inner[step] = Scope(step[1], step[0])
                 at.children.append(at.inner[step])
             at = at.inner[step]
-        at.children.append(place)
+        at.children.append(index)
     _dissolve(root, kinds)
     _cut(root, list(edges))
     return _numbered(root, names)
@@ -139,7 +139,7 @@ def _cut(scope: Scope, edges: Sequence[Edge]) -> None:
         links = [(inner[a], inner[b]) for a, b in here]
         bounds = _bounds(len(scope.children), links)
         starts = [start for start, _ in bounds]
-        inner = {leaf: bisect_right(starts, place) - 1 for leaf, place in inner.items()}
+        inner = {leaf: bisect_right(starts, index) - 1 for leaf, index in inner.items()}
         scope.children = [Scope("", RUN, scope.children[start:stop]) for start, stop in bounds]
 
 
@@ -177,15 +177,15 @@ def _numbered(root: Scope, names: Sequence[str]) -> Folded:
     scopes: list[Json] = []
     of = [-1] * len(names)
 
-    def enter(scope: Scope, place: int) -> None:
+    def enter(scope: Scope, index: int) -> None:
         for child in scope.children:
             if isinstance(child, int):
-                of[child] = place
+                of[child] = index
                 continue
             leaves = child.leaves()
             name = child.name or _range(leaves, names)
             closed = child.kind == LAYER
-            scopes.append({"name": name, "kind": child.kind, "parent": place, "closed": closed})
+            scopes.append({"name": name, "kind": child.kind, "parent": index, "closed": closed})
             enter(child, len(scopes) - 1)
 
     enter(root, -1)

@@ -57,7 +57,7 @@ def declared_features(network: Network, model: ir.Model) -> tuple[dict[str, Any]
 
 
 def has_halves(network: Network, model: ir.Model) -> bool:
-    """Return whether there is an image whose pixels have half precision."""
+    """Return whether an image has pixels in half precision."""
     said, images = declared_features(network, model)
     found = [images, said.get(PICTURES)]
     declared = [v for kind in found if isinstance(kind, dict) for v in kind.values()]
@@ -159,7 +159,7 @@ class Declared:
         return True
 
     def _color(self, said: Any, channels: Sequence[int | None]) -> int | None:
-        """Return the number of the color space of a picture with so many channels; None when there
+        """Return the color space of a picture with this number of channels; None if there
         is none.
         """
         named = said.get("colour") if isinstance(said, dict) else None

@@ -100,7 +100,7 @@ class Sizes:
         return not self.choices and all(low == high for low, high in self.ranges)
 
     def dims(self, name: str, axes: Iterable[object]) -> list[int | str]:
-        """Return fixed sizes as numbers, the others as names."""
+        """Return fixed sizes as numbers, others as names."""
         ends = self.ranges or [(min(c), max(c)) for c in zip(*self.choices, strict=True)]
         ends = ends or [(d, d) for d in self.default]
         pairs = zip(ends, axes, strict=False)
@@ -247,8 +247,8 @@ def less(name: str, text: str) -> Diagnostic:
 
 
 def undeclared_features(model: Network, title: str) -> list[Diagnostic]:
-    """Return warnings about declared sizes and images of a Core ML file that a format of another
-    name does not support.
+    """Return warnings about declared sizes and images of a Core ML file that the target format
+    cannot declare.
     """
     said = model.interface.get("coreml", {})
     found = []

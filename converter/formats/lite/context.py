@@ -50,7 +50,7 @@ class LiteLiftContext(context.LiftContext, ABC):
 
     @abstractmethod
     def has(self, key: Any) -> bool:
-        """Return whether an operand is there."""
+        """Return whether an operand is present."""
 
     @abstractmethod
     def stored_type(self, key: Any) -> ir.DataType:
@@ -145,7 +145,7 @@ class LiteLowerContext(context.LowerContext, ABC):
 
     @abstractmethod
     def absorb(self, node: ir.Node) -> ir.Value:
-        """Make a following node a part of this one; return its output."""
+        """Fuse a following node into this operator; return the node's output."""
 
     @abstractmethod
     def alias(self, value: ir.Value, source: ir.Value) -> None:

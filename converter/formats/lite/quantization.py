@@ -36,7 +36,9 @@ class Quantization:
 
     @property
     def single(self) -> tuple[float, int]:
-        """Scale and zero point of a tensor that has one of each, as they compare equal."""
+        """Return the scale and zero point of a tensor that has one of each, in a
+        comparable form.
+        """
         return self.scales[0], self.zeros[0] if self.zeros else 0
 
     def operands(self, dtype: ir.DataType) -> tuple[Array, Array | None]:

@@ -125,10 +125,8 @@ def _reshape_ends(
 
 
 def _narrow(shape: tuple[int, ...] | None, stored: Operand | None) -> list[int] | None:
-    """Return the dimensions with which a value of `shape` is stored, its axes in the
-    source's order.
-
-    None when they are its own.
+    """Return the dimensions as which a value of `shape` is stored, with axes in the source's order;
+    None if they are unchanged.
     """
     if shape is None or 0 in shape:
         return None

@@ -329,8 +329,8 @@ def dequantized(value: ir.Value | None) -> ir.Node | None:
 
 
 def one_scale(node: ir.Node) -> tuple[float, int] | None:
-    """Scale and zero point of a QuantizeLinear or DequantizeLinear that has one of each, as they
-    compare equal.
+    """Return the scale and zero point of a QuantizeLinear or DequantizeLinear that has one of each,
+    in a comparable form.
     """
     found = parameters(node)
     if found is None or found[0].size != 1:

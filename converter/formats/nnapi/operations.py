@@ -105,9 +105,9 @@ class NoMatch(MappingError):
     the operation.
     """
 
-    def __init__(self, message: str, place: str = "", allowed: Sequence[int] = ()) -> None:
+    def __init__(self, message: str, location: str = "", allowed: Sequence[int] = ()) -> None:
         super().__init__(message, "R105")
-        self.place, self.allowed = place, allowed
+        self.location, self.allowed = location, allowed
 
 
 @functools.cache
@@ -242,8 +242,8 @@ def _closest(failures: list[NoMatch]) -> NoMatch:
     """Return the failure of the signature that matched the most operands; if none matched any, the
     wrong counts of all signatures.
     """
-    best = max(failures, key=lambda e: _progress(e.place))
-    if best.place or not best.allowed:
+    best = max(failures, key=lambda e: _progress(e.location))
+    if best.location or not best.allowed:
         return best
     allowed = sorted({n for e in failures for n in e.allowed})
     return NoMatch(str(best).replace(_either(best.allowed), _either(allowed)))
@@ -253,8 +253,8 @@ def _either(counts: Sequence[int]) -> str:
     return " or ".join(map(str, counts))
 
 
-def _progress(place: str) -> int:
-    side, _, number = place.rstrip("]").partition("[")
+def _progress(location: str) -> int:
+    side, _, number = location.rstrip("]").partition("[")
     return -1 if not number else int(number) + (1000 if side == "outputs" else 0)
 
 
@@ -309,7 +309,7 @@ def _narrow(
     variables: tuple[str, ...],
     argument: Argument,
     actual: OperandType,
-    place: str,
+    location: str,
 ) -> list[tuple[tuple[OperandType, ...], int]]:
     if argument.type == "any":
         return rows
@@ -320,7 +320,9 @@ def _narrow(
     else:
         left, allowed = (rows if actual.name == argument.type else []), [argument.type]
     if not left:
-        raise NoMatch(f"{argument.name} must be {' or '.join(allowed)}, got {actual.name}", place)
+        raise NoMatch(
+            f"{argument.name} must be {' or '.join(allowed)}, got {actual.name}", location
+        )
     return left
 
 

@@ -166,8 +166,8 @@ def refused(node: ir.Node, dry: Writer) -> bool:
 
 
 def part_of(value: ir.Value | None, like: Writer) -> bool:
-    """Return whether the producer of `value` gives integers itself, so that their QuantizeLinear
-    needs no operation.
+    """Return whether the producer of `value` computes integers itself, so that the QuantizeLinear
+    after it needs no operation.
     """
     producer = producer_of(value)
     return (

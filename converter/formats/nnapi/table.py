@@ -182,8 +182,8 @@ class Operand:
 
     @property
     def outside(self) -> list[int]:
-        """Return the dimensions of an input or output in a form that takes any number of them;
-        those of an operand in another order are its own.
+        """Return the dimensions of an input or output in a form with any number of axes; those of
+        an operand in another axis order are its own.
         """
         return (
             self.dimensions
@@ -224,7 +224,7 @@ class Subgraph:
     omitted: frozenset[str] = frozenset()
 
     def add(self, operand: Operand) -> int:
-        """Append an operand; its index."""
+        """Append an operand; return its index."""
         self.operands.append(operand)
         return len(self.operands) - 1
 

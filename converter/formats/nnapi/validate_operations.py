@@ -68,14 +68,18 @@ def check_operations(
 
 
 def check_operation(
-    table: Table, lifetimes: list[Lifetime], found: Findings, operation: Operation, place: str = ""
+    table: Table,
+    lifetimes: list[Lifetime],
+    found: Findings,
+    operation: Operation,
+    location: str = "",
 ) -> Binding | None:
     """Check one operation, and its signature if it has one.
 
     Ranks, missing values, scalars and scales are only checked strictly: Android's own validator
     accepts nearly all of them.
     """
-    return _Check(table, lifetimes, found, operation, place).run()
+    return _Check(table, lifetimes, found, operation, location).run()
 
 
 class _Check:
@@ -87,15 +91,15 @@ class _Check:
         lifetimes: list[Lifetime],
         found: Findings,
         operation: Operation,
-        place: str,
+        location: str,
     ) -> None:
         self.table, self.lifetimes, self.found = table, lifetimes, found
-        self.operation, self.place, self.operands = operation, place, found.subgraph.operands
+        self.operation, self.location, self.operands = operation, location, found.subgraph.operands
 
     def add(
-        self, place: str, message: str, index: int | None = None, code: str = "R105", **more: str
+        self, location: str, message: str, index: int | None = None, code: str = "R105", **more: str
     ) -> None:
-        at = f"{self.place}.{place}" if place else self.place
+        at = f"{self.location}.{location}" if location else self.location
         kind = self.operation.type
         self.found.add(at, message, index, code=code, kind=kind, **more)  # type: ignore[arg-type]
 
@@ -107,14 +111,14 @@ class _Check:
         try:
             self.binding = binding = bind(self.operation, self.found.subgraph)
         except NoMatch as e:
-            self.add(e.place, str(e))
+            self.add(e.location, str(e))
             return None
         before, strict = len(self.found), self.found.strict
-        for place, argument, index in arguments_of(binding):
+        for location, argument, index in arguments_of(binding):
             if strict:
-                self._argument(place, argument, index)
+                self._argument(location, argument, index)
             else:
-                self._first(place, argument, index)
+                self._first(location, argument, index)
         self._product()
         if strict:
             self._bias()
@@ -128,25 +132,27 @@ class _Check:
         index = getattr(self.binding, side).get(name)
         return self.operands[index] if isinstance(index, int) else None
 
-    def _argument(self, place: str, argument: Argument, index: int) -> None:
+    def _argument(self, location: str, argument: Argument, index: int) -> None:
         operand, name = self.operands[index], self.binding.spec.name
         if self.lifetimes[index] is Lifetime.NO_VALUE:
             if not argument.optional:
                 self.add(
-                    place, f"{argument.name} is required, but operand {index} has no value", index
+                    location,
+                    f"{argument.name} is required, but operand {index} has no value",
+                    index,
                 )
             return
-        self._rank(place, argument, index)
+        self._rank(location, argument, index)
         if argument.domain and operand.value is not None:
-            self._domain(place, argument, operand, index)
+            self._domain(location, argument, operand, index)
         if argument.quantization:
-            self._quantization(place, argument, operand, index)
+            self._quantization(location, argument, operand, index)
         channel, wanted = operand.channel_quant, self.binding.spec.channel_dim
         if argument.name in ("filter", "weights") and channel and channel.dim != wanted:
             message = f"per-channel scales of {name} must be along dimension {wanted}"
-            self.add(place, f"{message}, got {channel.dim}", index)
+            self.add(location, f"{message}, got {channel.dim}", index)
 
-    def _rank(self, place: str, argument: Argument, index: int) -> None:
+    def _rank(self, location: str, argument: Argument, index: int) -> None:
         operand = self.operands[index]
         rank = len(operand.dimensions)
         if not argument.rank or not operand.type.is_tensor or not rank:
@@ -157,17 +163,17 @@ class _Check:
             message = (
                 f"{argument.name} of {self.binding.spec.name} must have rank {wanted}, got {rank}"
             )
-            self.add(place, message, index)
+            self.add(location, message, index)
 
-    def _first(self, place: str, argument: Argument, index: int) -> None:
-        """Check the conditions of Android's own validator other than types."""
+    def _first(self, location: str, argument: Argument, index: int) -> None:
+        """Check the conditions of Android's own validator, except types."""
         name, given = self.binding.spec.name, self.lifetimes[index] is not Lifetime.NO_VALUE
-        if place == "inputs[0]" and name in _RANKED.split() and given:
-            self._rank(place, argument, index)
+        if location == "inputs[0]" and name in _RANKED.split() and given:
+            self._rank(location, argument, index)
         if argument.quantization and name in _ALIKE:
-            self._quantization(place, argument, self.operands[index], index)
+            self._quantization(location, argument, self.operands[index], index)
 
-    def _domain(self, place: str, argument: Argument, operand: Operand, index: int) -> None:
+    def _domain(self, location: str, argument: Argument, operand: Operand, index: int) -> None:
         value, limits = operand.array().reshape(-1)[0].item(), argument.domain
         allowed = domain_values(limits)
         wrong = ""
@@ -179,10 +185,14 @@ class _Check:
             if not (value >= limit if "=" in limits else value > limit):
                 wrong = f"it must be {limits}"
         if wrong:
-            self.add(place, f"{argument.name} is {value}; {wrong}", index, "R110")
+            self.add(location, f"{argument.name} is {value}; {wrong}", index, "R110")
 
-    def _quantization(self, place: str, argument: Argument, operand: Operand, index: int) -> None:
-        """Scale and zero point that must be those of another argument, or fixed numbers."""
+    def _quantization(
+        self, location: str, argument: Argument, operand: Operand, index: int
+    ) -> None:
+        """Check scale and zero point that must equal those of another argument, or fixed
+        numbers.
+        """
         wanted, has = argument.quantization, (operand.scale, operand.zero_point)
         if isinstance(wanted, str):
             other = self._given(wanted)
@@ -198,7 +208,7 @@ class _Check:
             same = (np.float32(has[0]), has[1]) == (np.float32(expected[0]), expected[1])
         if not same:
             message = f"scale {has[0]} and zero point {has[1]} of {argument.name} must be "
-            self.add(place, f"{message}{expected[0]} and {expected[1]}, {what}", index, "R110")
+            self.add(location, f"{message}{expected[0]} and {expected[1]}, {what}", index, "R110")
 
     def _bias(self) -> None:
         """A quantized bias has scale input * filter (or 0 with per-channel scales)."""
@@ -216,8 +226,8 @@ class _Check:
                 f"the scale of the bias must be {expected:.9g}, the product of input and filter "
                 f"scales, got {bias.scale}"
             )
-            place = f"inputs[{self.operation.inputs.index(index)}]"
-            self.add(place, message, index, "R110")
+            location = f"inputs[{self.operation.inputs.index(index)}]"
+            self.add(location, message, index, "R110")
 
     def _product(self) -> None:
         """The scale of a quantized product is larger than the product of the scales.

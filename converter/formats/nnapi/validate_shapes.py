@@ -72,7 +72,7 @@ class _ShapeLift(SubgraphLift):
             if i not in self.values and self.lifetimes[i] is not Lifetime.NO_VALUE:
                 shape = None if operand.shape is None else [n or None for n in operand.shape]
                 self.values[i] = self.b.input(self.name(i), DATA_TYPES[operand.type], shape)
-        self.place = f"operations[{position}]"
+        self.location = f"operations[{position}]"
         binding = bind(operation, self.subgraph)
         try:
             _check_sizes(operation, binding, self.subgraph)
@@ -82,12 +82,12 @@ class _ShapeLift(SubgraphLift):
             if code.startswith("R"):
                 shapes = (
                     f"{argument.name} {self.subgraph.operands[i].dimensions}"
-                    for place, argument, i in arguments_of(binding)
-                    if place.startswith("inputs") and self.subgraph.operands[i].dimensions
+                    for location, argument, i in arguments_of(binding)
+                    if location.startswith("inputs") and self.subgraph.operands[i].dimensions
                 )
                 declared = (", ".join(shapes),)
                 kind = operation.type
-                self.found.add(self.place, message, code=code, kind=kind, evidence=declared)
+                self.found.add(self.location, message, code=code, kind=kind, evidence=declared)
 
     def settle(self, operation: Operation, results: Sequence[ir.Value]) -> None:
         """The dimensions that were inferred against those that the table states."""
@@ -99,8 +99,8 @@ class _ShapeLift(SubgraphLift):
                     "operand declares "
                 )
                 message += str(operand.dimensions)
-                place = f"{self.place}.outputs[{k}]"
-                self.found.add(place, message, index, kind=operation.type)
+                location = f"{self.location}.outputs[{k}]"
+                self.found.add(location, message, index, kind=operation.type)
 
 
 def _check_sizes(operation: Operation, binding: Binding, subgraph: Subgraph) -> None:

@@ -32,18 +32,18 @@ def check_indexes(subgraph: Subgraph, found: Findings) -> bool:
     index has none: then nothing else can be checked.
     """
     n, before = len(subgraph.operands), len(found)
-    for place, indexes in _lists(subgraph):
+    for location, indexes in _lists(subgraph):
         for k, index in enumerate(indexes):
             if not 0 <= index < n:
-                found.add(f"{place}[{k}]", f"operand {index} does not exist, there are {n}")
+                found.add(f"{location}[{k}]", f"operand {index} does not exist, there are {n}")
     ok = len(found) == before
-    for place, entries in (
+    for location, entries in (
         ("operations", subgraph.operations),
         ("inputIndexes", subgraph.inputs),
         ("outputIndexes", subgraph.outputs),
     ):
         if not entries:
-            found.add(place, "a model must have at least one entry here", ours=True)
+            found.add(location, "a model must have at least one entry here", ours=True)
     return ok
 
 
@@ -60,7 +60,7 @@ def check_roles(subgraph: Subgraph, lifetimes: list[Lifetime], found: Findings) 
     """Check that inputIndexes and outputIndexes list exactly the operands of that lifetime, each
     once.
     """
-    for place, indexes, role in (
+    for location, indexes, role in (
         ("inputIndexes", subgraph.inputs, Lifetime.MODEL_INPUT),
         ("outputIndexes", subgraph.outputs, Lifetime.MODEL_OUTPUT),
     ):
@@ -68,14 +68,14 @@ def check_roles(subgraph: Subgraph, lifetimes: list[Lifetime], found: Findings) 
         for k, index in enumerate(indexes):
             has = lifetimes[index]
             if index in seen:
-                found.add(f"{place}[{k}]", f"operand {index} is listed twice", index)
+                found.add(f"{location}[{k}]", f"operand {index} is listed twice", index)
             elif has is not role:
                 message = f"operand {index} must have the lifetime {role.name}, got {has.name}"
-                found.add(f"{place}[{k}]", message, index)
+                found.add(f"{location}[{k}]", message, index)
             seen.add(index)
         for i, lifetime in enumerate(lifetimes):
             if lifetime is role and i not in seen:
-                message = f"the lifetime is {role.name}, but {place} does not list the operand"
+                message = f"the lifetime is {role.name}, but {location} does not list the operand"
                 found.add(f"operands[{i}].lifetime", message, i)
 
 
@@ -91,13 +91,13 @@ def check_order(subgraph: Subgraph, lifetimes: list[Lifetime], found: Findings) 
                 message = f"operand {index} is read before an operation writes it"
                 found.add(f"operations[{i}].inputs[{k}]", message, index, kind=operation.type)
         for k, index in enumerate(operation.outputs):
-            place, message = f"operations[{i}].outputs[{k}]", ""
+            location, message = f"operations[{i}].outputs[{k}]", ""
             if not writable[index]:
                 message = f"operand {index} is {lifetimes[index].name} and cannot be written"
             elif written[index]:
                 message = f"operand {index} is written a second time"
             if message:
-                found.add(place, message, index, kind=operation.type)
+                found.add(location, message, index, kind=operation.type)
             written[index] = True
     counts = subgraph.consumers()
     for i, operand in enumerate(subgraph.operands):

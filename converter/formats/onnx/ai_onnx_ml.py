@@ -53,13 +53,13 @@ def labels_of(op: Op) -> list[Any]:
 
 
 def kept(graph: ir.Graph) -> bool:
-    """Return whether operators of the domain are left."""
+    """Return whether operators of the domain remain."""
     return any(n.domain == DOMAIN for n in all_nodes(graph))
 
 
 def _kept(op: Op, b: Builder) -> Sequence[Value]:
-    """Keep the operator, with the shapes that onnx's inference does not give: one row for each
-    sample.
+    """Preserve the operator, with the shapes that onnx's inference does not determine: one row for
+    each sample.
     """
     results = b.ops(
         op.kind, *op.inputs, domain=DOMAIN, outputs=len(op.outputs), names=op.outputs, **op.attrs

@@ -337,7 +337,9 @@ def _cos_of_doubles(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _reversed_nothing(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Clamp lengths to 1, which changes nothing: old kernels skip sequences of length 0."""
+    """Clamp lengths to 1, which does not change the result: old kernels skip sequences of
+    length 0.
+    """
     lengths = operand(node, 1)
     array = known(lengths)
     if (array is not None and array.all()) or producer_if(lengths, "Max") is not None:

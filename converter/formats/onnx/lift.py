@@ -463,7 +463,7 @@ class Lifter:
         return self.known(op, scope, path) if results is None else several(results)
 
     def known(self, op: Op, scope: Scope, path: str) -> Sequence[ir.Value | None]:
-        """Write an operator of which the graph has the types."""
+        """Create an operator whose types the graph supports."""
         b = scope.b
         check_widened(op)
         if op.domain == microsoft.DOMAIN or op.kind in microsoft.UNDECLARED:

@@ -230,10 +230,10 @@ def embed_layer_normalization(op: Op, b: Builder) -> Results:
     """
     ids, word, position = op.x, op.need(2), op.need(3)
     total = b.Gather(word, ids)
-    if (places := op.input(8)) is None:
+    if (positions := op.input(8)) is None:
         length = b.Squeeze(b.Shape(ids, start=1, end=2))
-        places = b.Range(0, length, 1)
-    total = total + b.Gather(position, places)
+        positions = b.Range(0, length, 1)
+    total = total + b.Gather(position, positions)
     if op.input(1) is not None and op.input(4) is not None:
         total = total + b.Gather(op.need(4), op.need(1))
     y = b.LayerNormalization(

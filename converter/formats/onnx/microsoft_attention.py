@@ -149,11 +149,11 @@ def _penalty(op: Op, b: Builder, scores: Value, mask: Value, value: float) -> Va
         batch, count = (n if isinstance(n, int) else 0 for n in sizes)
         if not batch or count not in (batch, 2 * batch):
             raise MappingError(f"{op.kind} with a mask of lengths needs a static batch size")
-        places = b.Range(0, b.Squeeze(b.Shape(scores, start=3, end=4)), 1)
+        positions = b.Range(0, b.Squeeze(b.Shape(scores, start=3, end=4)), 1)
         lengths = b.Reshape(b.Cast(mask, to=ir.DataType.INT64), [count // batch, batch, 1, 1, 1])
-        keep = places < b.Gather(lengths, 0, axis=0)
+        keep = positions < b.Gather(lengths, 0, axis=0)
         if count == 2 * batch:
-            keep = keep & (places >= b.Gather(lengths, 1, axis=0))
+            keep = keep & (positions >= b.Gather(lengths, 1, axis=0))
     elif rank in (2, 3):
         keep = b.Unsqueeze(b.Cast(mask, to=ir.DataType.BOOL), [1, 2] if rank == 2 else [1])
     else:
@@ -168,7 +168,7 @@ def rotary_embedding(op: Op, b: Builder) -> Results:
     """
     if op.attr("is_packed_batching", 0):
         raise MappingError("RotaryEmbedding with packed batching is not supported")
-    x, rank, places = op.x, op.rank(0), op.need(1)
+    x, rank, positions = op.x, op.rank(0), op.need(1)
     half = op.shape(2)[1]
     partial = int(op.attr("rotary_embedding_dim", 0))
     heads = int(op.attr("num_heads", 0))
@@ -177,8 +177,8 @@ def rotary_embedding(op: Op, b: Builder) -> Results:
         x = b.Transpose(b.Reshape(x, shape), perm=[0, 2, 1, 3])
     if op.rank(1) == 1:
         length = b.Squeeze(b.Shape(x, start=2, end=3))
-        places = b.Unsqueeze(b.Range(0, length, 1) + places, [0])
-    y = rotated(op, b, x, op.need(2), op.need(3), places, bool(op.attr("interleaved", 0)))
+        positions = b.Unsqueeze(b.Range(0, length, 1) + positions, [0])
+    y = rotated(op, b, x, op.need(2), op.need(3), positions, bool(op.attr("interleaved", 0)))
     return b.Reshape(b.Transpose(y, perm=[0, 2, 1, 3]), b.Shape(op.x)) if rank == 3 else y
 
 
@@ -221,12 +221,12 @@ def gemma_rotary_embedding(op: Op, b: Builder) -> Results:
 
 
 def rotated(
-    op: Op, b: Builder, x: Value, cos: Value, sin: Value, places: Value, interleaved: bool
+    op: Op, b: Builder, x: Value, cos: Value, sin: Value, positions: Value, interleaved: bool
 ) -> Value:
     """Return x [B,N,S,D] with its first R features rotated by the angles of its positions [B,S];
     cos, sin [max, R/2].
     """
-    factors = [b.Unsqueeze(b.Gather(table, places), [1]) for table in (cos, sin)]  # [B,1,S,R/2]
+    factors = [b.Unsqueeze(b.Gather(table, positions), [1]) for table in (cos, sin)]  # [B,1,S,R/2]
     return _by_factors(op, b, x, factors, 2 * head_size(op, cos), interleaved)
 
 

@@ -185,8 +185,8 @@ def unfold_tensor(op: Op, b: Builder) -> Results:
     rank, size, step = op.rank(0), int(op.attrs["size"]), int(op.attr("step", 1))
     axis = int(op.attr("dim", -1)) % rank
     extent = op.shape(0)[axis]
-    places = arange(0, extent - size + 1, step)[:, None] + arange(size)
-    y = b.Gather(op.x, places, axis=axis)
+    positions = arange(0, extent - size + 1, step)[:, None] + arange(size)
+    y = b.Gather(op.x, positions, axis=axis)
     return b.Transpose(y, perm=[*range(axis + 1), *range(axis + 2, rank + 1), axis + 1])
 
 

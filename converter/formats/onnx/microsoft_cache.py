@@ -41,9 +41,9 @@ def group_query_attention(op: Op, b: Builder) -> Results:
     fresh = _scalar(b, b.Shape(q, start=2, end=3))
     lengths = b.Cast(b.Reshape(op.need(5), [-1]), to=_I64) + 1
     past = b.Max(lengths - fresh, 0)  # [B]; a first prompt may be shorter than S
-    places = b.Unsqueeze(past, [1]) + b.Range(0, fresh, 1)  # [B,S]
+    positions = b.Unsqueeze(past, [1]) + b.Range(0, fresh, 1)  # [B,S]
     if op.attr("do_rotary", 0):
-        given = b.Cast(op.need(9), to=_I64) if op.input(9) is not None else places
+        given = b.Cast(op.need(9), to=_I64) if op.input(9) is not None else positions
         pairs = bool(op.attr("rotary_interleaved", 0))
         q, k = (rotated(op, b, x, op.need(7), op.need(8), given, pairs) for x in (q, k))
     scales = [_cache_scale(op, b, i, groups, q) for i in (12, 13)]
@@ -55,7 +55,7 @@ def group_query_attention(op: Op, b: Builder) -> Results:
         for x, scale in zip((k, v), scales, strict=True)
     ]
     spread = [_spread(b, x, heads // groups) for x in read]
-    y = _attend(op, b, q, spread[0], spread[1], places)
+    y = _attend(op, b, q, spread[0], spread[1], positions)
     return joined(b, y), k, v
 
 
@@ -111,17 +111,17 @@ def sparse_attention(op: Op, b: Builder) -> Results:
     q, k, v = _operands(inner, b, heads, groups)
     fresh = _scalar(b, b.Shape(q, start=2, end=3))
     past = b.Max(lengths - fresh, 0)
-    places = b.Unsqueeze(past, [1]) + b.Range(0, fresh, 1)  # [B,S]
+    positions = b.Unsqueeze(past, [1]) + b.Range(0, fresh, 1)  # [B,S]
     if op.attr("do_rotary", 0):
         pairs = bool(op.attr("rotary_interleaved", 0))
-        q, k = (rotated(op, b, x, op.need(9), op.need(10), places, pairs) for x in (q, k))
+        q, k = (rotated(op, b, x, op.need(9), op.need(10), positions, pairs) for x in (q, k))
     k, v = (_extended(inner, b, op.need(i), x, past) for i, x in ((3, k), (4, v)))
     blocks, size = _block_mask(op), int(op.attrs["sparse_block_size"])
     kept = np.kron(blocks, np.ones((size, size), bool))[np.arange(heads) % len(blocks)]
-    rows = b.Gather(b.const(kept, "kept"), places, axis=1)  # [N,B,S,T]
+    rows = b.Gather(b.const(kept, "kept"), positions, axis=1)  # [N,B,S,T]
     columns = b.Range(0, _scalar(b, b.Shape(k, start=2, end=3)), 1)
     rows = b.Gather(b.Transpose(rows, perm=[1, 0, 2, 3]), columns, axis=3)
-    keep = rows & (columns <= b.Unsqueeze(places, [1, 3]))
+    keep = rows & (columns <= b.Unsqueeze(positions, [1, 3]))
     spread = [_spread(b, x, heads // groups) for x in (k, v)]
     scores = masked(b, keep, scaled_scores(op, b, q, spread[0], head_size(op, q)))
     return joined(b, b.Softmax(scores, axis=-1) @ spread[1]), k, v
@@ -164,13 +164,13 @@ def _extended(op: Op, b: Builder, cache: Value, new: Value, past: Value) -> Valu
     room = b.Shape(cache, start=2, end=3)
     total = b.Max(room, b.Cast(b.Reshape(op.need(6), [1]), to=_I64))
     both = b.Concat(cache, new, axis=2)
-    places = b.Unsqueeze(b.Range(0, _scalar(b, total), 1), [0])  # [1,T]
+    positions = b.Unsqueeze(b.Range(0, _scalar(b, total), 1), [0])  # [1,T]
     start = b.Unsqueeze(past, [1])
-    moved = places - start + room
+    moved = positions - start + room
     last = b.Shape(both, start=2, end=3) - 1
-    fresh = places - start < b.Shape(new, start=2, end=3)
-    taken = (places >= start) & fresh
-    index = b.Where(taken, moved, b.Min(places, last))  # [B,T]
+    fresh = positions - start < b.Shape(new, start=2, end=3)
+    taken = (positions >= start) & fresh
+    index = b.Where(taken, moved, b.Min(positions, last))  # [B,T]
     batch = cache.shape[0] if cache.shape is not None else None
     if batch == 1:
         return b.Gather(both, b.Reshape(index, [-1]), axis=2)
@@ -188,14 +188,14 @@ def _spread(b: Builder, x: Value, times: int) -> Value:
     return b.Reshape(wide, b.Concat(batch, heads * times, steps, size, axis=0))
 
 
-def _attend(op: Op, b: Builder, q: Value, k: Value, v: Value, places: Value) -> Value:
+def _attend(op: Op, b: Builder, q: Value, k: Value, v: Value, positions: Value) -> Value:
     scores = scaled_scores(op, b, q, k, head_size(op, q))
     if cap := op.number("softcap", 0.0):
         scores = b.Tanh(scores / cap) * cap
     columns = b.Range(0, _scalar(b, b.Shape(k, start=2, end=3)), 1)  # [T]
     if op.input(10) is not None:
         scores = scores + _bias(op, b, columns)
-    own = b.Unsqueeze(places, [1, 3])  # [B,1,S,1]
+    own = b.Unsqueeze(positions, [1, 3])  # [B,1,S,1]
     keep = columns <= own
     if not op.attr("causal", 1):
         keep = columns <= b.ReduceMax(own, [2])

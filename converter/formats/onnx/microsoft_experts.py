@@ -171,14 +171,14 @@ def group_router(op: Op, b: Builder) -> Results:
     kept = b.Unsqueeze(_among(b, chosen, groups), [2])
     lowest = b.like(biased, float(np.finfo(np.float32).min))
     masked = b.Reshape(b.Where(kept, apart, lowest), [-1, experts])
-    _, places = b.TopK(masked, [int(op.attr("top_k", 1))], outputs=2)
+    _, positions = b.TopK(masked, [int(op.attr("top_k", 1))], outputs=2)
     logs = b.Log(b.Max(scores, b.like(scores, 1e-20)))
     return b.Where(
-        _among(b, places, experts), logs, b.like(logs, op.number("router_sentinel", -1e4))
+        _among(b, positions, experts), logs, b.like(logs, op.number("router_sentinel", -1e4))
     )
 
 
-def _among(b: Builder, places: Value, count: int) -> Value:
+def _among(b: Builder, positions: Value, count: int) -> Value:
     """Return which of `count` numbers are in each row of indices, [rows, count]."""
-    ones = b.OneHot(places, [count], np.array([0, 1], np.float32), axis=-1)
+    ones = b.OneHot(positions, [count], np.array([0, 1], np.float32), axis=-1)
     return b.ReduceSum(ones, [1], keepdims=0) > 0.5

@@ -140,8 +140,8 @@ def matmul_integer_to_float(op: Op, b: Builder) -> Results:
 
 @ROWS.always("MatMulNBits")
 def matmul_n_bits(op: Op, b: Builder) -> Value:
-    """Return a [.., K] times B [N, blocks, bytes] of 2, 4 or 8 bit, low bits first, one scale and
-    zero point for each block of K.
+    """Multiply A [..., K] by B [N, blocks, bytes] of 2, 4 or 8 bits, low bits first, with a scale
+    and zero point for each block of K.
     """
     if op.input(4) is not None:
         raise MappingError("MatMulNBits with group indices is not supported")

@@ -92,8 +92,8 @@ def _reached(b: Builder, x: Value, lengths: Value | None, steps: Value) -> Value
     """
     if lengths is None:
         return x
-    places = b.Range(0, b.Squeeze(steps), 1)
-    here = places < b.ReduceMax(lengths, keepdims=0)
+    positions = b.Range(0, b.Squeeze(steps), 1)
+    here = positions < b.ReduceMax(lengths, keepdims=0)
     return b.Where(b.Unsqueeze(here, [1, 2]), x, b.like(x, 0))
 
 

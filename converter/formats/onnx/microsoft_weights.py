@@ -79,8 +79,8 @@ def _four(data: np.ndarray, count: int | None = None) -> ir.TensorProtocol:
 
 @ROWS.always("MatMulBnb4")
 def matmul_bnb4(op: Op, b: Builder) -> Results:
-    """Return a [.., K] times the transpose of [N, K] codes, the high one of a byte first, times the
-    largest number of their block.
+    """Multiply A [..., K] by the transpose of the weights [N, K]: 4-bit codes, the high one of a
+    byte first, times the largest number of their block.
     """
     k, n, block, kind = (int(op.attrs[a]) for a in ("K", "N", "block_size", "quant_type"))
     if not op.attr("transB", 1):
@@ -163,8 +163,8 @@ def three_products(op: Op, b: Builder) -> Results:
 
 
 def _normalized(op: Op, b: Builder) -> tuple[Value, Value | None]:
-    """Return A, plus the skip, normalized by its root mean square if there is a scale for that; and
-    the sum.
+    """Return A plus the skip input, normalized by its root mean square if there is a scale; and the
+    sum.
     """
     total = plus(op.x, op.input(1))
     scale = op.input(2)

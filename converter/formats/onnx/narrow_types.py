@@ -35,7 +35,9 @@ _POWERS = np.exp2(np.arange(-127, 128, dtype=np.float64)).astype(np.float32)
 
 
 def narrow(value: ir.Value | None) -> str:
-    """Return the type of a few bits that the file gives a value; "" for other types."""
+    """Return the narrow type (a few bits) that the file declares for a value; "" for
+    other types.
+    """
     return "" if value is None else str(value.meta.get(NOMINAL, ""))
 
 
@@ -47,16 +49,16 @@ def marked(results: Sequence[Value], name: str) -> Sequence[Value]:
 
 
 def plain_copy(b: Builder, value: Value | ir.Value) -> Value:
-    """Return a value with the same numbers that is not recorded to be of a few bits; constants and
-    computed numbers get the type of computed ones.
+    """Return a value with the same numbers that is not marked as a narrow type; constants and
+    computed numbers get the type used for computation.
     """
     to = {"INT2": D.INT8, "UINT2": D.UINT8}.get(narrow(value), D.FLOAT)
     return b.op("Identity", value) if value.dtype == to else b.op("Cast", value, to=to)
 
 
 def begin_move(op: Op, b: Builder) -> str:
-    """Return the type of a few bits whose elements an operator moves, after replacing its data by
-    copies in one type; "" if it does not move such elements.
+    """Replace the data of an operator that moves elements of a narrow type by copies in one type,
+    and return the narrow type; "" for other operators.
     """
     if op.domain or op.kind not in DATA or op.kind == "Identity":
         return ""
@@ -100,7 +102,7 @@ def _cast(b: Builder, x: Value, name: str, round_mode: str = "up") -> Value:
 
 
 def _wrapped(b: Builder, x: Value, name: str) -> Value:
-    """Return integers whose higher bits are dropped, as those of other integers are."""
+    """Wrap integers around as narrower ones: the higher bits are removed."""
     low, _ = _INTEGERS[name]
     whole = b.Cast(x, to=D.INT32) % 4
     number = b.Where(whole >= 2, whole - 4, whole) if low else whole

@@ -29,10 +29,8 @@ _PLAIN: dict[str, Any] = {
 
 
 def check_declared(op: Op) -> None:
-    """Raise MappingError if the file's version of ai.onnx has no such operator, or if the node does
-    not conform to its schema.
-
-    The node is as in the file. Operators that no version has are left to the rewrites.
+    """Raise MappingError if the file's version of ai.onnx does not have the operator, or if the
+    node does not conform to its schema. The node is as in the file.
     """
     schema = schema_at(op.kind, op.version)
     if schema is None:

@@ -65,7 +65,9 @@ def nominal_type(number: int) -> str:
 
 
 def presented(proto: onnx.TypeProto) -> ir.DataType | None:
-    """Return the type that stands for a declared one in the graph, if the graph lacks that."""
+    """Return the type that represents a declared one in the graph, if the graph does not support
+    that.
+    """
     found = next((t for t in _HOLDS if int(t) == proto.tensor_type.elem_type), None)
     return None if found is None else _PRESENTED.get(found, _T.FLOAT)
 

@@ -126,7 +126,7 @@ class _Check:
 def _trouble(
     e: Edge, layers: dict[int, Layer], outputs: set[tuple[int, int]], inputs: set[tuple[int, int]]
 ) -> str:
-    """Return why there cannot be this edge."""
+    """Return the reason why an edge is invalid."""
     for id in (e.from_layer, e.to_layer):
         if id not in layers:
             return f"the edge refers to layer {id}, which does not exist"

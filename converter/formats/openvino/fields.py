@@ -122,8 +122,8 @@ def bounds_below(r: LiftContext, x: ir.Value, bounds: ir.Value, equal: bool) -> 
 
 @record
 class SlicePlan:
-    """Describe, per entry of the begin of a StridedSlice, the axis of the input it refers to, and
-    the operation on that axis.
+    """A plan of a StridedSlice: for each entry of its begin, the axis of the input that it refers
+    to, and the operation on that axis.
     """
 
     sliced: list[tuple[int, int]] = field(default_factory=list)  # (entry, axis)

@@ -133,8 +133,8 @@ def write(model: Network, path: Path, flavor: Flavor) -> list[Diagnostic]:
 
 
 def check(path: Path, weights: Path | None) -> list[Diagnostic]:
-    """Return the file itself, and attributes that no layer of its type has; layers without a
-    mapping are no fault of the file.
+    """Check the file itself, and report attributes that no layer of its type has; layers without a
+    mapping are not a fault of the file.
     """
     from converter.errors import UnsupportedError
     from converter.formats.openvino.codec import check_ir

@@ -42,19 +42,19 @@ def lay_out(net: Net) -> tuple[Places, list[LazyTensor]]:
     for `write_xml`, and the content of the .bin.
     """
     pool = _Pool()
-    places: Places = {}
+    locations: Places = {}
     for layer in net.walk():
         for name, blob in layer.blobs.items():
-            places[blob] = pool.range_of(blob)
+            locations[blob] = pool.range_of(blob)
             if not net.legacy:
-                _check_size(layer, name, places[blob][1])
+                _check_size(layer, name, locations[blob][1])
                 # OpenVINO takes a constant of no bytes for an unknown one; its own writer spends a
                 # byte on it
-                places[blob] = places[blob] if places[blob][1] else pool.range_of(_NOTHING)
+                locations[blob] = locations[blob] if locations[blob][1] else pool.range_of(_NOTHING)
     for channel in net.pre_process.channels if net.pre_process else ():
         if isinstance(channel.mean, LazyTensor):
-            places[channel.mean] = pool.range_of(channel.mean)
-    return places, pool.weights
+            locations[channel.mean] = pool.range_of(channel.mean)
+    return locations, pool.weights
 
 
 def _check_size(layer: Layer, name: str, size: int) -> None:
@@ -91,9 +91,9 @@ class _Pool:
         return found
 
 
-def write_xml(net: Net, places: Places, f: BinaryIO) -> None:
+def write_xml(net: Net, locations: Places, f: BinaryIO) -> None:
     """Write the XML with tabs, as OpenVINO does; sections in the order of OpenVINO's own files."""
-    xml = _Xml(net, places)
+    xml = _Xml(net, locations)
     f.write(b'<?xml version="1.0"?>\n')
     with (
         etree.xmlfile(f, encoding="utf-8") as out,
@@ -123,9 +123,9 @@ class _Xml:
     characters.
     """
 
-    def __init__(self, net: Net, places: Places) -> None:
+    def __init__(self, net: Net, locations: Places) -> None:
         self.net = net
-        self.places = places
+        self.locations = locations
 
     def safe(self, attrs: dict[str, str], layer: Layer | None = None) -> dict[str, str]:
         for key, value in attrs.items():
@@ -227,7 +227,7 @@ class _Xml:
         return e
 
     def offset_attributes(self, blob: LazyTensor) -> dict[str, str]:
-        offset, size = self.places[blob]
+        offset, size = self.locations[blob]
         return {"offset": str(offset), "size": str(size)}
 
     def blob(self, tag: str, blob: LazyTensor) -> XmlElement:

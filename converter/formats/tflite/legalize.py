@@ -56,8 +56,8 @@ def decode_outputs(model: ir.Model) -> None:
 
 
 def is_compact(node: ir.Node) -> bool:
-    """Return whether weights of four bits become larger numbers, which the file would hold
-    otherwise.
+    """Return whether 4-bit weights would become larger numbers; they stay packed in the file
+    instead.
     """
     x = None if node.op_type != "Cast" or node.inputs[0] is None else node.inputs[0].const_value
     return x is not None and x.dtype in (D.INT4, D.UINT4) and x.size >= FEW
@@ -188,7 +188,7 @@ def _types(node: ir.Node) -> dict[str, set[D]]:
 
 
 def _too_large(node: ir.Node, types: dict[str, set[D]]) -> bool:
-    """Return whether a constant does not fit into 32 bits, of which more no kernel takes."""
+    """Return whether a constant does not fit into 32 bits, the maximum of all kernels."""
     schema = schema_of(node.op_type)
     return schema is not None and any(
         v is not None and known(v) is not None and not is_small(v)
@@ -271,12 +271,12 @@ def norm_on_last_axis(node: ir.Node, b: Builder) -> Value | None:
 
 def nonnegative_indices(node: ir.Node, b: Builder) -> Value | None:
     """Replace negative indices by indices that count from the front."""
-    x, places = operand(node), operand(node, 1)
-    depth, batch = dims_of(places)[-1], int(attrs_of(node).get("batch_dims", 0))
-    if depth is None or known(places) is not None or never_negative(places) or batch:
+    x, positions = operand(node), operand(node, 1)
+    depth, batch = dims_of(positions)[-1], int(attrs_of(node).get("batch_dims", 0))
+    if depth is None or known(positions) is not None or never_negative(positions) or batch:
         return None
     sizes = b.Shape(x)[:depth]
-    whole = places if places.dtype == D.INT64 else b.Cast(places, to=D.INT64)
+    whole = positions if positions.dtype == D.INT64 else b.Cast(positions, to=D.INT64)
     rows = b.Reshape(whole, [-1, depth])  # a comparison takes few axes
     front = b.Where(rows < 0, rows + sizes, rows)
     front = b.Reshape(front, b.Shape(whole))
@@ -328,11 +328,11 @@ def elements(node: ir.Node, b: Builder) -> Value | None:
             columns.append(b.Unsqueeze(b.Expand(b.Reshape(steps, line), shape), [-1]))
         else:
             columns.append(b.Unsqueeze(own, [-1]))
-    places = columns[0] if rank == 1 else b.Concat(*columns, axis=-1)
+    positions = columns[0] if rank == 1 else b.Concat(*columns, axis=-1)
     if node.op_type == "GatherElements":
-        return b.GatherND(x, places)
+        return b.GatherND(x, positions)
     reduction = attrs_of(node).get("reduction", "none")
-    return b.ScatterND(x, places, operand(node, 2), reduction=reduction)
+    return b.ScatterND(x, positions, operand(node, 2), reduction=reduction)
 
 
 def unsqueezed(node: ir.Node, b: Builder) -> Value | None:

@@ -374,7 +374,9 @@ class GraphLifting(Lifting):
 
 
 def _scaled_alike(a: LiteTensor, b: LiteTensor) -> bool:
-    """Return whether quantized values of two tensors of one type are the same real numbers."""
+    """Return whether quantized values of two tensors of one type represent the same real
+    numbers.
+    """
     return tensor_quantization(a) == tensor_quantization(b)
 
 

@@ -45,12 +45,12 @@ def dense(stored: Array, shape: Sequence[int], sparsity: Sparsity) -> Array:
     if not fits or not n or any(not 0 <= b < n for b in blocks):
         raise MappingError("the sparsity of the tensor contradicts its shape", "R103")
     demand_small(*shape)
-    places = _stored_indices(sparsity, [_size(shape, sparsity, i) for i in sparsity.order])
-    if len(places) != stored.size:
-        message = f"{stored.size} elements are stored, but the sparsity declares {len(places)}"
+    positions = _stored_indices(sparsity, [_size(shape, sparsity, i) for i in sparsity.order])
+    if len(positions) != stored.size:
+        message = f"{stored.size} elements are stored, but the sparsity declares {len(positions)}"
         raise MappingError(message, "R103")
-    along = np.zeros((walked, len(places)), np.int64)
-    along[sparsity.order] = places.T
+    along = np.zeros((walked, len(positions)), np.int64)
+    along[sparsity.order] = positions.T
     for i, axis in enumerate(blocks):
         along[axis] = along[axis] * _size(shape, sparsity, n + i) + along[n + i]
     if any((along[i] >= shape[i]).any() for i in range(n)):
@@ -72,21 +72,21 @@ def _size(shape: Sequence[int], sparsity: Sparsity, axis: int) -> int:
 
 def _stored_indices(sparsity: Sparsity, sizes: Sequence[int]) -> Array:
     """Return the indices of the stored elements, one row each, in traversal order."""
-    places = np.zeros((1, 0), np.int64)
+    positions = np.zeros((1, 0), np.int64)
     for dimension, size in zip(sparsity.dimensions, sizes, strict=True):
         if dimension.segments is None or dimension.indices is None:
-            demand_small(size, len(places), places.shape[1] + 1)
-            parents = np.repeat(np.arange(len(places)), size)
-            own = np.tile(np.arange(size), len(places))
+            demand_small(size, len(positions), positions.shape[1] + 1)
+            parents = np.repeat(np.arange(len(positions)), size)
+            own = np.tile(np.arange(size), len(positions))
         else:
             segments, indices = dimension.segments, dimension.indices
             counts = np.diff(segments)
-            rising = len(segments) == len(places) + 1 and not segments[:1].any()
+            rising = len(segments) == len(positions) + 1 and not segments[:1].any()
             if not rising or (counts < 0).any() or segments[-1] != len(indices):
                 raise MappingError(
                     "the segments of the sparse tensor contradict its indices", "R103"
                 )
-            parents, own = np.repeat(np.arange(len(places)), counts), indices
-        demand_small(len(own), places.shape[1] + 1)
-        places = np.concatenate([places[parents], own[:, None]], axis=1)
-    return places
+            parents, own = np.repeat(np.arange(len(positions)), counts), indices
+        demand_small(len(own), positions.shape[1] + 1)
+        positions = np.concatenate([positions[parents], own[:, None]], axis=1)
+    return positions

@@ -128,7 +128,7 @@ def _four_bits(
 
 
 def _two_bits(data: Array, shape: list[int], tensor: LiteTensor) -> Array | LazyTensor:
-    """Return signed numbers of two bits as those of four, which the graph has."""
+    """Return signed 2-bit numbers as 4-bit ones, which the graph supports."""
     if tensor.sparsity is not None:
         raise MappingError(f"sparse tensor {tensor.name!r} of two bits is not supported", "X201")
     stored = _bytes_of(data, shape, tensor, 2)
@@ -151,8 +151,8 @@ def _bytes_of(data: Array, shape: list[int], tensor: LiteTensor, bits: int) -> A
 
 
 def few_bits(graph: LiteGraph) -> None:
-    """Store constants of four bits in two, which hold -2 to 1, where only a DEQUANTIZE or a CAST
-    uses them, in place.
+    """Store 4-bit constants in two bits, in place, if they are between -2 and 1 and only a
+    DEQUANTIZE or a CAST uses them.
     """
     users: dict[int, list[LiteOperator]] = {}
     for operator in graph.operators:

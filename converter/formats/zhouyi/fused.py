@@ -53,7 +53,7 @@ def take(attrs: dict[str, Any], blobs: dict[str, Any]) -> tuple[dict[str, Any], 
 
 
 def activation(y: ir.Value, attrs: dict[str, Any], blobs: dict[str, Any]) -> Layer | None:
-    """Apply the activation that such keys specify, as a layer after `y`."""
+    """Apply the fused activation that these keys specify, as a layer after `y`."""
     name = str(attrs.get("with_activation", "NONE")).upper()
     if name == "NONE":
         return None

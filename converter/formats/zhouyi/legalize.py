@@ -156,8 +156,8 @@ def extreme(node: ir.Node, b: Builder) -> Value | None:
         every = list(range(len(region)))
         part = x if region == shape else b.Slice(x, [0] * len(region), region, every)
         return _put_back(b, x, _extremes(b, part, index, updates, axis, word), region)
-    *places, depth = static(index)
-    rest, count = math.prod(shape[depth:]), math.prod(places)
+    *positions, depth = static(index)
+    rest, count = math.prod(shape[depth:]), math.prod(positions)
     index = b.Where(index < 0, index + np.array(shape[:depth], dtype), index)
     flat = b.ReduceSum(index * np.array(strides_of(shape[:depth]), dtype), [-1], keepdims=0)
     rows = b.Tile(b.Reshape(flat, [count, 1]), [1, rest])
@@ -223,8 +223,8 @@ def suppression_mask(node: ir.Node, b: Builder) -> Value:
         iou_threshold=float(iou.reshape(-1)[0]),
         score_threshold=LOWEST,
     )
-    places = b.Where(kept > arange(n, dtype=np.float32)[None], inner, n)
-    index = b.Cast(places, to=ir.DataType.INT64)
+    positions = b.Where(kept > arange(n, dtype=np.float32)[None], inner, n)
+    index = b.Cast(positions, to=ir.DataType.INT64)
     zeros, ones = np.zeros([images, n + 1], np.float32), np.ones([images, n], np.float32)
     marked = b.ScatterElements(zeros, index, ones, axis=1)[:, :n]
     return b.Cast(b.Reshape(marked, [batch, classes, n]), to=ir.DataType.BOOL)

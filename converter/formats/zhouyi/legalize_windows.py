@@ -92,8 +92,8 @@ def computed_weights(node: ir.Node, b: Builder) -> Value:
     the weights, group by group.
     """
     w, bias, g, group = operand(node, 1), optional(node, 2), geometry(node), group_of(node)
-    out, places = static(node.outputs[0]), math.prod(g.kernel.tolist())
-    if places > MOST_POSITIONS:
+    out, positions = static(node.outputs[0]), math.prod(g.kernel.tolist())
+    if positions > MOST_POSITIONS:
         shown = " x ".join(map(str, g.kernel))
         raise MappingError(f"a window of {shown} elements is too large to enumerate")
     x = padded(b, operand(node), g.begin, g.end)
@@ -104,8 +104,8 @@ def computed_weights(node: ir.Node, b: Builder) -> Value:
         first = place * g.dilations
         under = b.Slice(x, first, first + (g.out - 1) * g.strides + 1, g.axes, g.strides)
         parts.append(b.Reshape(under, [n, group, width, 1, size]))
-    patches = b.Reshape(b.Concat(*parts, axis=3), [n, group, width * places, size])
-    rows = b.Reshape(w, [1, group, out[1] // group, width * places])
+    patches = b.Reshape(b.Concat(*parts, axis=3), [n, group, width * positions, size])
+    rows = b.Reshape(w, [1, group, out[1] // group, width * positions])
     y = b.Reshape(rows @ patches, out)
     return y if bias is None else y + column(b, bias, out)
 
@@ -182,25 +182,27 @@ def pool_with_indices(node: ir.Node, b: Builder) -> tuple[Value, ...] | None:
     open_grid = np.ix_(*first, *steps)
     lines = [open_grid[i] + open_grid[i + rank] for i in range(rank)]
     outside = [(v < 0) | (v >= n) for v, n in zip(lines, g.data, strict=True)]
-    places = np.ravel_multi_index(lines, tuple(g.data), mode="clip").reshape(math.prod(g.out), -1)
-    missing = np.any(np.broadcast_arrays(*outside), axis=0).reshape(places.shape)
-    return _greatest(b, x, places, missing, out)
+    positions = np.ravel_multi_index(lines, tuple(g.data), mode="clip").reshape(
+        math.prod(g.out), -1
+    )
+    missing = np.any(np.broadcast_arrays(*outside), axis=0).reshape(positions.shape)
+    return _greatest(b, x, positions, missing, out)
 
 
 def _greatest(
-    b: Builder, x: Value, places: Array, missing: Array, out: Sequence[int]
+    b: Builder, x: Value, positions: Array, missing: Array, out: Sequence[int]
 ) -> tuple[Value, Value]:
     """Return the elements of each window by their index over the spatial axes, and a mask of
     padding: positions, missing [windows, K].
     """
-    (n, c, *spatial), (windows, k) = static(x), places.shape
+    (n, c, *spatial), (windows, k) = static(x), positions.shape
     size = math.prod(spatial)
-    flat = b.Gather(b.Reshape(x, [n, c, size]), places.reshape(-1), axis=2)
+    flat = b.Gather(b.Reshape(x, [n, c, size]), positions.reshape(-1), axis=2)
     under = b.Reshape(flat, [n, c, windows, k])
     if missing.any():
         under = b.Where(np.broadcast_to(missing, [n, c, windows, k]), -np.inf, under)
     best = b.ArgMax(under, axis=3, keepdims=1)
-    indices = arange(n * c).reshape(n, c, 1, 1) * size + places
+    indices = arange(n * c).reshape(n, c, 1, 1) * size + positions
     index = b.GatherElements(indices, best, axis=3)
     return b.Reshape(b.ReduceMax(under, [3], keepdims=0), [*out]), b.Reshape(index, [*out])
 

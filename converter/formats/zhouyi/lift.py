@@ -158,8 +158,8 @@ class GraphLift:
         return self._moved(far)
 
     def _border(self, layer: Layer, kind: str) -> ir.Value | None:
-        """Convert between real numbers and quantized values, by the parameters of the integers'
-        tensor if given; else by the layer's own constants.
+        """Quantize or dequantize a value, by the parameters of the integers' tensor if given, else
+        by the layer's own constants.
         """
         reads = kind == "Quantize"
         carriers = layer.outputs if reads else layer.inputs
@@ -170,7 +170,7 @@ class GraphLift:
         return (quantized if reads else dequantized)(self.builder, x, params)
 
     def _numbers(self, far: FarLayer) -> list[ir.Value]:
-        """Lift a layer on real numbers, or one that only moves data."""
+        """Lift a layer on real numbers, or one that only moves elements."""
         far = without_integer_keys(far)
         if reason := question(far.kind):
             raise MappingError(reason, "X201")

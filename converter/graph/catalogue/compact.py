@@ -20,20 +20,20 @@ def first_true_indices(b: Builder, mask: Value, count: int) -> tuple[Value, Valu
     key = b.Cast(mask, to=FLOAT) * b.const(arange(n, 0, -1, dtype=np.float32))
     if count > n:
         key = b.Pad(key, [0, 0, 0, count - n])
-    top, places = b.TopK(key, [count], axis=1, outputs=2)
-    return b.Where(top > 0.0, places, 0), top > 0.0
+    top, positions = b.TopK(key, [count], axis=1, outputs=2)
+    return b.Where(top > 0.0, positions, 0), top > 0.0
 
 
 @writing
-def take(b: Builder, data: Value, places: Value, real: Value, fill: float = 0.0) -> Value:
-    """Return data[b, n] or data[b, n, d] at the indices `places`, or `fill` if these are not
+def take(b: Builder, data: Value, positions: Value, real: Value, fill: float = 0.0) -> Value:
+    """Return data[b, n] or data[b, n, d] at the indices `positions`, or `fill` if these are not
     valid.
     """
     shape = static(data)
     if len(shape) == 3:
-        index = b.Expand(places[:, :, None], [shape[0], static(places)[1], shape[2]])
+        index = b.Expand(positions[:, :, None], [shape[0], static(positions)[1], shape[2]])
         return b.Where(real[:, :, None], b.GatherElements(data, index, axis=1), fill)
-    return b.Where(real, b.GatherElements(data, places, axis=1), fill)
+    return b.Where(real, b.GatherElements(data, positions, axis=1), fill)
 
 
 @writing
@@ -56,11 +56,11 @@ def GetValidCount(
     mask = b.Gather(x, np.array(score_index), axis=2) > score_threshold
     if id_index >= 0:
         mask = mask & (b.Gather(x, np.array(id_index), axis=2) >= 0)
-    places, real = first_true_indices(b, mask, n)
+    positions, real = first_true_indices(b, mask, n)
     return (
         total(b, mask, n),
-        take(b, x, places, real, -1.0),
-        b.Where(real, places, -1),
+        take(b, x, positions, real, -1.0),
+        b.Where(real, positions, -1),
     )
 
 
@@ -71,8 +71,8 @@ def FilterSlices(b: Builder, selector: Value, *data: Value, axis: int) -> tuple[
     """
     n = static(selector)[0]
     mask = ~b.Equal(b.Reshape(selector, [1, n]), 0)
-    places, real = first_true_indices(b, mask, n)
-    flat = b.Reshape(places, [n])
+    positions, real = first_true_indices(b, mask, n)
+    flat = b.Reshape(positions, [n])
     results = []
     for x in data:
         rank = len(static(x))
@@ -92,10 +92,10 @@ def AccidentalHits(
     samples = static(sampled)[0]
     hits = b.Equal(true_classes[:, :, None], b.Reshape(sampled, [1, 1, samples]))
     mask = b.Reshape(hits, [1, rows * trues * samples])
-    places, real = first_true_indices(b, mask, size)
+    positions, real = first_true_indices(b, mask, size)
     zero = b.const(np.array(0, np.int64))
-    row = b.Where(real, places / (trues * samples), zero)
-    column = b.Where(real, places % samples, zero)
+    row = b.Where(real, positions / (trues * samples), zero)
+    column = b.Where(real, positions % samples, zero)
     return b.Reshape(row, [size]), b.Reshape(column, [size]), total(b, mask, size)
 
 
@@ -130,9 +130,9 @@ def Histogram(
     edges = np.linspace(first, last, nbins + 1)
     wide = b.Reshape(b.Cast(x, to=FLOAT), [rows, n, 1])
     if closed:
-        place = b.Floor((wide - first) * (nbins / (last - first)))
-        place = b.Where(b.Equal(wide, last), nbins - 1, place)
-        hit = b.Equal(place, arange(nbins, dtype=np.float32))
+        position = b.Floor((wide - first) * (nbins / (last - first)))
+        position = b.Where(b.Equal(wide, last), nbins - 1, position)
+        hit = b.Equal(position, arange(nbins, dtype=np.float32))
     else:
         lower, upper = b.const(edges[:-1].astype(np.float32)), b.const(edges[1:].astype(np.float32))
         hit = (wide >= lower) & (wide < upper)

@@ -42,7 +42,7 @@ def DeformablePSROIPooling(
     g, d = group_size, output_dim
     corners = b.Reshape(rounded(b, rois[:, 1:5]), [count, 4, 1, 1, 1, 1])
     x1, y1, x2, y2 = b.Split(corners, [1] * 4, axis=1, outputs=4)
-    places = []
+    positions = []
     for axis, (low, high, bins) in enumerate(((x1, x2, spatial_bins_x), (y1, y2, spatial_bins_y))):
         start = low * spatial_scale - 0.5
         end = (high + 1.0) * spatial_scale - 0.5
@@ -58,8 +58,8 @@ def DeformablePSROIPooling(
         if offsets is not None:
             move = _moves(b, offsets, axis, (count, d, g, part_size))
             at = at + move * trans_std * length
-        places.append(at + step / float(bins) * b.const(sample))
-    return _averaged(b, x, rois, places, (count, d, g, spatial_bins_y, spatial_bins_x))
+        positions.append(at + step / float(bins) * b.const(sample))
+    return _averaged(b, x, rois, positions, (count, d, g, spatial_bins_y, spatial_bins_x))
 
 
 def _moves(b: Builder, offsets: Value, axis: int, sizes: tuple[int, int, int, int]) -> Value:
@@ -74,12 +74,12 @@ def _moves(b: Builder, offsets: Value, axis: int, sizes: tuple[int, int, int, in
 
 
 def _averaged(
-    b: Builder, x: Value, rois: Value, places: list[Value], sizes: tuple[int, ...]
+    b: Builder, x: Value, rois: Value, positions: list[Value], sizes: tuple[int, ...]
 ) -> Value:
     count, d, g, down, across = sizes
     _, channels, height, width = static(x)
     valid, whole = [], []
-    for at, size in zip(places, (width, height), strict=True):
+    for at, size in zip(positions, (width, height), strict=True):
         valid.append((at >= -0.5) & (at <= size - 0.5))
         whole.append(b.Clip(at, 0, size - 1))
     inside = b.Cast(b.And(*valid), to=FLOAT)

@@ -153,8 +153,8 @@ def _strongest(
     if k < 0 or k >= (c * p if together else p):
         return scores
     flat = b.Reshape(scores, [n, 1, c * p]) if together else scores
-    values, places = b.TopK(flat, [k], outputs=2, axis=2)
-    return b.Reshape(scatter_scores(b, flat, places, values), [n, c, p])
+    values, positions = b.TopK(flat, [k], outputs=2, axis=2)
+    return b.Reshape(scatter_scores(b, flat, positions, values), [n, c, p])
 
 
 def _suppress(
@@ -191,11 +191,11 @@ class _Rows:
         """Return [1, 1, total, 7] for boxes[N, L, P, 4] and the remaining scores[N, C, P]."""
         n, c, p = self.n, self.c, self.p
         count = min(self.k, c * p)
-        best, place = b.TopK(b.Reshape(scores, [n, c * p]), [count], outputs=2, axis=1)
+        best, position = b.TopK(b.Reshape(scores, [n, c * p]), [count], outputs=2, axis=1)
         image = np.repeat(arange(n), count)
-        best, place = b.Reshape(best, [-1]), b.Reshape(place, [-1])
+        best, position = b.Reshape(best, [-1]), b.Reshape(position, [-1])
         valid = best > LOWEST
-        label, prior = place / p, place % p
+        label, prior = position / p, position % p
         # a stable sort orders by image and label, preserves descending scores and moves invalid
         # rows to the end
         key = b.Where(valid, label + image * c, n * c)

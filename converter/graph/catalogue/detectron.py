@@ -87,8 +87,8 @@ def DetectronGenerateProposals(
     flat = b.Reshape(b.Transpose(scores, perm=[1, 2, 0]), [-1])
     flat = flat * b.Cast(large_enough(b, boxes, float(min_size), 1.0), to=FLOAT)
     boxes, flat = top(b, boxes, flat, pre_nms_count)
-    best, places, real = survivors(b, boxes, flat, post_nms_count, nms_threshold, 0.0)
-    return filled(b, b.Gather(boxes, places), post_nms_count, real), filled(
+    best, positions, real = survivors(b, boxes, flat, post_nms_count, nms_threshold, 0.0)
+    return filled(b, b.Gather(boxes, positions), post_nms_count, real), filled(
         b, best, post_nms_count, real
     )
 
@@ -187,8 +187,8 @@ def _one_class(
     box, score = b.Gather(boxes, column, axis=1), b.Gather(scores, c, axis=1)
     strong = b.Where(score > float(least), score, float("-inf"))
     far = box + np.array([0, 0, 1, 1], np.float32)
-    values, places, _ = ranked(b, one_class(b, far, strong, threshold), strong, most)
-    return b.Gather(box, places), values
+    values, positions, _ = ranked(b, one_class(b, far, strong, threshold), strong, most)
+    return b.Gather(box, positions), values
 
 
 @extension

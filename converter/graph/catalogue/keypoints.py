@@ -45,8 +45,8 @@ def HeatmapKeypoints(b: Builder, x: Value, boxes: Value) -> tuple[Value, Value]:
     """
     n, k, height, width = static(x)
     flat = b.Reshape(x, [n, k, height * width])
-    place = b.ArgMax(flat, axis=2, keepdims=1)
-    column, row = (place % width, place / width)
+    position = b.ArgMax(flat, axis=2, keepdims=1)
+    column, row = (position % width, position / width)
     grid = {
         (i, j): b.GatherElements(flat, _neighbor(b, row, column, i, j, height, width), axis=2)
         for i in (-1, 0, 1)

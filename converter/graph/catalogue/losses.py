@@ -39,14 +39,14 @@ def CTCLoss(
     nothing = last_class if blank is None else as_int64(b, blank)
     targets, counts = _decoded(b, labels, label_lengths, bool(collapse_repeated), bool(unique))
     targets = b.Max(b.Min(targets, last_class), 0)
-    places = (
+    positions = (
         _interleaved(b, targets, nothing)
         if merge_repeated
         else b.Concat(b.Expand(nothing, _column(b, targets)), targets, axis=1)
     )
-    chosen = b.Expand(places[:, None], b.Concat([1], length(b, logits, 1), [1], axis=0))
+    chosen = b.Expand(positions[:, None], b.Concat([1], length(b, logits, 1), [1], axis=0))
     emitted = b.Transpose(b.GatherElements(scores, chosen, axis=2), perm=[1, 0, 2])
-    final = _forward(b, emitted, places, b.Cast(lengths, to=INT64), bool(merge_repeated))
+    final = _forward(b, emitted, positions, b.Cast(lengths, to=INT64), bool(merge_repeated))
     last = counts * 2 if merge_repeated else counts
     ends = b.GatherElements(final, last, axis=1)
     if merge_repeated:  # the path may end in a blank or in the last label
@@ -86,16 +86,16 @@ def _interleaved(b: Builder, targets: Value, nothing: Value) -> Value:
     return b.Concat(flat, b.Expand(nothing, _column(b, targets)), axis=1)
 
 
-def _forward(b: Builder, emitted: Value, places: Value, lengths: Value, merge: bool) -> Value:
+def _forward(b: Builder, emitted: Value, positions: Value, lengths: Value, merge: bool) -> Value:
     """Return the logarithms of the probabilities of each state [N, S] after lengths[N] steps of
     emitted[T, N, S].
     """
-    number = numbers(b, length(b, places, 1))
-    at_first = b.Expand(b.Equal(number, 0), b.Shape(places))
+    number = numbers(b, length(b, positions, 1))
+    at_first = b.Expand(b.Equal(number, 0), b.Shape(positions))
     start = b.Where(at_first, b.like(emitted, 0), b.like(emitted, NEVER))
-    behind = b.Pad(places, [0, 2, 0, 0], -1)[:, :-2]
+    behind = b.Pad(positions, [0, 2, 0, 0], -1)[:, :-2]
     odd = b.Equal(number % 2, 1)
-    skips = odd & ~b.Equal(places, behind)  # skip the blank between different labels
+    skips = odd & ~b.Equal(positions, behind)  # skip the blank between different labels
     steps = b.Squeeze(length(b, emitted, 0), [0])
     with b.loop(steps, start) as body:
         step, (state,) = body.iteration, body.states

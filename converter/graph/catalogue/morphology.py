@@ -53,9 +53,9 @@ def _windows(
 def _weights(b: Builder, w: Value, flip: bool) -> list[Value]:
     """Return the kernel's values position by position, each [C, 1, 1]."""
     _, h, width = static(w)
-    places = [(i, j) for i in range(h) for j in range(width)]
-    places = places[::-1] if flip else places
-    return [w[:, i : i + 1, j : j + 1] for i, j in places]
+    positions = [(i, j) for i in range(h) for j in range(width)]
+    positions = positions[::-1] if flip else positions
+    return [w[:, i : i + 1, j : j + 1] for i, j in positions]
 
 
 @extension(x=4, w=3)

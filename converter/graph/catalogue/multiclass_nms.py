@@ -47,13 +47,13 @@ class _Selection:
         """
         classes, count = length(b, kept, 1), length(b, kept, 2)
         together = b.Reshape(kept, b.Concat([0], classes * count, axis=0))
-        values, places = b.TopK(
+        values, positions = b.TopK(
             together, _capped(b, length(b, together, 1), self.most), outputs=2, axis=1
         )
         real = values > NOTHING
         found = b.ReduceSum(b.Cast(real, to=INT64), [1], keepdims=0)
-        image = b.Expand(numbers(b, length(b, kept, 0))[:, None], b.Shape(places))
-        columns = [image, places / count, places % count, values]
+        image = b.Expand(numbers(b, length(b, kept, 0))[:, None], b.Shape(positions))
+        columns = [image, positions / count, positions % count, values]
         chosen = b.Reshape(real, [-1])
         image, label, box, value = (b.Compress(b.Reshape(v, [-1]), chosen, axis=0) for v in columns)
         if (order := self._order(b, image, label, value, classes)) is not None:
@@ -127,15 +127,15 @@ def MulticlassNms(
     flat, shared = b.Reshape(boxes, [-1, 4]), roisnum is None
     scores = ranked(b, scores, 3 if shared else 2)
     each = scores if roisnum is None else _by_image(b, scores, roisnum)
-    values, places = _strongest(b, each, each >= score_threshold, background_class, nms_top_k)
+    values, positions = _strongest(b, each, each >= score_threshold, background_class, nms_top_k)
     owner = b.Unsqueeze(numbers(b, length(b, boxes, 0)), [1, 2] if shared else [1])
-    sorted_boxes = b.Gather(flat, owner * length(b, boxes, 1) + places)
-    groups = length(b, places, 0) * length(b, places, 1)
+    sorted_boxes = b.Gather(flat, owner * length(b, boxes, 1) + positions)
+    groups = length(b, positions, 0) * length(b, positions, 1)
     group = b.Reshape(
-        sorted_boxes, b.Concat(groups, length(b, places, 2), [4], axis=0), allowzero=1
+        sorted_boxes, b.Concat(groups, length(b, positions, 2), [4], axis=0), allowzero=1
     )
     usable = b.Reshape(
-        values > NOTHING, b.Concat(groups, length(b, places, 2), axis=0), allowzero=1
+        values > NOTHING, b.Concat(groups, length(b, positions, 2), axis=0), allowzero=1
     )
     stays = greedy(
         b,
@@ -146,11 +146,11 @@ def MulticlassNms(
         eta=nms_eta,
         reached=True,
     )
-    kept = b.Where(b.Reshape(stays, b.Shape(places), allowzero=1), values, NOTHING)
+    kept = b.Where(b.Reshape(stays, b.Shape(positions), allowzero=1), values, NOTHING)
     selection = _Selection(
         sort_result_type, bool(sort_result_across_batch), keep_top_k, rank_classes=True
     )
-    return selection.rows(b, scatter_scores(b, each, places, kept), flat, shared)
+    return selection.rows(b, scatter_scores(b, each, positions, kept), flat, shared)
 
 
 def _by_image(b: Builder, scores: Value, roisnum: Value) -> Value:
@@ -191,11 +191,11 @@ def MatrixNms(
         raise MappingError(f"decay_function={decay_function!r} is not known", "R110")
     boxes, scores = ranked(b, boxes, 3), ranked(b, scores, 3)
     flat = b.Reshape(boxes, [-1, 4])
-    values, places = _strongest(b, scores, scores > score_threshold, background_class, nms_top_k)
+    values, positions = _strongest(b, scores, scores > score_threshold, background_class, nms_top_k)
     owner = numbers(b, length(b, boxes, 0))[:, None, None] * length(b, boxes, 1)
-    chosen = b.Gather(flat, owner + places)  # [B, C, K, 4]
+    chosen = b.Gather(flat, owner + positions)  # [B, C, K, 4]
     groups = b.Concat(
-        length(b, places, 0) * length(b, places, 1), length(b, places, 2), [4], axis=0
+        length(b, positions, 0) * length(b, positions, 1), length(b, positions, 2), [4], axis=0
     )
     factor = _decay(
         b,
@@ -205,12 +205,12 @@ def MatrixNms(
         0.0 if normalized else 1.0,
     )
     # -inf times a factor of 0 is NaN, for which every comparison is false
-    decayed = b.Reshape(factor, b.Shape(places), allowzero=1) * values
+    decayed = b.Reshape(factor, b.Shape(positions), allowzero=1) * values
     kept = b.Where(decayed > max(post_threshold, float(np.finfo(np.float32).min)), decayed, NOTHING)
     selection = _Selection(
         sort_result_type, bool(sort_result_across_batch), keep_top_k, rank_classes=False
     )
-    return selection.rows(b, scatter_scores(b, scores, places, kept), flat, shared=True)
+    return selection.rows(b, scatter_scores(b, scores, positions, kept), flat, shared=True)
 
 
 def _decay(b: Builder, boxes: Value, function: str, sigma: float, edge: float) -> Value:
@@ -223,10 +223,10 @@ def _decay(b: Builder, boxes: Value, function: str, sigma: float, edge: float) -
     ones = b.Expand(1.0, b.Shape(boxes, end=2))
     with b.loop(b.Squeeze(length(b, boxes, 1), [0]), ones * 0.0, ones) as inner:
         worst, factor = inner.states
-        place = inner.Reshape(inner.iteration, [1])
-        earlier, here = rank < place, inner.Equal(rank, place)
+        position = inner.Reshape(inner.iteration, [1])
+        earlier, here = rank < position, inner.Equal(rank, position)
         shared = inner.Where(
-            earlier, _overlap(inner, inner.Gather(boxes, place, axis=1), boxes, edge), 0.0
+            earlier, _overlap(inner, inner.Gather(boxes, position, axis=1), boxes, edge), 0.0
         )
         if function == "gaussian":
             power = worst * worst - shared * shared

@@ -73,8 +73,8 @@ def _rounds(
         (state,) = body.states
         pick = body.ArgMax(state, axis=1, keepdims=1)
         best = body.GatherElements(state, pick, axis=1)
-        place = body.Expand(pick[:, :, None], [classes, 1, count])
-        lowered = state * body.Squeeze(body.GatherElements(kept, place, axis=1), [1])
+        position = body.Expand(pick[:, :, None], [classes, 1, count])
+        lowered = state * body.Squeeze(body.GatherElements(kept, position, axis=1), [1])
         gone = body.Equal(arange(count)[None], pick) | (lowered <= float(max(least, 0.0)))
         new = body.Where(gone | body.Equal(state, LOWEST), LOWEST, lowered)
         _, *found = body.end(new, body.Squeeze(pick, [1]), body.Squeeze(best, [1]))
@@ -105,8 +105,8 @@ def _results(
     _, order = b.TopK(by_image, b.Shape(chosen), axis=0, largest=0, outputs=2)
     chosen = b.Gather(chosen, order, axis=0)
     pick, score, category = (b.Gather(v, chosen, axis=0) for v in (flat[0], flat[1], number))
-    place = (category - 1) * count + pick
-    box = b.Gather(b.Reshape(boxes, [classes * count, 4]), place, axis=0)
+    position = (category - 1) * count + pick
+    box = b.Gather(b.Reshape(boxes, [classes * count, 4]), position, axis=0)
     entry = b.Cast(b.Gather(index, pick, axis=0), to=INT32)
     return (b.CastLike(score, like[0]), b.CastLike(box, like[1]), b.Cast(category, to=INT32), entry)
 
@@ -238,8 +238,10 @@ def AnchorDetections(
     boxes = decoded(b, middle, size, wide[1][:, :, :4] / np.array(scales, np.float32))
     real = wide[0][:, :, 1:c]  # without the background
     pick, each = (_per_class, limit_each) if per_class else (_one_class, classes_each)
-    values, place, label, valid = pick(b, boxes, real, limit, each, score_threshold, iou_threshold)
-    box = b.GatherND(boxes, place[:, :, None], batch_dims=1)
+    values, position, label, valid = pick(
+        b, boxes, real, limit, each, score_threshold, iou_threshold
+    )
+    box = b.GatherND(boxes, position[:, :, None], batch_dims=1)
     count = b.Cast(b.ReduceSum(b.Cast(valid, to=INT32), [1], keepdims=0), to=INT32)
     named = label if not background else label + 1
     return (
@@ -282,8 +284,8 @@ def _per_class(
     most = min(limit_each, p) if limit_each > 0 else p
     by_class = b.Transpose(real, perm=[0, 2, 1])
     kept = _suppressed(b, boxes, by_class, most, score_threshold, iou_threshold)
-    values, place = _best(b, b.Reshape(kept, [n, k * p]), limit)
-    return (values, place % p, place / p, values > LOWEST)
+    values, position = _best(b, b.Reshape(kept, [n, k * p]), limit)
+    return (values, position % p, position / p, values > LOWEST)
 
 
 def _one_class(
@@ -299,12 +301,12 @@ def _one_class(
     each = min(each, k)
     best = b.ReduceMax(real, [2], keepdims=0)
     kept = _suppressed(b, boxes, best[:, None], min(limit, p), score_threshold, iou_threshold)
-    found, place = _best(b, b.Squeeze(kept, [1]), limit)
-    of_box = b.GatherND(real, place[:, :, None], batch_dims=1)  # [n, limit, k]
+    found, position = _best(b, b.Squeeze(kept, [1]), limit)
+    of_box = b.GatherND(real, position[:, :, None], batch_dims=1)  # [n, limit, k]
     values, labels = b.TopK(of_box, [each], axis=2, outputs=2)
     valid = b.Expand((found > LOWEST)[:, :, None], [n, limit, each])
-    places = b.Expand(place[:, :, None], [n, limit, each])
-    return tuple(b.Reshape(v, [n, limit * each]) for v in (values, places, labels, valid))  # type: ignore[return-value]
+    positions = b.Expand(position[:, :, None], [n, limit, each])
+    return tuple(b.Reshape(v, [n, limit * each]) for v in (values, positions, labels, valid))  # type: ignore[return-value]
 
 
 def _best(b: Builder, scores: Value, limit: int) -> tuple[Value, Value]:
@@ -312,5 +314,5 @@ def _best(b: Builder, scores: Value, limit: int) -> tuple[Value, Value]:
     _, count = static(scores)
     if limit > count:
         scores = b.Pad(scores, [0, 0, 0, limit - count], LOWEST)
-    values, place = b.TopK(scores, [limit], axis=1, outputs=2)
-    return values, b.Min(place, count - 1)
+    values, position = b.TopK(scores, [limit], axis=1, outputs=2)
+    return values, b.Min(position, count - 1)

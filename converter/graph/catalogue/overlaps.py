@@ -93,10 +93,10 @@ def upright(b: Builder, boxes: Value) -> Value:
     return b.Concat(low, b.Max(low, high), axis=-1)
 
 
-def scatter_scores(b: Builder, scores: Value, places: Value, values: Value) -> Value:
+def scatter_scores(b: Builder, scores: Value, positions: Value, values: Value) -> Value:
     """Return values [.., .., K] at their indices along the last axis of scores, -inf elsewhere."""
     nothing = b.Expand(np.float32(NOTHING), b.Shape(scores))
-    return b.ScatterElements(nothing, places, values, axis=2)
+    return b.ScatterElements(nothing, positions, values, axis=2)
 
 
 def product(b: Builder, pair: Value) -> Value:
@@ -179,17 +179,17 @@ def greedy(
     count = b.Cast(first, to=INT64) * 0
     with b.loop(rounds, none, limit, count) as inner:
         kept, bound, number = inner.states
-        place = inner.Reshape(inner.iteration, [1])
+        position = inner.Reshape(inner.iteration, [1])
         shared = kept & inner.operator("GreaterOrEqual" if reached else "Greater")(
-            overlap(inner, inner.Gather(boxes, place, axis=1), boxes), bound
+            overlap(inner, inner.Gather(boxes, position, axis=1), boxes), bound
         )
         hit = inner.ReduceMax(inner.Cast(shared, to=FLOAT), [1], keepdims=1)
-        stays = inner.Gather(usable, place, axis=1) & inner.Equal(hit, 0.0)
+        stays = inner.Gather(usable, position, axis=1) & inner.Equal(hit, 0.0)
         if most is not None:
             stays = stays & (number < most)
         after = number + inner.Cast(stays, to=INT64)
         moved = inner.Where(stays & (bound > 0.5), bound * eta, bound) if eta < 1 else bound
-        result = kept | stays & inner.Equal(rank, place)
+        result = kept | stays & inner.Equal(rank, position)
         room = None
         if most is not None:
             room = inner.ReduceMin(after, keepdims=0) < inner.Squeeze(most, [0])
@@ -227,11 +227,11 @@ def SoftNonMaxSuppression(
     limits = [b.Reshape(v, [1]) for v in (iou, least, sigma)]
     wanted = as_int64(b, most)
     start = b.Where(each > limits[1], each, NOTHING)
-    best, place = _decaying(b, all_boxes, start, b.Min(wanted, count), limits, bool(hard))
+    best, position = _decaying(b, all_boxes, start, b.Min(wanted, count), limits, bool(hard))
     found = (best > NOTHING) & (numbers(b, length(b, best, 1)) < wanted)
     at = b.Transpose(b.NonZero(found), perm=[1, 0])  # group and rank, class by class
     group = at[:, :1]
-    box = b.GatherND(place, at)[:, None]
+    box = b.GatherND(position, at)[:, None]
     return b.Concat(group / classes, group % classes, box, axis=1), b.GatherND(best, at)
 
 
@@ -257,17 +257,17 @@ def _decaying(
     rank = numbers(b, length(b, scores, 1))
     with b.loop(b.Squeeze(b.Max(rounds, [1]), [0]), scores) as inner:
         (left,) = inner.states
-        place = inner.ArgMax(left, axis=1, keepdims=1)
+        position = inner.ArgMax(left, axis=1, keepdims=1)
         best = inner.ReduceMax(left, [1], keepdims=0)
-        one = inner.GatherND(boxes, place, batch_dims=1)[:, None]
+        one = inner.GatherND(boxes, position, batch_dims=1)[:, None]
         shared = corner_overlap(0.0)(inner, one, boxes)
         weight = inner.Exp(scale * (shared * shared))
         out = shared >= iou
         if not hard:
             out = out & ~soft
         lower = inner.Where(out, NOTHING, left * weight)
-        stays = (lower > least) & ~inner.Equal(rank, place)
+        stays = (lower > least) & ~inner.Equal(rank, position)
         after = inner.Where(stays, lower, NOTHING)
         some = inner.ReduceMax(after, keepdims=0) > NOTHING
-        _, bests, places = inner.end(after, best, inner.Squeeze(place, [1]), going=some)
-    return b.Transpose(bests, perm=[1, 0]), b.Transpose(places, perm=[1, 0])
+        _, bests, positions = inner.end(after, best, inner.Squeeze(position, [1]), going=some)
+    return b.Transpose(bests, perm=[1, 0]), b.Transpose(positions, perm=[1, 0])

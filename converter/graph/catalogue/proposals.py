@@ -98,8 +98,8 @@ class _Cut:
 
     def image(self, b: Builder, number: int, boxes: Value, scores: Value) -> tuple[Value, Value]:
         boxes, scores = top(b, boxes, scores, self.before)
-        best, places, real = survivors(b, boxes, scores, self.after, self.threshold, self.edge)
-        rows = b.Gather(boxes, places)
+        best, positions, real = survivors(b, boxes, scores, self.after, self.threshold, self.edge)
+        rows = b.Gather(boxes, positions)
         rows = rows if self.clip is None else b.Max(b.Min(rows, self.clip), 0.0)
         rows = rows if self.divide is None else rows / self.divide
         return _numbered(b, rows, real, number, self.after), filled(b, best, self.after, real)
@@ -254,6 +254,6 @@ def _numbered(b: Builder, rows: Value, real: Value, image: int, count: int) -> V
     row.
     """
     found = b.ReduceSum(b.Cast(real, to=INT64), [0], keepdims=1)
-    place = arange(count)
-    number = b.Where(place < found, float(image), b.Where(b.Equal(place, found), -1.0, 0.0))
+    position = arange(count)
+    number = b.Where(position < found, float(image), b.Where(b.Equal(position, found), -1.0, 0.0))
     return b.Concat(number[:, None], filled(b, rows, count, real), axis=1)

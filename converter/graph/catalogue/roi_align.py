@@ -43,7 +43,7 @@ def ROIAlignRotated(
     at_least(1, pooled_h=pooled_h, pooled_w=pooled_w)
     plane = b.Reshape(x, [0, 0, -1])
     height, width = length(b, x, 2), length(b, x, 3)
-    place = b.Cast(index, to=INT64)
+    position = b.Cast(index, to=INT64)
     with b.loop(b.Squeeze(length(b, rois, 0), [0])) as inner:
         i = inner.iteration
         cx, cy, w, h, angle = inner.Split(inner.Gather(rois, i, axis=0), [1] * 5, outputs=5, axis=0)
@@ -58,7 +58,7 @@ def ROIAlignRotated(
         cos, sin = inner.Cos(rotation), inner.Sin(rotation)
         at_y = down * cos - across * sin + cy
         at_x = down * sin + across * cos + cx
-        image = inner.Gather(plane, inner.Gather(place, i, axis=0), axis=0)
+        image = inner.Gather(plane, inner.Gather(position, i, axis=0), axis=0)
         values = _bilinear(inner, image, (at_x, at_y), (width, height))
         number = inner.Max(inner.Cast(down_count * across_count, to=FLOAT), 1.0)
         return inner.end(inner.ReduceSum(values, [3, 4], keepdims=0) / number)[0]
@@ -86,12 +86,12 @@ def ROIAlignMax(
     ROIAlign-9 with mode max, and its reference for the 0.
     """
     at_least(1, pooled_h=pooled_h, pooled_w=pooled_w)
-    place = b.Cast(index, to=INT64)
+    position = b.Cast(index, to=INT64)
     if sampling_ratio:  # a bin for each sample
         each = b.RoiAlign(
             x,
             rois,
-            place,
+            position,
             output_height=pooled_h * sampling_ratio,
             output_width=pooled_w * sampling_ratio,
             spatial_scale=spatial_scale,
@@ -109,11 +109,14 @@ def ROIAlignMax(
         at = []
         for low, high, bins, axes in ((x1, x2, pooled_w, [0, 2]), (y1, y2, pooled_h, [1, 3])):
             size = high - low if half_pixel else inner.Max(high - low, 1.0)
-            places = _samples(inner, size, bins, 0, least=1)[0] + (low + size * 0.5)
-            at.append(inner.Unsqueeze(places, axes))
+            positions = _samples(inner, size, bins, 0, least=1)[0] + (low + size * 0.5)
+            at.append(inner.Unsqueeze(positions, axes))
         at_x, at_y = (at[0] + at[1] * 0.0, at[1] + at[0] * 0.0)
         values = _bilinear(
-            inner, inner.Gather(plane, inner.Gather(place, i, axis=0), axis=0), (at_x, at_y), sizes
+            inner,
+            inner.Gather(plane, inner.Gather(position, i, axis=0), axis=0),
+            (at_x, at_y),
+            sizes,
         )
         return inner.end(inner.Max(inner.ReduceMax(values, [3, 4], keepdims=0), 0.0))[0]
 

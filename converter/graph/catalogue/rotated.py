@@ -43,15 +43,17 @@ def NMSRotated(
     classes, count = length(b, scores, 1), length(b, scores, 2)
     each = b.Reshape(scores, b.Concat([-1], count, axis=0))
     usable = each > b.Reshape(least, [1])
-    values, places = b.TopK(b.Where(usable, each, NOTHING), fullest(b, usable), outputs=2, axis=1)
-    rows = (numbers(b, length(b, each, 0)) / classes)[:, None] * count + places
+    values, positions = b.TopK(
+        b.Where(usable, each, NOTHING), fullest(b, usable), outputs=2, axis=1
+    )
+    rows = (numbers(b, length(b, each, 0)) / classes)[:, None] * count + positions
     shapes = b.Gather(b.Reshape(_outlines(b, boxes, bool(clockwise)), [-1, 9]), rows)
     stays = greedy(
         b, shapes, values > NOTHING, _overlap, b.Reshape(iou, [1]), most=as_int64(b, most)
     )
     at = b.Transpose(b.NonZero(stays), perm=[1, 0])
     group = at[:, :1]
-    box = b.GatherND(places, at)[:, None]
+    box = b.GatherND(positions, at)[:, None]
     return b.Concat(group / classes, group % classes, box, axis=1), b.GatherND(values, at)
 
 

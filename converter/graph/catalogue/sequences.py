@@ -48,9 +48,9 @@ def move_to_front(b: Builder, labels: Value, keep: Value, fill: int) -> Value:
     """Move those of labels[N, T] that are kept to the front, in order, followed by `fill`."""
     steps = length(b, labels, 1)
     # labels that are dropped go to column T
-    place = b.Where(keep, b.CumSum(b.Cast(keep, to=INT64), 1) - 1, steps)
+    position = b.Where(keep, b.CumSum(b.Cast(keep, to=INT64), 1) - 1, steps)
     empty = b.Expand(b.like(labels, fill), b.Shape(labels) + np.array([0, 1]))
-    return b.Slice(b.ScatterElements(empty, place, labels, axis=1), [0], steps, [1])
+    return b.Slice(b.ScatterElements(empty, position, labels, axis=1), [0], steps, [1])
 
 
 @extension
@@ -76,11 +76,11 @@ def EmbeddingSegments(
         tail = (rank_of(table) or 2) - 1
         rows = rows * b.Unsqueeze(weights, list(range(1, tail + 1)))
     total = as_int64(b, count)
-    places = b.Cast(segments, to=INT64)[:, None]
+    positions = b.Cast(segments, to=INT64)[:, None]
     zeros = b.Expand(b.like(table, 0), b.Concat(total, b.Shape(table, start=1), axis=0))
-    summed = b.ScatterND(zeros, places, rows, reduction="add")
+    summed = b.ScatterND(zeros, positions, rows, reduction="add")
     ones = b.Expand(b.like(table, 1), b.Shape(indices))
-    found = b.ScatterND(b.Expand(b.like(table, 0), total), places, ones, reduction="add")
+    found = b.ScatterND(b.Expand(b.like(table, 0), total), positions, ones, reduction="add")
     found = b.Unsqueeze(found, list(range(1, rank_of(table) or 2)))
     if reduction == "mean":
         summed = summed / b.Max(found, 1)
@@ -112,9 +112,9 @@ def SegmentMax(
     if not (dtype.is_floating_point() or dtype.is_integer()):
         raise MappingError("the maximum of booleans is not supported", "R105")
     lowest = -float("inf") if dtype.is_floating_point() else int(np.iinfo(dtype.numpy()).min)
-    places = b.Cast(segments, to=INT64)
-    total = places[-1:] + 1 if count is None else as_int64(b, count)
-    rows = b.Min(places, total)[:, None]  # one more row, for rows that are left out
+    positions = b.Cast(segments, to=INT64)
+    total = positions[-1:] + 1 if count is None else as_int64(b, count)
+    rows = b.Min(positions, total)[:, None]  # one more row, for rows that are left out
     start = b.Expand(b.like(x, lowest), b.Concat(total + 1, b.Shape(x, start=1), axis=0))
     largest = b.Slice(b.ScatterND(start, rows, x, reduction="max"), [0], total, [0])
     ones = b.Expand(1, b.Shape(segments))

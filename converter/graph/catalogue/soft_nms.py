@@ -119,9 +119,9 @@ def _packed(
     kept, order, values = found
     batch, c, n = static(kept)
     offset = b.CumSum(counts, 1, exclusive=1)[:, :, None]
-    place = b.Min(offset + order, size)
-    place = b.Cast(b.Where(kept > 0, place, size), to=INT64)
-    at = b.Reshape(place, [batch, c * n])
+    position = b.Min(offset + order, size)
+    position = b.Cast(b.Where(kept > 0, position, size), to=INT64)
+    at = b.Reshape(position, [batch, c * n])
 
     def scattered(data: Value, tail: list[int]) -> Value:
         index = b.Expand(b.Reshape(at, [batch, c * n, *[1] * len(tail)]), [batch, c * n, *tail])
@@ -138,5 +138,5 @@ def _packed(
         b.Reshape(values, [batch, c * n]),
         axis=1,
     )
-    shown = b.ReduceSum(b.Cast(place < size, to=FLOAT), [2], keepdims=0)
+    shown = b.ReduceSum(b.Cast(position < size, to=FLOAT), [2], keepdims=0)
     return scattered(boxes, [4]), shown, score[:, :size], scattered(inner, [])

@@ -80,8 +80,8 @@ def SparseFillEmptyRows(
     empty = b.Equal(b.ReduceMax(_same_row(b, row, rows, values), [1], keepdims=0), 0)
     key = b.Concat(row, b.Where(empty, arange(rows), rows), axis=0)
     # all keys differ, because IR v10 has no stable sort
-    places = key * (n + rows) + arange(n + rows)
-    order = b.TopK(places, [n + rows], outputs=2, axis=0, largest=0)[1]
+    positions = key * (n + rows) + arange(n + rows)
+    order = b.TopK(positions, [n + rows], outputs=2, axis=0, largest=0)[1]
     own = np.stack([arange(rows), np.zeros(rows, np.int64)], 1)
     where = b.Gather(b.Concat(indices, b.CastLike(own, indices), axis=0), order)
     what = b.Gather(b.Concat(values, b.Expand(b.Reshape(default, [1]), [rows]), axis=0), order)
@@ -104,9 +104,9 @@ def FixedUnique(b: Builder, x: Value, *, sorted: int = 1) -> tuple[Value, Value,
     n = static(x)[0]
     values, _, inverse, counts = b.Unique(x, outputs=4, sorted=sorted)
     found = b.Shape(values)
-    places = b.Min(arange(n), found - 1)
+    positions = b.Min(arange(n), found - 1)
     filled = b.Pad(counts, b.Concat([0], n - found, axis=0), 0)
-    return (b.Gather(values, places), b.Reshape(inverse, [n]), b.Reshape(filled, [n]))
+    return (b.Gather(values, positions), b.Reshape(inverse, [n]), b.Reshape(filled, [n]))
 
 
 @extension(scores=3)
@@ -130,10 +130,10 @@ def FixedNonMaxSuppression(
     count = static(scores, "the scores")[2]
     high = b.Where(scores > _one(b, least, 0.0), scores, float("-inf"))
     mask = b.SuppressionMask(boxes, high, _one(b, iou, 1.0), center_point_box=center_point_box)
-    values, places, real = ranked(b, mask, high, count)
+    values, positions, real = ranked(b, mask, high, count)
     if most is not None:
         real = real & b.Less(arange(count), as_int64(b, most))
-    return suppressed_rows(b, values, places, real, rows, bool(sort_result_descending))
+    return suppressed_rows(b, values, positions, real, rows, bool(sort_result_descending))
 
 
 def _one(b: Builder, value: Value | None, default: float) -> Value:
@@ -141,13 +141,13 @@ def _one(b: Builder, value: Value | None, default: float) -> Value:
 
 
 def suppressed_rows(
-    b: Builder, values: Value, places: Value, real: Value, count: int, falling: bool
+    b: Builder, values: Value, positions: Value, real: Value, count: int, falling: bool
 ) -> Value:
     """Return [count, 3] of the valid entries among the ranked [B, C, N]: batch, class, box; -1
     after them.
     """
-    batch, classes, n = static(places)
-    flat = [b.Reshape(v, [1, -1]) for v in (values, places, real)]
+    batch, classes, n = static(positions)
+    flat = [b.Reshape(v, [1, -1]) for v in (values, positions, real)]
     if falling:
         found, order = b.TopK(
             b.Where(flat[2], flat[0], float("-inf")),

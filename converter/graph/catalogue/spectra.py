@@ -141,9 +141,9 @@ def InverseFramedDFT(
     if normalized:
         parts = parts * float(np.sqrt(size))
     total = (frames - 1) * step + size
-    places = (arange(frames)[:, None] * step + arange(size)[None, :]).reshape(1, -1)
+    positions = (arange(frames)[:, None] * step + arange(size)[None, :]).reshape(1, -1)
     zeros = b.const(np.zeros((batch, total), array_type(x)))
-    at = b.const(np.broadcast_to(places, (batch, places.size)).copy())
+    at = b.const(np.broadcast_to(positions, (batch, positions.size)).copy())
     added = b.ScatterElements(
         zeros, at, b.Reshape(parts * window, [batch, -1]), axis=1, reduction="add"
     )

@@ -55,9 +55,9 @@ def grouped(
     batch, c, n = static(scores)
     mask = scores > threshold
     flat = b.Reshape(mask, [batch, c * n])
-    places, real = first_true_indices(b, flat, size)
-    kept = take(b, boxes, places % n, real)
-    values = take(b, b.Reshape(scores, [batch, c * n]), places, real)
+    positions, real = first_true_indices(b, flat, size)
+    kept = take(b, boxes, positions % n, real)
+    values = take(b, b.Reshape(scores, [batch, c * n]), positions, real)
     counts = b.ReduceSum(b.Cast(mask, to=FLOAT), [2], keepdims=0)
     return kept, *present(b, counts, classes), values, labels_of(b, counts, classes)
 
@@ -66,15 +66,15 @@ def grouped(
 def present(b: Builder, counts: Value, size: int) -> tuple[Value, Value]:
     """Move the non-zero counts to the front, and return their number [b, 1]; float."""
     mask = counts > 0.0
-    places, real = first_true_indices(b, mask, size)
-    return take(b, counts, places, real), b.Cast(total(b, mask, size, keepdims=1), to=FLOAT)
+    positions, real = first_true_indices(b, mask, size)
+    return take(b, counts, positions, real), b.Cast(total(b, mask, size, keepdims=1), to=FLOAT)
 
 
 @writing
 def labels_of(b: Builder, counts: Value, size: int) -> Value:
     """Return the indices of the first `size` positive counts as floats, 0 where there are fewer."""
-    places, real = first_true_indices(b, counts > 0.0, size)
-    return b.Cast(b.Where(real, places, 0), to=FLOAT)
+    positions, real = first_true_indices(b, counts > 0.0, size)
+    return b.Cast(b.Where(real, positions, 0), to=FLOAT)
 
 
 def _inverse(**divisors: Sequence[float]) -> list[float]:
@@ -161,8 +161,8 @@ def class_of(
     c = static(counts)[1]
     present = b.const(arange(c, dtype=np.float32)) < number
     ends = b.CumSum(b.Where(present, counts, 0), 1)
-    places = b.const(arange(size, dtype=np.float32).reshape(1, size, 1))
-    passed = b.ReduceSum(b.Cast(ends[:, None] <= places, to=INT64), [2], keepdims=0)
+    positions = b.const(arange(size, dtype=np.float32).reshape(1, size, 1))
+    passed = b.ReduceSum(b.Cast(ends[:, None] <= positions, to=INT64), [2], keepdims=0)
     index = b.Min(passed, c - 1)
     real = passed < c
     starts = b.GatherElements(ends - b.Where(present, counts, 0), index, axis=1)
@@ -201,8 +201,8 @@ def FuseRegions(
     scores, boxes = b.Concat(s0, s1, axis=1), b.Concat(b0, b1, axis=1)
     batch, n = static(scores)
     member = members(b, label, real, classes)
-    places, kept = first_true_indices(b, b.Reshape(member, [batch, classes * n]), size)
-    at = places % n
+    positions, kept = first_true_indices(b, b.Reshape(member, [batch, classes * n]), size)
+    at = positions % n
     counts = b.ReduceSum(b.Cast(member, to=FLOAT), [2], keepdims=0)
     per_class, number = present(b, counts, classes)
     return (
@@ -305,5 +305,5 @@ def MultiboxDecode(
     boxes = refined(b, middles(b, anchors), moves, variances)
     rows = b.Concat(label[:, :, None], best[:, :, None], boxes, axis=2)
     mask = best > threshold
-    places, real = first_true_indices(b, mask, a)
-    return take(b, rows, places, real, -1.0), total(b, mask, a)
+    positions, real = first_true_indices(b, mask, a)
+    return take(b, rows, positions, real, -1.0), total(b, mask, a)

@@ -30,8 +30,8 @@ def StringPack(b: Builder, begins: Value, ends: Value, symbols: Value) -> Value:
     with b.loop(longest, nothing) as body:
         at, (texts,) = body.iteration, body.states
         inside = at < sizes
-        places = body.Where(inside, start + at, 0)
-        letters = body.Gather(table, body.Cast(body.Gather(symbols, places), to=INT64))
+        positions = body.Where(inside, start + at, 0)
+        letters = body.Gather(table, body.Cast(body.Gather(symbols, positions), to=INT64))
         (joined,) = body.end(body.StringConcat(texts, body.Where(inside, letters, nothing)))
     return b.Reshape(joined, b.Shape(begins)) if rank_of(begins) != 1 else joined
 

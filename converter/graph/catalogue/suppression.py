@@ -44,8 +44,8 @@ def ranked(b: Builder, mask: Value, scores: Value, most: int) -> tuple[Value, Va
     """
     key = b.Where(mask, scores, -np.inf)
     rank = len(static(scores))
-    values, places = b.TopK(key, [min(most, static(scores)[-1])], outputs=2, axis=rank - 1)
-    return values, places, values > -np.inf
+    values, positions = b.TopK(key, [min(most, static(scores)[-1])], outputs=2, axis=rank - 1)
+    return values, positions, values > -np.inf
 
 
 def one_class(b: Builder, boxes: Value, scores: Value, threshold: float) -> Value:

@@ -62,16 +62,16 @@ def AdaptiveMaxPool(b: Builder, x: Value, *, output_size: list[int]) -> tuple[Va
     widest = int(np.prod([max(e - s for s, e in axis) for axis in bins]))
     demand_small(*output_size, widest)
     table = np.zeros((int(np.prod(output_size)), widest), np.int64)
-    for row, place in enumerate(np.ndindex(*output_size)):
-        found = index[tuple(slice(*bins[i][p]) for i, p in enumerate(place))].reshape(-1)
+    for row, position in enumerate(np.ndindex(*output_size)):
+        found = index[tuple(slice(*bins[i][p]) for i, p in enumerate(position))].reshape(-1)
         table[row] = np.concatenate([found, np.full(widest - len(found), found[-1])])
     values = b.Gather(b.Reshape(x, [shape[0], shape[1], -1]), table, axis=2)
     size = [shape[0], shape[1], *output_size]
     largest = b.ReduceMax(values, [3], keepdims=0)
     local = b.ArgMax(values, axis=3, keepdims=1)
     tables = b.Expand(table[None, None], [shape[0], shape[1], *table.shape])
-    places = b.GatherElements(tables, local, axis=3)
-    return b.Reshape(largest, size), b.Reshape(places, size)
+    positions = b.GatherElements(tables, local, axis=3)
+    return b.Reshape(largest, size), b.Reshape(positions, size)
 
 
 @extension(x=4, offset=4, w=4)

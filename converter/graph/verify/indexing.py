@@ -97,10 +97,10 @@ def _compress(node: ir.Node) -> str | None:
     found = None if in_body(node) else constant(node.inputs[1])
     if sizes is None or found is None or found.ndim != 1 or found.size > MOST_INDICES:
         return None
-    places, last = math.prod(sizes) if axis is None else sizes[axis], np.flatnonzero(found)[-1:]
+    positions, last = math.prod(sizes) if axis is None else sizes[axis], np.flatnonzero(found)[-1:]
     return (
-        f"the condition selects element {last[0]} of {places}"
-        if last.size and last[0] >= places
+        f"the condition selects element {last[0]} of {positions}"
+        if last.size and last[0] >= positions
         else None
     )
 
@@ -177,8 +177,8 @@ def _suppression(node: ir.Node) -> str | None:
     boxes, scores = dims_of(node, 0), dims_of(node, 1)
     if unlike(boxes, [None, None, 4]):
         return f"boxes cannot have the shape {boxes}"
-    images, places = (None, None) if boxes is None else boxes[:2]
-    if unlike(scores, [images, None, places]):
+    images, positions = (None, None) if boxes is None else boxes[:2]
+    if unlike(scores, [images, None, positions]):
         return f"scores of the shape {scores} do not fit boxes of the shape {boxes}"
     sizes = (sizes_of(optional(node, i)) for i in (2, 3, 4))
     limits = [s for s in sizes if s is not None and math.prod(s) != 1]

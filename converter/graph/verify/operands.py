@@ -53,7 +53,7 @@ def _outside(found: Array, end: int, what: str) -> str | None:
 
 
 def _along(node: ir.Node) -> str | None:
-    """Check CumSum: a single axis."""
+    """Check CumSum: the axis must be a single one."""
     x, axis = dims_of(node, 0), _numbers(node, 1)
     if axis is None or x is None:
         return None
@@ -151,14 +151,14 @@ def _columns(node: ir.Node) -> str | None:
             f"columns of the shape {x} do not fit blocks {block.tolist()} of an "
             f"image {image.tolist()}"
         )
-    places = (image + pads[:n] + pads[n:] - (block - 1) * dilations - 1) // strides + 1
+    positions = (image + pads[:n] + pads[n:] - (block - 1) * dilations - 1) // strides + 1
     if (
         (x[1] is not None and x[1] % int(np.prod(block)))
-        or (places < 1).any()
-        or differ(x[2], int(np.prod(places)))
+        or (positions < 1).any()
+        or differ(x[2], int(np.prod(positions)))
     ):
         return (
-            f"columns of the shape {x} do not fit {places.tolist()} positions of "
+            f"columns of the shape {x} do not fit {positions.tolist()} positions of "
             f"blocks {block.tolist()}"
         )
     return None
@@ -239,14 +239,14 @@ def _points(node: ir.Node) -> str | None:
     first, second = (0, 3) if node.op_type == "QLinearMatMul" else (0, 1)
     a, w = dims_of(node, first), dims_of(node, second)
     rows, columns = a[-2] if a is not None and len(a) > 1 else None, w[-1] if w else None
-    places = (
+    positions = (
         ((1, rows), (2, rows), (4, columns), (5, columns), (6, rows), (7, rows))
         if node.op_type == "QLinearMatMul"
         else ((2, rows), (3, columns))
     )
     wrong = [
         given
-        for i, wanted in places
+        for i, wanted in positions
         if (given := dims_of(node, i)) is not None
         and len(given) == 1
         and given[0] != 1
@@ -285,10 +285,10 @@ def _padded(node: ir.Node) -> str | None:
         or amounts.size % 2
     ):
         return None
-    places = range(len(x)) if axes is None else axes.reshape(-1).tolist()
+    positions = range(len(x)) if axes is None else axes.reshape(-1).tolist()
     empty = [
         a
-        for a, by in zip(places, amounts.reshape(2, -1).T, strict=False)
+        for a, by in zip(positions, amounts.reshape(2, -1).T, strict=False)
         if x[int(a)] == 0 and (by > 0).any()
     ]
     return f"an empty axis cannot be repeated (axis {empty[0]} of the shape {x})" if empty else None

@@ -239,10 +239,10 @@ def _coupled(b: Builder, chances: Value, pairs: Sequence[tuple[int, int]]) -> Va
     Source: https://www.csie.ntu.edu.tw/~cjlin/papers/svmprob/svmprob.pdf, algorithm 2.
     """
     k = max(j for _, j in pairs) + 1
-    place, shift = np.zeros((len(pairs), k * k), np.float32), np.zeros(k * k, np.float32)
+    position, shift = np.zeros((len(pairs), k * k), np.float32), np.zeros(k * k, np.float32)
     for row, (i, j) in enumerate(pairs):
-        place[row, i * k + j], place[row, j * k + i], shift[j * k + i] = 1, -1, 1
-    r = b.Reshape(chances @ place + shift, [-1, k, k])  # the chances of class i against j
+        position[row, i * k + j], position[row, j * k + i], shift[j * k + i] = 1, -1, 1
+    r = b.Reshape(chances @ position + shift, [-1, k, k])  # the chances of class i against j
     t = b.Transpose(r, perm=[0, 2, 1])
     own = b.ReduceSum(t * t, [2], keepdims=1)
     q = own * np.eye(k, dtype=np.float32) - t * r
@@ -555,13 +555,13 @@ def _read_forest(attrs: dict[str, Any], kind: str, count: int) -> Forest | None:
     missing = attrs.get("nodes_missing_value_tracks_true") or [0] * size
     if len({len(c) for c in (*columns, missing)}) > 1 or not size:
         return None
-    places = {place: i for i, place in enumerate(zip(*columns[:2], strict=True))}
+    positions = {position: i for i, position in enumerate(zip(*columns[:2], strict=True))}
     nodes: list[TreeNode] = []
     roots: dict[int, int] = {}
     for i, (tree, _, feature, mode, value, yes, no, tracks) in enumerate(
         zip(*columns, missing, strict=True)
     ):
-        branches = [places.get((tree, n)) for n in (yes, no)]
+        branches = [positions.get((tree, n)) for n in (yes, no)]
         if mode == "LEAF":
             branches = [i, i]
         if None in branches or (mode != "LEAF" and mode not in (*_MODES, "BRANCH_NEQ")):
@@ -572,7 +572,7 @@ def _read_forest(attrs: dict[str, Any], kind: str, count: int) -> Forest | None:
     rows = [_column(attrs, f"{kind}_{n}") for n in ("treeids", "nodeids", "ids", "weights")]
     weights, given = np.zeros((size, count)), np.zeros((size, count), bool)
     for tree, leaf, target, weight in zip(*rows, strict=True):
-        i = places.get((tree, leaf), -1)
+        i = positions.get((tree, leaf), -1)
         if i < 0 or nodes[i].mode != "LEAF" or not 0 <= target < count:
             return None
         weights[i, int(target)] += weight
@@ -634,14 +634,14 @@ def _forest(
 ) -> Forest | None:
     """Number the nodes as in a Forest; None for graphs that are no trees."""
     order = sorted(range(len(nodes)), key=lambda i: nodes[i].mode == "LEAF")
-    place = {old: new for new, old in enumerate(order)}
-    if any(n not in place for node in nodes for n in node.branches) or any(
-        r not in place for r in roots
+    position = {old: new for new, old in enumerate(order)}
+    if any(n not in position for node in nodes for n in node.branches) or any(
+        r not in position for r in roots
     ):
         return None
     moved = ((nodes[i], nodes[i].branches) for i in order)
-    nodes = [replace(node, branches=(place[yes], place[no])) for node, (yes, no) in moved]
-    roots, weights, given = [place[r] for r in roots], weights[order], given[order]
+    nodes = [replace(node, branches=(position[yes], position[no])) for node, (yes, no) in moved]
+    roots, weights, given = [position[r] for r in roots], weights[order], given[order]
     depth = 1
     for root in roots:
         reached = _reached(nodes, root)
@@ -714,10 +714,10 @@ def _is_pool(a: dict[str, Any], entries: np.ndarray) -> bool:
 def _grams(
     b: Builder, rows: Value, length: int, a: dict[str, Any], entries: np.ndarray
 ) -> Iterator[Value]:
-    """Yield how often n-grams of one length, with one number of elements skipped between their
-    own, are in each of the rows, [rows, entries].
+    """Yield the number of occurrences of n-grams in each of the rows, [rows, entries]: n-grams of
+    one length, with a fixed number of elements skipped between their own.
     """
-    pool, places = np.array(a["pool_int64s"]), np.eye(entries.max() + 1, dtype=np.float32)
+    pool, positions = np.array(a["pool_int64s"]), np.eye(entries.max() + 1, dtype=np.float32)
     for size, part in enumerate(np.split(pool, a["ngram_counts"][1:]), 1):
         grams = part.reshape(-1, size)
         own, entries = entries[: len(grams)], entries[len(grams) :]
@@ -731,7 +731,7 @@ def _grams(
             windows = [b.Unsqueeze(rows[:, s : s + count], [2]) for s in starts]
             same = [b.Equal(v, b.const(grams[:, i])) for i, v in enumerate(windows)]
             hits = b.Cast(reduce(b.And, same), to=FLOAT)
-            yield b.ReduceSum(hits, [1], keepdims=0) @ places[own]
+            yield b.ReduceSum(hits, [1], keepdims=0) @ positions[own]
 
 
 TABLE: Table = {

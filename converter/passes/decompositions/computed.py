@@ -48,18 +48,18 @@ def computed_start(node: ir.Node, b: Builder) -> Value | None:
     if chosen is None or strides is None or np.any(np.asarray(strides)[: len(chosen)] < 1):
         return None
     for i, (axis, step) in enumerate(zip(chosen, strides, strict=False)):
-        place = int(axis) % len(shape)
-        if out[place] == shape[place]:
+        position = int(axis) % len(shape)
+        if out[position] == shape[position]:
             continue
         start = b.Gather(starts, np.array([i]))
-        behind = start + shape[place]
+        behind = start + shape[position]
         first = b.Max(b.Where(start < 0, behind, start), 0)
         rows = b.const(
-            (arange(out[place]) * int(step)).astype(
+            (arange(out[position]) * int(step)).astype(
                 start.dtype.numpy() if start.dtype else np.int64
             )
         )
-        x = b.Gather(x, first + rows, axis=place)
+        x = b.Gather(x, first + rows, axis=position)
     return x
 
 

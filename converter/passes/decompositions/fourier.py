@@ -33,20 +33,20 @@ def dft(node: ir.Node, b: Builder) -> Value | None:
     if shape is None or axis is None or not is_float(x):
         return None
     rank = len(shape)
-    place = int(axis.reshape(())) % rank
-    given, size, parts = optional(node, 1), shape[place], shape[-1]
-    if not isinstance(size, int) or not isinstance(parts, int) or place == rank - 1:
+    position = int(axis.reshape(())) % rank
+    given, size, parts = optional(node, 1), shape[position], shape[-1]
+    if not isinstance(size, int) or not isinstance(parts, int) or position == rank - 1:
         return None
     halved = attrs["inverse"] and attrs["onesided"]
     n = _one(constant(given)) if given is not None else 2 * (size - 1) if halved else size
     if not 0 < n <= LONGEST:
         return None
-    back = [*range(place), rank - 2, *range(place, rank - 2), rank - 1]
+    back = [*range(position), rank - 2, *range(position, rank - 2), rank - 1]
     if halved:
-        real, imaginary = _parts(b, _fitted(b, x, place, n // 2 + 1), parts, place)
+        real, imaginary = _parts(b, _fitted(b, x, position, n // 2 + 1), parts, position)
         y = _signal(b, real, imaginary, n, array_type(x))[..., None]
-        return b.Transpose(y, perm=back) if place < rank - 2 else y
-    real, imaginary = _parts(b, _fitted(b, x, place, n), parts, place)
+        return b.Transpose(y, perm=back) if position < rank - 2 else y
+    real, imaginary = _parts(b, _fitted(b, x, position, n), parts, position)
     bins = n // 2 + 1 if attrs["onesided"] else n
     angle = 2 * np.pi * np.outer(arange(n), arange(bins)) / n
     dtype = array_type(x)
@@ -58,7 +58,7 @@ def dft(node: ir.Node, b: Builder) -> Value | None:
     if imaginary is not None:
         re, im = (re + imaginary @ sine, im + imaginary @ cosine)
     both = b.Concat(*(b.Unsqueeze(v, [rank - 1]) for v in (re, im)), axis=rank - 1)
-    return b.Transpose(both, perm=back) if place < rank - 2 else both
+    return b.Transpose(both, perm=back) if position < rank - 2 else both
 
 
 def _signal(b: Builder, real: Value, imaginary: Value | None, n: int, dtype: Any) -> Value:
@@ -72,24 +72,26 @@ def _signal(b: Builder, real: Value, imaginary: Value | None, n: int, dtype: Any
     return y if imaginary is None else y - imaginary @ (np.sin(angle) * factor).astype(dtype)
 
 
-def _fitted(b: Builder, x: Value, place: int, n: int) -> Value:
-    """Truncate the axis `place` or pad it with zeros to length n."""
-    rank, size = rank_of(x) or 0, list(x.shape or ())[place]
+def _fitted(b: Builder, x: Value, position: int, n: int) -> Value:
+    """Truncate the axis `position` or pad it with zeros to length n."""
+    rank, size = rank_of(x) or 0, list(x.shape or ())[position]
     assert isinstance(size, int)
     if size > n:
-        return b.Slice(x, [0], [n], [place])
+        return b.Slice(x, [0], [n], [position])
     pads = [0] * (2 * rank)
-    pads[rank + place] = n - size
+    pads[rank + position] = n - size
     return b.Pad(x, pads) if size < n else x
 
 
-def _parts(b: Builder, x: Value, parts: int, place: int) -> tuple[Value, Value | None]:
-    """Return the real and imaginary parts with `place` as the last axis; the imaginary part of real
-    data is None.
+def _parts(b: Builder, x: Value, parts: int, position: int) -> tuple[Value, Value | None]:
+    """Return the real and imaginary parts with `position` as the last axis; the imaginary part of
+    real data is None.
     """
     rank = rank_of(x) or 0
-    if place < rank - 2:
-        x = b.Transpose(x, perm=[*range(place), *range(place + 1, rank - 1), place, rank - 1])
+    if position < rank - 2:
+        x = b.Transpose(
+            x, perm=[*range(position), *range(position + 1, rank - 1), position, rank - 1]
+        )
     pieces = [b.Squeeze(b.Slice(x, [i], [i + 1], [rank - 1]), [rank - 1]) for i in range(parts)]
     return pieces[0], pieces[1] if parts == 2 else None
 

@@ -22,16 +22,16 @@ from converter.passes.decompositions.table import Table
 
 
 def _counted(index: ir.Value, extents: list[int], b: Builder) -> Value:
-    """Convert negative indices, which count from the end of their axis, to non-negative ones;
-    `extents` broadcasts along the last axis of `index`.
+    """Make negative indices, which count from the end of their axis, non-negative; `extents`
+    broadcasts along the last axis of `index`.
     """
     values = known(index)
     if values is not None:
         return b.const(np.where(values < 0, values + np.array(extents), values).astype(np.int64))
-    place = with_operators(index)
-    if place.dtype != INT64:
-        place = b.Cast(place, to=INT64)
-    return b.Where(place < 0, place + np.array(extents), place)
+    position = with_operators(index)
+    if position.dtype != INT64:
+        position = b.Cast(position, to=INT64)
+    return b.Where(position < 0, position + np.array(extents), position)
 
 
 def strides_of(extents: Sequence[int]) -> list[int]:
@@ -39,16 +39,16 @@ def strides_of(extents: Sequence[int]) -> list[int]:
     return [math.prod(extents[i + 1 :]) for i in range(len(extents))]
 
 
-def own_indices(places: Sequence[int], strides: Sequence[int], axis: int) -> Array:
+def own_indices(positions: Sequence[int], strides: Sequence[int], axis: int) -> Array:
     """Return the flat index of each element computed from its own coordinates except the one along
     `axis`.
 
     `axis` has length 1 in the result.
     """
     own = [
-        arange(n if i != axis else 1).reshape([-1 if i == j else 1 for j in range(len(places))])
+        arange(n if i != axis else 1).reshape([-1 if i == j else 1 for j in range(len(positions))])
         * strides[i]
-        for i, n in enumerate(places)
+        for i, n in enumerate(positions)
     ]
     return sum(own[1:], own[0])
 
@@ -56,10 +56,10 @@ def own_indices(places: Sequence[int], strides: Sequence[int], axis: int) -> Arr
 def gather_nd(node: ir.Node, b: Builder) -> Value | None:
     """Rewrite GatherND of a static shape as a Gather of rows by flat indices."""
     shape, index, out = shape_of(x_of(node)), node.inputs[1], shape_of(node.outputs[0])
-    places = shape_of(index)
-    if shape is None or index is None or out is None or not places:
+    positions = shape_of(index)
+    if shape is None or index is None or out is None or not positions:
         return None
-    batch, depth = attributes(node)["batch_dims"], places[-1]
+    batch, depth = attributes(node)["batch_dims"], positions[-1]
     looked_up, row = shape[: batch + depth], math.prod(shape[batch + depth :])
     if not depth or not row or not all(looked_up):
         return None
@@ -75,7 +75,7 @@ def gather_nd(node: ir.Node, b: Builder) -> Value | None:
     )
     if batch:
         first = arange(math.prod(looked_up[:batch])).reshape(
-            *looked_up[:batch], *[1] * (len(places) - 1 - batch)
+            *looked_up[:batch], *[1] * (len(positions) - 1 - batch)
         )
         flat = flat + first * math.prod(looked_up[batch:])
     rows = b.Reshape(x_of(node), [math.prod(looked_up), row])

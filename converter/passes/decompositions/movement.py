@@ -128,8 +128,8 @@ def trilu(node: ir.Node, b: Builder) -> Value | None:
     given = optional(node, 1)
     shape, offset = shape_of(x), constant(given) if given is not None else np.array(0)
     if shape is not None and offset is not None:
-        places = arange(shape[-1])[None, :] - arange(shape[-2])[:, None]
-        mask = b.const(places >= offset if upper else places <= offset, "mask")
+        positions = arange(shape[-1])[None, :] - arange(shape[-2])[:, None]
+        mask = b.const(positions >= offset if upper else positions <= offset, "mask")
     else:
         rows, columns = (_count(b, x, axis) for axis in (-2, -1))
         limit = b.Reshape(given, [1, 1]) if offset is None else offset.reshape(1, 1)
@@ -188,8 +188,10 @@ def _pad_every_axis(node: ir.Node, b: Builder) -> Value | None:
         return None
     amounts, zero = x_of(node, 1), b.const(np.zeros(1, np.int64))
     own, count = [int(a) % rank for a in axes], len(axes)
-    places = [own.index(i) if i in own else None for i in range(rank)]
-    pieces = [zero if j is None else amounts[j + k : j + k + 1] for k in (0, count) for j in places]
+    positions = [own.index(i) if i in own else None for i in range(rank)]
+    pieces = [
+        zero if j is None else amounts[j + k : j + k + 1] for k in (0, count) for j in positions
+    ]
     return b.Pad(x, b.Concat(*pieces, axis=0), node.inputs[2], mode=attributes(node)["mode"])
 
 
@@ -220,8 +222,8 @@ def compress(node: ir.Node, b: Builder) -> Value | None:
     x = x_of(node) if axis is not None else b.Reshape(x_of(node), [-1])
     if condition is not None:
         return b.Gather(x, np.flatnonzero(condition), axis=axis or 0)
-    places = b.NonZero(b.Cast(node.inputs[1], to=ir.DataType.INT32))
-    return b.Gather(x, b.Reshape(places, [-1]), axis=axis or 0)
+    positions = b.NonZero(b.Cast(node.inputs[1], to=ir.DataType.INT32))
+    return b.Gather(x, b.Reshape(positions, [-1]), axis=axis or 0)
 
 
 def reshape(node: ir.Node, b: Builder) -> Value | None:

@@ -143,8 +143,8 @@ def dynamic_quantize_linear(node: ir.Node, b: Builder) -> list[Value]:
     )
     steps = (high - low) / 255
     scale = b.Where(b.Equal(steps, 0), 1, steps)
-    place = b.Round(b.Clip(-low / scale, 0, 255))
-    zero = b.Cast(place, to=_T.UINT8)
+    position = b.Round(b.Clip(-low / scale, 0, 255))
+    zero = b.Cast(position, to=_T.UINT8)
     return [b.QuantizeLinear(x, scale, zero), scale, zero]
 
 

@@ -111,8 +111,8 @@ def reduce_mean(b: Builder, x: Value, axes: Value | None, **attrs: Any) -> Value
     chosen, shape = known(axes), shape_of(x)
     if shape is None or (axes is not None and chosen is None) or not is_float(x):
         return None
-    places = range(len(shape)) if chosen is None or not chosen.size else chosen.reshape(-1)
-    count = np.prod([shape[int(a)] for a in places])
+    positions = range(len(shape)) if chosen is None or not chosen.size else chosen.reshape(-1)
+    count = np.prod([shape[int(a)] for a in positions])
     return scaled(b, b.ReduceSum(x, axes, **attrs), 1 / float(count)) if count else None
 
 
@@ -159,8 +159,8 @@ def hardmax(node: ir.Node, b: Builder) -> Value | None:
     x, axis, shape = x_of(node), attributes(node)["axis"], x_of(node).shape
     if shape is None or not isinstance(shape[axis], int) or x.dtype is None:
         return None
-    place = b.ArgMax(x, axis=axis, keepdims=0)
-    return b.OneHot(place, [shape[axis]], np.array([0, 1], x.dtype.numpy()), axis=axis)
+    position = b.ArgMax(x, axis=axis, keepdims=0)
+    return b.OneHot(position, [shape[axis]], np.array([0, 1], x.dtype.numpy()), axis=axis)
 
 
 def one_hot(node: ir.Node, b: Builder) -> Value | None:
@@ -172,16 +172,16 @@ def one_hot(node: ir.Node, b: Builder) -> Value | None:
     line = [-1 if i == axis else 1 for i in range(rank + 1)]
     index = b.Cast(x_of(node), to=INT64) if x_of(node).dtype != INT64 else x_of(node)
     count: Value | Array
-    places: Value | Array
+    positions: Value | Array
     if depth is None:
         count = b.Cast(b.Reshape(node.inputs[1], []), to=INT64)
-        places = b.Reshape(b.Range(np.int64(0), count, np.int64(1)), line)
+        positions = b.Reshape(b.Range(np.int64(0), count, np.int64(1)), line)
     else:
         count = np.array(int(depth.reshape(-1)[0]))
-        places = arange(int(count)).reshape(line)
+        positions = arange(int(count)).reshape(line)
     index = b.Where(index < 0, index + count, index)
     off, on = b.Split(node.inputs[2], outputs=2, axis=0, num_outputs=2)
-    return b.Where(b.Equal(b.Unsqueeze(index, [axis]), places), on, off)
+    return b.Where(b.Equal(b.Unsqueeze(index, [axis]), positions), on, off)
 
 
 def cum_sum(node: ir.Node, b: Builder) -> Value | None:
@@ -197,13 +197,13 @@ def cum_sum(node: ir.Node, b: Builder) -> Value | None:
     x, axis, shape = x_of(node), constant(node.inputs[1]), shape_of(x_of(node))
     if axis is None or x.dtype is None or not shape:
         return None
-    place, attrs = int(axis.reshape(())) % len(shape), attributes(node)
+    position, attrs = int(axis.reshape(())) % len(shape), attributes(node)
     if not is_float(x):
-        return _running(x, place, shape[place], attrs, b)
-    triangle = np.triu(np.ones((shape[place],) * 2), 1 if attrs["exclusive"] else 0)
+        return _running(x, position, shape[position], attrs, b)
+    triangle = np.triu(np.ones((shape[position],) * 2), 1 if attrs["exclusive"] else 0)
     triangle = (triangle.T if attrs["reverse"] else triangle).astype(x.dtype.numpy())
-    perm = [i for i in range(len(shape)) if i != place] + [place]
-    if place == len(shape) - 1:
+    perm = [i for i in range(len(shape)) if i != position] + [position]
+    if position == len(shape) - 1:
         return x @ triangle
     return b.Transpose(
         b.Transpose(x, perm=perm) @ triangle, perm=[int(i) for i in np.argsort(perm)]

@@ -85,18 +85,18 @@ def taps(
     most, dtype = int(counts.max()), array_type(first)
     bin_, sample = (i.reshape(-1) for i in np.mgrid[:bins, :most].astype(np.float64))
     share = (bin_ + (sample + 0.5) / counts.reshape(-1, 1)) / bins  # [regions or 1, samples]
-    place = first + size * b.const(share.astype(dtype), "share")
-    inside = ~(place < -1) & ~(place > extent)
+    position = first + size * b.const(share.astype(dtype), "share")
+    inside = ~(position < -1) & ~(position > extent)
     if (sample >= counts.reshape(-1, 1)).any():
         inside = inside & b.const(sample < counts.reshape(-1, 1))
-    place = b.Min(b.Max(place, 0), extent - 1)
-    low = b.Floor(place)
-    exists = b.Cast(inside, to=int(place.dtype or FLOAT))
+    position = b.Min(b.Max(position, 0), extent - 1)
+    low = b.Floor(position)
+    exists = b.Cast(inside, to=int(position.dtype or FLOAT))
     line = b.const(np.arange(extent, dtype=dtype), "pixels")
     found = []
-    for pixel, weight in ((low, b.like(low, 1) - (place - low)), (low + 1, place - low)):
+    for pixel, weight in ((low, b.like(low, 1) - (position - low)), (low + 1, position - low)):
         hit = b.Equal(pixel[:, :, None], line)
-        chosen = b.Cast(hit, to=int(place.dtype or FLOAT))
+        chosen = b.Cast(hit, to=int(position.dtype or FLOAT))
         found.append(chosen * (weight * exists)[:, :, None])
     return found[0], found[1]
 

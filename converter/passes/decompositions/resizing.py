@@ -102,10 +102,10 @@ def resize_computed(node: ir.Node, b: Builder) -> Value | None:
     if attrs["mode"] == "linear" and (x.dtype is None or not x.dtype.is_floating_point()):
         return None
     shape, given = b.Cast(b.Shape(x), to=INT64), optional(node, 3)
-    for place, axis, factor in axes:
+    for position, axis, factor in axes:
         size = b.Cast(shape[axis], to=FLOAT)
         if given is not None:
-            count = b.Cast(given[place], to=INT64)
+            count = b.Cast(given[position], to=INT64)
             scale = b.Cast(count, to=FLOAT) / size
         else:
             scale = b.const(np.float32(factor))
@@ -215,9 +215,9 @@ def _taps(matrix: Array, attrs: dict[str, Any], at: Array, factor: float) -> Non
     first = int(np.floor(-reach / pace) + 1)
     offsets = arange(first, 2 - first)
     size = matrix.shape[1]
-    for row, place in enumerate(at):
-        base = np.floor(place)
-        found = shape((offsets - (place - base)) * pace)
+    for row, position in enumerate(at):
+        base = np.floor(position)
+        found = shape((offsets - (position - base)) * pace)
         index = (base + offsets).astype(int)
         if pace < 1:
             found = found / found.sum()

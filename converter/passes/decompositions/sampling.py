@@ -32,11 +32,11 @@ def affine_grid(node: ir.Node, b: Builder) -> Value | None:
     extents, axes = out[1:-1], len(out) - 2
     corners = bool(attributes(node)["align_corners"])
     lines = [np.linspace(-1, 1, n) if corners else (2 * arange(n) + 1) / n - 1 for n in extents]
-    places = np.stack([*reversed(np.meshgrid(*lines, indexing="ij")), np.ones(extents)]).reshape(
+    positions = np.stack([*reversed(np.meshgrid(*lines, indexing="ij")), np.ones(extents)]).reshape(
         axes + 1, -1
     )
     transposed = b.Transpose(
-        theta @ b.const(places.astype(theta.dtype.numpy()), "places"), perm=[0, 2, 1]
+        theta @ b.const(positions.astype(theta.dtype.numpy()), "places"), perm=[0, 2, 1]
     )
     return b.Reshape(transposed, list(out))
 
@@ -54,8 +54,8 @@ def grid_sample(node: ir.Node, b: Builder) -> Value | None:
         return None
     extents, count = shape[2:], int(np.prod(out[2:]))
     parts = len(extents)
-    places = b.Reshape(grid, [out[0], count, parts])
-    columns = b.Split(places, [1] * parts, outputs=parts, axis=2)
+    positions = b.Reshape(grid, [out[0], count, parts])
+    columns = b.Split(positions, [1] * parts, outputs=parts, axis=2)
     taps = []
     for extent, column in zip(extents, reversed(columns), strict=True):
         axis = _Axis(extent, attrs["mode"], attrs["padding_mode"], bool(attrs["align_corners"]))
@@ -84,17 +84,17 @@ class _Axis:
             return (g + 1) * ((self.extent - 1) / 2)
         return (g + 1) * (self.extent / 2) - 0.5
 
-    def taps(self, b: Builder, place: Value) -> list[Tap]:
+    def taps(self, b: Builder, position: Value) -> list[Tap]:
         """Return the neighbors of each position."""
         if self.padding == "border" and self.mode != "cubic":
             # clip the position itself, as PyTorch and onnxruntime do, except in cubic mode
-            place = self._clipped(b, place)
+            position = self._clipped(b, position)
         elif self.padding == "reflection":
-            place = self._reflected(b, place)
+            position = self._reflected(b, position)
         if self.mode == "nearest":
-            return [self._tap(b, b.Round(place), None)]
-        low = b.Floor(place)
-        rest = place - low
+            return [self._tap(b, b.Round(position), None)]
+        low = b.Floor(position)
+        rest = position - low
         one = b.like(rest, 1)
         other = one - rest
         if self.mode == "linear":
@@ -166,8 +166,8 @@ def deform_conv(node: ir.Node, b: Builder) -> Value | None:
     lines = []
     for axis in (0, 1):
         center = _centers(node, axis, kernel, out).astype(array_type(moved))
-        place = b.Gather(moved, axis, axis=2) + center
-        lines.append((place + 0.5) * (2 / size[axis]) - 1)
+        position = b.Gather(moved, axis, axis=2) + center
+        lines.append((position + 0.5) * (2 / size[axis]) - 1)
     grid = b.Reshape(
         b.Concat(*(v[..., None] for v in reversed(lines)), axis=-1),
         [n * groups, taps * out[0], out[1], 2],

@@ -28,10 +28,10 @@ _NEUTRAL = {"add": 0.0, "mul": 1.0, "max": -np.inf, "min": np.inf}
 def scatter_nd(node: ir.Node, b: Builder) -> Value | None:
     """Scatter rows of the flattened operand; indices of several axes are merged into one."""
     x, index, updates = (operand(node, i) for i in range(3))
-    shape, places, reduction = shape_of(x), shape_of(index), attributes(node)["reduction"]
-    if shape is None or places is None or not _takes(x, reduction) or 0 in (*shape, *places):
+    shape, positions, reduction = shape_of(x), shape_of(index), attributes(node)["reduction"]
+    if shape is None or positions is None or not _takes(x, reduction) or 0 in (*shape, *positions):
         return None
-    depth, count = places[-1], int(np.prod(places[:-1]))
+    depth, count = positions[-1], int(np.prod(positions[:-1]))
     rows, width = int(np.prod(shape[:depth])), int(np.prod(shape[depth:]))
     flat = _one_index(index, list(shape[:depth]), count, b)
     operands = b.Reshape(x, [rows, width]), flat, b.Reshape(updates, [count, width])
@@ -43,17 +43,17 @@ def scatter_elements(node: ir.Node, b: Builder) -> Value | None:
     given index along the axis.
     """
     x, index, updates = (operand(node, i) for i in range(3))
-    shape, places, reduction = shape_of(x), shape_of(index), attributes(node)["reduction"]
-    if not shape or not places or not _takes(x, reduction) or 0 in (*shape, *places):
+    shape, positions, reduction = shape_of(x), shape_of(index), attributes(node)["reduction"]
+    if not shape or not positions or not _takes(x, reduction) or 0 in (*shape, *positions):
         return None
-    axis, count = attributes(node)["axis"] % len(shape), math.prod(places)
-    rows = _of_rows(index, axis, places[axis], b)
-    if rows is not None and _without(shape, axis) == _without(places, axis):
+    axis, count = attributes(node)["axis"] % len(shape), math.prod(positions)
+    rows = _of_rows(index, axis, positions[axis], b)
+    if rows is not None and _without(shape, axis) == _without(positions, axis):
         return _in_rows(b, x, rows, updates, axis, reduction)
     if count > LARGEST:
         return None
     strides = strides_of(shape)
-    own = np.broadcast_to(own_indices(places, strides, axis), places).reshape(-1)
+    own = np.broadcast_to(own_indices(positions, strides, axis), positions).reshape(-1)
     flat: Any = _one_index(index, [shape[axis]], count, b)
     flat = (
         flat * strides[axis] + own
@@ -69,9 +69,7 @@ def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
 
 
 def _of_rows(index: ir.Value, axis: int, count: int, b: Builder) -> Value | None:
-    """Return the indices [count] if they are the same along all other axes, as in message
-    passing.
-    """
+    """Return the indices [count] if they are equal along all other axes, as in message passing."""
     array, made = constant(index), producer_if(index, "Expand")
     if array is not None:
         lines = np.moveaxis(array, axis, 0).reshape(count, -1)
@@ -80,8 +78,8 @@ def _of_rows(index: ir.Value, axis: int, count: int, b: Builder) -> Value | None
     size = None if one is None else shape_of(one)
     if one is None or size is None or math.prod(size) != count:
         return None
-    place = axis - (rank_of(index) or 0)  # relative to the end, because Expand adds leading axes
-    return b.Reshape(one, [count]) if len(size) >= -place and size[place] == count else None
+    position = axis - (rank_of(index) or 0)  # relative to the end, because Expand adds leading axes
+    return b.Reshape(one, [count]) if len(size) >= -position and size[position] == count else None
 
 
 def _in_rows(

@@ -68,11 +68,13 @@ def _edited(node: ir.Node, b: Builder) -> list[ir.Value] | None:
     number = known(at)
     if members is None or (at is not None and number is None):
         return None
-    place = int(number.reshape(())) if number is not None else len(members) - (0 if insert else 1)
-    place += len(members) if place < 0 else 0
+    position = (
+        int(number.reshape(())) if number is not None else len(members) - (0 if insert else 1)
+    )
+    position += len(members) if position < 0 else 0
     if insert and node.inputs[1] is not None:
-        return [*members[:place], node.inputs[1], *members[place:]]
-    return [*members[:place], *members[place + 1 :]]
+        return [*members[:position], node.inputs[1], *members[position:]]
+    return [*members[:position], *members[position + 1 :]]
 
 
 def _parts(node: ir.Node, b: Builder) -> list[ir.Value] | None:
@@ -92,9 +94,13 @@ def _parts(node: ir.Node, b: Builder) -> list[ir.Value] | None:
 
 def sequence_at(node: ir.Node, b: Builder) -> ir.Value | None:
     """Rewrite SequenceAt as the member itself, if members and position are known."""
-    place = known(node.inputs[1])
-    members = _members(node.inputs[0], b) if place is not None else None
-    return None if members is None or place is None else b.Identity(members[int(place.reshape(()))])
+    position = known(node.inputs[1])
+    members = _members(node.inputs[0], b) if position is not None else None
+    return (
+        None
+        if members is None or position is None
+        else b.Identity(members[int(position.reshape(()))])
+    )
 
 
 def sequence_length(node: ir.Node, b: Builder) -> ir.Value | None:

@@ -72,11 +72,11 @@ def non_max_suppression(node: ir.Node, b: Builder) -> Value | None:
     found = [_Round(b, boxes, iou)(pending)]
     while len(found) < rounds:
         found.append(_Round(b, boxes, iou)(found[-1][2]))
-    values, places = (b.Concat(*(each[i] for each in found), axis=1) for i in (0, 1))
+    values, positions = (b.Concat(*(each[i] for each in found), axis=1) for i in (0, 1))
     shape = [batch, classes, rounds]
-    values, places = b.Reshape(values, shape), b.Reshape(places, shape)
+    values, positions = b.Reshape(values, shape), b.Reshape(positions, shape)
     ordered = bool(a["sort_result_descending"])
-    return suppressed_rows(b, values, places, values > LOWEST, a["rows"], ordered)
+    return suppressed_rows(b, values, positions, values > LOWEST, a["rows"], ordered)
 
 
 def _demand_table(node: ir.Node, groups: int, count: int) -> None:
@@ -144,10 +144,10 @@ class _Round:
         """
         b = self.b
         groups, count, _ = static(self.boxes)
-        place = b.ArgMax(pending, axis=1, keepdims=1)
+        position = b.ArgMax(pending, axis=1, keepdims=1)
         best = b.ReduceMax(pending, [1], keepdims=1)
-        at = b.Reshape(place, [groups]) + arange(groups) * count
+        at = b.Reshape(position, [groups]) + arange(groups) * count
         box = b.Gather(b.Reshape(self.boxes, [groups * count, 4]), at, axis=0)
         shared = corner_overlap(0.0)(b, box[:, None], self.boxes)
-        gone = (shared > self.threshold) | b.Equal(place, arange(count)[None])
-        return best, place, b.Where(gone, LOWEST, pending)
+        gone = (shared > self.threshold) | b.Equal(position, arange(count)[None])
+        return best, position, b.Where(gone, LOWEST, pending)

@@ -19,7 +19,8 @@ Table = Mapping[tuple[str, str], Decomposition]  # by domain and operator
 class Decompositions(Mapping[tuple[str, str], Decomposition]):
     """The decompositions of all modules of a package, which are imported when they are first used.
 
-    `index` says which module decomposes an operator: lines of a module, `rewrites`, and operators.
+
+    `index` lists the operators of each module: lines of a module, `rewrites`, and operators.
     """
 
     def __init__(self, package: str, modules: Sequence[str], index: str) -> None:

@@ -165,8 +165,8 @@ def short_time_fourier(node: ir.Node, b: Builder) -> Value | None:
     if shape is None or step is None or not size:
         return None
     jump = int(step.reshape(()))
-    places = arange(0, shape[1] - size + 1, jump)[:, None] + arange(size)
-    frames = b.Gather(x if len(shape) == 3 else x[:, :, None], places, axis=1)
+    positions = arange(0, shape[1] - size + 1, jump)[:, None] + arange(size)
+    frames = b.Gather(x if len(shape) == 3 else x[:, :, None], positions, axis=1)
     if window is not None:
         frames = frames * b.Reshape(window, [size, 1])
     return b.DFT(frames, None, 2, onesided=attributes(node)["onesided"])

@@ -44,11 +44,11 @@ def flatten_into_dense(
         return False
     if dims_of(out)[1] != int(np.prod([int(d or 0) for d in features])):
         return False
-    places = _weights_met(out)
-    if not places:
+    positions = _weights_met(out)
+    if not positions:
         return False
     node.replace_input_with(0, source)
-    for user, index, axis in places:
+    for user, index, axis in positions:
         weights = user.inputs[index]
         assert weights is not None and weights.const_value is not None
         moved = _reordered(
@@ -61,7 +61,7 @@ def flatten_into_dense(
 
 
 def _weights_met(value: ir.Value) -> list[_Place]:
-    """Return the locations where the features of `value` meet constant weights; empty if they have
+    """Return the locations where constant weights multiply the features of `value`; empty if it has
     any other use.
     """
     found: list[_Place] = []

@@ -87,7 +87,7 @@ def classify(node: ir.Node, sensitive: Direction, memo: dict[Any, bool]) -> Kind
 
 
 def data_of(node: ir.Node, inputs: Sequence[int], outputs: Sequence[int] = ()) -> list[ir.Value]:
-    """Return those of these operands and results that the node has."""
+    """Return the given operands and results, without those that the node does not have."""
     results = [node.outputs[i] for i in outputs if i < len(node.outputs)]
     return [*(v for i in inputs if (v := optional(node, i)) is not None), *results]
 
@@ -178,7 +178,7 @@ class Groups:
         return self._group(value).transposed
 
     def fix(self, value: ir.Value, perm: Perm) -> None:
-        """Fix the axis order of the group of a value."""
+        """Fix the axis order of the group to which a value belongs."""
         self._group(value).fixed = perm
 
 

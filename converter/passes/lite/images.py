@@ -79,7 +79,7 @@ def grouped_transpose(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _with_filter(node: ir.Node, b: Builder, full: np.ndarray[Any, Any], *said: str) -> ir.Value:
-    """Return the convolution with another filter, which replaces these attributes."""
+    """Return the convolution with another filter and changed attributes."""
     kept = same_attrs(node, *said, "kernel_shape")
     rest, size = node.inputs[2:], list(full.shape[2:])
     return b.op(node.op_type, node.inputs[0], full, *rest, kernel_shape=size, **kept)

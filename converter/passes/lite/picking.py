@@ -23,13 +23,13 @@ def gather(node: ir.Node, b: Builder) -> Value | Sequence[ir.Value] | None:
         return booleans_as_floats(node, b)
     size = list(x.shape or ())[axis]
     if not isinstance(size, int):
-        places = rank_of(index)
-        if places is None:
+        positions = rank_of(index)
+        if positions is None:
             return None
         # of a scalar, to which [1] would add an axis, the size is a scalar
         size = (
             b.Shape(x, start=axis % rank, end=axis % rank + 1)
-            if places
+            if positions
             else b.Gather(b.Shape(x), np.array(axis % rank))
         )
     return b.Gather(x, from_start(b, index, size), axis=axis)
@@ -56,8 +56,8 @@ def top_k(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
     if not least:
         return None
     signed = b.Cast(x, to=ir.DataType.INT64) if x.dtype in UNSIGNED else x
-    values, places = b.TopK(signed * -1, node.inputs[1], outputs=2)
-    return (values * -1 if signed is x else b.Cast(values * -1, to=x.dtype)), places
+    values, positions = b.TopK(signed * -1, node.inputs[1], outputs=2)
+    return (values * -1 if signed is x else b.Cast(values * -1, to=x.dtype)), positions
 
 
 def booleans_as_floats(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:

@@ -28,8 +28,8 @@ _FEW_NUMBERS = 64  # elements of a constant
 
 
 def demand_batch(walk: Walk, node: ir.Node, value: ir.Value | None, pair: Pair) -> None:
-    """Refuse a constant of one entry along an axis of size 1 that is not the batch: it may be a
-    table for one position, or the same for all.
+    """Refuse a constant with one entry along an axis of size 1 that is not the batch: it may be a
+    value for one position, or the same for all.
     """
     if pair in walk.single and constant(value) is not None:
         reason = "a constant has one entry for an axis of size 1, and none for the others"

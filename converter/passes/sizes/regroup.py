@@ -117,15 +117,15 @@ def _aligned(group: Sequence[Pair], axes: Sequence[tuple[int, int]]) -> Part | N
 def _ones(atoms: Sequence[Pair], target: Sequence[int]) -> Iterator[list[Part]]:
     """Yield, for each run of sizes of 1 with one that changes, the axes that it may be."""
     sources, before = _runs([a.old for a in atoms]), _runs(target)
-    for product, places in sources.items():
-        changed = [k for k, i in enumerate(places) if atoms[i].changed]
+    for product, positions in sources.items():
+        changed = [k for k, i in enumerate(positions) if atoms[i].changed]
         axes = before.get(product, [])
         if not changed:
             continue
-        if len(axes) == len(places):
-            yield [[(axes[k], atoms[places[k]]) for k in changed]]
+        if len(axes) == len(positions):
+            yield [[(axes[k], atoms[positions[k]]) for k in changed]]
         elif len(changed) == 1:
-            yield [[(axis, atoms[places[changed[0]]])] for axis in axes]
+            yield [[(axis, atoms[positions[changed[0]]])] for axis in axes]
         else:
             yield []
 

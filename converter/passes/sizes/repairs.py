@@ -67,7 +67,7 @@ def _reshape(walk: Walk, node: ir.Node) -> None:
 def _asks_for(
     target: Array | None, shape: Sequence[int], wanted: Sequence[int], node: ir.Node
 ) -> bool:
-    """Return whether a target, which may have -1 and 0, gives the wanted sizes."""
+    """Return whether a Reshape target, which may contain -1 and 0, gives these sizes."""
     if target is None or target.size != len(wanted):
         return target is None
     copied = not attribute(node, "allowzero", 0)
@@ -159,7 +159,7 @@ def _end(node: ir.Node, pair: Pair, start: int, end: int, step: int) -> int:
 
 
 def _gather(walk: Walk, node: ir.Node) -> None:
-    """Check that constant indices count from an end of the axis."""
+    """Check that constant indices do not depend on the old size of the axis."""
     pairs, indices = walk.pairs(node.inputs[0]), walk.fixed(node.inputs[1])
     if pairs is None or indices is None:
         return
@@ -170,7 +170,7 @@ def _gather(walk: Walk, node: ir.Node) -> None:
 
 
 def _split(walk: Walk, node: ir.Node) -> None:
-    """Let equal parts follow the axis."""
+    """Recompute equal parts for the new size of the axis."""
     pairs, parts = walk.pairs(node.inputs[0]), walk.fixed(optional(node, 1))
     if pairs is None:
         raise Refused(node, "its sizes are not known")
@@ -185,8 +185,8 @@ def _split(walk: Walk, node: ir.Node) -> None:
 
 
 def _resize(walk: Walk, node: ir.Node) -> None:
-    """Let constant sizes that were a whole multiple follow the image. Layers after it show
-    whether others do.
+    """Scale constant sizes that were an integer multiple of the image. Later layers show whether
+    others work.
     """
     pairs, sizes = walk.pairs(node.inputs[0]), walk.fixed(optional(node, 3))
     if sizes is None:
@@ -210,7 +210,7 @@ def _resize(walk: Walk, node: ir.Node) -> None:
 
 
 def _join(walk: Walk, node: ir.Node) -> None:
-    """Extend constants that meet data of another size."""
+    """Extend constants that are combined with data of another size."""
     shapes = [walk.pairs(v) for v in node.inputs]
     rank = max((len(s) for s in shapes if s is not None), default=0)
     for axis in range(1, rank + 1):
@@ -220,7 +220,7 @@ def _join(walk: Walk, node: ir.Node) -> None:
 
 
 def _fit(walk: Walk, node: ir.Node, column: Sequence[Pair | None], pair: Pair, axis: int) -> None:
-    """Make the operands of one node fit an axis that has changed from one size to another."""
+    """Adapt the operands of one node to an axis whose size has changed."""
     for i, other in enumerate(column):
         if other is None or other == pair:
             continue
@@ -252,7 +252,7 @@ def _extended(walk: Walk, node: ir.Node, value: ir.Value, axis: int, pair: Pair)
 
 
 def _concat(walk: Walk, node: ir.Node) -> None:
-    """Extend constants that are joined with data of another size."""
+    """Extend constants that are concatenated with data of another size."""
     shapes = [walk.pairs(v) for v in node.inputs]
     if any(s is None for s in shapes):
         raise Refused(node, "its sizes are not known")

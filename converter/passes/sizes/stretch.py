@@ -202,11 +202,11 @@ def _gather(
 ) -> ir.Value | None:
     """Look up more entries of a table, with extended indices."""
     table, indices = node.inputs[0], node.inputs[1]
-    sizes, places = shape_of(table), shape_of(indices)
-    if sizes is None or places is None or indices is None:
+    sizes, positions = shape_of(table), shape_of(indices)
+    if sizes is None or positions is None or indices is None:
         return None
     at = attribute(node, "axis", 0) % len(sizes)
-    if not at <= axis < at + len(places):
+    if not at <= axis < at + len(positions):
         return None
     longer = s.extended(indices, axis - at, pair, _before(b))
     found = known(longer)

@@ -27,8 +27,8 @@ _MOVES = ("reshape", "expand_dims", "shrink_dims", "transpose")
 
 
 def keep_apart(low: CoreAILowering) -> None:
-    """Put a barrier before each operation that would be joined with the one before it, also in
-    blocks.
+    """Insert a barrier before each operation that the runtime would fuse with the one before it,
+    also in blocks.
     """
     producers = {v: layer for layer in low.layers for v in layer.outputs}
     made: list[Layer] = []

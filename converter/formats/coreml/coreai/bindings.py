@@ -62,8 +62,8 @@ def program(main: Path) -> list[dict[str, Any]]:
 
 
 def call(command: str, *arguments: Path) -> None:
-    """Run one command of the worker; Refused with the words of the bindings, Ended where they ended
-    the process.
+    """Run one command of the worker; raise Refused with the message of the bindings, or Ended if
+    their process ended.
     """
     demand_installed()
     worker = Path(__file__).with_name("worker.py")

@@ -22,7 +22,7 @@ def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
 
 
 def package(path: Path) -> bool:
-    """Return whether a folder is a Core AI model, or one that Apple's compiler made."""
+    """Return whether a folder is a Core AI model, or a result of Apple's compiler."""
     from converter.formats.coreml.package import is_core_ai
 
     return is_core_ai(path) or (path.is_dir() and path.name.endswith(".aimodelx"))

@@ -84,7 +84,9 @@ def modulo(node: ir.Node, b: Builder) -> Value | None:
 
 
 def computed_in(wide: ir.DataType, own: Callable[[ir.DataType], bool]) -> Rewrite:
-    """Compute an operator whose data have one of the types `own` in another type."""
+    """Return a rewrite of an operator that casts data of the types `own` to another type for the
+    computation.
+    """
 
     def rewrite(node: ir.Node, b: Builder) -> Value | None:
         x = x_of(node)
@@ -365,7 +367,7 @@ def scattered(node: ir.Node, b: Builder) -> Value | None:
 
 
 def _in_a_line(b: Builder, x: Value, index: Value, updates: Value, reduction: str) -> Value:
-    """Scatter to elements by their position in the whole operand."""
+    """Scatter to elements by their index in the flattened operand."""
     operands = (b.Reshape(v, [-1]) for v in (x, index, updates))
     made = b.ScatterElements(*operands, axis=0, reduction=reduction)
     return b.Reshape(made, list(shape_of(x) or ()))

@@ -245,7 +245,7 @@ def _halved(array: Array) -> Array:
 
 
 def _is_splat(tensor: LazyTensor) -> bool:
-    """Return whether all elements are equal, asked of small constants only."""
+    """Return whether all elements of a small constant are equal; large ones are not checked."""
     if tensor.size > 1 << 12 or callable(tensor.source):
         return False
     data = tensor.numpy().reshape(-1)

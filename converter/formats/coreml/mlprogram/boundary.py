@@ -104,7 +104,7 @@ def declared(name: str, dims: list[int | None], sizes: Sizes) -> list[int | str 
 
 
 def meant_by(shape: Sequence[object], sizes: Sizes) -> list[int]:
-    """Return the whole default shape; dynamic axes before those of `sizes` are 1."""
+    """Return the complete default shape; dynamic axes before those of `sizes` are 1."""
     lead = [d if isinstance(d, int) else 1 for d in shape[: len(shape) - len(sizes.default)]]
     return [*lead, *sizes.default]
 

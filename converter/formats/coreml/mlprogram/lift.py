@@ -109,7 +109,7 @@ class ModelReading:
         return next((f for f in own.functions if f.name == name), own)
 
     def member(self, model: Any, description: Any, env: dict[str, ir.Value]) -> None:
-        """Lift one model on the features of `env`, and add its own."""
+        """Lift one member of a pipeline with the features of `env`, and add its outputs to them."""
         kind = model.WhichOneof("Type") or "nothing"
         self.boundary.enter(description)
         if kind == "mlProgram":

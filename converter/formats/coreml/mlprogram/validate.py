@@ -37,14 +37,14 @@ class Checked:
     file: str
     path: str = ""
 
-    def error(self, code: str, message: str, place: str, layer: str = "") -> Diagnostic:
+    def error(self, code: str, message: str, location: str, layer: str = "") -> Diagnostic:
         """Return an error at a path inside the file."""
-        where = Where(self.file, path=self.path + place, layer=layer)
+        where = Where(self.file, path=self.path + location, layer=layer)
         return Diagnostic(code, message, where=where)
 
-    def warning(self, code: str, message: str, place: str, layer: str = "") -> Diagnostic:
+    def warning(self, code: str, message: str, location: str, layer: str = "") -> Diagnostic:
         """Return a warning at a path inside the file."""
-        where = Where(self.file, path=self.path + place, layer=layer)
+        where = Where(self.file, path=self.path + location, layer=layer)
         return Diagnostic(code, message, level="warning", where=where)
 
 
@@ -70,35 +70,35 @@ def _findings(c: Checked) -> Iterator[Diagnostic]:
         yield c.error("R104", f"specificationVersion {version}; {known}", "specificationVersion")
     described = {f.name: f for f in c.model.description.functions}
     for name, function in sorted(c.model.mlProgram.functions.items()):
-        place = f"mlProgram.functions[{name}]"
-        yield from _function(c, function, place)
+        location = f"mlProgram.functions[{name}]"
+        yield from _function(c, function, location)
         description = described.get(name) if described else c.model.description
         if description is not None:
-            yield from _described(c, description, function, place)
+            yield from _described(c, description, function, location)
         else:
             yield c.error("R105", f"the description has no function {name!r}", "description")
 
 
-def _function(c: Checked, function: Any, place: str) -> Iterator[Diagnostic]:
+def _function(c: Checked, function: Any, location: str) -> Iterator[Diagnostic]:
     opset = function.opset
     version = VERSIONS.get(opset)
     if version is None:
         text = f"the operation set {opset!r} is not known; there are {', '.join(VERSIONS)}"
-        yield c.error("R104", text, f"{place}.opset")
+        yield c.error("R104", text, f"{location}.opset")
     elif version > c.model.specificationVersion:
         text = f"{opset} needs specificationVersion {version}"
-        yield c.error("R104", text, f"{place}.opset")
+        yield c.error("R104", text, f"{location}.opset")
     for given in function.inputs:
-        yield from _identifier(c, given.name, place)
+        yield from _identifier(c, given.name, location)
     for block in function.block_specializations.values():
-        yield from _block(c, block, place)
+        yield from _block(c, block, location)
 
 
-def _block(c: Checked, block: Any, place: str) -> Iterator[Diagnostic]:
+def _block(c: Checked, block: Any, location: str) -> Iterator[Diagnostic]:
     for given in block.inputs:
-        yield from _identifier(c, given.name, place)
+        yield from _identifier(c, given.name, location)
     for i, operation in enumerate(block.operations):
-        own = f"{place}.operations[{i}]"
+        own = f"{location}.operations[{i}]"
         for out in operation.outputs:
             yield from _identifier(c, out.name, own)
         first = operation.outputs[0].name if operation.outputs else operation.type
@@ -111,26 +111,26 @@ def _block(c: Checked, block: Any, place: str) -> Iterator[Diagnostic]:
             yield from _block(c, inner, own)
 
 
-def _identifier(c: Checked, name: str, place: str) -> Iterator[Diagnostic]:
+def _identifier(c: Checked, name: str, location: str) -> Iterator[Diagnostic]:
     if not _IDENTIFIER.fullmatch(name):
         text = f"{name!r} is not an identifier (letters, digits and underscores)"
-        yield c.error("R105", text, place, name)
+        yield c.error("R105", text, location, name)
 
 
-def _constant(c: Checked, operation: Any, place: str) -> Iterator[Diagnostic]:
+def _constant(c: Checked, operation: Any, location: str) -> Iterator[Diagnostic]:
     """Check that a constant has the type that it declares."""
     value = operation.attributes.get("val")
     if value is None or len(operation.outputs) != 1:
-        yield c.error("R105", "a constant has no value or no name", place)
+        yield c.error("R105", "a constant has no value or no name", location)
     elif value.type != operation.outputs[0].type:
         text = "the declared type of a constant is not the type of its value"
-        yield c.error("R110", text, place, operation.outputs[0].name)
+        yield c.error("R110", text, location, operation.outputs[0].name)
 
 
 # the description ---------------------------------------------------------------------------------
 
 
-def _described(c: Checked, description: Any, function: Any, place: str) -> Iterator[Diagnostic]:
+def _described(c: Checked, description: Any, function: Any, location: str) -> Iterator[Diagnostic]:
     """Check that description and program have the same inputs, outputs and states, with the same
     types and shapes.
     """
@@ -152,7 +152,7 @@ def _described(c: Checked, description: Any, function: Any, place: str) -> Itera
             yield c.error("R105", text, f"description.{kind}", name)
         for name in own.keys() - declared.keys():
             text = f"the program has {kind} {name!r}, which the description does not declare"
-            yield c.error("R105", text, place, name)
+            yield c.error("R105", text, location, name)
         for name in sorted(declared.keys() & own.keys()):
             if reason := _reason(declared[name], own[name]):
                 yield c.error("R110", f"{kind} {name!r} {reason}", f"description.{kind}", name)

@@ -46,8 +46,8 @@ def reads(layers: Sequence[Any]) -> Names:
 
 
 def _leaves(layers: Sequence[Any]) -> bool:
-    """Return whether a loopBreak or loopContinue of the enclosing loop is in here (not one of a
-    loop inside).
+    """Return whether these layers contain a loopBreak or loopContinue of the enclosing loop (not of
+    a loop inside).
     """
     for layer in layers:
         kind = kind_of(layer)

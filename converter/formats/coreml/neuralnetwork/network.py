@@ -122,7 +122,7 @@ class NetworkLift:
         return self.lifting.builder
 
     def layer(self, message: Any, env: Env, path: str) -> None:
-        """Lift one layer (no control flow) and binds its outputs."""
+        """Lift one layer (not control flow) and bind its outputs."""
 
         def step(layer: Layer) -> None:
             if not layer.kind:

@@ -120,8 +120,8 @@ def squeeze(b: Builder, value: ir.Value, axes: Sequence[int]) -> ir.Value:
 
 
 def undone(value: ir.Value, op_type: str, axes: Sequence[int]) -> ir.Value | None:
-    """Return the input of the Squeeze or Unsqueeze of the same axes that produces the value, else
-    None.
+    """Return the input of the Squeeze or Unsqueeze of the same axes that produces the value, so
+    that both cancel; else None.
     """
     node = producer_if(value, op_type)
     found = None if node is None else constant(optional(node, 1))
@@ -130,15 +130,15 @@ def undone(value: ir.Value, op_type: str, axes: Sequence[int]) -> ir.Value | Non
 
 
 def unreshaped(value: ir.Value) -> ir.Value:
-    """Return the input of the Reshape to a known shape that produces a value, as two consecutive
-    Reshapes are one; other values are unchanged.
+    """Return the input of the Reshape that produces a value, since two consecutive Reshapes are
+    one; other values are unchanged.
     """
     source = producer_operand(value, "Reshape")
     return value if source is None or shape_of(value) is None else source
 
 
 def reshape(b: Builder, value: ir.Value, shape: Any) -> ir.Value:
-    """Reshape with literal zeros."""
+    """Reshape to a shape in which 0 means a size of 0."""
     return b.Reshape(unreshaped(value), shape)
 
 

@@ -500,7 +500,9 @@ class LowerContext(LiteLowerContext):
         return x if same else self.step("RESHAPE", dims, x, input=x, shape=dims)
 
     def added(self, x: Ref, wanted: list[int]) -> list[int]:
-        """Return the axes of length 1 by which alone an operand differs from these dimensions."""
+        """Return the axes of length 1 that these dimensions have in addition to those of an
+        operand.
+        """
         dims, ones = self.about(x).dimensions, (i for i, n in enumerate(wanted) if n == 1)
         return [i for i in ones if wanted[:i] + wanted[i + 1 :] == dims]
 

@@ -131,7 +131,7 @@ class Strides(Field):
 
 
 def read_reversed_axis(r: LiftContext) -> None:
-    """Read the axis to reverse, of which there is one."""
+    """Read the axis to reverse, of which only one is supported."""
     first = int(np.iinfo(np.int64).min) + 1
     r.set_inputs(r.data, [-1], [first], r.attr("axis", list)[:1], [-1])
 
@@ -169,7 +169,7 @@ class Indices(Field):
 
 
 def is_old(w: LowerContext) -> bool:
-    """Return whether there is no GATHER yet."""
+    """Return whether the feature level does not have GATHER yet."""
     return w.version < 3
 
 

@@ -18,9 +18,8 @@ _DENSE = ("Conv", "ConvTranspose", "MatMul", "Gemm")
 
 
 def only_permutes_weights(node: ir.Node) -> bool:
-    """Return whether a Transpose only gives weights or matrices their order.
-
-    NNAPI's own order may be the one before it.
+    """Return whether a Transpose only reorders the axes of weights. NNAPI's own order may be the
+    one before it.
     """
     uses = node.outputs[0].uses()
     return bool(uses) and all(

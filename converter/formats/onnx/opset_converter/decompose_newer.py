@@ -114,10 +114,10 @@ def _one_by_one(node: ir.Node, x: ir.Value, axes: ir.Value, b: Builder) -> ir.Va
     rank, count = rank_of(x), shape_of(axes)
     if rank is None or not count or not count[0]:
         return None
-    places = _nonnegative_axes(b, axes, rank)
+    positions = _nonnegative_axes(b, axes, rank)
     y = x
     for i in range(rank):
-        meant = b.ReduceMax(b.Cast(b.Equal(places, i), to=ir.DataType.INT32), [0], keepdims=0)
+        meant = b.ReduceMax(b.Cast(b.Equal(positions, i), to=ir.DataType.INT32), [0], keepdims=0)
         bodies: dict[str, Any] = {}
         for name in ("then_branch", "else_branch"):
             inner = b.body(f"{node.op_type.lower()}_{i}_{name}")
@@ -129,7 +129,7 @@ def _one_by_one(node: ir.Node, x: ir.Value, axes: ir.Value, b: Builder) -> ir.Va
             bodies[name] = inner.graph
         y = b.If(b.Cast(meant, to=ir.DataType.BOOL), **bodies)
         y.type, y.shape = x.type, ir.Shape([None] * rank)
-    return y if attrs_of(node).get("keepdims", 1) else b.Squeeze(y, places)
+    return y if attrs_of(node).get("keepdims", 1) else b.Squeeze(y, positions)
 
 
 def _nonnegative_axes(b: Builder, axes: ir.Value, rank: int) -> ir.Value:
@@ -144,8 +144,8 @@ def _all_axes(
     """Return values for all axes: `given` for the axes `axes` (repeated `times` times), `neutral`
     for the others.
     """
-    places = _nonnegative_axes(b, axes, rank)
-    index = b.Concat(*(places + i * rank for i in range(times)), axis=0)
+    positions = _nonnegative_axes(b, axes, rank)
+    index = b.Concat(*(positions + i * rank for i in range(times)), axis=0)
     return b.ScatterElements(neutral, index, given, axis=0)
 
 

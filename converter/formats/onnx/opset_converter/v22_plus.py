@@ -151,13 +151,13 @@ def tensor_scatter(op: Op, b: Builder) -> Results:
     if axis == 0:
         raise MappingError("TensorScatter along the batch axis is not supported", "R110")
     count = b.Squeeze(b.Shape(update, start=axis, end=axis + 1))
-    places = b.Range(0, count, 1)
-    places = b.Reshape(places, [1] * axis + [-1] + [1] * (rank - axis - 1))
+    positions = b.Range(0, count, 1)
+    positions = b.Reshape(positions, [1] * axis + [-1] + [1] * (rank - axis - 1))
     if start is not None:
-        places = places + b.Reshape(start, [-1] + [1] * (rank - 1))
+        positions = positions + b.Reshape(start, [-1] + [1] * (rank - 1))
     if op.attr("mode", "linear") == "circular":
-        places = places % b.Shape(cache, start=axis, end=axis + 1)
-    return b.ScatterElements(cache, b.Expand(places, b.Shape(update)), update, axis=axis)
+        positions = positions % b.Shape(cache, start=axis, end=axis + 1)
+    return b.ScatterElements(cache, b.Expand(positions, b.Shape(update)), update, axis=axis)
 
 
 @ROWS.always("Attention")

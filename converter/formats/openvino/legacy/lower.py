@@ -145,7 +145,9 @@ class NetWriter:
         return memories
 
     def layers(self, graph: ir.Graph) -> list[Layer]:
-        """Return the far layers of a graph or body, in order; refusals are collected."""
+        """Return the layers of a graph or body as the rows create them, in order; refusals are
+        collected.
+        """
         low = Lowering(MAPPING, self.net.version)
         for node in graph:
             low.node(node)

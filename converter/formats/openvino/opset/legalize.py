@@ -128,19 +128,19 @@ def top_k(node: ir.Node, b: Builder) -> list[Value] | None:
     if (2**31 // count) ** 2 < count:
         return None  # two digits are not enough
     size = b.Shape(x)[axis : axis + 1]
-    values, places = b.TopK(x, size, axis=axis, largest=a.get("largest", 1), sorted=0, outputs=2)
+    values, positions = b.TopK(x, size, axis=axis, largest=a.get("largest", 1), sorted=0, outputs=2)
     before, behind = b.Slice(values, [0], [-1], [axis]), b.Slice(values, [1], [_FAR], [axis])
     new = b.Cast(~b.Equal(before, behind), to=T.INT64)
     first = [int(i == axis) for i in range(rank)]
     group = b.CumSum(b.Pad(new, [*first, *[0] * rank], b.like(new, 0)), axis)
     if count > MOST_KEYS:
-        found = _sort_in_steps(b, group, places, count, axis)
+        found = _sort_in_steps(b, group, positions, count, axis)
         return [b.Slice(v, [0], k, [axis]) for v in (values, found)]
-    keys = b.TopK(group * size + places, k, axis=axis, largest=0, sorted=0, outputs=2)[0]
+    keys = b.TopK(group * size + positions, k, axis=axis, largest=0, sorted=0, outputs=2)[0]
     return [b.Slice(values, [0], k, [axis]), keys % size]
 
 
-def _sort_in_steps(b: Builder, group: Value, places: Value, size: int, axis: int) -> Value:
+def _sort_in_steps(b: Builder, group: Value, positions: Value, size: int, axis: int) -> Value:
     """Sort indices by group, then by index, for keys of more than 32 bits: sort by index, by the
     low digit of the group, and by the high one, each key combined with the previous order.
     """
@@ -149,18 +149,18 @@ def _sort_in_steps(b: Builder, group: Value, places: Value, size: int, axis: int
         order: Value = b.TopK(keys, [size], axis=axis, largest=0, sorted=0, outputs=2)[1]
         return order
 
-    base, rank = 2**31 // size, rank_of(places) or 1
+    base, rank = 2**31 // size, rank_of(positions) or 1
     steps = b.Reshape(np.arange(size), [-1] + [1] * (rank - axis - 1))
-    order = sort(places)
+    order = sort(positions)
     for digit in (group % np.int64(base), group / np.int64(base)):
         keys = b.GatherElements(digit, order, axis=axis) * np.int64(size) + steps
         order = b.GatherElements(order, sort(keys), axis=axis)
-    found: Value = b.GatherElements(places, order, axis=axis)
+    found: Value = b.GatherElements(positions, order, axis=axis)
     return found
 
 
 def first_best_index(node: ir.Node, b: Builder) -> Value | None:
-    """Return the smallest index of the best element before opset 11, whose TopK gives any of
+    """Return the smallest index of the largest element; before opset 11, TopK may return any of
     several equal elements.
     """
     x, a, rank = x_of(node), attrs_of(node), rank_of(x_of(node))
@@ -170,9 +170,9 @@ def first_best_index(node: ir.Node, b: Builder) -> Value | None:
     best = b.operator("ReduceMax" if node.op_type == "ArgMax" else "ReduceMin")(x, [axis])
     size = b.Gather(b.Shape(x), axis, axis=0)
     count = b.Reshape(b.Range(0, size, 1), [-1] + [1] * (rank - axis - 1))
-    places = b.Where(b.Equal(x, best), count, b.like(count, 0) if last else size - 1)
+    positions = b.Where(b.Equal(x, best), count, b.like(count, 0) if last else size - 1)
     pick = b.operator("ReduceMax" if last else "ReduceMin")
-    found: Value = pick(places, [axis], keepdims=a.get("keepdims", 1))
+    found: Value = pick(positions, [axis], keepdims=a.get("keepdims", 1))
     return found
 
 

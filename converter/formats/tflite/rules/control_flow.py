@@ -146,9 +146,7 @@ class Pile:
 def begun(
     w: LowerContext, row: ir.Value, count: ir.Value | int, outer: Sequence[ir.Value]
 ) -> ir.Value:
-    """Return zeros for `count` rows; the sizes that are not known are those of values outside of
-    the Loop.
-    """
+    """Return zeros for `count` rows; unknown sizes are those of values outside of the Loop."""
     dtype = row.dtype or ir.DataType.FLOAT
     dtype, sizes = NARROW.get(dtype, dtype), dims_of(row)
     if None not in sizes and isinstance(count, int):
@@ -186,7 +184,7 @@ def outer_size(w: LowerContext, row: ir.Value, axis: int, outer: Sequence[ir.Val
 
 
 def filled(w: LowerContext, row: ir.Value, turn: ir.Value, begin: ir.Value) -> Pile:
-    """Write one row of a pile of known height."""
+    """Write one row of a scan output with a known number of rows."""
     state, sizes = fresh(w, row, dims_of(begin)), dims_of(row)
     line = layer_of(w, "EXPAND_DIMS", row, w.int32(0), like=row)
     line.outputs[0].shape = ir.Shape([1, *sizes])
@@ -202,8 +200,8 @@ def filled(w: LowerContext, row: ir.Value, turn: ir.Value, begin: ir.Value) -> P
 
 
 def grown(w: LowerContext, row: ir.Value, begin: ir.Value) -> Pile:
-    """Append one row to a pile of unknown height, which begins with an unused row: LiteRT does not
-    run a WHILE with a state of no elements.
+    """Append one row to a scan output with an unknown number of rows, which begins with an unused
+    row: LiteRT does not run a WHILE with an empty state.
     """
     sizes = dims_of(row)
     state = fresh(w, row, [None, *sizes])

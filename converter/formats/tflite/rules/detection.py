@@ -212,7 +212,7 @@ def read_classes(r: LiftContext) -> None:
 
 
 def add_background(r: LiftContext, scores: Value) -> Value:
-    """Pad scores by one for the background, unless they begin with it."""
+    """Pad scores by one for the background, unless they have it already."""
     spare = r.static(scores, "the scores")[-1] - r.attr("num_classes", int)
     if spare not in (0, 1):
         raise MappingError(

@@ -44,10 +44,13 @@ PART = 256  # of 1, to which kernels round the real numbers of 8 bits that they 
 
 
 class Compared(Field):
-    """Kernels compare quantized values as real numbers rounded to multiples of 1/256, halves away
-    from zero, which distinguishes neighbors of one scale unless it is smaller. A scale of 1 or more
-    ends the process. The order of values of 16 bits is that of the quantized values themselves
-    (`is_unscaled`). Source: tensorflow/lite/kernels/internal/reference/comparisons.h.
+    """Operands of comparisons. Kernels compare quantized values as real numbers rounded to
+    multiples of 1/256, halves away from zero, which distinguishes neighboring values unless their
+    scale is smaller. A scale of 1 or more crashes the process. The order of 16-bit values is that
+    of the quantized values themselves (`is_unscaled`).
+
+
+    Source: tensorflow/lite/kernels/internal/reference/comparisons.h.
     """
 
     def lift(self, r: LiftContext) -> None:

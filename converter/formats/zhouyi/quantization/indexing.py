@@ -144,8 +144,8 @@ def _mean(r: IntegerLiftContext, total: Value, weight: Value) -> Value:
 
 
 def _of_bits(r: IntegerLiftContext, x: Value, bits: int, signed: bool) -> tuple[Value, Value]:
-    """Return `x` truncated by as many of its lowest bits as needed for all of it to have `bits`,
-    and the divisor.
+    """Remove as many of the lowest bits of `x` as needed so that every element has at most `bits`;
+    return the result and the divisor.
     """
     b, limits = r.b, limits_of_bits(bits, signed)
     most = b.ReduceMax(x, keepdims=0)

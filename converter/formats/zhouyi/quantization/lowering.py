@@ -86,7 +86,7 @@ class QuantizedLowering(Lowering):
     def _stored(
         self, near: Node, weights: QuantizedConstant, biases: QuantizedConstant | None
     ) -> StoredWeights:
-        """Lower the integers, scales and zero points of the weights by the same row as the real
+        """Lower the integers, scales and zero points of the weights by the row for the real
         weights.
         """
         if near.op == "Gemm" and float(near.attrs.get("alpha", 1.0)) != 1.0:

@@ -60,8 +60,8 @@ def _below(r: IntegerLiftContext, axis: int) -> Value:
 
 
 def _shares(r: IntegerLiftContext, lut: Array, axis: int) -> tuple[Value, float]:
-    """Return the exponentials of a table divided by their sum, and the remaining factor; the vendor
-    has two forms of the quotient, by the size of the data.
+    """Return the exponentials of a table divided by their sum, and the remaining factor; the
+    vendor's executor computes the quotient in two ways, depending on the size of the data.
     """
     b, shape, logarithm = r.b, r.shape, r.layer.kind == "LogSoftmax"
     scale, shift, (bits, _) = r.count("scale_value"), r.bit_count("shift_value"), r.width()
@@ -78,7 +78,7 @@ def _shares(r: IntegerLiftContext, lut: Array, axis: int) -> tuple[Value, float]
 
 
 def _spare_bits(width: int, number: float) -> int:
-    """Return how many bits a number of `width` bits has above this one."""
+    """Return how many bits are free above a number of `width` bits."""
     extra = width - int(np.ceil(np.log2(float(number)))) if number >= 1 else -1
     if extra < 0:
         raise MappingError(f"a scale or table of a Softmax with {number} is not known", "R110")

@@ -170,8 +170,8 @@ class Plan:
                 self._number(out)
 
     def _wanted(self, value: ir.Value) -> tuple[QuantParams | None, ir.Value | None]:
-        """Return the params in which all consumers require a value, and the value that is to hold
-        it (None after a layer that moves it).
+        """Return the parameters that all consumers of a value require, and the value to which they
+        apply (None after a layer that only moves elements).
         """
         readers = self.readers[value]
         if value.is_graph_output() or not readers:
@@ -198,7 +198,7 @@ class Plan:
         return all(self._target(layer, v)[0] is not None for v in results)
 
     def _target(self, layer: Layer, value: ir.Value) -> tuple[QuantParams | None, ir.Value | None]:
-        """Return the params of a result; a multiple that another layer reads has as many
+        """Return the parameters of a result. A multiple that another layer reads has as many
         quantization levels as its operand, and so has a Relu.
         """
         params, place = self._wanted(value)
@@ -224,7 +224,9 @@ class Plan:
         return replace(params, scale=params.scale * float(array.item()))
 
     def _integer(self, layer: Layer) -> bool:
-        """Put the layer's integer form, where it has one that is within a step of the network."""
+        """Write the layer in its integer form, if that is accurate to one quantized value of the
+        network.
+        """
         known = dict(self.reals)
         try:
             self._stored(layer)
@@ -264,7 +266,9 @@ class Plan:
     def _finer(
         self, layer: Layer, stored: ir.Value, params: QuantParams
     ) -> tuple[ir.Value, QuantParams]:
-        """Return the same numbers in 16 bits, on a scale finer by the largest factor that fits."""
+        """Return the same numbers with 16 bits, with a scale that is smaller by the largest factor
+        that fits.
+        """
         if params.dtype.bitwidth > 8:
             return stored, params
         reach = max(abs(params.low - params.zero), abs(params.high - params.zero))
@@ -302,8 +306,8 @@ class Plan:
         return stored, params
 
     def _float(self, layer: Layer) -> None:
-        """Write a layer that the network computes in floats, or one of several steps of which only
-        the first input and the last result are quantized.
+        """Write a layer that the network computes in floats, or one that replaces several operators
+        of which only the first input and the last result are quantized.
         """
         stored = [v for v in layer.inputs if v in self.reals and v not in self.constants]
         for v in filter(None, stored):
@@ -322,7 +326,7 @@ class Plan:
             self._put(Layer("DeQuantize", f"{value.name}.dequantise"), [stored], value)
 
     def _spread(self) -> None:
-        """Propagate the params through layers that only move values, in both directions."""
+        """Propagate the parameters through layers that only move elements, in both directions."""
         changed = True
         while changed:
             changed = False

@@ -57,7 +57,9 @@ class QuantParams:
 
     @property
     def linear(self) -> bool:
-        """Return whether ONNX's own operators support it: their zero point has the storage type."""
+        """Return whether ONNX's own operators support the parameters: their zero point has the
+        storage type.
+        """
         return self.dtype in _LINEAR and bool(self.dtype.min <= self.zero <= self.dtype.max)
 
     @property

@@ -74,7 +74,7 @@ class Along:
     known: Value | None = None
 
     def real(self) -> list[Value]:
-        """Return the masks of samples that count; none where all do."""
+        """Return the masks of samples that count; none if all do."""
         found = [] if self.known is None else [self.known]
         if self.axis.decided:
             number = np.tile(arange(self.samples, dtype=np.float64), self.axis.cells)
@@ -298,7 +298,7 @@ def _neighbors(
     b: Builder, axis: Axis, most: int, count: Value, place: tuple[Value, Value, Value | float]
 ) -> Along:
     """Return the samples at a pixel, with the weight of the next one and the sum of both weights.
-    The last pixel has no next one.
+    For the last pixel there is no next one.
     """
     low, share, whole = place
     last = float(axis.size - 1)
@@ -368,7 +368,7 @@ def _means(r: IntegerLiftContext, boxes: Value, features: Value, level: int) -> 
 
 def _of_box(r: IntegerLiftContext, boxes: Value, axis: Axis, by: float) -> tuple[Along, Value]:
     """Return the samples of boxes along one axis, and the lengths of the boxes; samples more than a
-    pixel outside of the image are not known.
+    pixel outside of the image are excluded.
     """
     b, bits = r.b, axis.bits
     ends = [rescale(boxes[..., axis.index + 2 * e], by, 0, UINT16) - axis.offset for e in (0, 1)]

@@ -87,7 +87,9 @@ def _smoothed(r: IntegerLiftContext, bits: int) -> Value:
 
 
 def _check_bounds(low: Array, high: Array, window: int, size: int) -> None:
-    """Raise MappingError R105 unless there are as many windows, all within an axis of `size`."""
+    """Raise MappingError R105 unless the number of windows is right and all lie within an axis of
+    `size`.
+    """
     inside = low.size == high.size and np.all((low >= 0) & (high <= size) & (low <= high))
     if not low.size or not inside or np.any(high - low > window):
         message = f"windows from {low.tolist()} to {high.tolist()} of {window} weights do not fit"

@@ -48,14 +48,14 @@ class Pixels:
         batch, *sizes, channels = r.static(x)
         return cls(r.b, r.b.Reshape(x, [batch, int(np.prod(sizes)), channels]), sizes)
 
-    def at(self, image: Value | None, places: Sequence[Value], wraps: bool = False) -> Value:
+    def at(self, image: Value | None, positions: Sequence[Value], wraps: bool = False) -> Value:
         """Return the pixels at the coordinates [N, P] of each axis, [N, P, C]: clamped to the
         image, or with `wraps` as a flat index without clamping. `image` [N, P] if the images are
         not the rows themselves.
         """
         b, total = self.b, None
-        for place, size in zip(places, self.sizes, strict=True):
-            inside = place if wraps else bounded(place, 0, size - 1)
+        for position, size in zip(positions, self.sizes, strict=True):
+            inside = position if wraps else bounded(position, 0, size - 1)
             total = inside if total is None else total * size + inside
         assert total is not None
         count = float(np.prod(self.sizes))
@@ -87,16 +87,16 @@ def lift_grid_sample(r: IntegerLiftContext) -> Value:
     zeros = r.attr("padding_mode", enum(words("ZEROS BORDER"))) == "ZEROS"
     pixels = Pixels.of(r, x)
     points = b.Reshape(grid, [shape[0], int(np.prod(shape[1:])), axes])
-    places, shares, bits = [], [], []
+    positions, shares, bits = [], [], []
     for i, name in enumerate("xyz"[:axes]):
         point, size = points[..., i], pixels.sizes[-1 - i]
         found = _in_table if axes == 2 and r.width(1)[0] <= 8 else _in_bits
-        place, share = found(r, point, i, size, nearest)
-        places.append(place)
+        position, share = found(r, point, i, size, nearest)
+        positions.append(position)
         shares.append(share)
         bits.append(r.bit_count(f"coordinate_{name}_shift"))
     fill = float(-r.input_zeros[0]) if zeros else None
-    y = _between(pixels, places, [] if nearest else shares, bits, fill)
+    y = _between(pixels, positions, [] if nearest else shares, bits, fill)
     return r.stored(b.Reshape(bounded(y, *r.limits()), [*shape, r.static(x)[-1]]))
 
 
@@ -106,8 +106,8 @@ def _in_table(
     name = "xy"[axis]
     if not r.width(1)[1]:
         raise undocumented("where an unsigned coordinate of a grid lies in its table")
-    place = r.entries(f"lut{name}", point, 1)
-    return place, None if nearest else r.entries(f"{name}_terp", point, 1)
+    position = r.entries(f"lut{name}", point, 1)
+    return position, None if nearest else r.entries(f"{name}_terp", point, 1)
 
 
 def _in_bits(
@@ -122,32 +122,32 @@ def _in_bits(
     if nearest:
         at = bounded(at + 2.0 ** (behind - 1), *INT16)
         return shifted(at, behind), None
-    place = shifted(at, behind)
-    return place, at - place * 2.0**behind
+    position = shifted(at, behind)
+    return position, at - position * 2.0**behind
 
 
 def _between(
     pixels: Pixels,
-    places: list[Value],
+    positions: list[Value],
     shares: Sequence[Value | None],
     bits: list[int],
     fill: float | None,
 ) -> Value:
-    """Interpolate between the pixels at `places` (x first) and the next ones; without `shares`
-    return those at `places`.
+    """Interpolate between the pixels at `positions` (x first) and the next ones; without `shares`
+    return those at `positions`.
     """
     b, axis = pixels.b, len(shares) - 1
     if axis < 0:
-        y = pixels.at(None, places[::-1])
+        y = pixels.at(None, positions[::-1])
         if fill is None:
             return y
-        pairs = zip(places, pixels.sizes[::-1], strict=True)
+        pairs = zip(positions, pixels.sizes[::-1], strict=True)
         inside = functools.reduce(operator.and_, [(p >= 0) & (p <= size - 1) for p, size in pairs])
         return b.Where(inside[..., None], y, fill)
     share = shares[axis]
     assert share is not None
-    beyond = [p + 1.0 if i == axis else p for i, p in enumerate(places)]
-    low, high = (_between(pixels, p, shares[:axis], bits, fill) for p in (places, beyond))
+    beyond = [p + 1.0 if i == axis else p for i, p in enumerate(positions)]
+    low, high = (_between(pixels, p, shares[:axis], bits, fill) for p in (positions, beyond))
     return low + shifted((high - low) * share[..., None], bits[axis])
 
 
@@ -166,17 +166,17 @@ def lift_crop_and_resize(r: IntegerLiftContext) -> Value:
     not_zero(scale_value=scale)
     count = r.static(boxes)[0]
     lines = [_line(b, boxes[..., i], boxes[..., i + 2], crop[i], pixels.sizes[i]) for i in (0, 1)]
-    places, shares, inside = [], [], []
+    positions, shares, inside = [], [], []
     for line, size in zip(lines, pixels.sizes, strict=True):
         low = shifted(line * scale, shift)
         inside.append((line >= 0) & (low <= size - 1))
         if nearest:
             low = shifted(line * scale + 2.0 ** (shift - 1), shift)
-        places.append(low)
+        positions.append(low)
         shares.append(line - cut(low * (2.0**shift / scale)))
     row, column, by_row, by_column, *both = (
         crossed(v, axis, [count, *crop])
-        for pair in (places, shares, inside)
+        for pair in (positions, shares, inside)
         for axis, v in enumerate(pair)
     )
     image = b.Expand(images[:, None], [count, crop[0] * crop[1]])
@@ -237,8 +237,8 @@ def _parts(b: Builder, ends: list[Value], by: float, parts: int, size: int) -> V
     low = floor(length * i / parts) + start
     high = b.Ceil(length * (i + 1) / parts) + start
     low, high = (b.Unsqueeze(bounded(v, 0, size), [2]) for v in (low, high))
-    place = arange(size, dtype=np.float64)
-    return (low <= place) & (high > place)
+    position = arange(size, dtype=np.float64)
+    return (low <= position) & (high > position)
 
 
 def pooled_shape(r: IntegerLiftContext) -> list[int]:

@@ -97,7 +97,7 @@ class Integers:
 
     @property
     def _channels(self) -> int:
-        """Return how many rows the weights have, or columns those of a norm."""
+        """Return the number of rows of the weights; for a norm, of columns."""
         return int(self.stored.shape[-1 if self.layer.kind in NORMS else 0])
 
     def _check_shape(self) -> None:
@@ -211,7 +211,7 @@ class NumericWeights(Integers):
         )
 
     def _fits(self, zeros: Array) -> bool:
-        """Return whether DequantizeLinear takes integers and zero points of the stored type."""
+        """Return whether DequantizeLinear supports integers and zero points of the stored type."""
         dtype = self.stored.dtype
         if dtype.kind not in "iu" or dtype.itemsize > 2:
             return False

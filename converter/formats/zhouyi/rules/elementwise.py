@@ -221,7 +221,7 @@ def shifted(r: LiftContext) -> tuple[Value, Value]:
 
 
 def shift_left(r: LiftContext) -> None:
-    """Set the operands of a shift to the left."""
+    """Set the operands of a left shift."""
     r.node.inputs = list(shifted(r))
 
 

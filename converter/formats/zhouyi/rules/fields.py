@@ -75,7 +75,7 @@ def _first_type(context: LiftContext | LowerContext) -> ir.DataType | None:
 
 
 def is_number(context: LiftContext | LowerContext) -> bool:
-    """Return whether the first operand has a fraction, as far as is known."""
+    """Return whether the first operand has a floating-point type, as far as it is known."""
     dtype = _first_type(context)
     return dtype is None or not dtype.is_integer()
 

@@ -56,7 +56,7 @@ def read_best(r: LiftContext) -> None:
 
 
 def write_best(w: LowerContext) -> None:
-    """Write k of a TopK, whose equal elements come in order."""
+    """Write k of a TopK; equal elements are in ascending order of index."""
     w.set(k=int(constant_of(w, 1, "k").reshape(-1)[0]), select_index="first")
 
 

@@ -72,7 +72,8 @@ def transpose(w: LowerContext, value: ir.Value, out: ir.Value, perm: Sequence[in
 
 
 def read_bounds(r: LiftContext) -> None:
-    """Begin, end and stride for every axis; a negative end counts from the end.
+    """Read begin, end and stride for every axis; a negative end counts from the end.
+
 
     Bounds outside of the axis are clamped as in ONNX; written bounds are explicit.
     """
@@ -139,7 +140,7 @@ def _is_pair(p: Any) -> bool:
 
 
 def cropped(r: LiftContext) -> None:
-    """Begin and end for every axis."""
+    """Return begin and end for every axis."""
     starts, ends = np.array(checked_pairs(r, "crops"), np.int64).T
     r.node.inputs = [r.input(0), *map(r.b.const, (starts, ends, arange(len(starts))))]
 
@@ -184,7 +185,7 @@ def repeated(r: LiftContext) -> None:
 
 
 def _followed_by_zeros(r: LiftContext, x: ir.Value, axis: int) -> None:
-    """Return as many slices as the declared size: computed repeats, then zeros."""
+    """Return the repeated slices, followed by zeros up to the declared size."""
     b, count = r.b, r.static(x)[axis]
     number = b.Expand(b.Reshape(r.cast(r.input(1), ir.DataType.INT64), [-1]), [count])
     every = b.const(arange(r.declared_size(0, axis)).reshape(-1, 1))
@@ -394,7 +395,7 @@ def filled_with(r: LiftContext) -> None:
 
 
 def lift_dummy(r: LiftContext) -> list[ir.Value]:
-    """Pass the data on."""
+    """Return the data unchanged."""
     return [r.b.Identity(v) for v in r.operands]
 
 

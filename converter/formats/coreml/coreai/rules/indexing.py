@@ -36,7 +36,7 @@ def read_opposite(r: LiftContext) -> None:
 
 
 def write_opposite(w: LowerContext) -> None:
-    """Write the reduction of updates."""
+    """Write the mode in which a scatter combines updates with the data."""
     w.layer.attrs["scatter_mode"] = MODE.lower(w.attr("reduction", "none"))
 
 

@@ -161,12 +161,12 @@ def transposed_weights(w: LowerContext, weights: ir.Value) -> ir.Value:
 
 
 def computed(value: ir.Value | None) -> bool:
-    """Return whether a value is there and not constant."""
+    """Return whether a value exists and is not constant."""
     return value is not None and value.const_value is None
 
 
 def in_one_type(r: LiftContext) -> None:
-    """Cast two operands to the type of the computed one; integers to floats."""
+    """Cast two operands to the type of the one that is not constant; integers to floats."""
     x, y = r.operands()
     if x.dtype != y.dtype:
         own = (y if x.const_value is not None else x).dtype or ir.DataType.FLOAT

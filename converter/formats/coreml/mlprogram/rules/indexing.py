@@ -142,7 +142,7 @@ def make_list(r: LiftContext) -> Value:
 
 
 def as_large(b: Builder, ls: Value, rows: Value) -> Value:
-    """Return a list with elements of the size of those that are written, where symbols give it."""
+    """Return a list whose elements have the size of those that are written, if it is symbolic."""
     pairs = zip(list(ls.shape or ())[1:], list(rows.shape or ())[1:], strict=False)
     if all(n == m or (isinstance(n, int) and n != 1) for n, m in pairs):
         return ls
@@ -171,7 +171,7 @@ def scattered(r: LiftContext) -> None:
 
 
 def length(r: LiftContext) -> None:
-    """Set the inputs of a Gather that takes the first size of a list."""
+    """Read the length of a list as the first size of its shape."""
     r.set_inputs(r.b.Shape(r.data), 0)
 
 

@@ -92,7 +92,7 @@ SIZES = Detail(
 
 
 def copies(w: LowerContext) -> bool:
-    """Return whether a size of 0 means that of the operand."""
+    """Return whether a size of 0 copies the operand's size."""
     given = known(w.optional(1))
     return not w.attr("allowzero", 0) and given is not None and bool((given == 0).any())
 

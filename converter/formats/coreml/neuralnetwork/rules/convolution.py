@@ -125,7 +125,7 @@ Stage = tuple[list[Any] | None, Callable[[Value, Value], object]]
 
 
 def append_stages(w: LowerContext, stages: Sequence[Stage]) -> None:
-    """Append layers to that of the row, each with the shape of its input."""
+    """Append layers after the row's layer, each with the shape of its input."""
     if not stages:
         return
     out = w.layer.outputs[0]

@@ -73,7 +73,7 @@ class ScalarOperand(Field):
 
 
 def fits(number: float, x: Value, y: Value) -> bool:
-    """Return whether a layer of the one input x can hold the number y."""
+    """Return whether the layer can store the second operand as an attribute."""
     return is_single(number) and rank_of_value(y) <= max(rank_of_value(x), 1)
 
 

@@ -139,7 +139,7 @@ class CountedPadding(Field):
 
 
 def _more(size: int, kernel: int, stride: int, after: int, before: int) -> int:
-    """Return how far the last window of rounding up extends beyond the padded input; it must not
+    """Return how far the last window extends beyond the padded input when rounding up; it must not
     begin in the padding after it.
     """
     whole = size + before + after

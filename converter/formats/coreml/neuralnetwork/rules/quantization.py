@@ -83,7 +83,7 @@ def wraps(x: Value, out: Value) -> bool:
 
 
 def _has_integral_values(value: Value) -> bool:
-    """Return whether all numbers are known to be whole."""
+    """Return whether all elements are known to be integers."""
     node = value.producer()
     if node is None or node.domain:
         return False

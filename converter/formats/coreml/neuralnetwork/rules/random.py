@@ -113,7 +113,7 @@ def lower_custom(w: LowerContext) -> None:
 
 
 def _parameter(value: dict[str, Any]) -> dict[str, Any]:
-    """Return a parameter as Core ML has it: a list is text."""
+    """Return a parameter in a form that Core ML can store: a list is written as text."""
     given = value.get("list")
     return value if given is None else {"stringValue": ", ".join(map(str, given))}
 

@@ -92,7 +92,7 @@ def matrices(r: LiftContext, gates: Sequence[str], part: str, width: int) -> Val
 
 
 def vectors(r: LiftContext, gates: Sequence[str], part: str) -> Array:
-    """Return the vectors of the gates, one after the other."""
+    """Concatenate the vectors of the gates."""
     size = [r.attr("outputVectorSize", int)]
     return np.concatenate([r.numbers(path(g, part), size) for g in gates])
 

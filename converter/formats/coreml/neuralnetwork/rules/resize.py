@@ -123,7 +123,7 @@ class Fractions(IntegerFactors):
 
 
 def wanted_factors(w: LowerContext) -> tuple[list[float], bool, tuple[list[Any], list[Any]]]:
-    """Return the factors of the last two axes, whether they are whole, and their sizes before and
+    """Return the factors of the last two axes, whether they are integers, and the sizes before and
     after.
     """
     x, rank = w.data, w.rank()
@@ -234,7 +234,7 @@ def target_of(r: LiftContext) -> tuple[str, list[int], list[int]]:
 
 
 def _is_resize(r: LiftContext) -> bool:
-    """Return whether ONNX's Resize reads at the same positions."""
+    """Return whether ONNX's Resize samples at the same positions."""
     mode, size, target = target_of(r)
     exact = mode != "UPSAMPLE_MODE" or all(
         n and t % n == 0 for n, t in zip(size, target, strict=True)

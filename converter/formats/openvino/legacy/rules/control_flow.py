@@ -138,7 +138,7 @@ def counts(node: ir.Node) -> bool:
 
 
 def _constant(value: ir.Value, body: ir.Graph) -> np.ndarray | None:
-    """Return a condition that is constant, or the loop's own condition handed on."""
+    """Return whether a condition is constant, or the loop's own condition passed on."""
     array = known(value)
     producer = value.producer()
     while array is None and producer is not None and producer.op_type in ("Identity", "Cast"):
@@ -161,7 +161,7 @@ def _find_slices(plan: LoopPlan) -> None:
 
 
 def _backwards(index: ir.Value | None, step: ir.Value, count: int) -> bool:
-    """Return whether `index` is count - 1 - step."""
+    """Return whether `index` is count - 1 - step, which runs through the elements from the end."""
     producer = producer_of(index)
     if producer is None or producer.op_type != "Sub" or producer.inputs[1] is not step:
         return False

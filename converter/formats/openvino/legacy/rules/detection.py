@@ -1,6 +1,4 @@
-"""Layers of detection networks; operators of the catalogue define their computation, mostly
-attribute by attribute.
-"""
+"""Layers of detection networks, most of which are extension operators with equal attributes."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ class Matrices(Field):
 
 
 def permuted(w: LowerContext, value: ir.Value) -> ir.Value | None:
-    """Return the matrices of which `value` is the transposed ones."""
+    """Return the matrices before a transposition of their last two axes."""
     producer = value.producer()
     if producer is None or producer.op_type != "Transpose" or producer.domain:
         return None

@@ -36,7 +36,7 @@ def through_minimum(w: LowerContext) -> None:
 
 
 def alone(r: LiftContext) -> None:
-    """Keep only the first operand."""
+    """Remove all operands but the first one."""
     del r.node.inputs[1:]
 
 

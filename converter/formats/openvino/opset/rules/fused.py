@@ -130,8 +130,8 @@ def _packed(r: LiftContext) -> Value:
 
 
 def _packed_halves(r: LiftContext) -> Value:
-    """[B,S,..] with cosines and sines [1,K,1,count] for the last S of K positions, or for those
-    that are given.
+    """Rotate [B,S,...] with cosines and sines [1,K,1,count] for the last S of K positions, or for
+    the given positions.
     """
     b, x = r.b, _packed(r)
     option(r, "rotary_ndims", int, 0)
@@ -144,8 +144,8 @@ def _packed_halves(r: LiftContext) -> Value:
 
 
 def _packed_neighbors(r: LiftContext) -> Value:
-    """[S,B,..], or [B,S,..] to [B,N,S,..], with pairs of a cosine and a sine, or with cosines and
-    sines of the batch.
+    """Rotate [S,B,...], or [B,S,...] to [B,N,S,...], with pairs of a cosine and a sine, or with
+    separate cosines and sines for the batch.
     """
     b, x, images = r.b, _packed(r), option(r, "support_2d_rope", bool, False)
     count = _rotated_size(r, x)
@@ -160,8 +160,8 @@ def _packed_neighbors(r: LiftContext) -> Value:
 
 
 def _halves(r: LiftContext, x: Value, factors: Sequence[Value], count: int) -> Value:
-    """Rotate the first `count` numbers, the first half of them with the second; cosines and sines
-    are as many, or half as many.
+    """Rotate the first `count` numbers, the first half of them with the second; there are as many
+    cosines and sines, or half as many.
     """
     b, half = r.b, count // 2
     low, high = b.Slice(x, [0], [half], [-1]), b.Slice(x, [half], [count], [-1])
@@ -173,7 +173,7 @@ def _halves(r: LiftContext, x: Value, factors: Sequence[Value], count: int) -> V
 
 
 def _neighbors(r: LiftContext, x: Value, cosine: Value, sine: Value) -> Value:
-    """Rotate the first numbers in pairs of neighbors, for each of which there is a cosine."""
+    """Rotate the first numbers in pairs of neighbors, with one cosine and sine for each pair."""
     b, count = r.b, 2 * r.static(cosine)[-1]
     even, odd = (b.Slice(x, [i], [count], [-1], [2]) for i in (0, 1))
     pair = (cosine * even - sine * odd, cosine * odd + sine * even)

@@ -57,7 +57,9 @@ def _scale(r: LiftContext, q: Value) -> Value:
 
 
 def _causal(r: LiftContext, q: Value, k: Value) -> Value:
-    """Return a mask that is true where a query sees a key: not after its own position."""
+    """Return a mask that is true for keys that a query may attend to: those up to its own
+    position.
+    """
     sizes = (r.b.Shape(v, start=-2, end=-1) for v in (q, k))
     ones = r.b.Expand(1.0, r.b.Concat(*sizes, axis=0))
     return r.b.Cast(r.b.Trilu(ones, upper=0), to=T.BOOL)

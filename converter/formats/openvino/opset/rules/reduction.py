@@ -184,7 +184,7 @@ def _read(value: ir.Value) -> bool:
 
 
 def _several(w: LowerContext) -> bool:
-    """Return whether there are equal elements whose order matters."""
+    """Return whether several equal elements are selected, whose order matters."""
     shape, axis = w.data.shape, axis_of(w.attr("axis"), w.rank())
     size = shape[axis] if shape is not None else None
     return not isinstance(size, int) or size > 1

@@ -514,8 +514,8 @@ def batch_to_space(r: LiftContext) -> None:
 
 
 def image_patches(r: LiftContext) -> ir.Value:
-    """Each output position contains its whole window: its channels are (row, column, channel) of
-    the window.
+    """Extract windows of an image: the channels of each output position are (row, column, channel)
+    of its window.
     """
     a, b, x = r.attributes(sizes=list, strides=list, rates=list, auto_pad=str), r.b, r.input(0)
     of_counts(2, sizes=a.sizes, strides=a.strides, rates=a.rates)
