@@ -143,6 +143,7 @@ def test_a_format_imports_no_other_format(folder: Path) -> None:
 LAYERS = (
     "version",
     "errors",
+    "record",
     "io",
     "graph",
     "mapping",

@@ -17,8 +17,8 @@ from converter.cli import waiting
 from converter.cli.streams import with_original_names
 from converter.commands.report.cases import Case
 from converter.errors import ConverterError, Diagnostic, ExitCode, WriteError
-from converter.graph.record import record
 from converter.io.escape import escaped
+from converter.record import record
 
 
 @record

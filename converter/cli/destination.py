@@ -10,7 +10,7 @@ from pathlib import Path
 from converter.cli.streams import DASH, is_url, with_original_names
 from converter.commands.options.convert import ConversionCommand
 from converter.errors import cannot_write, wrong_call
-from converter.graph.record import comparable
+from converter.record import comparable
 
 
 @comparable

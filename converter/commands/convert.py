@@ -31,10 +31,10 @@ from converter.formats.format import Flavor
 from converter.formats.sidefiles import demand_replaceable
 from converter.graph.custom import CustomOperators, reading_custom
 from converter.graph.network import Network
-from converter.graph.record import record
 from converter.io.atomic import recover
 from converter.io.files import Output
 from converter.io.growth import Growth, MaxOutput, measured, parse
+from converter.record import record
 
 Announce = Callable[[Diagnostic], None]
 

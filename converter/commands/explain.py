@@ -6,7 +6,7 @@ batch, U usage.
 
 from __future__ import annotations
 
-from converter.graph.record import record
+from converter.record import record
 
 
 @record

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from converter.formats.integers import Integers
-from converter.graph.record import record
+from converter.record import record
 
 if TYPE_CHECKING:
     from converter.errors import Diagnostic

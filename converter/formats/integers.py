@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING
 
-from converter.graph.record import record
+from converter.record import record
 
 if TYPE_CHECKING:
     import onnx_ir as ir

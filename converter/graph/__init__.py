@@ -35,7 +35,6 @@ states.py         variables of a file as inputs and outputs
 names.py          unique value names, and the names in the source file
 walk.py           every graph and node including sub-graphs
 invariants.py     invariants of a canonical graph
-record.py         a lightweight dataclass for entries of tables
 snapshot.py       detection of changes of a graph
 text.py           ONNX's own textual syntax, weights by reference
 """

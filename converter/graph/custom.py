@@ -17,8 +17,8 @@ import onnx_ir as ir
 
 from converter.errors import Diagnostic, MappingError, Where
 from converter.graph.build import Builder
-from converter.graph.record import record
 from converter.io import strict_json
+from converter.record import record
 
 HELP = (
     "--define FILE.onnx gives it a body (a function of that name in an ONNX model); --allow-custom "

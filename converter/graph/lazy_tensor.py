@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from converter.graph.record import comparable
+from converter.record import comparable
 
 Array = npt.NDArray[Any]
 Source = Array | Callable[[], Array]

@@ -15,7 +15,7 @@ import onnx_ir as ir
 from converter.errors import Diagnostic, UsageError
 from converter.graph.infer import Arrays
 from converter.graph.names import public_name
-from converter.graph.record import record
+from converter.record import record
 
 if TYPE_CHECKING:
     from converter.graph.infer import Array

@@ -16,7 +16,7 @@ from typing import Any
 import onnx_ir as ir
 
 from converter.graph import BROADCAST, UNARY
-from converter.graph.record import record
+from converter.record import record
 
 
 @record

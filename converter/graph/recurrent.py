@@ -20,8 +20,8 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of, writing
 from converter.graph.infer import constant, shape_of
-from converter.graph.record import record
 from converter.graph.value import Value, array_type, known_sizes, operands
+from converter.record import record
 
 Function = Callable[[Builder, Value], Value]
 # A function that writes one time step: the builder, the products with the data [batch, gates], the

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
-from converter.graph.record import comparable
+from converter.record import comparable
 
 _NAME = r"[A-Za-z_][\w.]*"
 _TOKEN = re.compile(rf"\s*({_NAME}|\d+|//|[-+*/()])")

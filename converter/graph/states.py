@@ -14,7 +14,7 @@ from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import Builder
 from converter.graph.infer import Array
 from converter.graph.names import fresh_public_name, public_name, set_public_name
-from converter.graph.record import record
+from converter.record import record
 
 
 @record

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from converter.errors import MappingError
-from converter.graph.record import record
+from converter.record import record
 
 
 class Floats(list[float]):

@@ -26,11 +26,11 @@ import onnx_ir as ir
 from converter.errors import MappingError, no_match
 from converter.graph.demands import representable
 from converter.graph.infer import constant, rank_of
-from converter.graph.record import record
 from converter.graph.value import Value, array_type
 from converter.mapping.codecs import Codec, Kind, same
 from converter.mapping.context import REQUIRED, LiftContext, LowerContext, Results
 from converter.mapping.node import Node, Parameters
+from converter.record import record
 
 MISSING: Any = REQUIRED
 

@@ -13,7 +13,6 @@ import onnx_ir as ir
 from converter.errors import Diagnostic, MappingError, UnsupportedError, Where
 from converter.graph import custom
 from converter.graph.build import Builder
-from converter.graph.record import record
 from converter.mapping.codecs import PLAIN, Codec, Kind
 from converter.mapping.context import LiftContext, LowerContext
 from converter.mapping.conversion_errors import CONVERSION_ERRORS, code_message_help
@@ -21,6 +20,7 @@ from converter.mapping.lowering import Lowering
 from converter.mapping.node import Layer
 from converter.mapping.rules import Table
 from converter.mapping.target import Target
+from converter.record import record
 
 
 @record

@@ -11,8 +11,8 @@ import onnx_ir as ir
 from converter.errors import Diagnostic, MappingError, Where
 from converter.graph.infer import Array
 from converter.graph.names import public_name
-from converter.graph.record import record
 from converter.graph.value import type_name
+from converter.record import record
 
 
 @record

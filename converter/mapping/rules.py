@@ -21,11 +21,11 @@ import onnx_ir as ir
 
 from converter.errors import MappingError, did_you_mean
 from converter.graph.build import defaults
-from converter.graph.record import record
 from converter.graph.value import Value
 from converter.mapping.context import LiftContext, LowerContext
 from converter.mapping.fields import Field, Guard, Hook, RequireAttr, RequireKey
 from converter.mapping.node import Node
+from converter.record import record
 
 FOREVER = 1_000_000
 _CONDITIONS = (Guard, RequireKey, RequireAttr)

@@ -10,10 +10,10 @@ from converter.errors import Diagnostic, MappingError, Where
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.infer import shape_of
 from converter.graph.names import public_name
-from converter.graph.record import record
 from converter.graph.shapes import freezing
 from converter.graph.walk import all_nodes
 from converter.mapping.lowering import refusal
+from converter.record import record
 
 NOT_A_TENSOR = {ir.SequenceType: "a sequence", ir.OptionalType: "an optional value"}
 

@@ -16,11 +16,11 @@ from converter.graph.build import attributes, attrs_of, builder_before
 from converter.graph.infer import RANDOM, Array, constant, evaluate, shape_of
 from converter.graph.lazy_tensor import Converted, LazyTensor
 from converter.graph.names import Names
-from converter.graph.record import comparable
 from converter.graph.walk import all_graphs, all_nodes, subgraphs
 from converter.passes.dead_code import remove_dead_code
 from converter.passes.legalize import rewrite_illegal
 from converter.passes.pipeline import Context, Pass
+from converter.record import comparable
 
 _DEEPEST = 8
 _FOLDABLE = {

@@ -25,7 +25,6 @@ from converter.graph.build import Builder, attributes, builder_before
 from converter.graph.extensions import replace
 from converter.graph.infer import forget_known, infer, known, rank_of, shape_of
 from converter.graph.names import Names, public_name
-from converter.graph.record import record
 from converter.graph.size_expressions import total
 from converter.graph.sizes import arange
 from converter.graph.symbolic import dimensions, elements
@@ -35,6 +34,7 @@ from converter.mapping.lowering import refusal
 from converter.passes.dead_code import remove_dead_code
 from converter.passes.fold import fold
 from converter.passes.pipeline import Context, Pass
+from converter.record import record
 
 _PREFIX = "netconv_rows_"
 _MOVED = frozenset(

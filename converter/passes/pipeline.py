@@ -18,8 +18,8 @@ import onnx_ir as ir
 
 from converter.errors import Diagnostic
 from converter.graph.network import Network
-from converter.graph.record import record
 from converter.mapping.lifting import refuse
+from converter.record import record
 
 if TYPE_CHECKING:
     from converter.mapping.target import Target

@@ -22,7 +22,6 @@ from converter.graph.build import Builder, attributes, builder_before
 from converter.graph.extensions import replace
 from converter.graph.infer import rank_of, set_type
 from converter.graph.names import Names
-from converter.graph.record import record
 from converter.graph.shapes import infer_again, infer_all
 from converter.graph.size_expressions import Element, Size
 from converter.graph.symbolic import dimensions
@@ -30,6 +29,7 @@ from converter.graph.value import INT64, Value, optional, producer_of, with_oper
 from converter.graph.walk import all_nodes, discard, subgraphs, take_over
 from converter.passes.dead_code import remove_dead_code
 from converter.passes.pipeline import Context, Pass
+from converter.record import record
 
 _BUILT = {"SequenceEmpty", "SequenceConstruct", "SequenceInsert", "SequenceErase", "Identity"}
 _READ = {"SequenceAt", "SequenceLength", "ConcatFromSequence"}

@@ -10,7 +10,7 @@ from enum import Enum
 from types import UnionType
 from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar, dataclass_transform
 
-from converter.graph.record import record
+from converter.record import record
 
 A = TypeVar("A")
 B = TypeVar("B")

@@ -11,7 +11,7 @@ from converter.commands.quantize.measure import Quality
 from converter.errors import Diagnostic
 from converter.formats.coreml.package import size_of
 from converter.formats.format import Flavor
-from converter.graph.record import record
+from converter.record import record
 
 
 @record

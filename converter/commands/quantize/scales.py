@@ -11,7 +11,7 @@ import numpy as np
 
 from converter.engines.file_child import import_onnxruntime
 from converter.graph.infer import Array
-from converter.graph.record import record
+from converter.record import record
 
 BITS = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-32767, 32767)}
 LARGEST = 1e30  # larger numbers stand for infinity, as those of masks do

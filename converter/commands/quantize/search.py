@@ -9,9 +9,9 @@ from typing import Any
 
 from converter.commands.quantize.measure import Quality, interval
 from converter.errors import Diagnostic, UnsupportedError, wrong_call
-from converter.graph.record import record
 from converter.io import progress
 from converter.io.strict_json import parse
+from converter.record import record
 
 
 @record

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 
 from converter.errors import ExitCode, Where
-from converter.graph.record import record
+from converter.record import record
 
 # codes of cases that could not be carried out
 ERRORS = frozenset(

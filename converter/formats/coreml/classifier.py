@@ -13,9 +13,9 @@ import onnx_ir as ir
 from converter.graph import SAME_ELEMENTS
 from converter.graph.infer import constant, shape_of
 from converter.graph.names import public_name
-from converter.graph.record import record
 from converter.graph.value import operand, producer_if
 from converter.passes.dead_code import remove_dead_code
+from converter.record import record
 
 D = ir.DataType
 

@@ -28,9 +28,9 @@ from converter.formats.coreml.features import (
 from converter.graph.infer import Array
 from converter.graph.names import public_name
 from converter.graph.network import Network
-from converter.graph.record import record
 from converter.graph.value import known_sizes
 from converter.io.strict_json import note
+from converter.record import record
 
 DOUBLE, INT32 = 65600, 131104  # types of arrays in a description
 GRAYSCALE16 = "grayscale16"

@@ -18,8 +18,8 @@ from converter.errors import Diagnostic, Where
 from converter.graph.infer import Array
 from converter.graph.names import public_name
 from converter.graph.network import Network
-from converter.graph.record import record
 from converter.graph.value import known_sizes
+from converter.record import record
 
 SIZES = "sizes"  # of inputs, in the interface
 OPTIONAL = "optional"  # optional inputs without default, in the interface

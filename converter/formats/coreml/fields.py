@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from converter.errors import no_match
-from converter.graph.record import record
 from converter.graph.value import producer_if
 from converter.mapping.fields import Field
+from converter.record import record
 
 
 @record

@@ -8,10 +8,10 @@ import onnx_ir as ir
 from converter.errors import MappingError, no_match
 from converter.formats.lite.context import LiteLiftContext, LiteLowerContext
 from converter.graph.infer import known
-from converter.graph.record import record
 from converter.graph.value import array_type
 from converter.mapping.fields import Field
 from converter.mapping.rules import op, ops
+from converter.record import record
 
 
 @record

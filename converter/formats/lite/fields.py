@@ -7,9 +7,9 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.lite.context import LiteLiftContext, LiteLowerContext
 from converter.graph.catalogue.cells import ACTIVATIONS
-from converter.graph.record import record
 from converter.mapping.codecs import enum
 from converter.mapping.fields import Field, Guard
+from converter.record import record
 
 # names of activations <-> codes; those from Tanh on are of recurrent layers
 CODES = enum({"": 0, "Relu": 1, "Relu1": 2, "Relu6": 3, "Tanh": 4, "Sigmoid": 6})

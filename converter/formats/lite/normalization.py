@@ -8,9 +8,9 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.lite.context import LiteLiftContext, LiteLowerContext
 from converter.graph.infer import known
-from converter.graph.record import record
 from converter.mapping.fields import Field
 from converter.mapping.fusing import only_user
+from converter.record import record
 
 SMALLEST_NORM = 1e-6  # the larger of this and the norm is the divisor
 

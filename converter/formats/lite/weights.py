@@ -13,8 +13,8 @@ import numpy as np
 from converter.errors import MappingError
 from converter.formats.lite.context import Key, LiteLiftContext, LiteLowerContext
 from converter.graph.infer import known, rank_of, shape_of
-from converter.graph.record import record
 from converter.mapping.fields import Field
+from converter.record import record
 
 
 def owned(*keys: Key) -> tuple[str, ...]:

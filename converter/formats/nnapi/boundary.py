@@ -18,9 +18,9 @@ from converter.formats.nnapi.table import Operand, Table
 from converter.graph.build import Builder
 from converter.graph.infer import shape_of
 from converter.graph.names import Names, public_name, set_public_name
-from converter.graph.record import record
 from converter.passes.channels_last import restore_boundary
 from converter.passes.layout.axes import inverse
+from converter.record import record
 
 MOST = 4
 Shapes = dict[str, tuple[int, ...]]

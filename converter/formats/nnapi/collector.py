@@ -38,12 +38,12 @@ from converter.graph.channels_last import base_domain
 from converter.graph.infer import InferenceError, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import public_name
-from converter.graph.record import record
 from converter.graph.value import producer_if, producer_operand, type_name
 from converter.mapping import context
 from converter.mapping.lowering import refusal
 from converter.mapping.narrow import Narrowing
 from converter.mapping.rules import Table as Rows
+from converter.record import record
 
 T = OperandType
 BYTES = (ir.DataType.INT8, ir.DataType.UINT8)

@@ -23,7 +23,7 @@ from converter.formats.nnapi.table import (
 )
 from converter.graph.equal_weights import EqualWeights
 from converter.graph.lazy_tensor import LazyTensor
-from converter.graph.record import record
+from converter.record import record
 
 # Alignment of every value in the pool, so that a mapped pool suits any driver
 POOL_ALIGNMENT = 64

@@ -25,12 +25,12 @@ from converter.formats.nnapi.validate import validate
 from converter.formats.nnapi.validate_shapes import check_shapes
 from converter.graph.names import public_name
 from converter.graph.network import Network
-from converter.graph.record import record
 from converter.graph.walk import all_nodes
 from converter.io.files import Output
 from converter.mapping.lifting import refuse
 from converter.passes.channels_last import boundary_permutation
 from converter.passes.pipeline import run_passes
+from converter.record import record
 
 LEVELS = (1, 2, 3, 4, 6, 7)  # level 5 added no operation
 CELL = "UNIDIRECTIONAL_SEQUENCE_LSTM"

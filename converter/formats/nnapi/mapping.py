@@ -7,9 +7,9 @@ from dataclasses import field
 from converter.formats.nnapi.collector import OnDemand
 from converter.formats.nnapi.rules import ON_DEMAND, TABLE
 from converter.formats.nnapi.rules.context import LiftContext, LowerContext
-from converter.graph.record import record
 from converter.mapping.lifting import FormatMapping
 from converter.mapping.target import Target
+from converter.record import record
 
 
 @record

@@ -19,8 +19,8 @@ from typing import Any
 
 from converter.errors import MappingError, closest
 from converter.formats.nnapi.table import OperandType, Operation, Subgraph
-from converter.graph.record import record
 from converter.io.resources import schema_path
+from converter.record import record
 
 OEM_OPERATION = "OEM_OPERATION"
 OEM_CODE = 10000

@@ -18,7 +18,6 @@ from converter.formats.nnapi.mapping import MAPPING
 from converter.graph import RESHAPES, SAME_ELEMENTS
 from converter.graph.infer import known, rank_of
 from converter.graph.network import Network
-from converter.graph.record import record
 from converter.graph.value import optional, producer_of
 from converter.graph.walk import subgraphs
 from converter.passes.channels_last import to_nhwc
@@ -41,6 +40,7 @@ from converter.passes.pipeline import Context, Pass, check_static_shapes, check_
 from converter.passes.small_types import SMALL, widen_small_types
 from converter.passes.stack_sequences import stack_sequences
 from converter.passes.unroll import LARGEST, unroll_loops
+from converter.record import record
 
 _MOVING = SAME_ELEMENTS | {"DequantizeLinear", "QuantizeLinear", "Transpose"}
 _RECURRENT = frozenset({"LSTM", "GRU", "RNN"})

@@ -14,8 +14,8 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.graph.build import Builder
 from converter.graph.infer import constant, rank_of, shape_of
-from converter.graph.record import record
 from converter.graph.value import Value, with_operators
+from converter.record import record
 
 Results = ir.Value | Sequence[ir.Value | None] | None
 

@@ -33,7 +33,6 @@ from converter.graph.names import (
     set_public_name,
     source_location,
 )
-from converter.graph.record import record
 from converter.graph.walk import all_graphs, all_nodes
 from converter.passes.dead_code import remove_unread_initializers, unread_initializers
 from converter.passes.legalize import rewrite_illegal
@@ -41,6 +40,7 @@ from converter.passes.pipeline import Context, Pass, change
 from converter.passes.promote_types import Signature, parameter, parameters, promote_types, takes
 from converter.passes.share_weights import share_weights
 from converter.passes.stored_halves import store_halves, stored_half
+from converter.record import record
 
 CUSTOM = (EXTENSION_DOMAIN, "CustomLayer")
 OLDEST = 13

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from converter.formats.onnx.attributes import Attributes
 from converter.graph.build import Builder
-from converter.graph.record import record
+from converter.record import record
 
 Opsets = Mapping[str, int]
 

@@ -8,7 +8,7 @@ from collections import Counter
 
 from converter.errors import ReadError, Where, unreadable
 from converter.formats.openvino.ir import Body, Edge, Layer, Net, SubNet
-from converter.graph.record import record
+from converter.record import record
 
 # the number of input and output ports of the layers at the ends of a graph
 _ENDS: dict[str, tuple[int, ...]] = {"Parameter": (0, 1), "Const": (0, 1), "Result": (1,)}

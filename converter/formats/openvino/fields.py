@@ -12,7 +12,6 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.graph.demands import at_least, axis_of
 from converter.graph.infer import Array
-from converter.graph.record import record
 from converter.graph.value import known_sizes
 from converter.graph.verify.operands import deformed
 from converter.graph.windows import of_all_axes
@@ -21,6 +20,7 @@ from converter.mapping.context import LiftContext, LowerContext
 from converter.mapping.fields import Attr, Field, Guard, attrs, ignore
 from converter.mapping.node import Node
 from converter.mapping.rules import op
+from converter.record import record
 
 T = ir.DataType
 

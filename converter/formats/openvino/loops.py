@@ -18,9 +18,9 @@ from converter.formats.openvino.fields import dim
 from converter.formats.openvino.ir import Layer, PortMap
 from converter.graph.build import Builder
 from converter.graph.infer import Array, rank_of, shape_of
-from converter.graph.record import record
 from converter.graph.sizes import arange
 from converter.mapping.context import LiftContext, rank
+from converter.record import record
 
 Place = tuple[int, int | None]
 ROWS, LAST = np.iinfo(np.int64).max, np.iinfo(np.int64).min

@@ -38,9 +38,9 @@ from converter.formats.openvino.xml import (
     split_names,
 )
 from converter.graph.lazy_tensor import LazyTensor
-from converter.graph.record import record
 from converter.io.limits import MOST_AXES
 from converter.io.mapped_file import MappedFile
+from converter.record import record
 
 BODIES = {"body": "port_map", "then_body": "then_port_map", "else_body": "else_port_map"}
 _BODY_PARTS = ("layers", "edges", "rt_info", "port_map", "back_edges")

@@ -4,7 +4,7 @@ and the size in the .bin.
 
 from __future__ import annotations
 
-from converter.graph.record import record
+from converter.record import record
 
 
 @record

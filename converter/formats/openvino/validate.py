@@ -17,9 +17,9 @@ from lxml import etree
 
 from converter.errors import Diagnostic, Where
 from converter.formats.openvino.xml import XmlElement, elements, line, shown
-from converter.graph.record import record
 from converter.io.limits import MOST_AXES
 from converter.io.resources import schema_path
+from converter.record import record
 
 _TYPES = {
     "positiveInteger": (re.compile(r"\+?0*[1-9][0-9]*"), "a positive integer"),

@@ -13,7 +13,7 @@ from lxml import etree
 
 from converter.errors import ReadError, Where, unreadable
 from converter.formats.openvino.ir import Element
-from converter.graph.record import record
+from converter.record import record
 
 XmlElement: TypeAlias = etree._Element
 

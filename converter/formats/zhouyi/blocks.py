@@ -9,7 +9,7 @@ from dataclasses import field
 from typing import NamedTuple
 
 from converter.errors import Diagnostic, Where
-from converter.graph.record import record
+from converter.record import record
 
 _KEY = re.compile(r"[A-Za-z0-9.:/_;'-]+\Z")
 # NUL and similar characters, and the separators at which other readers break a line

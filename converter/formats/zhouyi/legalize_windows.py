@@ -15,7 +15,6 @@ from converter.errors import MappingError
 from converter.formats.zhouyi.types import numpy_type
 from converter.graph.build import Builder, attrs_of, defaults
 from converter.graph.infer import Array, constant
-from converter.graph.record import record
 from converter.graph.sizes import arange
 from converter.graph.value import Value, operand, optional, with_operators
 from converter.graph.windows import transposed_pads
@@ -23,6 +22,7 @@ from converter.mapping import context
 from converter.mapping.concepts import window
 from converter.mapping.lowering import view_of
 from converter.passes.images import window_over_images
+from converter.record import record
 
 
 def static(value: ir.Value) -> list[int]:

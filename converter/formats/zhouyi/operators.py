@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any, Literal
 
-from converter.graph.record import record
 from converter.io.resources import schema_path
+from converter.record import record
 
 Part = Literal["both", "float", "int"]
 

@@ -17,8 +17,8 @@ from typing import Any
 import onnx_ir as ir
 
 from converter.graph.known import rank_of
-from converter.graph.record import record
 from converter.graph.value import Value
+from converter.record import record
 
 Body = Callable[..., Any]
 

@@ -12,9 +12,9 @@ from converter.errors import MappingError
 from converter.graph.build import Builder, Value, writing
 from converter.graph.demands import at_least
 from converter.graph.extensions import extension
-from converter.graph.record import record
 from converter.graph.recurrent import clipped
 from converter.graph.sizes import static
+from converter.record import record
 
 # by the operators' names for them; "" is none
 ACTIVATIONS: dict[str, Callable[[Builder, Value], Value]] = {

@@ -13,9 +13,9 @@ from converter.graph.build import Builder, Value
 from converter.graph.catalogue.overlaps import NOTHING, decoded, scatter_scores, upright
 from converter.graph.demands import at_least
 from converter.graph.extensions import SOME, extension
-from converter.graph.record import record
 from converter.graph.sizes import arange, static
 from converter.graph.value import FLOAT, INT64, LOWEST
+from converter.record import record
 
 
 @extension(location=SOME, confidence=SOME, priors=SOME)

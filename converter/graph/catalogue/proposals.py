@@ -22,9 +22,9 @@ from converter.graph.catalogue.suppression import one_class, ranked
 from converter.graph.demands import above, at_least
 from converter.graph.extensions import extension
 from converter.graph.infer import Array, shape_of
-from converter.graph.record import record
 from converter.graph.sizes import arange, static
 from converter.graph.value import FLOAT, INT64
+from converter.record import record
 
 
 @extension(scores=4, deltas=4)

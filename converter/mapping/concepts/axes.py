@@ -13,9 +13,9 @@ from typing import Any
 from converter.errors import MappingError
 from converter.graph.demands import axis_of
 from converter.graph.infer import known, rank_of
-from converter.graph.record import record
 from converter.graph.value import INT64, known_sizes
 from converter.mapping.fields import MISSING, Field
+from converter.record import record
 
 NONE, ALL = "none", "all"
 

@@ -14,13 +14,13 @@ import onnx_ir as ir
 from converter.errors import MappingError, no_match
 from converter.graph.infer import Array, known
 from converter.graph.interpolation import ROUND, aspect_factor, coordinates
-from converter.graph.record import record
 from converter.graph.size_expressions import Size
 from converter.graph.symbolic import dimensions
 from converter.graph.value import known_sizes
 from converter.graph.windows import FIX
 from converter.mapping.concepts.window import spatial
 from converter.mapping.fields import Field
+from converter.record import record
 
 NAMES = (
     *("mode", "coordinate_transformation_mode", "nearest_mode", "antialias", "exclude_outside"),

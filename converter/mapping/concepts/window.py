@@ -9,12 +9,12 @@ from typing import Any
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.graph.record import record
 from converter.graph.value import known_sizes
 from converter.graph.windows import FIX, SAME, rounded_up, same_pads, window_fault
 from converter.mapping.context import static
 from converter.mapping.fields import Field
 from converter.mapping.node import Node
+from converter.record import record
 
 Sizes = list[int]
 

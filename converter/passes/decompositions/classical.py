@@ -16,10 +16,10 @@ import onnx_ir as ir
 from converter.graph.build import Builder, Value, attributes
 from converter.graph.infer import rank_of
 from converter.graph.loops import while_loop
-from converter.graph.record import record
 from converter.graph.value import BOOL, FLOAT, INT32, INT64, array_type, known_sizes, with_operators
 from converter.passes.decompositions.activations import x_of
 from converter.passes.decompositions.table import Table
+from converter.record import record
 
 DOMAIN = "ai.onnx.ml"
 DOUBLE = ir.DataType.DOUBLE

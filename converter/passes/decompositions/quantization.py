@@ -11,11 +11,11 @@ import onnx_ir as ir
 from converter.graph.build import Builder, Value, attributes, attrs_of
 from converter.graph.infer import constant, rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
-from converter.graph.record import comparable
 from converter.graph.value import optional, with_operators
 from converter.passes.decompositions.activations import x_of
 from converter.passes.decompositions.table import Table
 from converter.passes.promote_types import FLOAT8
+from converter.record import comparable
 
 _T = ir.DataType
 _EXACT = 1 << 24  # integers below it are exact in float32

@@ -12,12 +12,12 @@ import onnx_ir as ir
 from converter.graph.build import Builder, Value, attributes
 from converter.graph.infer import shape_of
 from converter.graph.interpolation import cubic_factors
-from converter.graph.record import record
 from converter.graph.sizes import arange
 from converter.graph.value import INT64, array_type, operands
 from converter.graph.verify.shapes_of import window_of
 from converter.passes.decompositions.activations import back, is_float, wide, x_of
 from converter.passes.decompositions.table import Table
+from converter.record import record
 
 Tap = tuple[Value, Value | None, Value | None]  # index, whether it is inside the image, weight
 

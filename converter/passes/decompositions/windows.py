@@ -13,7 +13,6 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, Value, attributes, attrs_of
 from converter.graph.infer import Array, constant, known, shape_of
-from converter.graph.record import record
 from converter.graph.sizes import arange, demand_small, static
 from converter.graph.value import FLOAT, optional
 from converter.graph.verify.shapes_of import window_of
@@ -21,6 +20,7 @@ from converter.graph.walk import is_needed
 from converter.passes.decompositions import fourier
 from converter.passes.decompositions.activations import is_float, x_of
 from converter.passes.decompositions.table import Table
+from converter.record import record
 
 MOST_TAPS = 64
 MOST_WORK = 1 << 30  # additions to count the elements in each window

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from converter.graph.record import record
+from converter.record import record
 
 Perm = tuple[int, ...]
 Dim = int | str | None

@@ -16,13 +16,13 @@ from typing import Any
 import onnx_ir as ir
 
 from converter.graph.infer import rank_of
-from converter.graph.record import record
 from converter.graph.value import optional
 from converter.graph.walk import all_nodes, subgraphs
 from converter.passes.layout import axes
 from converter.passes.layout.axes import Perm
 from converter.passes.layout.reassociation import RankChange, rank_change
 from converter.passes.layout.rules import Free, free
+from converter.record import record
 
 
 @record

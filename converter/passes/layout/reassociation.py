@@ -10,11 +10,11 @@ import onnx_ir as ir
 from converter.graph import REDUCTIONS
 from converter.graph.build import Builder, attributes, same_attrs
 from converter.graph.infer import known, rank_of
-from converter.graph.record import record
 from converter.graph.value import optional
 from converter.passes.layout import axes
 from converter.passes.layout.axes import Dim, Perm, Reassociation
 from converter.passes.layout.rules import dims_of
+from converter.record import record
 
 Carry = Callable[[Builder, ir.Value, Perm, Perm], ir.Value]
 

@@ -13,7 +13,6 @@ from converter.graph import CHANNELS_LAST_DOMAIN, RESHAPES, channels_last
 from converter.graph.build import Builder, builder_before
 from converter.graph.infer import rank_of
 from converter.graph.names import Names
-from converter.graph.record import record
 from converter.graph.value import optional
 from converter.graph.walk import all_nodes, discard, is_needed, replace_inputs, subgraphs
 from converter.passes.layout import axes
@@ -31,6 +30,7 @@ from converter.passes.layout.groups import (
 from converter.passes.layout.materialized import Stored
 from converter.passes.layout.reassociation import RankChange
 from converter.passes.layout.rules import Free, dims_of
+from converter.record import record
 
 IMAGE = 4  # axes
 PERMUTATION = (

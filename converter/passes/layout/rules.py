@@ -18,10 +18,10 @@ from converter.graph import UNARY as ELEMENTWISE
 from converter.graph.build import Builder, attributes, attrs_of
 from converter.graph.extensions import can_expand, function_for
 from converter.graph.infer import InferenceError, known, rank_of
-from converter.graph.record import record
 from converter.graph.value import optional
 from converter.passes.layout import axes
 from converter.passes.layout.axes import Dim, Perm
+from converter.record import record
 
 Remap = Callable[[ir.Node, Perm, Builder], None]
 

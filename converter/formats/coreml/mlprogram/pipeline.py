@@ -13,7 +13,6 @@ from converter.formats.coreml.description import declared_features
 from converter.formats.coreml.mlprogram.collector import MOST_AXES, MilLowering
 from converter.formats.coreml.mlprogram.legalize import REWRITES
 from converter.formats.coreml.mlprogram.mapping import MAPPING
-from converter.graph.record import record
 from converter.graph.snapshot import Snapshot
 from converter.passes.clamp_masks import clamp_masks_to_halves
 from converter.passes.collapse_dims import join_reshape_chains, lower_ranks, with_fewer_axes
@@ -28,6 +27,7 @@ from converter.passes.small_types import SMALL, widen_small_types
 from converter.passes.stack_sequences import stack_sequences
 from converter.passes.stored_halves import keep_stored_halves
 from converter.passes.unroll import unroll_loops
+from converter.record import record
 
 D = ir.DataType
 ATTENTION_SINCE = 9  # the specification version that has it as one operation

@@ -15,10 +15,10 @@ from converter.formats.coreml.neuralnetwork.model import MLModel
 from converter.graph.infer import constant
 from converter.graph.names import public_name, set_public_name
 from converter.graph.network import Network
-from converter.graph.record import record
 from converter.graph.value import producer_if, type_name
 from converter.passes.labels import take_out_labels
 from converter.passes.promote_types import FLOAT8
+from converter.record import record
 
 Value = ir.Value
 T = ir.DataType

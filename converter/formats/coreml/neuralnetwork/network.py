@@ -14,10 +14,10 @@ from converter.formats.coreml.neuralnetwork.params import read_params
 from converter.formats.coreml.neuralnetwork.weight_encoding import LayerWeights
 from converter.graph.build import Builder
 from converter.graph.infer import set_type
-from converter.graph.record import comparable
 from converter.mapping.conversion_errors import CONVERSION_ERRORS, code_message_help
 from converter.mapping.lifting import Lifting
 from converter.mapping.node import Layer
+from converter.record import comparable
 
 T = TypeVar("T")
 Env = dict[str, ir.Value]

@@ -12,7 +12,6 @@ from converter.formats.coreml.neuralnetwork.mapping import MAPPING
 from converter.formats.coreml.neuralnetwork.rules.control_flow import unconditional
 from converter.graph.infer import shape_of
 from converter.graph.names import source_location
-from converter.graph.record import record
 from converter.graph.walk import all_nodes
 from converter.passes.collapse_dims import join_reshape_chains, lower_ranks, with_fewer_axes
 from converter.passes.constants import holds_numbers
@@ -26,6 +25,7 @@ from converter.passes.small_types import SMALL, widen_small_types
 from converter.passes.stack_sequences import stack_sequences
 from converter.passes.stored_halves import keep_stored_halves
 from converter.passes.unroll import unroll_loops
+from converter.record import record
 
 MOST_AXES = 5
 

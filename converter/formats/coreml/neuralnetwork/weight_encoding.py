@@ -19,10 +19,10 @@ from converter.formats.coreml.neuralnetwork.weights import Array, WeightData
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant, demand_few_axes, rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
-from converter.graph.record import record
 from converter.graph.value import Value, operand, optional, producer_if, producer_operand
 from converter.passes.constants import evaluate_constant, is_constant, unpack
 from converter.passes.round_halves import half_is_enough
+from converter.record import record
 
 
 @record

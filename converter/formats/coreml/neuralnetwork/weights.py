@@ -20,7 +20,6 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from converter.graph.lazy_tensor import LazyTensor
-from converter.graph.record import record
 from converter.io.protobuf import (
     FIXED32,
     LEN,
@@ -30,6 +29,7 @@ from converter.io.protobuf import (
     encode_varint,
     read_field,
 )
+from converter.record import record
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]

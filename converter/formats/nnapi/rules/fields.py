@@ -12,12 +12,12 @@ from converter.formats.lite.weights import Bias
 from converter.formats.nnapi.collector import Ref
 from converter.formats.nnapi.quantization import dequantize_operand
 from converter.formats.nnapi.rules.context import ACTIVATION, LiftContext, LowerContext
-from converter.graph.record import record
 from converter.mapping.concepts import window
 from converter.mapping.concepts.window import Geometry
 from converter.mapping.context import REQUIRED
 from converter.mapping.fields import Detail, Field, Guard
 from converter.passes.layout.axes import inverse
+from converter.record import record
 
 SAME, VALID = 1, 2
 PADS = ("pad_top", "pad_left", "pad_bottom", "pad_right")  # in the order of ONNX

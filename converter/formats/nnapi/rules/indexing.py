@@ -14,11 +14,11 @@ from converter.formats.nnapi.rules.fields import from_level
 from converter.formats.nnapi.table import OperandType
 from converter.graph.demands import of_length
 from converter.graph.infer import known
-from converter.graph.record import record
 from converter.mapping.concepts.axes import Axis
 from converter.mapping.fields import Attr, Detail, Field, Guard, RequireAttr
 from converter.mapping.rules import op
 from converter.passes.lite.picking import has_nonnegative_indices
+from converter.record import record
 
 LARGE = 1 << 30  # "to the end": small enough for engines that choose limits as floats
 

@@ -13,7 +13,6 @@ from converter.formats.nnapi.collector import NARROW
 from converter.formats.nnapi.rules.context import LiftContext, LowerContext
 from converter.graph.demands import at_least, shaped
 from converter.graph.infer import known, shape_of
-from converter.graph.record import record
 from converter.graph.sizes import arange, demand_small
 from converter.mapping.codecs import same
 from converter.mapping.concepts.axes import Axis, Permutation, permutation
@@ -29,6 +28,7 @@ from converter.mapping.fields import (
     RequireKey,
 )
 from converter.mapping.rules import Custom, Rule, custom, op, ops
+from converter.record import record
 
 # reshape and transpose ---------------------------------------------------------------------------
 

@@ -25,7 +25,6 @@ from converter.formats.openvino.legacy.types import (
 )
 from converter.graph.build import Builder
 from converter.graph.infer import shape_of
-from converter.graph.record import record
 from converter.graph.walk import all_nodes
 from converter.mapping.lowering import refusal
 from converter.mapping.target import dynamic_values
@@ -41,6 +40,7 @@ from converter.passes.round_halves import round_to_halves
 from converter.passes.small_types import SMALL, widen_small_types
 from converter.passes.stack_sequences import stack_sequences
 from converter.passes.unroll import unroll_loops
+from converter.record import record
 
 D = ir.DataType
 SMALL_ENOUGH = 1 << 20  # elements of a constant that may be larger than its inputs

@@ -15,7 +15,6 @@ from converter.formats.openvino.opset.mapping import MAPPING
 from converter.formats.openvino.opset.rules.fields import HALVES
 from converter.graph.infer import KNOWN_LIMIT
 from converter.graph.names import public_name
-from converter.graph.record import record
 from converter.graph.states import begun_states, is_begun
 from converter.graph.value import producer_if, type_name
 from converter.graph.walk import all_graphs, all_nodes, subgraphs
@@ -30,6 +29,7 @@ from converter.passes.small_types import UNCOMMON, widen_small_types
 from converter.passes.stack_sequences import stack_sequences
 from converter.passes.stored_halves import stored_half
 from converter.passes.unroll import never_runs, unroll_loops
+from converter.record import record
 
 WIDE_BITS = MappingError(
     "bit operations on 64-bit integers are not supported by OpenVINO, whose "

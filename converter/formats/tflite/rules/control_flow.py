@@ -22,13 +22,13 @@ from converter.formats.tflite.rules.context import (
 from converter.graph.build import Builder
 from converter.graph.infer import constant, known
 from converter.graph.loops import Body, choice, while_loop
-from converter.graph.record import record
 from converter.graph.states import State
 from converter.graph.symbolic import dimensions
 from converter.graph.walk import captured
 from converter.graph.windows import FIX
 from converter.mapping.node import Layer
 from converter.mapping.rules import custom
+from converter.record import record
 
 Dims = list[Any]
 MOST_BRANCHES = 100  # each is written inside of the one before it

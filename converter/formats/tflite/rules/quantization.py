@@ -26,10 +26,10 @@ from converter.formats.tflite.rules.context import (
 from converter.formats.tflite.rules.fields import data, largest_below
 from converter.formats.tflite.tensors import is_by_axis, type_of, zero_points
 from converter.graph.infer import Array
-from converter.graph.record import record
 from converter.graph.value import Value
 from converter.mapping.fields import Detail, Field
 from converter.mapping.rules import Custom, Rule, custom, op
+from converter.record import record
 
 WIDE = (ir.DataType.INT32, ir.DataType.INT64)
 

@@ -14,7 +14,6 @@ from converter.formats.zhouyi.rules.context import LiftContext
 from converter.formats.zhouyi.rules.fields import Window, constant_of, keys, pad_keys
 from converter.formats.zhouyi.types import numpy_type
 from converter.graph.infer import constant, shape_of
-from converter.graph.record import record
 from converter.graph.sizes import arange
 from converter.mapping import context
 from converter.mapping.concepts import transposed_window
@@ -23,6 +22,7 @@ from converter.mapping.context import LowerContext
 from converter.mapping.fields import Attr, Field, Group, Guard, Weight, WriteKey, ignore, spread
 from converter.mapping.node import Node
 from converter.mapping.rules import Rule, custom, op
+from converter.record import record
 
 # ONNX order of weights -> the order of the .bin; the depth of a 3-D kernel follows its width,
 # though the data are N D H W C

@@ -26,13 +26,13 @@ from converter.graph.catalogue.proposals import filled, survivors, top
 from converter.graph.catalogue.ssd import class_of, labels_of, present
 from converter.graph.demands import of_length, representable, shaped
 from converter.graph.infer import Array, constant
-from converter.graph.record import record
 from converter.graph.sizes import arange, demand_small
 from converter.graph.value import Value, stack
 from converter.mapping.codecs import Floats, enum
 from converter.mapping.context import LowerContext, static
 from converter.mapping.fields import Attr, Detail, Field, Guard, WriteKey, attrs, ignore
 from converter.mapping.rules import custom, op
+from converter.record import record
 
 FLOAT = ir.DataType.FLOAT
 

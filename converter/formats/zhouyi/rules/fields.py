@@ -12,7 +12,6 @@ from converter.errors import MappingError
 from converter.formats.zhouyi.rules.context import LiftContext
 from converter.graph.demands import at_least
 from converter.graph.infer import constant, shape_of
-from converter.graph.record import record
 from converter.mapping.codecs import enum
 from converter.mapping.concepts import window
 from converter.mapping.concepts.axes import ALL, Axes
@@ -28,6 +27,7 @@ from converter.mapping.fields import (
     RequireKey,
 )
 from converter.mapping.node import Layer, Node
+from converter.record import record
 
 T = ir.DataType
 

@@ -12,13 +12,13 @@ from converter.formats.zhouyi.types import is_float
 from converter.graph.demands import representable
 from converter.graph.infer import constant, shape_of
 from converter.graph.lazy_tensor import LazyTensor
-from converter.graph.record import record
 from converter.graph.sizes import arange
 from converter.graph.value import Value, stack
 from converter.mapping.concepts.matmul import Transposes
 from converter.mapping.context import LowerContext
 from converter.mapping.fields import Attr, Detail, Field, Guard
 from converter.mapping.rules import custom, op
+from converter.record import record
 
 # a product with constant weights -----------------------------------------------------------------
 

@@ -17,9 +17,9 @@ from converter.formats.zhouyi.rules.fields import constant_of
 from converter.formats.zhouyi.rules.shape import transpose
 from converter.formats.zhouyi.types import numpy_type
 from converter.graph.infer import Array, constant
-from converter.graph.record import record
 from converter.mapping.context import LowerContext
 from converter.mapping.rules import custom
+from converter.record import record
 
 
 @record

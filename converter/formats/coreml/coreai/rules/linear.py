@@ -12,7 +12,6 @@ from converter.errors import MappingError
 from converter.formats.coreml.coreai.rules.context import SIZE, LiftContext, LowerContext
 from converter.formats.coreml.coreai.rules.elementwise import REALS
 from converter.formats.coreml.coreai.rules.fields import demand_wide
-from converter.graph.record import record
 from converter.graph.value import Value
 from converter.graph.windows import overhang
 from converter.mapping.concepts import transposed_window, window
@@ -20,6 +19,7 @@ from converter.mapping.concepts.window import Geometry, spatial
 from converter.mapping.fields import AttrInput, Detail, FirstResult, Guard
 from converter.mapping.node import Node
 from converter.mapping.rules import Rule, op
+from converter.record import record
 
 D = ir.DataType
 U32 = np.uint32

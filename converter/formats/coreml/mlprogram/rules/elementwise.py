@@ -12,7 +12,6 @@ from converter.formats.coreml.mlprogram.rules.context import LiftContext, LowerC
 from converter.formats.coreml.mlprogram.rules.fields import Parameter, TransposedIndices, mil, mils
 from converter.graph.demands import floating_type
 from converter.graph.infer import constant
-from converter.graph.record import record
 from converter.graph.value import producer_if
 from converter.mapping.codecs import enum
 from converter.mapping.fields import (
@@ -27,6 +26,7 @@ from converter.mapping.fields import (
     RequireInput,
     RequireKey,
 )
+from converter.record import record
 
 D = ir.DataType
 DTYPES = {

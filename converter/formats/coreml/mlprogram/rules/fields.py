@@ -10,7 +10,6 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.coreml.mlprogram.rules.context import LiftContext, LowerContext
-from converter.graph.record import record
 from converter.graph.value import Value
 from converter.graph.windows import SAME
 from converter.mapping.codecs import Codec
@@ -20,6 +19,7 @@ from converter.mapping.concepts.window import Geometry, weights_kernel
 from converter.mapping.fields import Field
 from converter.mapping.node import Node
 from converter.mapping.rules import Rule, op
+from converter.record import record
 
 INT32 = ir.DataType.INT32
 IOS16 = 7  # the specification version

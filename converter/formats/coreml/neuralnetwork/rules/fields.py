@@ -14,10 +14,10 @@ from converter.formats.coreml.neuralnetwork import operands as blobs
 from converter.formats.coreml.neuralnetwork.collector import is_float, rank_of_value
 from converter.formats.coreml.neuralnetwork.rules.context import LiftContext, LowerContext
 from converter.graph.infer import rank_of, shape_of
-from converter.graph.record import record
 from converter.graph.value import producer_operand
 from converter.mapping.codecs import Codec, Kind, is_single
 from converter.mapping.fields import Detail, Field, FirstResult, Guard, InputType, any_type
+from converter.record import record
 
 T = ir.DataType
 Value = ir.Value

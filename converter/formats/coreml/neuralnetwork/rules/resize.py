@@ -11,7 +11,7 @@ from converter.errors import MappingError
 from converter.formats.coreml.neuralnetwork import operands as blobs
 from converter.formats.coreml.neuralnetwork.rules.context import LiftContext, LowerContext
 from converter.formats.coreml.neuralnetwork.rules.fields import AsRank, static
-from converter.graph.demands import of_length
+from converter.graph.demands import of_counts
 from converter.graph.infer import Array
 from converter.graph.interpolation import between, rounded_down
 from converter.graph.size_expressions import Size
@@ -229,7 +229,7 @@ def target_of(r: LiftContext) -> tuple[str, list[int], list[int]]:
     mode: str = r.attr("mode", dict, {}).get("samplingMethod", STRICT)
     size = static(blobs.dims(r, 2)[-2:], "resizeBilinear")
     target = r.attr("targetSize", list) or [1, 1]
-    of_length(2, targetSize=target)
+    of_counts(2, targetSize=target)
     return mode, size, target
 
 

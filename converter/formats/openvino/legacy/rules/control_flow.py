@@ -19,13 +19,13 @@ from converter.formats.openvino.legacy.rules.context import LiftContext, LowerCo
 from converter.formats.openvino.legacy.rules.fields import SPELLING
 from converter.formats.openvino.loops import Iteration, along_axis, slicing
 from converter.graph.infer import known
-from converter.graph.record import record
 from converter.graph.value import producer_of
 from converter.mapping.context import static
 from converter.mapping.lifting import FormatMapping
 from converter.mapping.lowering import Lowering
 from converter.mapping.node import Layer
 from converter.mapping.rules import Table, custom
+from converter.record import record
 
 
 class LayerWriter(Protocol):

@@ -18,13 +18,13 @@ from converter.formats.openvino.legacy.rules.context import LiftContext, LowerCo
 from converter.formats.openvino.legacy.rules.windows import Window, along, window_of
 from converter.graph.build import attrs_of
 from converter.graph.infer import constant, shape_of
-from converter.graph.record import record
 from converter.graph.value import optional
 from converter.graph.windows import same_pads
 from converter.mapping.concepts import transposed_window
 from converter.mapping.concepts.window import Geometry
 from converter.mapping.fields import Attr, Field, Guard, RequireAttr, RequireKey
 from converter.mapping.rules import op
+from converter.record import record
 
 WIDEST_STEP = 8  # of kernels of one element in a deconvolution
 

@@ -31,7 +31,6 @@ from converter.formats.openvino.legacy.rules.fields import (
     channels,
 )
 from converter.formats.openvino.legacy.types import keeps_type
-from converter.graph.record import record
 from converter.mapping.codecs import Floats, is_single, number_text
 from converter.mapping.fields import (
     Attr,
@@ -44,6 +43,7 @@ from converter.mapping.fields import (
     ignore,
 )
 from converter.mapping.rules import Custom, Rule, custom, op, ops
+from converter.record import record
 
 D = ir.DataType
 LARGEST = float(np.finfo(np.float32).max)

@@ -14,10 +14,10 @@ from converter.formats.openvino.legacy.rules.context import (
     per_channel,
 )
 from converter.formats.openvino.legacy.types import LEGACY
-from converter.graph.record import record
 from converter.mapping.codecs import Codec, Floats, Kind, float_of, number_text
 from converter.mapping.context import Results
 from converter.mapping.fields import Detail, Field, Guard
+from converter.record import record
 
 
 def parse_integer(value: Any) -> int:

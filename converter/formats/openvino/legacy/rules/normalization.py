@@ -12,10 +12,10 @@ from converter.formats.openvino.fields import ODD_SIZE, odd_window
 from converter.formats.openvino.legacy.rules.context import MOST_AXES, LiftContext, LowerContext
 from converter.formats.openvino.legacy.rules.fields import MARK_LAYER, channels
 from converter.graph.infer import known
-from converter.graph.record import record
 from converter.mapping.concepts.axes import Axis
 from converter.mapping.fields import Attr, Detail, Field, Guard, RequireAttr, RequireKey, ignore
 from converter.mapping.rules import FOREVER, op, ops
+from converter.record import record
 
 
 def read_statistics(r: LiftContext) -> None:

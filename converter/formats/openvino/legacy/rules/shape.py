@@ -28,7 +28,6 @@ from converter.formats.openvino.legacy.rules.fields import (
     ToPort,
 )
 from converter.graph.demands import axis_of, of_length
-from converter.graph.record import record
 from converter.graph.sizes import mirrored
 from converter.mapping.concepts.axes import Axis, Permutation
 from converter.mapping.concepts.pads import Pads
@@ -44,6 +43,7 @@ from converter.mapping.fields import (
     ignore_inputs,
 )
 from converter.mapping.rules import Custom, Rule, custom, op
+from converter.record import record
 
 # the shape alone ---------------------------------------------------------------------------------
 

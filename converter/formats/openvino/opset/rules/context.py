@@ -12,10 +12,10 @@ import onnx_ir as ir
 from converter.formats.openvino.opset.codes import AS_STORED, code_of
 from converter.graph.infer import Array, known
 from converter.graph.lazy_tensor import LazyTensor
-from converter.graph.record import record
 from converter.mapping import context
 from converter.mapping.codecs import Codec, enum
 from converter.mapping.node import Layer
+from converter.record import record
 
 if TYPE_CHECKING:
     from converter.formats.openvino.ir import Layer as IrLayer

@@ -25,7 +25,6 @@ from converter.formats.openvino.fields import (
 )
 from converter.formats.openvino.opset.rules.context import LiftContext, LowerContext, element_type
 from converter.graph.infer import known, rank_of, shape_of
-from converter.graph.record import record
 from converter.mapping.codecs import Codec, Floats, csv
 from converter.mapping.context import Results
 from converter.mapping.fields import (
@@ -43,6 +42,7 @@ from converter.mapping.fields import (
     ignore,
 )
 from converter.mapping.rules import op
+from converter.record import record
 
 T = ir.DataType
 

@@ -14,7 +14,6 @@ from converter.formats.openvino.opset.rules.context import LiftContext, LowerCon
 from converter.formats.openvino.xml import shown
 from converter.graph.demands import axis_of
 from converter.graph.infer import known, rank_of
-from converter.graph.record import record
 from converter.graph.windows import SAME
 from converter.io.limits import MOST_AXES
 from converter.mapping.codecs import (
@@ -32,6 +31,7 @@ from converter.mapping.concepts import window
 from converter.mapping.concepts.window import Geometry, weights_kernel
 from converter.mapping.fields import AttrInput, Field, InputType, WriteKey
 from converter.mapping.node import Node
+from converter.record import record
 
 AUTO_PAD = ("same_upper", "same_lower", "valid")
 EXPLICIT = ("explicit", "notset")

@@ -22,10 +22,10 @@ from converter.formats.openvino.opset.rules.fields import BROADCAST, convert
 from converter.graph.demands import axis_of
 from converter.graph.infer import constant, known, rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
-from converter.graph.record import record
 from converter.graph.value import producer_of
 from converter.mapping.fields import Attr, Detail, Field, Guard, ImpliedAttrs
 from converter.mapping.rules import Custom, Rule, custom, op
+from converter.record import record
 
 T = ir.DataType
 STORED = (T.INT8, T.UINT8, T.INT4, T.UINT4)

@@ -9,9 +9,9 @@ import onnx_ir as ir
 from converter.formats.openvino.fields import words
 from converter.formats.openvino.opset.rules.context import LiftContext, LowerContext, element_type
 from converter.formats.openvino.opset.rules.fields import convert
-from converter.graph.record import record
 from converter.mapping.fields import Attr, Detail, Field, Outputs, OutputType, RequireAttr, attrs
 from converter.mapping.rules import Rule, op
+from converter.record import record
 
 T = ir.DataType
 

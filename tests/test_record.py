@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from converter.graph.record import comparable, record
+from converter.record import comparable, record
 
 
 class _Fields:
