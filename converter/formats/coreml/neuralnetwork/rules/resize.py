@@ -11,7 +11,7 @@ from converter.errors import MappingError
 from converter.formats.coreml.neuralnetwork import operands as blobs
 from converter.formats.coreml.neuralnetwork.rules.context import LiftContext, LowerContext
 from converter.formats.coreml.neuralnetwork.rules.fields import AsRank, static
-from converter.graph.demands import of_counts
+from converter.graph.demands import at_least, of_counts, of_length
 from converter.graph.infer import Array
 from converter.graph.interpolation import between, rounded_down
 from converter.graph.size_expressions import Size
@@ -202,6 +202,7 @@ def by_fractions(r: LiftContext) -> Value:
     """
     size = static(blobs.dims(r, 2)[-2:], "fractional factors")
     out = [int(np.floor(n * f)) for n, f in zip(size, factors_of(r), strict=True)]
+    at_least(1, **{"the scaled size": out})
     grids = [sampling_grid("UPSAMPLE", n, m) for n, m in zip(size, out, strict=True)]
     return resample(r, grids)
 
