@@ -81,6 +81,9 @@ def flag(w: LowerContext, value: ir.Value) -> ir.Value:
 def write_loop(w: LowerContext) -> None:
     """Write a loop that carries the iteration number, the condition and the stacked outputs
     together with the states.
+
+    The body computes the condition of the next iteration: with operations in the region of the
+    condition, and stacked outputs, Apple's runtime loses the iteration number.
     """
     body, states = w.attr("body"), list(w.node.inputs[2:])
     count = w.optional(0)
@@ -89,9 +92,13 @@ def write_loop(w: LowerContext) -> None:
     low, (again, *after) = block_of(w, body)
     collected = [GrowingVector(w, low, v) for v in after[len(states) :]]
     formals = [*body.inputs, *(v for c in collected for v in c.before)]
-    kept = zip([again, *after[: len(states)]], body.inputs[1:], strict=True)
     following = low.value("next", D.INT64, [])
     low.add("broadcasting_add", [formals[0], low.constant(np.array(1, np.int64))], [following])
+    if limit is not None:
+        zero = w.const(np.array(0, np.int64))
+        going = below(w.low, zero, limit, going)
+        again = below(low, following, limit, fitted(low, again, formals[1]))
+    kept = zip([again, *after[: len(states)]], body.inputs[1:], strict=True)
     results = [
         following,
         *(fitted(low, v, f) for v, f in kept),
@@ -99,11 +106,6 @@ def write_loop(w: LowerContext) -> None:
     ]
     first = w.low.inner()
     copies = [first.value("state", v.dtype, v.shape) for v in formals]
-    more = copies[1]
-    if limit is not None:
-        left, more = (first.value(n, D.BOOL, []) for n in ("left", "more"))
-        first.add("broadcasting_greater", [limit, copies[0]], [left])
-        first.add("broadcasting_and", [left, copies[1]], [more])
     start = [
         w.const(np.array(0, np.int64)),
         going,
@@ -117,7 +119,7 @@ def write_loop(w: LowerContext) -> None:
     made = [w.temporary("carried", v.dtype, v.shape) for v in formals]
     layer = w.low.layer("while", carried, made)
     layer.extra = [
-        (first.layers, copies, "condition", [more, *copies]),
+        (first.layers, copies, "condition", [copies[1], *copies]),
         (low.layers, formals, "yield", results),
     ]
     w.low.layers.append(layer)
@@ -126,6 +128,14 @@ def write_loop(w: LowerContext) -> None:
     lines = iter(made[2 + len(states) :])
     for c, out in zip(collected, w.node.outputs[len(states) :], strict=True):
         c.deliver(made[0], next(lines), next(lines), out)
+
+
+def below(low: CoreAILowering, number: ir.Value, limit: ir.Value, also: ir.Value) -> ir.Value:
+    """Return whether an iteration is below the limit and another condition holds."""
+    left, both = (low.value(n, D.BOOL, []) for n in ("left", "more"))
+    low.add("broadcasting_greater", [limit, number], [left])
+    low.add("broadcasting_and", [left, also], [both])
+    return both
 
 
 class GrowingVector:
