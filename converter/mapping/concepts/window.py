@@ -9,6 +9,7 @@ from typing import Any
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.graph.demands import of_length
 from converter.graph.value import known_sizes
 from converter.graph.windows import FIX, SAME, rounded_up, same_pads, window_fault
 from converter.mapping.context import static
@@ -51,6 +52,11 @@ class Geometry:
         """Return kernel, strides and dilations, with ones for those that are left out."""
         ones = [1] * len(self.kernel)
         return self.kernel, self.strides or ones, self.dilations or ones
+
+    def demand_steps(self) -> None:
+        """Refuse strides or dilations that are not one for each axis."""
+        _, strides, dilations = self.steps
+        of_length(len(self.kernel), strides=strides, dilations=dilations)
 
     @property
     def needs_sizes(self) -> bool:

@@ -73,6 +73,7 @@ class TransposedWindow(Window, transposed_window.TransposedWindow):
         if len(wanted) < n:
             raise MappingError(f"output_shape must have {n} spatial axes, got {wanted}", "R110")
         if found.scheme:
+            found.demand_steps()
             steps = zip(*found.steps, strict=True)
             totals = [overhang(s, k, s, d, 1) for k, s, d in steps]
             found = replace(found, pads=halves(totals, found.scheme == SAME[0]), scheme="")

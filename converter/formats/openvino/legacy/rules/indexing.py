@@ -236,7 +236,10 @@ def read_best_alone(r: LiftContext) -> None:
     """
     x, k = r.input(0), r.attr("top_k", int, 1)
     pairs, whole = r.attr("out_max_val", bool, 0), "axis" not in r.layer.attrs
-    x = r.b.Reshape(x, [r.static(x)[0], 1, -1]) if whole else x
+    if whole:
+        if not (sizes := r.static(x)):
+            raise MappingError("without an axis, data need at least 1 axis", "R110")
+        x = r.b.Reshape(x, [sizes[0], 1, -1])
     r.set(axis=2 if whole else r.axis())
     r.node.inputs, r.outputs = [x, r.b.const([k])], 2
 

@@ -56,13 +56,15 @@ class TransposedWindow(Window, transposed_window.TransposedWindow):
         found, scheme = super().read(r), r.attr("auto_pad", str, "explicit")
         n = len(found.kernel)
         extra = r.attr("output_padding", list, []) or [0] * n
-        of_length(n, output_padding=extra, strides=found.strides)
+        of_length(n, output_padding=extra)
+        found.demand_steps()
         found = replace(found, scheme="", extra=extra)
         if r.optional(2) is None:
             return found
         target = r.ints(2, "the output shape")[-n:]
         del r.node.inputs[2:]
         if scheme.upper() in SAME:
+            of_length(n, output_shape=target)
             # for same_upper the larger half is cropped at the beginning, unlike that of a
             # convolution
             axes = zip(target, *found.steps, r.static()[2:], strict=True)
