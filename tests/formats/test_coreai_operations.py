@@ -585,12 +585,19 @@ def test_sizes_may_be_dynamic(name: str) -> None:
 
 @needs_runtime
 @pytest.mark.slow
-@pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", [name for name in ALL if name not in CASES])
-def test_the_runtime_computes_the_same(name: str, dynamic: bool, tmp_path: Path) -> None:
+def test_the_runtime_computes_the_same(name: str, tmp_path: Path) -> None:
+    """With static sizes, and every second operation with dynamic ones, too."""
+    for dynamic in [False, True][: 1 + len(name) % 2]:
+        in_the_runtime(name, dynamic, tmp_path)
+
+
+def in_the_runtime(name: str, dynamic: bool, tmp_path: Path) -> None:
+    """Compare the results of the runtime with those expected, or have the sizes refused."""
     write, feeds, expected = ALL[name]
     try:
-        path = written(model_of(write, feeds, *(feeds if dynamic else ())), tmp_path / "m.aimodel")
+        model = model_of(write, feeds, *(feeds if dynamic else ()))
+        path = written(model, tmp_path / f"{dynamic}.aimodel")
     except ConverterError:
         assert dynamic
         return
