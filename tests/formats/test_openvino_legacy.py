@@ -753,3 +753,35 @@ def test_a_conversion_names_the_type_of_its_result(
     converter.save(Model(m, "test"), tmp_path / "m.xml", "openvino+ir=7")
     (layer,) = (x for x in legacy.read(tmp_path / "m.xml").layers if x.type == "Convert")
     assert layer.data["precision"] == layer.outputs[0].precision == precision
+
+
+@pytest.mark.parametrize(("epsilon", "kind"), [(0.0, "ScaleShift"), (1e-5, "BatchNormalization")])
+def test_a_variance_is_never_divided_without_an_epsilon(
+    tmp_path: Path, epsilon: float, kind: str
+) -> None:
+    """The engine of 2020 divides the channels that it adds, from 6 to 8, by 0 otherwise, and a
+    convolution after it returns NaN.
+    """
+    model, b = new_model("net")
+    x = b.input("x", ir.DataType.FLOAT, [1, 6, 4, 4])
+    one, zero = (np.full(6, n, np.float32) for n in (1, 0))
+    y = b.BatchNormalization(x, one, zero, zero, one, epsilon=epsilon)
+    b.output(b.Conv(y, np.ones((3, 6, 1, 1), np.float32)))
+    converter.save(Model(model, "onnx"), tmp_path / "m.xml", "openvino+ir=7")
+    assert f'type="{kind}"' in (tmp_path / "m.xml").read_text()
+
+
+@pytest.mark.parametrize("channels", [6, 16])
+def test_a_quotient_before_a_convolution_is_a_product(tmp_path: Path, channels: int) -> None:
+    """As with the variance: 0 / 0 in the channels that the engine adds to 6, none to 16."""
+    model, b = new_model("net")
+    shape = [1, channels, 4, 4]
+    x, y = (b.input(name, ir.DataType.FLOAT, shape) for name in "xy")
+    b.output(b.Conv(b.Relu(b.Div(x, y)), np.ones((3, channels, 1, 1), np.float32)))
+    feeds = {n: rng.uniform(1, 2, shape).astype(np.float32) for n in "xy"}
+    converter.save(Model(model, "onnx"), tmp_path / "m.xml", "openvino+ir=7")
+    divided = 'operation="div"' in (tmp_path / "m.xml").read_text()
+    assert divided == (channels == 16)
+    found = converter.load(tmp_path / "m.xml").run(feeds)
+    for wanted, value in zip(Model(model, "onnx").run(feeds).values(), found.values(), strict=True):
+        np.testing.assert_allclose(value, wanted, rtol=1e-5)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
+from converter.formats.openvino.legacy.rules.context import into_convolution
 from converter.formats.openvino.legacy.rules.convolution import fit_steps
 from converter.formats.openvino.legacy.types import SMALL, kind_before
 from converter.graph.build import Builder, Value, attrs_of
@@ -215,7 +216,16 @@ def suppression_mask(node: ir.Node, b: Builder) -> Value:
     return b.Reshape(marked[:total], [batch, classes, count]) > 0.5
 
 
+def quotient(node: ir.Node, b: Builder) -> Value | None:
+    """Multiply by the reciprocal, whose layer does not compute the channels that the engine adds
+    before a convolution.
+    """
+    x, y = operands(node, 2)
+    return x * b.Reciprocal(y) if is_float(x) and into_convolution(node.outputs[0]) else None
+
+
 REWRITES: Rewrites = {
+    ("", "Div"): quotient,
     ("netconv", "SuppressionMask"): suppression_mask,
     ("netconv", "MVN"): mvn_of_lists,
     ("", "OneHot"): one_hot,  # the layer does not count from the end

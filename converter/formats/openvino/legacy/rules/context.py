@@ -223,5 +223,38 @@ def per_channel(value: ir.Value | None, shape: Sequence[int]) -> Array | None:
     return array.reshape(-1) if full == (1, shape[1], *[1] * (len(shape) - 2)) else None
 
 
+def into_convolution(value: ir.Value) -> bool:
+    """Return whether a convolution reads the value, directly or after layers that compute element
+    by element or pool, and the engine may round its channels up to 8 or 16.
+
+    Such layers compute the added channels, too, which are zeros at first. Where that gives infinity
+    or NaN, the convolution returns NaN: its weights of 0 do not remove them.
+    """
+    shape = shape_of(value) or ()
+    if len(shape) not in (4, 5) or not shape[1] % 16:
+        return False
+    seen, pending = {value}, [value]
+    while pending:
+        for node, index in pending.pop().uses():
+            if node.op_type in ("Conv", "ConvTranspose") and index == 0:
+                return True
+            if node.op_type in _KEEP_CHANNELS:
+                following = {v for v in node.outputs if v not in seen}
+                seen |= following
+                pending += following
+    return False
+
+
+# operators whose layers compute blocks of channels; Floor, Log and the like, in the engine's simple
+# layers, do not
+_KEEP_CHANNELS = frozenset(
+    [
+        *("Abs", "Add", "AveragePool", "BatchNormalization", "Clip", "Concat", "Div", "Elu", "Exp"),
+        *("HardSwish", "Identity", "LeakyRelu", "Max", "MaxPool", "Min", "Mul", "PRelu", "Pow"),
+        *("Relu", "Sigmoid", "Sqrt", "Sub", "Tanh"),
+    ]
+)
+
+
 def _moves_axes(node: ir.Node) -> bool:
     return node.op_type in ("Reshape", "Squeeze", "Unsqueeze") and not node.domain

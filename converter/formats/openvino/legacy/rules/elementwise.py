@@ -16,6 +16,7 @@ from converter.formats.openvino.legacy.rules.context import (
     MOST_AXES,
     LiftContext,
     LowerContext,
+    into_convolution,
     is_float,
     per_channel,
     scalar_of,
@@ -133,6 +134,18 @@ def merged(shapes: list[list[int]], out: list[int]) -> tuple[list[list[int]], li
     return [list(c) for c in zip(*columns, strict=True)][:-1], [c[-1] for c in columns]
 
 
+# a quotient of added channels, 0 / 0, is NaN
+OUTSIDE_CONVOLUTIONS = Guard(
+    "the quotient is not the input of a convolution",
+    lower_if=lambda w: not into_convolution(w.out) or any(map(is_known, w.node.inputs)),
+)
+
+
+def is_known(value: ir.Value | None) -> bool:
+    """Return whether a value is a constant."""
+    return value is not None and value.const_value is not None
+
+
 def eltwise(name: str, operation: str, *fields: Field, **options: object) -> Rule:
     """Return the row of an operator that is an operation of Eltwise; "sum" is the default."""
     word = RequireKey("operation", operation, operation == "sum", str)
@@ -144,7 +157,7 @@ ELTWISE = [
     eltwise("Sub", "sub"),
     eltwise("Mul", "mul"),
     eltwise("Mul", "prod", lift_only=True),
-    eltwise("Div", "div"),
+    eltwise("Div", "div", OUTSIDE_CONVOLUTIONS),
     eltwise("Max", "max"),
     eltwise("Min", "min"),
     eltwise(
@@ -255,6 +268,17 @@ WAS_POWER = Guard(
     "only an operand that no Power produces is supported by this layer",
     lower_if=lambda w: w.before() == "Power",
 )
+NO_POLE = Guard(
+    "a power below 0 is not the input of a convolution",  # it would be infinite in added channels
+    lower_if=lambda w: not (is_negative(w) and into_convolution(w.out)),
+)
+
+
+def is_negative(w: LowerContext) -> bool:
+    """Return whether the exponent is below 0."""
+    return w.node.op == "Reciprocal" or (scalar_of(w.optional(1)) or 0.0) < 0
+
+
 NUMBERS = Guard(
     "only floating-point or boolean data are supported",
     lambda w: is_float(w.data) or w.data.dtype == D.BOOL,
@@ -293,9 +317,15 @@ POWER = [
     ),
     op("Sqrt", "Power", fixed("power", 0.5, False), Line(floats=True)),
     op(
-        "Reciprocal", "Power", WAS_POWER, fixed("power", -1.0, False), Line(floats=True), MARK_LAYER
+        "Reciprocal",
+        "Power",
+        WAS_POWER,
+        NO_POLE,
+        fixed("power", -1.0, False),
+        Line(floats=True),
+        MARK_LAYER,
     ),
-    op("Pow", "Power", Line(), Number("power", 1), example_inputs="2,3 =[3]"),
+    op("Pow", "Power", NO_POLE, Line(), Number("power", 1), example_inputs="2,3 =[3]"),
 ]
 
 

@@ -62,6 +62,14 @@ ON_IMAGES = Guard(
 )
 
 
+# The engine rounds channels up to 8 or 16 and divides the added zeros, too: 0 / 0 reaches the next
+# convolution.
+SOME_EPSILON = Guard(
+    "epsilon must be above 0",
+    lower_if=lambda w: float(np.float32(w.attr("epsilon"))) > 0,
+)
+
+
 # local response ----------------------------------------------------------------------------------
 
 
@@ -217,6 +225,7 @@ RULES = [
         "BatchNormalization",
         ON_IMAGES,
         RequireAttr("training_mode", 0),
+        SOME_EPSILON,
         STATISTICS,
         Attr("epsilon", kind=float, default=1e-3),
         ignore("eps"),
