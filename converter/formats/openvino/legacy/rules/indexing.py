@@ -13,6 +13,7 @@ from converter.formats.openvino.legacy.rules.context import LiftContext, LowerCo
 from converter.formats.openvino.legacy.rules.fields import MARK_LAYER, TRUTH
 from converter.graph.demands import axis_of
 from converter.graph.infer import constant, known, set_type
+from converter.graph.value import Value
 from converter.mapping.context import Results
 from converter.mapping.fields import Attr, Detail, Field, Guard, RequireAttr, ignore, ignore_inputs
 from converter.mapping.rules import Rule, op
@@ -229,6 +230,13 @@ BEST = Detail(
 )
 
 
+def rows_of(r: LiftContext, x: ir.Value) -> Value:
+    """Return data with all axes after the first as one: [N, 1, ...]."""
+    if not (sizes := r.static(x)):
+        raise MappingError("without an axis, data need at least 1 axis", "R110")
+    return r.b.Reshape(x, [sizes[0], 1, -1])
+
+
 def read_best_alone(r: LiftContext) -> None:
     """Read ArgMax: values or indices. Indices are floats. Without an axis attribute, the maximum is
     over all axes after the first, and the result is [N, 1, k], or with the values appended [N, 2,
@@ -236,10 +244,7 @@ def read_best_alone(r: LiftContext) -> None:
     """
     x, k = r.input(0), r.attr("top_k", int, 1)
     pairs, whole = r.attr("out_max_val", bool, 0), "axis" not in r.layer.attrs
-    if whole:
-        if not (sizes := r.static(x)):
-            raise MappingError("without an axis, data need at least 1 axis", "R110")
-        x = r.b.Reshape(x, [sizes[0], 1, -1])
+    x = rows_of(r, x) if whole else x
     r.set(axis=2 if whole else r.axis())
     r.node.inputs, r.outputs = [x, r.b.const([k])], 2
 
