@@ -34,6 +34,8 @@ LATER = frozenset(
         "fractions",  # of sizes with names
     }
 )
+# Packages that merely import all of their modules: these are imported when they are used.
+BARE = frozenset({"tflite"})
 # new objects between two garbage collections; with Python's 700 they repeatedly scan a growing
 # graph of layers
 GC_THRESHOLD = 200_000
@@ -41,10 +43,6 @@ GC_THRESHOLD = 200_000
 # many cycles. With its default they use the processor for as long as a small conversion takes.
 IDLE_THREADS = "OPENBLAS_THREAD_TIMEOUT", "4"
 _codes: list[int] = []  # the exit code of this process, once its command has ended
-
-
-# Packages that merely import all of their modules: these are imported when they are used.
-BARE = frozenset({"tflite"})
 
 
 class _Unused(ModuleType):

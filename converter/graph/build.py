@@ -92,7 +92,7 @@ class Builder:
             graph.meta[_FUNCTION] = True
         self.in_function = bool(graph.meta.get(_FUNCTION))
         self.source: Source = {}
-        self.made_for = ""  # the operator that the new nodes stand for, or in part
+        self.made_for = ""  # the operator of the source that new nodes compute, or a part of it
 
     def __getattr__(self, name: str) -> WriteNode:
         """`b.Gather` for `b.operator("Gather")`."""

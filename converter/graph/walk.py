@@ -38,6 +38,11 @@ def all_nodes(graph: ir.Graph) -> Iterator[ir.Node]:
         yield node
 
 
+def operators(graph: ir.Graph, op_type: str, domain: str = "") -> list[ir.Node]:
+    """Return the nodes of one operator in `graph` and its sub-graphs."""
+    return [n for g in all_graphs(graph) for n in g if n.op_type == op_type and n.domain == domain]
+
+
 def constant_nodes(graph: ir.Graph) -> set[ir.Node]:
     """Return the nodes that only read constants, unless their result is an output."""
     found: set[ir.Node] = set()

@@ -12,7 +12,7 @@ from converter.graph.extensions import replace
 from converter.graph.infer import constant
 from converter.graph.names import Names
 from converter.graph.value import known_sizes, producer_if
-from converter.graph.walk import all_graphs
+from converter.graph.walk import operators
 from converter.mapping.fusing import only_user
 from converter.passes.dead_code import remove_dead_code
 
@@ -20,10 +20,8 @@ from converter.passes.dead_code import remove_dead_code
 def biases_before_reshapes(model: ir.Model) -> None:
     """Move biases in place."""
     names = Names(model)
-    for graph in all_graphs(model.graph):
-        for node in list(graph):
-            if (node.domain, node.op_type) == ("", "Add"):
-                _move(node, names)
+    for node in operators(model.graph, "Add"):
+        _move(node, names)
     remove_dead_code(model)
 
 

@@ -19,7 +19,7 @@ from converter.graph.extensions import replace
 from converter.graph.infer import known, rank_of
 from converter.graph.names import Names
 from converter.graph.value import Value, producer_if, with_operators
-from converter.graph.walk import all_graphs
+from converter.graph.walk import operators
 from converter.mapping.fusing import only_user
 from converter.passes.dead_code import remove_dead_code
 from converter.passes.pipeline import Pass
@@ -30,12 +30,10 @@ def fuse_attention(model: ir.Model) -> None:
     3.
     """
     names = Names(model)
-    for graph in all_graphs(model.graph):
-        for node in list(graph):
-            found = parts_of(node) if node.op_type == "MatMul" and not node.domain else None
-            if found is not None:
-                b = builder_before(node, names)
-                replace(node, [found.written(b)], b)
+    for node in operators(model.graph, "MatMul"):
+        if (found := parts_of(node)) is not None:
+            b = builder_before(node, names)
+            replace(node, [found.written(b)], b)
     remove_dead_code(model)
 
 

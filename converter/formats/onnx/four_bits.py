@@ -17,7 +17,7 @@ from converter.graph.infer import Array, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import Names
 from converter.graph.value import array_type, operand, optional
-from converter.graph.walk import all_graphs
+from converter.graph.walk import operators
 
 D = ir.DataType
 TABLE = np.arange(16, dtype=np.uint8).view(ml_dtypes.float4_e2m1fn).astype(np.float32)
@@ -28,10 +28,8 @@ _BYTES = TABLE.astype(ml_dtypes.float8_e4m3fn).view(np.uint8)  # the table in th
 def store_four_bits(model: ir.Model) -> None:
     """Rewrite weights in blocks, in place."""
     names = Names(model)
-    for graph in all_graphs(model.graph):
-        for node in list(graph):
-            if (node.domain, node.op_type) == ("", "DequantizeLinear"):
-                _rewrite(node, names)
+    for node in operators(model.graph, "DequantizeLinear"):
+        _rewrite(node, names)
 
 
 def _rewrite(node: ir.Node, names: Names) -> None:

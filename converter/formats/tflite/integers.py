@@ -17,7 +17,7 @@ from converter.graph.infer import Array, constant
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import Names
 from converter.graph.value import Value
-from converter.graph.walk import all_graphs
+from converter.graph.walk import all_graphs, operators
 from converter.passes.dead_code import remove_dead_code
 
 D = ir.DataType
@@ -34,10 +34,8 @@ def quantize_fakes(model: ir.Model) -> None:
     with s = (high - low) / 255, z = -128 - low / s
     """
     names = Names(model)
-    for graph in all_graphs(model.graph):
-        for node in list(graph):
-            if node.op_type == "FakeQuantize" and node.domain == EXTENSION_DOMAIN:
-                _fake(node, names)
+    for node in operators(model.graph, "FakeQuantize", EXTENSION_DOMAIN):
+        _fake(node, names)
     remove_dead_code(model)
 
 

@@ -39,7 +39,7 @@ class Boundary:
     inputs: list[tuple[str, ir.DataType, ir.Value]] = field(default_factory=list)
     states: list[tuple[str, ir.Value]] = field(default_factory=list)
     before: list[Layer] = field(default_factory=list)
-    behind: list[Layer] = field(default_factory=list)
+    after: list[Layer] = field(default_factory=list)
     outputs: list[ir.Value] = field(default_factory=list)
 
 
@@ -70,7 +70,7 @@ def describe(
     for value in graph.outputs:
         if value in states:
             given: dict[str, Any] = {"input": states[value], "data": value}
-            side.boundary.behind.append(Layer("write_state", "write_state", given))
+            side.boundary.after.append(Layer("write_state", "write_state", given))
         elif value not in hidden:
             side.output(value, made)
     declared.metadata(description.metadata)
@@ -193,7 +193,7 @@ class Describing:
             kind = "identity" if dtype == own else "cast"
             given: dict[str, Any] = {"x": value}
             given |= {} if dtype == own else {"dtype": WORDS[dtype]}
-            self.boundary.behind.append(Layer(kind, name, given, outputs=[outer]))
+            self.boundary.after.append(Layer(kind, name, given, outputs=[outer]))
         self.boundary.outputs.append(self._with_batch(outer, name) if image else outer)
 
     def _with_batch(self, value: ir.Value, name: str) -> ir.Value:
@@ -205,7 +205,7 @@ class Describing:
         self.writer.named[value] = self.writer.names.fresh(f"{name}_planes")
         found = self._outer(value, name, dtype, ir.Shape([1, *shape]))
         given = {"x": value, "axes": np.array([0], np.int32)}
-        self.boundary.behind.append(Layer("expand_dims", name, given, outputs=[found]))
+        self.boundary.after.append(Layer("expand_dims", name, given, outputs=[found]))
         return found
 
 

@@ -174,7 +174,7 @@ def _program(
         for name, value in boundary.states:
             wrapped = function.inputs.add(name=name).type.stateType.wrappedType
             writer.value_type(wrapped, value)
-        layers = [*boundary.before, *low.layers, *boundary.behind]
+        layers = [*boundary.before, *low.layers, *boundary.after]
         names = () if classifier is None else names_of(classifier, writer)
         writer.block(block, layers, boundary.outputs)
         if classifier is not None:

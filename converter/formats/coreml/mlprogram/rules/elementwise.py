@@ -162,18 +162,16 @@ ROOT = Detail(read=read_root, write=write_root, keys=("epsilon",))
 
 @record
 class Factor(Parameter):
-    """A factor of the operand, or with `behind` of the result: one number, or one for
-    each channel.
-    """
+    """A factor of the operand, or of the result (`of_result`): one number or one per channel."""
 
-    behind: bool = False
+    of_result: bool = False
 
     def lift(self, r: LiftContext) -> None:
         x = r.data
         factor = r.cast(r.value(self.key), x.dtype or D.FLOAT)
         if factor.shape is None or len(factor.shape):
             factor = r.reshape(factor, [-1, *[1] * (r.rank(x) - 2)])
-        if self.behind:
+        if self.of_result:
             r.after_first(lambda y: y * factor)
         else:
             r.data = x * factor
@@ -294,7 +292,7 @@ RULES = [
         "Tanh=scaled_tanh Softplus=softplus_parametric",
         "x",
         Factor("beta"),
-        Factor("alpha", behind=True),
+        Factor("alpha", of_result=True),
         lift_only=True,
     ),
     mil(

@@ -44,6 +44,7 @@ from converter.mapping.fields import (
     ignore,
 )
 from converter.mapping.rules import Custom, Rule, custom, op, ops
+from converter.passes.constants import is_constant
 from converter.record import record
 
 D = ir.DataType
@@ -137,13 +138,8 @@ def merged(shapes: list[list[int]], out: list[int]) -> tuple[list[list[int]], li
 # a quotient of added channels, 0 / 0, is NaN
 OUTSIDE_CONVOLUTIONS = Guard(
     "the quotient is not the input of a convolution",
-    lower_if=lambda w: not into_convolution(w.out) or any(map(is_known, w.node.inputs)),
+    lower_if=lambda w: not into_convolution(w.out) or any(map(is_constant, w.node.inputs)),
 )
-
-
-def is_known(value: ir.Value | None) -> bool:
-    """Return whether a value is a constant."""
-    return value is not None and value.const_value is not None
 
 
 def eltwise(name: str, operation: str, *fields: Field, **options: object) -> Rule:
