@@ -21,7 +21,7 @@ from converter.graph.infer import InferenceError, known, shape_of
 from converter.graph.names import Names
 from converter.graph.shapes import infer_again, infer_all, taken_branch
 from converter.graph.value import optional
-from converter.graph.walk import all_graphs, release, subgraphs
+from converter.graph.walk import all_graphs, all_nodes, release, subgraphs
 from converter.passes.pipeline import Context, Pass
 
 LONGEST = 256  # iterations
@@ -36,6 +36,21 @@ def unroll(
     """Unroll, in place, the selected loops of at most `longest` iterations, and inline the selected
     branches; return whether anything changed. Others are left unchanged.
     """
+    changed = again = _unroll(model, wanted, longest)
+    while again:  # sizes after a choice may determine the conditions of others
+        infer_all(model)
+        again = any(map(_is_decided, all_nodes(model.graph))) and _unroll(
+            model, lambda node: _is_decided(node) and wanted(node), longest
+        )
+    return changed
+
+
+def _is_decided(node: ir.Node) -> bool:
+    """Return whether a node is a choice with a known condition."""
+    return node.op_type == "If" and not node.domain and known(node.inputs[0]) is not None
+
+
+def _unroll(model: ir.Model, wanted: Callable[[ir.Node], bool], longest: int) -> bool:
     names, changed = Names(model), False
     moved: set[ir.Value] = set()  # better known than when their consumers were inferred
     for graph in all_graphs(model.graph):
@@ -54,8 +69,6 @@ def unroll(
                 changed = True
                 moved.update(v for r in readers if (v := r.node.inputs[r.idx]) is not None)
                 queue.extendleft(reversed(made))
-    if changed:
-        infer_all(model)
     return changed
 
 
@@ -67,27 +80,25 @@ def never_runs(node: ir.Node) -> bool:
     return (trips is not None and not (trips > 0).any()) or (go is not None and not go.all())
 
 
-def infer_and_choose(model: ir.Model) -> None:
-    """Infer types and shapes of all values of a model without any, and inline the taken branch of
+def infer_and_choose(
+    graph: ir.Graph, names: Names, branch: Callable[[ir.Graph], None] | None = None
+) -> None:
+    """Infer types and shapes of all values of a graph without any, and inline the taken branch of
     each choice as soon as its condition is known. Raise InferenceError for invalid nodes.
 
     The branch that is not taken need not be valid, and values after a choice are inferred from the
-    taken one.
+    taken one. The branches of other choices are inferred by `branch`, or alike.
     """
-    _infer_and_choose(model.graph, Names(model))
-
-
-def _infer_and_choose(graph: ir.Graph, names: Names) -> None:
     queue = deque(graph)
     while queue:
         node = queue.popleft()
-        if node.op_type == "If" and not node.domain and known(node.inputs[0]) is not None:
+        if _is_decided(node):
             made = _write_out(node, names, LONGEST)
             if made is not None:
                 queue.extendleft(reversed(made))
                 continue
         try:
-            infer_again(node, lambda branch: _infer_and_choose(branch, names))
+            infer_again(node, branch or (lambda body: infer_and_choose(body, names)))
         except InferenceError as e:
             e.node = e.node or node
             raise
@@ -120,12 +131,17 @@ def _write_out(node: ir.Node, names: Names, longest: int) -> list[ir.Node] | Non
 
 
 def _loop(node: ir.Node, b: Builder, longest: int) -> list[ir.Value] | None:
-    """Unroll as long as the condition is known to hold; return None if it depends on the data."""
+    """Unroll as long as the condition is known to hold; return None if it depends on the data, or
+    the number of iterations is computed.
+    """
     body = next(subgraphs(node))
     nodes, trips = list(body), known(node.inputs[0])
     go = known(node.inputs[1]) if optional(node, 1) is not None else np.array(True)
     states = [v for v in node.inputs[2:] if v is not None]
-    if go is None or None in node.inputs[2:] or any(any(subgraphs(n)) for n in nodes):
+    computed = trips is None and node.inputs[0] is not None
+    if computed or go is None or None in node.inputs[2:]:
+        return None
+    if any(any(subgraphs(n)) for n in nodes):
         return None
     most = longest + 1 if trips is None else int(min(int(trips.reshape(-1)[0]), longest + 1))
     scanned: list[list[ir.Value]] = [[] for _ in body.outputs[1 + len(states) :]]

@@ -149,3 +149,42 @@ def test_a_loop_that_counts_by_itself() -> None:
     assert shape_of(model.graph.outputs[0]) == (2, 5)
     for name, found in Model(model, "onnx").run({"s": np.float32([1, 2])}).items():
         np.testing.assert_allclose(found, wanted[name], rtol=1e-6)
+
+
+def test_a_loop_with_a_computed_number_of_iterations_stays() -> None:
+    """The body ends it after three iterations, unless there are fewer."""
+    model, b = new_model("m")
+    trips, s = b.input("trips", ir.DataType.INT64, []), b.input("s", ir.DataType.FLOAT, [2])
+    with b.loop(trips, s) as body:
+        (end,) = body.end(body.Mul(body.states[0], 2.0), going=body.Less(body.iteration, 2))
+    b.output(end)
+    assert not unroll(model)
+    feeds = {"trips": np.array(2), "s": np.float32([1, 2])}
+    np.testing.assert_array_equal(Model(model, "onnx").run(feeds)[str(end.name)], [4, 8])
+
+
+def test_a_choice_that_depends_on_sizes_after_another_choice() -> None:
+    """The file declares dimensions between the choices by names of its own."""
+    model, b = new_model("m")
+    x = b.input("x", ir.DataType.FLOAT, ["N", 1, "T"])
+
+    def chosen(condition: ir.Value, then: str, value: ir.Value) -> ir.Value:
+        bodies = []
+        for op_type in (then, "Identity"):
+            body = b.body(op_type)
+            more = () if op_type == "Identity" else (body.const([1]),)
+            body.output(body.op(op_type, value, *more))
+            bodies.append(body.graph)
+        return b.op("If", condition, then_branch=bodies[0], else_branch=bodies[1])
+
+    one = b.op("Equal", b.op("Gather", b.op("Shape", x), np.array(1)), np.array(1))
+    y = b.op("Neg", chosen(one, "Squeeze", x))
+    y.shape = ir.Shape(["rows", "columns"])
+    z = b.op("Exp", y)
+    rank = b.op("Size", b.op("Shape", z))
+    b.output(chosen(b.op("Equal", rank, np.array(2)), "Unsqueeze", z))
+    assert unroll(model)
+    remove_dead_code(model)
+    assert not [n for n in all_nodes(model.graph) if n.op_type == "If"]
+    (y,) = Model(model, "onnx").run({"x": np.zeros((2, 1, 3), np.float32)}).values()
+    assert y.shape == (2, 1, 3)
