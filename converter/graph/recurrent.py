@@ -147,7 +147,7 @@ def _direction(
 
 def unrolled(b: Builder, way: Direction) -> list[Value]:
     """Write all time steps, whose number must be known, one after the other."""
-    (time, *_), results = shape_of(way.rows) or (0,), {}
+    time, results = (known_sizes(way.rows) or [None])[0] or 0, {}
     states: Sequence[Value] = way.states
     for t in reversed(range(time)) if way.backward else range(time):
         new = way.step(b, b.Squeeze(way.rows[t : t + 1], [0]), states)

@@ -171,13 +171,26 @@ def forget(graph: ir.Graph) -> None:
 
 
 def keep_better(out: ir.Value, type_: ir.TypeProtocol | None, shape: ir.Shape | None) -> None:
-    """Restore a declared type and shape where inference knows less."""
+    """Restore a declared type and shape where inference knows less.
+
+    Names of dimensions that inference knows are better than declared ones, because equal sizes have
+    equal names; outputs of the network keep the names by which the file declares them.
+    """
     if out.type is None:
         out.type = type_
     if shape is not None and (
         out.shape is None or (shape_of(out) is None and len(out.shape) == len(shape))
     ):
-        known = list(out.shape) if out.shape is not None else [None] * len(shape)
+        inferred = list(out.shape) if out.shape is not None else [None] * len(shape)
+        final = out.is_graph_output()
         out.shape = ir.Shape(
-            [k if isinstance(k, int) else s for k, s in zip(known, shape, strict=True)]
+            [
+                k if isinstance(k, int) or (not final and _has_name(k)) else s
+                for k, s in zip(inferred, shape, strict=True)
+            ]
         )
+
+
+def _has_name(dimension: ir.SymbolicDim | None) -> bool:
+    """Return whether a dimension is dynamic, but named."""
+    return dimension is not None and dimension.value is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fractions
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -80,6 +80,15 @@ def dimensions(value: ir.Value | None) -> list[Size] | None:
         else:
             found.append(Size.of(Element(value, axis, True)) if named is None else named)
     return found
+
+
+def axis_of_size(size: Size, values: Iterable[ir.Value]) -> tuple[ir.Value, int] | None:
+    """Return a value of which a dimension is `size`, and its axis; None if there is none."""
+    for value in values:
+        found = dimensions(value) or []
+        if size in found:
+            return value, found.index(size)
+    return None
 
 
 def keep_elements(node: ir.Node) -> None:

@@ -28,6 +28,7 @@ from converter.graph.value import optional
 from converter.graph.verify.shapes_of import attribute, window_of
 
 Sizes = list[Size | None]
+RECURRENT = ("LSTM", "GRU", "RNN")
 
 
 def infer(node: ir.Node) -> None:
@@ -48,8 +49,12 @@ def _name(out: ir.Value, sizes: list[Size | None] | None) -> None:
     if out.shape is not None:
         dims = list(out.shape)
     for axis, (d, size) in enumerate(zip(dims, sizes, strict=True)):
-        if size is not None and isinstance(d, ir.SymbolicDim) and d.value is None:
-            number = size.integer
+        number = None if size is None else size.integer
+        if (
+            size is not None
+            and isinstance(d, ir.SymbolicDim)
+            and (d.value is None or number is not None)
+        ):
             dims[axis] = ir.SymbolicDim(size.name()) if number is None else max(number, 0)
     out.shape = ir.Shape(dims)
 
@@ -291,6 +296,28 @@ def _split(node: ir.Node) -> list[Sizes] | None:
     return [[*x[:axis], _size_or_none(size), *x[axis + 1 :]] for size in given]
 
 
+def batch_of(node: ir.Node) -> Size | None:
+    """Return the batch of a recurrent operator, which its data and its initial states share; an
+    integer if one of them has it.
+    """
+    layout = attribute(node, "layout", 0)
+    states = [dimensions(optional(node, i)) for i in (5, 6)]
+    data = dimensions(node.inputs[0])
+    sizes = [v[0 if layout else 1] for v in (data, *states) if v is not None and len(v) == 3]
+    found: Size | None = next((s for s in sizes if s.integer is not None), None)
+    return found if found is not None or not sizes else _named(sizes)
+
+
+def _recurrent(node: ir.Node) -> list[Sizes] | None:
+    x, w, r = (dimensions(v) for v in node.inputs[:3])
+    if x is None or w is None or r is None or not len(x) == len(w) == len(r) == 3:
+        return None
+    batch, ways, size = batch_of(node), w[0], r[2]
+    if attribute(node, "layout", 0):
+        return [[batch, x[1], ways, size], *[[batch, ways, size]] * 2]
+    return [[x[0], ways, batch, size], *[[ways, batch, size]] * 2]
+
+
 _DIMENSIONS: dict[str, Callable[[ir.Node], list[Sizes] | None]] = {
     "Reshape": _reshape,
     "Expand": _expand,
@@ -304,6 +331,7 @@ _DIMENSIONS: dict[str, Callable[[ir.Node], list[Sizes] | None]] = {
     "Flatten": _flatten,
     "Range": _range,
     "Split": _split,
+    **dict.fromkeys(RECURRENT, _recurrent),
     **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv"), _window),
     **dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), _window),
     **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), _blocks),
