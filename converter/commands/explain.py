@@ -327,7 +327,9 @@ CODES: dict[str, Explanation] = {
         "an input or output is stored in another form",
         "An input or output of the written file has another layout, rank or type than in the "
         "source: channels last with --io-layout native (the default of NNAPI), four axes instead "
-        "of more in NNAPI, or float32 instead of float16 in TensorFlow Lite.",
+        "of more in NNAPI, or float32 instead of float16 in TensorFlow Lite. Or a dynamic size is "
+        "fixed, because an operator accepts no other (a recurrent layer whose initial state has a "
+        "fixed batch).",
         "Feed the written form, or use --io-layout keep.",
         _onnx(_IMAGE, "netconv convert net.onnx net.nnapi.json"),
         "warning[X211] input x is channels-last, [1,8,8,3]; in the source it is [1,3,8,8]",

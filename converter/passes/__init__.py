@@ -6,6 +6,7 @@ fold_empty.py              values without elements, and results that depend on t
 constants.py               compact weights as plain numbers for layers that need them
 constants_into_bodies.py   constants copied into the bodies that use them
 fix_inputs.py              requested shapes and values of inputs
+implied_shapes.py          branches, sizes and axes that operators imply
 unroll.py                  loops unrolled, and branches with a known condition inlined
 stack_sequences.py         sequences that loops build as stacked tensors
 fixed_rows.py              results of data-dependent length with as many rows as there may be

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,10 @@ from converter.errors import Diagnostic, UsageError, Where, wrong_call
 from converter.graph.build import attributes
 from converter.graph.infer import Array, InferenceError, known, shape_of
 from converter.graph.lazy_tensor import lazy
-from converter.graph.names import layer_name, public_name
+from converter.graph.names import Names, layer_name, public_name
 from converter.graph.shapes import forget, freezing, keep_better
 from converter.graph.value import array_type
-from converter.graph.walk import all_graphs, all_nodes
+from converter.graph.walk import all_graphs, all_nodes, subgraphs
 from converter.graph.windows import SAME, same_pads, transposed_pads
 from converter.passes.unroll import infer_and_choose, unroll
 
@@ -46,18 +46,74 @@ def fix_inputs(
     by_name = {public_name(v): v for v in model.graph.inputs}
     _demand_known("--inputs", shapes, by_name)
     _demand_known("--freeze", values, by_name)
-    given: dict[str, set[int]] = defaultdict(set)
-    for name, shape in shapes.items():
-        _bind(by_name[name], name, shape, given)
+    given = _bound(by_name, shapes)
     for name, value in values.items():
         array = _as_declared(by_name[name], name, value)
         _bind(by_name[name], name, array.shape, given)
         _freeze(model.graph, by_name[name], array)
     notes = [_contradiction(n, sizes) for n, sizes in given.items() if len(sizes) > 1]
-    numbers = {
+    try:
+        replace_dimensions(model, _numbers(given))
+    except InferenceError as e:
+        conditions = [n.inputs[0] for n in all_nodes(model.graph) if n.op_type == "If"]
+        where = Where() if e.node is None else Where(layer=layer_name(e.node), kind=e.node.op_type)
+        message = f"the network does not accept these shapes: {_rule(e)}"
+        raise _refused(message, freezing(conditions), where) from None
+    return notes
+
+
+def needed_to_accept(model: ir.Model, shapes: Mapping[str, Sequence[int]]) -> str | None:
+    """Return the command-line options that are needed besides shapes of inputs: "" for none, those
+    that fix a condition of which one branch accepts the shapes; None if the network does not accept
+    the shapes at all.
+    """
+    clone, failing = model.clone(), set()
+    names = Names(clone)
+
+    def leniently(branch: ir.Graph) -> None:
+        try:
+            infer_and_choose(branch, names, leniently)
+        except InferenceError:
+            failing.add(branch)
+
+    given = _bound({public_name(v): v for v in clone.graph.inputs}, shapes)
+    try:
+        replace_dimensions(clone, _numbers(given), leniently)
+    except InferenceError:
+        return None
+    choices = [n for n in all_nodes(clone.graph) if not failing.isdisjoint(subgraphs(n))]
+    if any(failing.issuperset(subgraphs(n)) for n in choices):
+        return None
+    return freezing(n.inputs[0] for n in choices)
+
+
+def _bound(
+    by_name: Mapping[str, ir.Value], shapes: Mapping[str, Sequence[int]]
+) -> dict[str, set[int]]:
+    """Set shapes of inputs; return the sizes that their named dimensions get."""
+    given: dict[str, set[int]] = defaultdict(set)
+    for name, shape in shapes.items():
+        _bind(by_name[name], name, shape, given)
+    return given
+
+
+def _numbers(given: Mapping[str, set[int]]) -> dict[str, int | ir.SymbolicDim]:
+    """Return the only size of each named dimension; an unknown one if there are several."""
+    return {
         n: next(iter(sizes)) if len(sizes) == 1 else ir.SymbolicDim(None)
         for n, sizes in given.items()
     }
+
+
+def replace_dimensions(
+    model: ir.Model,
+    numbers: Mapping[str, int | ir.SymbolicDim],
+    branch: Callable[[ir.Graph], None] | None = None,
+) -> None:
+    """Replace named dimensions everywhere, in place, infer shapes again, and resolve sizes and
+    branches that these determine; `branch` infers branches of choices that stay. Raise
+    InferenceError for nodes that do not accept them.
+    """
     declared: dict[ir.Value, ir.Shape] = {}
     for graph in all_graphs(model.graph):
         for value in [*graph.inputs, *(o for n in graph for o in n.outputs)]:
@@ -69,21 +125,15 @@ def fix_inputs(
                     ]
                 )
     forget(model.graph)
-    try:
-        infer_and_choose(model)
+    infer_and_choose(model.graph, Names(model), branch)
+    if branch is None:
         unroll(model, lambda node: node.op_type == "If")
-    except InferenceError as e:
-        conditions = [n.inputs[0] for n in all_nodes(model.graph) if n.op_type == "If"]
-        where = Where() if e.node is None else Where(layer=layer_name(e.node), kind=e.node.op_type)
-        message = f"the network does not accept these shapes: {_rule(e)}"
-        raise _refused(message, freezing(conditions), where) from None
     for value, old in declared.items():
         if value.producer() is not None:
             keep_better(value, value.type, old)
     for node in all_nodes(model.graph):
         if node.op_type in _PADDED and not node.domain:
             _pad_by_numbers(node)
-    return notes
 
 
 def _rule(error: InferenceError) -> str:

@@ -30,6 +30,7 @@ from converter.passes.constants import unpack_constants
 from converter.passes.fold import fold_constants
 from converter.passes.fold_empty import fold_empty_values
 from converter.passes.fuse_constants import merge_biases
+from converter.passes.implied_shapes import imply_shapes
 from converter.passes.legalize import legalize
 from converter.passes.pipeline import Context, Pass, change, check_target
 from converter.passes.small_types import SMALL, widen_small_types
@@ -69,6 +70,7 @@ PIPELINE: list[Pass[Context]] = [
     widen_small_types(SMALL),
     check_target(MAPPING.target),
     stack_sequences(),
+    imply_shapes(squeezes=False),
     unpack_constants(),
     fold_constants(is_compact),
     fold_empty_values(),

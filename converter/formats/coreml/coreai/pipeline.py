@@ -10,6 +10,7 @@ from converter.passes.both_branches import compute_both_branches
 from converter.passes.constants import holds_numbers, unpack_constants
 from converter.passes.fold import fold_constants
 from converter.passes.fuse_attention import fuse_attentions
+from converter.passes.implied_shapes import imply_shapes
 from converter.passes.labels import take_out_class_names
 from converter.passes.legalize import legalize
 from converter.passes.pipeline import Context, Pass, check_target
@@ -31,6 +32,7 @@ PREPARE: list[Pass[Context]] = [
     widen_small_types(UNCOMMON | INTEGERS.keys()),
     check_target(MAPPING.target),
     stack_sequences(),
+    imply_shapes(),
     take_out_class_names(),
     unpack_constants(),
     fold_constants(holds_numbers, LARGEST),

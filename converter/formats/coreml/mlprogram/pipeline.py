@@ -20,6 +20,7 @@ from converter.passes.constants import decode_weights, holds_numbers, unpack_con
 from converter.passes.fold import fold_constants
 from converter.passes.fold_empty import fold_empty_values
 from converter.passes.fuse_attention import fuse_attentions
+from converter.passes.implied_shapes import imply_shapes
 from converter.passes.labels import take_out_class_names
 from converter.passes.legalize import rewrite_illegal
 from converter.passes.pipeline import Context, Pass, check_target
@@ -95,6 +96,7 @@ PREPARE: list[Pass[Spec]] = [
     widen_small_types(SMALL),
     check_target(MAPPING.target),
     stack_sequences(),
+    imply_shapes(),
     Pass(
         "take-out-classifier",
         "Remove class-selecting operators, which the program declares as a classifier instead",

@@ -18,6 +18,7 @@ from converter.passes.constants import holds_numbers
 from converter.passes.decompositions.bitwise import BITS
 from converter.passes.fold import fold_constants
 from converter.passes.fold_empty import fold_empty_values
+from converter.passes.implied_shapes import imply_shapes
 from converter.passes.legalize import legalize
 from converter.passes.pipeline import Context, Pass, check_target
 from converter.passes.round_halves import round_to_halves
@@ -80,6 +81,7 @@ PREPARE: list[Pass[Spec]] = [
     widen_small_types(SMALL),
     check_target(MAPPING.target),
     stack_sequences(),
+    imply_shapes(),
     keep_stored_halves(),
     fold_constants(holds_numbers, limit=4096),
     fold_empty_values(),

@@ -23,6 +23,7 @@ from converter.mapping.narrow import narrow_array
 from converter.passes.constants_into_bodies import copy_constants_into_bodies
 from converter.passes.fold import fold
 from converter.passes.fold_empty import fold_empty_values
+from converter.passes.implied_shapes import imply_shapes
 from converter.passes.legalize import rewrite_illegal
 from converter.passes.pipeline import Context, Pass, change, check_target
 from converter.passes.small_types import UNCOMMON, widen_small_types
@@ -211,6 +212,7 @@ PIPELINE: list[Pass[Version]] = [
     widen_small_types(UNCOMMON, saturating=False),
     check_target(MAPPING.target),
     stack_sequences(),
+    imply_shapes(),
     Pass(
         "check-runtime",
         "Refuse inputs of unknown rank and bit operations on 64-bit integers, "
