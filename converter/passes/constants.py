@@ -34,6 +34,7 @@ _FOLDABLE = {
     "Gather",
     "Transpose",
     "Reshape",
+    "Slice",
     "Squeeze",
     "Unsqueeze",
     "Identity",

@@ -192,3 +192,25 @@ def test_any_number_of_steps_is_a_loop(direction: str, tmp_path: Path) -> None:
         wanted, found = m.run(feeds), read.run(feeds, engine="openvino")
         for a, b in zip(wanted.values(), found.values(), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+def test_weights_put_together_from_slices_are_constant(tmp_path: Path) -> None:
+    """Exporters reorder the gates of a cell by slices of its weights."""
+    size = 40  # more elements than are folded into the graph
+    rng = np.random.default_rng(0)
+    model, b = new_model()
+    x = b.input("x", ir.DataType.FLOAT, [1, 2, size])
+    joined = []
+    for name in ("w", "r"):
+        array = rng.standard_normal((4 * size, size)).astype(np.float32) / size
+        whole, ends = b.const(array, name), (0, size, 3 * size, 4 * size)
+        parts = [b.Slice(whole, [ends[i]], [ends[i + 1]], [0]) for i in (0, 2, 1)]
+        joined.append(b.Unsqueeze(b.Concat(*parts, axis=0), [0]))
+    b.output(b.LSTM(x, *joined, outputs=3, hidden_size=size)[1])
+    converter.save(Model(model.clone(), "onnx"), tmp_path / "m.mlmodel")
+    feeds = {"x": rng.standard_normal((1, 2, size)).astype(np.float32)}
+    (expected,) = Model(model, "onnx").run(feeds).values()
+    written = converter.load(tmp_path / "m.mlmodel")
+    assert "LSTM" in {n.op_type for n in written.ir.graph}
+    (found,) = written.run(feeds).values()
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)

@@ -25,7 +25,7 @@ def recurrent(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
     x = operand(node)
     sizes = known_sizes(x) or [None]
     time = _steps(node)
-    if None in sizes or 0 in sizes or time is None or time > MOST_STEPS or not _is_float(x):
+    if None in sizes[2:] or 0 in sizes or time is None or time > MOST_STEPS or not _is_float(x):
         return None
     return _outputs(node, written(b, layer=Recurrent.of(node), steps=unrolled))
 

@@ -14,8 +14,9 @@ from converter.formats.coreml.neuralnetwork.rules.elementwise import is_short, s
 from converter.formats.coreml.neuralnetwork.rules.quantization import wraps
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import known, rank_of, shape_of
+from converter.graph.symbolic import axis_of_size, dimensions
 from converter.graph.value import operand
-from converter.graph.walk import release
+from converter.graph.walk import captured, release, subgraphs
 from converter.passes.decompositions.bitwise import BITS, by_digits
 from converter.passes.decompositions.recurrent import looped
 from converter.passes.indices import cut_elements, one_hot
@@ -87,26 +88,52 @@ def bitwise(node: ir.Node, b: Builder) -> Value | None:
     return by_digits(node, b, count=7, largest=1 << 24)
 
 
+def _shape_outside(node: ir.Node, part: ir.Value, b: Builder) -> Value | None:
+    """Return the shape of a value in the body of a loop, computed from values outside of it; None
+    if these do not have its sizes.
+    """
+    sizes, pieces = dimensions(part), []
+    values = [*(v for v in node.inputs[2:] if v is not None), *captured(next(subgraphs(node)))]
+    if sizes is None:
+        return None
+    for size in sizes:
+        if size.integer is not None:
+            pieces.append(b.const([size.integer]))
+        elif (found := axis_of_size(size, values)) is not None:
+            value, axis = found
+            pieces.append(b.Shape(value)[axis : axis + 1])
+        else:
+            return None
+    return b.Concat(*pieces, axis=0) if pieces else b.const(np.zeros(0, np.int64))
+
+
 def collected(node: ir.Node, b: Builder) -> Sequence[Value] | None:
-    """Give the stacked outputs of a loop static sizes. Parts of the shape of a state, whose sizes
-    are not known, are written into a tensor that is carried with the states.
+    """Carry the stacked outputs of a loop, whose sizes are not known, as tensors of the full size
+    with the states; each iteration writes its part.
     """
     body, (trips, condition, *first) = node.attributes["body"].as_graph(), node.inputs
-    count = known(trips) if trips is not None else None
     results = [origin(v) for v in body.outputs[1:]]
     ends, parts = results[: len(first)], results[len(first) :]
-    unknown = [part for part in parts if shape_of(part) is None]
     if condition is not None and not (known(condition) and unconditional(body)):
         return None
-    if count is None or not unknown or not all(v in ends for v in parts):
+    if trips is None or all(shape_of(v) is not None for v in node.outputs[len(first) :]):
         return None
-    tables = [
-        b.ConstantOfShape(
-            b.Concat(count.reshape(1), b.Shape(first[ends.index(part)]), axis=0),
-            value=np.zeros(1, part.dtype.numpy() if part.dtype else np.float32),
-        )
+    if any(any(subgraphs(inner)) for inner in body):
+        return None
+    shapes = [
+        b.Shape(first[ends.index(part)]) if part in ends else _shape_outside(node, part, b)
         for part in parts
     ]
+    tables = [
+        b.ConstantOfShape(
+            b.Concat(b.Reshape(trips, [1]), shape, axis=0),
+            value=np.zeros(1, part.dtype.numpy() if part.dtype else np.float32),
+        )
+        for part, shape in zip(parts, shapes, strict=True)
+        if shape is not None
+    ]
+    if None in shapes:
+        return None
     with b.loop(trips, *first, *tables) as turn:
         formal = turn.iteration, turn.const(True), *turn.states
         _, *new = copy_body(body, dict(zip(body.inputs, formal, strict=False)), turn)

@@ -20,10 +20,10 @@ from converter.formats.tflite.rules.context import (
     dims_of,
 )
 from converter.graph.build import Builder
-from converter.graph.infer import constant, known
+from converter.graph.infer import constant, known, rank_of
 from converter.graph.loops import Body, choice, while_loop
 from converter.graph.states import State
-from converter.graph.symbolic import dimensions
+from converter.graph.symbolic import axis_of_size, dimensions
 from converter.graph.walk import captured
 from converter.graph.windows import FIX
 from converter.mapping.node import Layer
@@ -174,12 +174,11 @@ def outer_size(w: LowerContext, row: ir.Value, axis: int, outer: Sequence[ir.Val
     size = (dimensions(row) or [])[axis]
     if size.integer is not None:
         return w.int32([size.integer])
-    for value in outer:
-        found = dimensions(value) or []
-        if size in found:
-            place, rank = found.index(size), len(found)
-            sizes = w.emit("SHAPE", value, dtype=INT32, shape=[rank], out_type=TENSOR_INT32)
-            return w.emit("SLICE", sizes, w.int32([place]), w.int32([1]), shape=[1])
+    if (found := axis_of_size(size, outer)) is not None:
+        value, place = found
+        rank = rank_of(value)
+        sizes = w.emit("SHAPE", value, dtype=INT32, shape=[rank], out_type=TENSOR_INT32)
+        return w.emit("SLICE", sizes, w.int32([place]), w.int32([1]), shape=[1])
     raise MappingError("a value that the loop stacks has a dynamic shape", "X203", FIX)
 
 

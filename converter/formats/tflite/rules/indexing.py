@@ -19,7 +19,9 @@ from converter.formats.tflite.rules.context import (
 )
 from converter.formats.tflite.rules.fields import Int64Operand, axis_of, data
 from converter.formats.tflite.rules.shape import small
-from converter.graph.infer import Array, known, rank_of
+from converter.graph.build import Builder
+from converter.graph.infer import Array, known, rank_of, shape_of
+from converter.graph.value import Value
 from converter.mapping.concepts.axes import Axis
 from converter.mapping.fields import Detail, Field, Guard, RequireAttr, RequireKey, ignore
 from converter.mapping.rules import op
@@ -326,11 +328,23 @@ def read_unique(r: LiftContext) -> None:
 def updated_slice(r: LiftContext) -> None:
     """Replace a slice of the data; its begin is clamped so that it fits."""
     b, x, update, start = r.b, data(r), r.input(1), r.whole(2)
-    shape = r.static(update, "the update")
-    room = b.Shape(x) - np.array(shape, np.int64)
+    room = b.Shape(x) - b.Shape(update)
     first = b.Max(b.Min(start, room), b.like(start, 0))
-    grid = np.stack(np.meshgrid(*(np.arange(n) for n in shape), indexing="ij"), -1)
-    r.set_inputs(x, grid.astype(np.int64) + first, update)
+    r.set_inputs(x, positions(b, update, r.rank(update)) + first, update)
+
+
+def positions(b: Builder, x: ir.Value, rank: int) -> Value:
+    """Return the index of each element of a value, along a new last axis."""
+    shape = shape_of(x)
+    if shape is not None:
+        grid = np.stack(np.meshgrid(*(np.arange(n) for n in shape), indexing="ij"), -1)
+        return b.const(grid.astype(np.int64))
+    sizes = b.Shape(x)
+    columns = [
+        b.Reshape(b.Range(0, b.Gather(sizes, np.array(i)), 1), [-1, *[1] * (rank - 1 - i)])
+        for i in range(rank)
+    ]
+    return b.Concat(*(b.Unsqueeze(b.Expand(c, sizes), [-1]) for c in columns), axis=-1)
 
 
 def matrix_of_diagonal(r: LiftContext) -> None:

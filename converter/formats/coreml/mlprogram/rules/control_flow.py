@@ -11,9 +11,13 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.coreml.mlprogram.collector import MilLowering, needed
 from converter.formats.coreml.mlprogram.rules.context import LiftContext, LowerContext
-from converter.graph.infer import shape_of
+from converter.graph.infer import rank_of, shape_of
 from converter.graph.loops import Body, choice, while_loop
 from converter.graph.states import State
+from converter.graph.symbolic import axis_of_size, dimensions
+from converter.graph.value import known_sizes
+from converter.graph.walk import captured
+from converter.graph.windows import FIX
 from converter.mapping.node import Layer
 from converter.mapping.rules import custom
 
@@ -100,6 +104,23 @@ def write_loop(w: LowerContext) -> None:
         c.cut(made[0])
 
 
+def outer_size(w: LowerContext, part: ir.Value, axis: int) -> ir.Value:
+    """Return one dimension of a value in the body, as a vector of one element that is computed from
+    a value outside of it.
+    """
+    size = (dimensions(part) or [])[axis]
+    if size.integer is not None:
+        return w.const(np.array([size.integer], np.int32), "size")
+    states = [v for v in w.node.inputs[2:] if v is not None]
+    found = axis_of_size(size, [*states, *captured(w.attr("body"))])
+    if found is None:
+        raise MappingError("a result that the loop collects has a dynamic shape", "X203", FIX)
+    value, place = found
+    sizes = w.made("shape", ir.DataType.INT32, [rank_of(value)], x=value)
+    cut = {"begin": [place], "end": [place + 1]}
+    return w.made("slice_by_index", ir.DataType.INT32, [1], x=sizes, **cut)
+
+
 class Collected:
     """A result of which each iteration gives one element: a tensor with as many elements as there
     may be iterations.
@@ -109,19 +130,26 @@ class Collected:
         self, w: LowerContext, low: MilLowering, out: ir.Value, part: ir.Value, step: ir.Value
     ) -> None:
         self.w, self.out = w, out
-        sizes = None if part.shape is None else list(part.shape)
-        if not w.has(0) or sizes is None or not all(isinstance(n, int) for n in sizes):
-            raise MappingError("a loop that collects results needs a known iteration count")
+        if not w.has(0):
+            raise MappingError("a loop that collects results needs an iteration count")
         if part.dtype == ir.DataType.BOOL:
             raise MappingError("a loop that collects booleans is not supported")
+        sizes = known_sizes(part)
+        if sizes is None:
+            raise MappingError(
+                "the rank of a result that the loop collects is unknown", "X203", FIX
+            )
         self.rank, shape = len(sizes) + 1, [None, *sizes]
         count = flag(w, w.data)
-        length = w.made("expand_dims", count.dtype, [1], x=count, axes=[0])
+        lengths = [w.made("expand_dims", count.dtype, [1], x=count, axes=[0])]
+        if sizes and None not in sizes:
+            lengths.append(w.const(np.array(sizes, np.int32), "sizes"))
+        elif sizes:
+            lengths += [outer_size(w, part, axis) for axis in range(len(sizes))]
+        length = lengths[0]
         if sizes:
-            tail = w.const(np.array(sizes, np.int32), "sizes")
-            dtype = ir.DataType.INT32
-            given = {"values": [length, tail], "axis": 0, "interleave": False}
-            length = w.made("concat", dtype, [self.rank], **given)
+            given = {"values": lengths, "axis": 0, "interleave": False}
+            length = w.made("concat", ir.DataType.INT32, [self.rank], **given)
         zero = w.const(np.zeros((), (part.dtype or ir.DataType.FLOAT).numpy()), "zero")
         self.start = w.made("fill", part.dtype, shape, **{"shape": length, "value": zero})
         self.before = low.value("collected", part.dtype, shape)
