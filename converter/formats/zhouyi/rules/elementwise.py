@@ -374,6 +374,8 @@ class Conversion(Field):
             return
         if saturate:
             r.data = clamped(r, x, to)
+            if own.is_floating_point() and _rounds(to):
+                r.after_first(lambda y: r.b.Where(x > _top(to), r.b.like(y, int(to.max)), y))
         elif own.is_floating_point() and to.itemsize < 4:
             r.data = r.b.Cast(x, to=T.INT32)
 
@@ -393,9 +395,18 @@ def clamped(r: LiftContext, x: Value, dtype: ir.DataType) -> Value:
         least, most = x.dtype.min, x.dtype.max
         inside = least >= low and most <= high
         return x if inside else r.b.Clip(x, max(low, least), min(high, most))
-    # the nearest float below 2**31 that casts without overflow
-    top = np.nextafter(np.float32(high), np.float32(0)) if high > 1 << 24 else high
-    return r.b.Clip(x, low, float(top))
+    return r.b.Clip(x, low, _top(dtype))
+
+
+def _rounds(dtype: ir.DataType) -> bool:
+    """Return whether float32 does not represent the largest number of an integer type."""
+    return int(dtype.max) > 1 << 24
+
+
+def _top(dtype: ir.DataType) -> float:
+    """Return the largest float32 that casts to an integer type without overflow."""
+    high = np.float32(dtype.max)
+    return float(np.nextafter(high, np.float32(0)) if _rounds(dtype) else high)
 
 
 def write_nonzero(w: LowerContext) -> None:
