@@ -327,41 +327,104 @@ def _write(model: Network, path: Path, flavor: Flavor, source: str) -> tuple[Dia
         with model_files.expressible():
             return in_file(formats.write(model, path, flavor), source)
     except UnsupportedError as e:
-        found = in_file(e.diagnostics, source)
-        raise UnsupportedError(_with_inputs(d, model) for d in found) from None
+        found, text = in_file(e.diagnostics, source), ""
+        if any(d.code in ("X202", "X203") and _EXAMPLE.search(d.help) for d in found):
+            text = _options(model, flavor)
+        raise UnsupportedError(_with_inputs(d, text) for d in found) from None
 
 
 # the option in a help, with or without an example of another model
 _EXAMPLE = re.compile(r"--inputs(?: NAME:[\d,]+)?(?= |$|[.,;])")
-_SIZE = 32  # an example of a size that is not a batch
-
-
-def _with_inputs(diagnostic: Diagnostic, model: Network) -> Diagnostic:
-    """Return the diagnostic with the names and ranks of the model's dynamic inputs in its help."""
-    dynamic = [i for i in model.inputs if i.shape and any(not isinstance(d, int) for d in i.shape)]
-    if diagnostic.code not in ("X202", "X203") or not dynamic:
-        return diagnostic
-    import shlex
-
-    from converter.graph.size_expressions import parse
-
-    batches = {str(i.shape[0]) for i in dynamic if i.shape and parse(str(i.shape[0])) is not None}
-    options = [
-        f"--inputs {shlex.quote(i.name)}:{','.join(map(str, _example(i.shape or (), batches)))}"
-        for i in dynamic[:_MOST_INPUTS]
-    ]
-    more = ["..."] if len(dynamic) > _MOST_INPUTS else []
-    text = " ".join([*options, *more])
-    return replace(diagnostic, help=_EXAMPLE.sub(lambda _: text, diagnostic.help, count=1))
-
-
+_SIZES = (32, 64, 128, 256, 512, 1024, 4096, 16384)  # examples of a size that is not a batch
+_MOST_NODES = 5000  # of networks of which several sizes are tried
 _MOST_INPUTS = 8
 
 
-def _example(shape: Sequence[int | str | None], batches: Set[str]) -> list[int]:
-    """Return sizes for a shape; dimensions of one name are equal, those of `batches` are 1."""
+def _with_inputs(diagnostic: Diagnostic, text: str) -> Diagnostic:
+    """Return the diagnostic with `text`, options with the names and ranks of the model's dynamic
+    inputs, in its help.
+    """
+    if diagnostic.code not in ("X202", "X203") or not text:
+        return diagnostic
+    return replace(diagnostic, help=_EXAMPLE.sub(lambda _: text, diagnostic.help, count=1))
+
+
+def _options(model: Network, flavor: Flavor) -> str:
+    """Return options that fix the dynamic inputs to sizes that the network accepts, with those that
+    it or the target needs besides; "" for a network without dynamic inputs.
+    """
+    import shlex
+
+    shapes, more = _accepted(model)
+    more = more or _fixed_conditions(model, shapes, flavor)
+    options = [
+        f"--inputs {shlex.quote(name)}:{','.join(map(str, shape))}"
+        for name, shape in list(shapes.items())[:_MOST_INPUTS]
+    ]
+    return " ".join([*options, *(["..."] if len(shapes) > _MOST_INPUTS else []), *more])
+
+
+def _accepted(model: Network) -> tuple[dict[str, list[int]], list[str]]:
+    """Return example shapes of the dynamic inputs, and options that are needed besides: the first
+    that the network accepts, if possible without more options.
+    """
+    from converter.graph.size_expressions import parse
+    from converter.passes.fix_inputs import needed_to_accept
+
+    dynamic = [i for i in model.inputs if i.shape and any(not isinstance(d, int) for d in i.shape)]
+    batches = {str(i.shape[0]) for i in dynamic if i.shape and parse(str(i.shape[0])) is not None}
+    examples = [
+        {i.name: _example(i.shape or (), batches, size, alone) for i in dynamic}
+        for size in _SIZES
+        for alone in (False, True)
+    ]
+    small = len(model.ir.graph) <= _MOST_NODES
+    found: list[tuple[dict[str, list[int]], list[str]]] = []
+    for example in examples if dynamic and small else []:
+        needed = needed_to_accept(model.ir, example)
+        if needed == "":
+            return example, []
+        if needed is not None:
+            found.append((example, [needed]))
+    return found[0] if found else (examples[0], [])
+
+
+def _fixed_conditions(model: Network, shapes: dict[str, list[int]], flavor: Flavor) -> list[str]:
+    """Return options that fix conditions by which the network chooses, if the target refuses the
+    choices once the shapes are fixed.
+    """
+    from converter.graph.shapes import freezing
+    from converter.graph.walk import operators
+    from converter.passes.fix_inputs import fix_inputs
+
+    if not operators(model.ir.graph, "If"):
+        return []
+    fixed = model.copy()
+    try:
+        fix_inputs(fixed.ir, shapes)
+        needed = freezing(n.inputs[0] for n in operators(fixed.ir.graph, "If"))
+        if needed:
+            with tempfile.TemporaryDirectory(prefix="netconv-") as folder:
+                formats.write(fixed, Path(folder) / f"model{formats.suffix(flavor)}", flavor)
+    except UsageError:
+        return []
+    except UnsupportedError as e:
+        return [needed] if any(needed in d.help for d in e.diagnostics) else []
+    return []
+
+
+def _example(
+    shape: Sequence[int | str | None], batches: Set[str], size: int, alone: bool
+) -> list[int]:
+    """Return sizes for a shape; dimensions of one name are equal, those of `batches` are 1. If
+    `alone`, only the last axis has more than one element.
+    """
     return [
-        d if isinstance(d, int) else 1 if not axis or d in batches else _SIZE
+        d
+        if isinstance(d, int)
+        else 1
+        if not axis or d in batches or (alone and axis < len(shape) - 1)
+        else size
         for axis, d in enumerate(shape)
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from converter.api import Model
 from converter.errors import UnsupportedError, UsageError
 from converter.graph.build import Builder, new_model
 from converter.graph.infer import shape_of
-from converter.passes.fix_inputs import fix_inputs
+from converter.passes.fix_inputs import fix_inputs, needed_to_accept
 
 T = ir.DataType
 
@@ -209,3 +210,46 @@ def test_frozen_inputs_are_no_states() -> None:
     fix_inputs(model, {}, {"s": 1})
     network.tidy()
     assert network.interface == {"defaults": {}, "states": {}}
+
+
+def short_or_long(b: Builder, x: ir.Value, flag: ir.Value) -> ir.Value:
+    """Two windows, of which the longer one needs 100 steps."""
+    short, long = (np.ones((1, 2, n), np.float32) for n in (3, 100))
+    return choice(
+        b,
+        flag,
+        lambda c: c.ReduceSum(c.Conv(x, short), keepdims=0),
+        lambda c: c.ReduceSum(c.Conv(x, long), keepdims=0),
+    )
+
+
+@pytest.mark.parametrize(("steps", "needed"), [(2, None), (50, "--freeze flag=VALUE"), (128, "")])
+def test_what_shapes_need_besides(steps: int, needed: str | None) -> None:
+    model, b = new_model()
+    x, flag = b.input("x", T.FLOAT, ["N", 2, "T"]), b.input("flag", T.BOOL, [])
+    b.output(short_or_long(b, x, flag))
+    before = Model(model.clone(), "onnx")
+    assert needed_to_accept(model, {"x": [1, 2, steps]}) == needed
+    assert [str(d) for d in x.shape or ()] == ["N", "2", "T"]
+    if steps == 128:
+        (y,) = before.run({"x": np.ones((1, 2, 128), np.float32), "flag": np.array(False)}).values()
+        assert y == 29 * 200
+
+
+@pytest.mark.parametrize("target", ["nnapi", "openvino+ir=7"])
+def test_the_proposed_sizes_are_accepted(target: str, tmp_path: Path) -> None:
+    model, b = new_model()
+    x, state = b.input("x", T.FLOAT, ["N", 2, None]), b.input("h", T.FLOAT, [1, None, 3])
+    wide = b.Conv(x, np.ones((4, 2, 200), np.float32))
+    rows = b.Transpose(wide, perm=[2, 0, 1])
+    w, r = (np.ones((1, 12, n), np.float32) for n in (4, 3))
+    b.output(b.LSTM(rows, w, r, None, None, state, outputs=3, hidden_size=3)[1])
+    path = tmp_path / "m.onnx"
+    converter.save(Model(model, "onnx"), path)
+    suffix = ".xml" if "openvino" in target else ".nnapi.json"
+    with pytest.raises(UnsupportedError) as error:
+        converter.convert(path, tmp_path / f"m{suffix}", target=target)
+    (text,) = {d.help for d in error.value.diagnostics if "--inputs" in d.help}
+    given = dict(re.findall(r"--inputs (\w+):([\d,]+)", text))
+    shapes = {name: [int(n) for n in sizes.split(",")] for name, sizes in given.items()}
+    converter.convert(path, tmp_path / f"m{suffix}", target=target, inputs=shapes)
