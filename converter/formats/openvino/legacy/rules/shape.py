@@ -28,6 +28,7 @@ from converter.formats.openvino.legacy.rules.fields import (
     ToPort,
 )
 from converter.graph.demands import axis_of, of_length
+from converter.graph.open_sizes import sizes_in_file
 from converter.graph.sizes import mirrored
 from converter.mapping.concepts.axes import Axis, Permutation
 from converter.mapping.concepts.pads import Pads
@@ -244,17 +245,15 @@ class Crop(Field):
         axes = [axis_of(a, len(out)) for a in r.attr("axis", list, [1])]
         key = "crop_begin" if "crop_begin" in given else "offset"
         starts = r.attr(key, list, [0] * len(axes))
-        if len(starts) == 1 and len(axes) > 1:
-            starts = starts * len(axes)
         if len(starts) != len(axes):
             raise MappingError(
                 f"{len(axes)} axes and {len(starts)} offsets are given, but need the same number",
                 "R110",
             )
-        from_axis = "axis" in given and "offset" in given and "dim" not in given
-        if from_axis and len(axes) == 1 and len(r.layer.inputs) > 1:  # that of Caffe
-            axes = [*range(axes[0], len(out))]
-            starts = starts * len(axes)
+        # other axes are cut at the end
+        sizes = sizes_in_file(r.data)
+        others = [i for i, n in enumerate(sizes) if i not in axes and n not in (None, out[i])]
+        axes, starts = [*axes, *others], [*starts, *[0] * len(others)]
         ends = [s + out[a] for s, a in zip(starts, axes, strict=True)]
         r.set_inputs(r.data, *(r.b.const(v) for v in (starts, ends, axes)))
 
