@@ -18,8 +18,10 @@ from __future__ import annotations
 import enum
 import os
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import Any, Literal
+
+from converter.record import comparable
 
 Level = Literal["error", "warning", "note"]
 LONGEST = (
@@ -35,7 +37,7 @@ def _shortened(text: str) -> str:
     )
 
 
-@dataclass(frozen=True)
+@comparable
 class Where:
     """A location in a file, as far as it is known.
 
@@ -66,7 +68,7 @@ class Where:
         return "  ".join(p for p in parts if p)
 
 
-@dataclass(frozen=True)
+@comparable
 class Diagnostic:
     """One finding: the problem (`code`, `message`), its location, the evidence and the remedy."""
 

@@ -1,9 +1,11 @@
-"""A lightweight dataclass for entries of tables."""
+"""Lightweight dataclasses: Python compiles the methods of a dataclass, which takes ten times as
+long as the class itself, and a conversion creates about two hundred of them at its start.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields
 from operator import attrgetter
 from typing import Any, TypeVar, dataclass_transform
 
@@ -14,9 +16,8 @@ C = TypeVar("C")
 def record(cls: type[C]) -> type[C]:
     """Decorate a dataclass that is immutable by convention and compares by identity.
 
-    A conversion creates about a hundred of these classes at its start. Python compiles the methods
-    of a dataclass, which takes ten times as long as the class itself. So a record has no comparison
-    and no repr, and all records have the same constructor.
+    It has no comparison and no repr, and all records have the same constructor, which is slower
+    than a compiled one.
     """
     documented = cls.__doc__
     cls.__doc__ = documented or cls.__name__  # else it would be the signature, at some cost
@@ -29,9 +30,27 @@ def record(cls: type[C]) -> type[C]:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def comparable(cls: type[C]) -> type[C]:
-    """Decorate a class like `record`, and add a hash and equality by its fields."""
-    made = record(cls)
-    content = attrgetter(*(f.name for f in fields(made)))  # type: ignore[arg-type]
+    """Decorate a class like `dataclass(frozen=True)`: a record that cannot be changed, with a hash,
+    equality and a repr by its fields.
+    """
+    made = by_fields(record(cls))
+    content = attrgetter(*(f.name for f in fields(made) if f.compare))  # type: ignore[arg-type]
+    made.__hash__ = lambda self: hash(content(self))  # type: ignore[method-assign]
+    made.__setattr__ = made.__delattr__ = _refuse_change  # type: ignore[method-assign]
+    return made
+
+
+@dataclass_transform(field_specifiers=(field,))
+def structure(cls: type[C]) -> type[C]:
+    """Decorate a class like `dataclass(slots=True)`, for the parts of a file: there may be many, so
+    that the constructor is compiled; equality and repr are common to all structures.
+    """
+    return by_fields(dataclass(eq=False, repr=False, slots=True)(cls))
+
+
+def by_fields(cls: type[C]) -> type[C]:
+    """Give a dataclass without equality and repr the common ones."""
+    content = attrgetter(*(f.name for f in fields(cls) if f.compare))  # type: ignore[arg-type]
 
     def __eq__(self: Any, other: object) -> bool:
         if type(other) is not type(self):
@@ -39,12 +58,20 @@ def comparable(cls: type[C]) -> type[C]:
         same: bool = content(self) == content(other)
         return same
 
-    def __hash__(self: Any) -> int:
-        return hash(content(self))
+    cls.__eq__ = __eq__  # type: ignore[method-assign]
+    cls.__hash__ = None  # type: ignore[assignment]
+    if "__repr__" not in vars(cls):
+        cls.__repr__ = _text  # type: ignore[method-assign]
+    return cls
 
-    made.__eq__ = __eq__  # type: ignore[method-assign]
-    made.__hash__ = __hash__  # type: ignore[method-assign]
-    return made
+
+def _text(self: Any) -> str:
+    values = (f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if f.repr)
+    return f"{type(self).__qualname__}({', '.join(values)})"
+
+
+def _refuse_change(self: Any, name: str, value: object = None) -> None:
+    raise FrozenInstanceError(f"cannot assign to field {name!r}")
 
 
 def _constructor(cls: Any) -> Callable[..., None]:

@@ -142,8 +142,8 @@ def test_a_format_imports_no_other_format(folder: Path) -> None:
 # every package and module of converter/; each imports only those before it
 LAYERS = (
     "version",
-    "errors",
     "record",
+    "errors",
     "io",
     "graph",
     "mapping",

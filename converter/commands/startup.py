@@ -31,7 +31,9 @@ LATER = frozenset(
         *("socket", "ipaddress"),  # email, urllib
         # sources of Python, pickles, archives, tables: inspect, numpy, shutil, importlib.metadata
         *("tokenize", "pickle", "bz2", "lzma", "csv", "calendar"),
+        "zipfile",  # bundles and packages in archives
         "fractions",  # of sizes with names
+        "importlib.metadata",  # of installed packages, beyond their versions
     }
 )
 # Packages that merely import all of their modules: these are imported when they are used.
@@ -62,6 +64,29 @@ class _Unused(ModuleType):
         return ModuleType.__getattribute__(self, name)
 
 
+class _Metadata(_Unused):
+    """`importlib.metadata`, of which onnx asks its own version when it is imported. The name of a
+    folder has the version: the readers of archives and mails, which importlib.metadata needs for
+    everything else, are not loaded for it.
+    """
+
+    def __getattribute__(self, name: str) -> Any:
+        return _version if name == "version" else super().__getattribute__(name)
+
+
+def _version(distribution: str) -> str:
+    """Return the version of an installed distribution."""
+    for folder in filter(os.path.isdir, sys.path):
+        for entry in os.listdir(folder):
+            name, _, rest = entry.partition("-")
+            if name == distribution and rest.endswith(".dist-info"):
+                return rest.removesuffix(".dist-info")
+    import importlib.metadata
+
+    importlib.metadata.Distribution  # noqa: B018 (loads the module)
+    return importlib.metadata.version(distribution)
+
+
 class _LaterLoader:
     """A loader that wraps another one, and creates the module when it is first used."""
 
@@ -76,7 +101,7 @@ class _LaterLoader:
 
     def exec_module(self, module: ModuleType) -> None:
         """Leave the execution of the module to its first use."""
-        module.__class__ = _Unused
+        module.__class__ = _Metadata if module.__name__ == "importlib.metadata" else _Unused
 
 
 class _Later:

@@ -5,7 +5,7 @@ outputs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +15,13 @@ import onnx_ir as ir
 from converter.errors import Diagnostic, UsageError
 from converter.graph.infer import Arrays
 from converter.graph.names import public_name
-from converter.record import record
+from converter.record import comparable, record
 
 if TYPE_CHECKING:
     from converter.graph.infer import Array
 
 
-@dataclass(frozen=True)
+@comparable
 class TensorInfo:
     """A graph input or output.
 

@@ -42,6 +42,7 @@ from typing import TypeAlias
 
 from converter.io.digest import sha256
 from converter.io.signals import REQUESTS
+from converter.record import record
 
 try:
     import fcntl
@@ -284,7 +285,7 @@ def _recover_one(path: Path, target: Path, folder: int) -> None:
         os.close(own)
 
 
-@dataclass(frozen=True)
+@record
 class _Contents:
     """The content of a workspace: the new files that are still in it, the replaced ones and, once
     publishing has begun, all files of the set with the files that they replace.
@@ -422,19 +423,14 @@ def _hidden(folder: Path, fresh: bool) -> Sequence[str]:
     """
     try:
         changed = os.stat(folder).st_mtime_ns
-        if fresh or time.time_ns() - changed < _SETTLED:
-            return _list_hidden(folder)
-        return _known_hidden(folder, changed)
+        listed = fresh or time.time_ns() - changed < _SETTLED
+        return (_list_hidden.__wrapped__ if listed else _list_hidden)(folder, changed)
     except (OSError, ValueError):
         return ()
 
 
 @functools.lru_cache(256)
-def _known_hidden(folder: Path, changed: int) -> Sequence[str]:
-    return _list_hidden(folder)
-
-
-def _list_hidden(folder: Path) -> Sequence[str]:
+def _list_hidden(folder: Path, changed: int) -> Sequence[str]:
     with os.scandir(folder) as entries:
         return sorted(e.name for e in entries if e.name.startswith(PREFIX))
 

@@ -8,11 +8,8 @@ import io
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, BinaryIO
-
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from converter.errors import (
     ReadError,
@@ -27,6 +24,11 @@ from converter.io import atomic, growth
 from converter.io.chunks import Sink, write_array
 from converter.io.growth import size_text as size_text
 from converter.io.mapped_file import MappedFile
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
+
+    import numpy.typing as npt
 
 # bytes of small writes that are collected; a larger buffer takes parts of large writes, which then
 # are copied twice
@@ -242,6 +244,8 @@ class Output:
 
     def _meanwhile(self, work: Callable[..., None], *arguments: Any) -> None:
         if self._threads is None:
+            from concurrent.futures import ThreadPoolExecutor
+
             self._threads = ThreadPoolExecutor(2)
         self._jobs.append(self._threads.submit(work, *arguments))
 
@@ -264,8 +268,19 @@ class Output:
             raise _unwritable(final, e) from None
 
     def _demand_replaceable(self, final: Path, folder: bool) -> None:
-        """Raise if `final` cannot be replaced, before the output is written."""
-        _replaceable(final, folder, self._check is not None or self._nested)
+        """Raise OSError if the name is taken by something that no file, or no folder, may replace,
+        before the output is written.
+        """
+        try:  # only one call: another writer may remove it between two
+            mode = os.lstat(final).st_mode
+        except FileNotFoundError:
+            return
+        if stat.S_ISDIR(mode) and not (folder and (self._check is not None or self._nested)):
+            raise OSError(errno.EISDIR, "a folder has this name")
+        if folder and not stat.S_ISDIR(mode):
+            raise OSError(errno.ENOTDIR, "a file or a link has this name")
+        if not stat.S_ISREG(mode) and not stat.S_ISLNK(mode) and not stat.S_ISDIR(mode):
+            raise OSError(errno.EINVAL, "this is not a regular file")
 
     def __enter__(self) -> Output:
         if self._nested:
@@ -315,22 +330,6 @@ def _settle(file: BinaryIO, final: Path) -> None:
             os.fsync(file.fileno())
     except OSError as e:
         raise _unwritable(final, e) from None
-
-
-def _replaceable(final: Path, by_folder: bool, folders: bool) -> None:
-    """Raise OSError if the name is taken by something that no file, or no folder, may replace;
-    folders may be replaced only if `folders`.
-    """
-    try:
-        mode = os.lstat(final).st_mode  # only once: another writer may remove it between two calls
-    except FileNotFoundError:
-        return
-    if stat.S_ISDIR(mode) and not (by_folder and folders):
-        raise OSError(errno.EISDIR, "a folder has this name")
-    if by_folder and not stat.S_ISDIR(mode):
-        raise OSError(errno.ENOTDIR, "a file or a link has this name")
-    if not stat.S_ISREG(mode) and not stat.S_ISLNK(mode) and not stat.S_ISDIR(mode):
-        raise OSError(errno.EINVAL, "this is not a regular file")
 
 
 def _unwritable(path: Path, e: OSError | ValueError) -> WriteError:

@@ -10,11 +10,11 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from converter.errors import Diagnostic, unwritable, wrong_call
 from converter.io.limits import size
+from converter.record import comparable
 
 TIMES = 100  # multiple of the source's size above which a warning is given
 NO_WARNING_BELOW = 8_000_000  # bytes that need no warning, however small the source is
@@ -22,7 +22,7 @@ _MULTIPLE = re.compile(r"(\d+(?:\.\d+)?)x")
 HELP = "--max-output takes a size (2GB), a multiple of the source (1000x), or off"
 
 
-@dataclass(frozen=True)
+@comparable
 class MaxOutput:
     """The largest output that is written: `times` the size of its source but at least `room` bytes,
     or `room` bytes. `text` is the limit as the user specified it, "" if there is none.

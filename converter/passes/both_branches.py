@@ -15,7 +15,7 @@ from converter.graph.names import Names
 from converter.graph.shapes import infer_all
 from converter.graph.value import operand
 from converter.graph.walk import release, subgraphs
-from converter.passes.pipeline import Context, Pass
+from converter.passes.pipeline import Context, Pass, change
 from converter.passes.unroll import inlined
 
 # operators that may fail or take long if they run although their branch is not taken
@@ -77,8 +77,8 @@ def _always(node: ir.Node) -> bool:
 
 def compute_both_branches() -> Pass[Context]:
     """Return the pass of a pipeline; see `compute_both`."""
-    return Pass(
+    return change(
         "compute-both-branches",
         "Compute both branches of an If and select a result",
-        lambda model, _: compute_both(model),
+        compute_both,
     )

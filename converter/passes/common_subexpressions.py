@@ -14,7 +14,7 @@ from converter.graph.build import attrs_of
 from converter.graph.extensions import can_expand
 from converter.graph.infer import RANDOM
 from converter.graph.walk import all_graphs, discard, replace_uses, subgraphs
-from converter.passes.pipeline import Context, Pass
+from converter.passes.pipeline import Context, Pass, change
 
 _SMALL = 256  # bytes of a constant that is compared by its content
 _OTHER_EACH_TIME = RANDOM | {"Dropout"}
@@ -69,8 +69,8 @@ def _operand(value: ir.Value | None) -> Any:
 
 def share_common() -> Pass[Context]:
     """Return the pass of a pipeline; see `eliminate_common_subexpressions`."""
-    return Pass(
+    return change(
         "share-common",
         "Merge equal computations",
-        lambda model, _: eliminate_common_subexpressions(model),
+        eliminate_common_subexpressions,
     )

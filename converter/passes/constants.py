@@ -19,7 +19,7 @@ from converter.graph.names import Names
 from converter.graph.walk import all_graphs, all_nodes, subgraphs
 from converter.passes.dead_code import remove_dead_code
 from converter.passes.legalize import rewrite_illegal
-from converter.passes.pipeline import Context, Pass
+from converter.passes.pipeline import Context, Pass, change
 from converter.record import comparable
 
 _DEEPEST = 8
@@ -255,10 +255,10 @@ def _results(node: ir.Node, inputs: list[Array | None]) -> list[Array]:
 
 def unpack_constants() -> Pass[Context]:
     """Return the pass of a pipeline; see `unpack_bits`."""
-    return Pass(
+    return change(
         "unpack-bits",
         "Store constants of packed bits as unpacked numbers",
-        lambda model, _: unpack_bits(model),
+        unpack_bits,
     )
 
 

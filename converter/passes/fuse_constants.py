@@ -22,7 +22,7 @@ from converter.graph.names import Names
 from converter.graph.value import optional, producer_if, producer_of
 from converter.graph.walk import all_graphs
 from converter.passes.dead_code import remove_dead_code
-from converter.passes.pipeline import Context, Pass
+from converter.passes.pipeline import Context, Pass, change
 
 _SUMS = {"Conv", "ConvTranspose", "MatMul", "Gemm"}
 _NORMS = {"LayerNormalization", "InstanceNormalization"}
@@ -321,17 +321,17 @@ def _unfolded(node: ir.Node, b: Builder) -> ir.Value | None:
 
 def merge_constants() -> Pass[Context]:
     """Return the pass of a pipeline; see `fuse_constants`."""
-    return Pass(
+    return change(
         "merge-constants",
         "Merge constant factors and sums into the layers before them",
-        lambda model, _: fuse_constants(model),
+        fuse_constants,
     )
 
 
 def merge_biases() -> Pass[Context]:
     """Return the pass of a pipeline; see `fuse_biases`."""
-    return Pass(
+    return change(
         "merge-biases",
         "Merge constants that are added after a layer into its bias",
-        lambda model, _: fuse_biases(model),
+        fuse_biases,
     )

@@ -124,7 +124,7 @@ def check_target(target: Target) -> Pass[Context]:
     return Pass(
         "check-target",
         "Refuse types and networks that the format does not support, independent of operators",
-        lambda model, _: None,
+        _nothing,
         requires=lambda model, _: target.refusals(model),
     )
 
@@ -138,6 +138,6 @@ def check_static_shapes() -> Pass[Context]:
     return Pass(
         "check-static-shapes",
         "Refuse tensors of dynamic shape",
-        lambda model, _: None,
+        _nothing,
         requires=lambda model, _: dynamic_values(model),
     )

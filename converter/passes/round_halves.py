@@ -19,7 +19,7 @@ from converter.graph.build import Builder, builder_before
 from converter.graph.names import Names
 from converter.graph.walk import all_graphs
 from converter.passes.constants import is_constant
-from converter.passes.pipeline import Context, Pass
+from converter.passes.pipeline import Context, Pass, change
 
 _T = ir.DataType
 # type -> bits that its significand lacks, exponent of its least normal number, least number that
@@ -98,8 +98,8 @@ def nearest(b: Builder, x: ir.Value, size: ir.Value, dropped: int, least: int) -
 
 def round_to_halves() -> Pass[Context]:
     """Return the pass of a pipeline; see `round_halves`."""
-    return Pass(
+    return change(
         "round-halves",
         "Compute rounding to half precision with single-precision operators",
-        lambda model, _: round_halves(model),
+        round_halves,
     )

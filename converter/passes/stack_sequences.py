@@ -28,7 +28,7 @@ from converter.graph.symbolic import dimensions
 from converter.graph.value import INT64, Value, optional, producer_of, with_operators
 from converter.graph.walk import all_nodes, discard, subgraphs, take_over
 from converter.passes.dead_code import remove_dead_code
-from converter.passes.pipeline import Context, Pass
+from converter.passes.pipeline import Context, Pass, change
 from converter.record import record
 
 _BUILT = {"SequenceEmpty", "SequenceConstruct", "SequenceInsert", "SequenceErase", "Identity"}
@@ -38,10 +38,10 @@ _LAST = np.iinfo(np.int64).max
 
 def stack_sequences() -> Pass[Context]:
     """Return the pass of a pipeline. Sequences that cannot be stacked are left, and refused."""
-    return Pass(
+    return change(
         "stack-sequences",
         "Write sequences as stacked tensors, and optional values as their elements",
-        lambda model, _: _stack(model),
+        _stack,
     )
 
 

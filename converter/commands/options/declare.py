@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
 from enum import Enum
+from operator import attrgetter
 from types import UnionType
 from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar, dataclass_transform
 
@@ -148,7 +149,7 @@ def signature_of(cls: Any) -> inspect.Signature:
         )
         for f in fields(cls)
     ]
-    return inspect.Signature(sorted(found, key=lambda p: p.kind))
+    return inspect.Signature(sorted(found, key=attrgetter("kind")))
 
 
 @record

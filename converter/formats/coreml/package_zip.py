@@ -32,7 +32,6 @@ MOST_GROWTH = 200
 SMALL = 1 << 26  # uncompressed bytes that are always allowed
 _BEGIN = 1 << 24  # bytes of a model that are looked at
 _PIECE = 1 << 20
-_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError)
 
 
 def is_zip(path: Path) -> bool:
@@ -94,7 +93,7 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive
-    except _DAMAGED as e:
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError) as e:
         raise unreadable("R103", f"the archive is damaged: {e}", path) from None
     except OSError as e:
         text = f"cannot unpack: {e.strerror or e}"

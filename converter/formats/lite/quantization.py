@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import Array, constant, has_constant, rank_of
 from converter.graph.lazy_tensor import whole_bytes
 from converter.graph.value import optional, producer_if
+from converter.record import comparable
 
 D = ir.DataType
 FLOATS = (D.FLOAT, D.FLOAT16, D.BFLOAT16, D.DOUBLE)
@@ -24,7 +24,7 @@ ATTRIBUTES = ("axis", "block_size", "output_dtype", "precision", "saturate")
 BLOCKS = "block-wise scales are not supported; use one scale, or one per channel"
 
 
-@dataclass(frozen=True)
+@comparable
 class Quantization:
     """The scales and zero points of a tensor: one, or one for each index along `axis`. Omitted zero
     points are 0.

@@ -13,13 +13,14 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from converter.graph.lazy_tensor import LazyTensor
+from converter.record import comparable, structure
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
@@ -90,7 +91,7 @@ class Lifetime(enum.IntEnum):
 Value = Array | LazyTensor
 
 
-@dataclass(slots=True, frozen=True)
+@comparable
 class Location:
     """Bytes of a constant: `offset` and `length` in operandValues (CONSTANT_COPY) or in pool
     `pool`; a subgraph's index is its offset.
@@ -101,7 +102,7 @@ class Location:
     length: int = 0
 
 
-@dataclass(slots=True, frozen=True)
+@comparable
 class ChannelQuant:
     """Scales of a TENSOR_QUANT8_SYMM_PER_CHANNEL operand, one for each index along `dim`."""
 
@@ -119,7 +120,7 @@ def fits(a: Dimensions, b: Dimensions) -> bool:
     return len(a) == len(b) and all(m == n or not m or not n for m, n in zip(a, b, strict=True))
 
 
-@dataclass(slots=True)
+@structure
 class Operand:
     """One operand. `dimensions`: empty for a scalar, 0 for an unspecified dimension; channels last
     where an operation cares.
@@ -200,7 +201,7 @@ class Operand:
         return self.value if isinstance(self.value, np.ndarray) else self.value.numpy()
 
 
-@dataclass(slots=True)
+@structure
 class Operation:
     """One operation: `type` is a name of `operations.json`, inputs and outputs are operand indexes
     in the order of the signature.
@@ -212,7 +213,7 @@ class Operation:
     extra: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@structure
 class Subgraph:
     """Operands, and operations in execution order; `inputs` and `outputs` are operand indexes."""
 
@@ -274,7 +275,7 @@ class Subgraph:
 COPY_LIMIT = 128
 
 
-@dataclass(slots=True)
+@structure
 class ValueBytes:
     """The value bytes of a table that was read: `operandValues`, and each pool with its file
     name.
@@ -286,7 +287,7 @@ class ValueBytes:
     stem: str = ""
 
 
-@dataclass(slots=True)
+@structure
 class Table(Subgraph):
     """The main subgraph and the properties of the whole model.
 

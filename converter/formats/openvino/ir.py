@@ -16,9 +16,10 @@ from pathlib import Path
 from converter.errors import Where
 from converter.graph.lazy_tensor import LazyTensor
 from converter.io.mapped_file import MappedFile
+from converter.record import by_fields, structure
 
 
-@dataclass(slots=True)
+@structure
 class Element:
     """An XML element without a fixed structure (rt_info, meta_data): tag, attributes, text and
     children. `text` is "" if only blanks surround children.
@@ -42,7 +43,7 @@ class Element:
         )
 
 
-@dataclass(slots=True)
+@structure
 class Port:
     """A port of a layer. `id` is unique among the layer's inputs and among its outputs and says
     nothing about the position.
@@ -60,7 +61,7 @@ class Port:
     attrs: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@structure
 class Edge:
     """An edge from an output port to an input port."""
 
@@ -71,7 +72,7 @@ class Edge:
     line: int = field(default=0, compare=False)
 
 
-@dataclass(slots=True)
+@structure
 class BackEdge:
     """A back edge: the value at the source becomes the value at the target in the next iteration.
     Ports exist in legacy IR only.
@@ -83,7 +84,7 @@ class BackEdge:
     to_port: int | None = None
 
 
-@dataclass(slots=True)
+@structure
 class PortMap:
     """One `<input>` or `<output>` of a port map: which port of the layer is which layer (legacy:
     and port) of the body.
@@ -105,7 +106,7 @@ class PortMap:
     purpose: str = ""
 
 
-@dataclass(slots=True)
+@structure
 class Layer:
     """A layer: attributes as text in `data`, ports in order, blobs by name, bodies by tag.
 
@@ -143,7 +144,8 @@ class Layer:
         return next((p for p in self.outputs if p.id == id), None)
 
 
-@dataclass(kw_only=True)
+@by_fields
+@dataclass(kw_only=True, eq=False, repr=False)
 class Body:
     """The layers of a net or a body, and the edges between them. Ids are local to a body; all
     bodies share one .bin.
@@ -203,7 +205,8 @@ class Body:
                 yield from body.walk()
 
 
-@dataclass(kw_only=True)
+@by_fields
+@dataclass(kw_only=True, eq=False, repr=False)
 class SubNet(Body):
     """The body of a TensorIterator, Loop or If branch, and how it is connected to the layer around
     it.
@@ -214,7 +217,7 @@ class SubNet(Body):
     back_edges: list[BackEdge] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@structure
 class Channel:
     """The preprocessing of one channel: `mean` is a number, an image (of the channel's height x
     width) or absent. Engines ignore `scale`.
@@ -225,7 +228,7 @@ class Channel:
     scale: float | None = None
 
 
-@dataclass(slots=True)
+@structure
 class PreProcess:
     """Legacy `<pre-process>`: the means are subtracted from the input layer of that name ("" is the
     only input).
@@ -236,7 +239,7 @@ class PreProcess:
     channels: list[Channel] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@structure
 class Statistic:
     """Legacy int8 calibration: the range of each channel of one layer's output."""
 
@@ -245,7 +248,8 @@ class Statistic:
     max: tuple[float, ...] = ()
 
 
-@dataclass(kw_only=True)
+@by_fields
+@dataclass(kw_only=True, eq=False, repr=False)
 class Net(Body):
     """A whole IR. `version` 2..9 is legacy, 10 and 11 opset IR. `attrs`: other attributes of
     `<net>` (`batch`, `precision`).
