@@ -101,6 +101,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     gc.freeze()  # 30,000 tests are not looked at for each network that is freed
+    gc.set_threshold(20_000, 10, 10)  # nor are the caches of a long run, again and again
     gc.enable()
 
 

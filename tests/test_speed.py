@@ -63,52 +63,53 @@ def calls(action: Callable[[], object]) -> int:
     return pstats.Stats(profile).total_calls  # type: ignore[attr-defined]
 
 
-def seconds(action: Callable[[], object]) -> float:
-    """The processor time of an action, the best of three.
+def calls_and_seconds(action: Callable[[], object]) -> tuple[int, float]:
+    """The number of calls of an action that has filled its caches, and its processor time while
+    they are counted, which hardly adds to calls that are long.
 
     Without Python's search for cycles, which comes now and then and scans everything else in
     memory.
     """
-    found = []
-    for _ in range(3):
-        gc.collect()
-        gc.disable()
-        try:
-            start = time.process_time()
-            action()
-            found.append(time.process_time() - start)
-        finally:
-            gc.enable()
-    return min(found)
-
-
-def calls_and_seconds(action: Callable[[], object]) -> tuple[int, float]:
-    took = seconds(action)
-    return calls(action), took
+    action()
+    gc.disable()
+    try:
+        start = time.process_time()
+        count = calls(action)
+        return count, time.process_time() - start
+    finally:
+        gc.enable()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", SUFFIXES)
 def test_the_cost_of_a_layer_is_constant(tmp_path: Path, target: str) -> None:
     """Calls are counted exactly; time, which also sees work inside one call, is compared
-    generously.
+    generously, and once more where a busy machine may have spoiled it.
     """
     found: dict[int, list[tuple[int, float]]] = {}
-    for layers in (8, FEW, MANY):  # the first fills caches
+    actions: dict[int, list[Callable[[], object]]] = {}
+    for layers in (8, 8, FEW, MANY):  # the first fills caches
         source, file = (
             chain(tmp_path / f"{layers}.onnx", layers),
             tmp_path / f"{layers}{SUFFIXES[target]}",
         )
         made = file.with_name(f"made_{file.name}")
         model = converter.load(source)
-        found[layers] = [
-            calls_and_seconds(lambda m=model, f=made: converter.save(m, f, target)),
-            calls_and_seconds(lambda f=made: converter.load(f)),
+        actions[layers] = [
+            lambda m=model, f=made: converter.save(m, f, target),
+            lambda f=made: converter.load(f),
         ]
+        found[layers] = list(map(calls_and_seconds, actions[layers]))
         assert len(converter.load(made).ir.graph) >= layers * 3 // 4
-    for base, few, many in zip(found[8], found[FEW], found[MANY], strict=True):
+    for i, (base, few, many) in enumerate(zip(found[8], found[FEW], found[MANY], strict=True)):
         assert (many[0] - base[0]) / (few[0] - base[0]) / ((MANY - 8) / (FEW - 8)) < 1.1
-        assert many[1] / few[1] / (MANY / FEW) < 3
+        took = few[1], many[1]
+        for _ in range(3):
+            if took[1] / took[0] / (MANY / FEW) < 3:
+                break
+            again = (calls_and_seconds(actions[n][i])[1] for n in (FEW, MANY))
+            took = tuple(map(min, took, again))
+        assert took[1] / took[0] / (MANY / FEW) < 3
 
 
 @pytest.mark.sampled(3)
