@@ -13,6 +13,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.graph.value import array_type, type_name
 
+Array = np.ndarray[Any, Any]
 Numbers = float | Sequence[float]
 
 
@@ -51,6 +52,15 @@ def of_counts(n: int, **attributes: Sequence[float]) -> None:
         if isinstance(v, float):
             raise MappingError(f"{name} must be an integer, got {v}", "R110")
     at_least(1, **attributes)
+
+
+def broadcast(array: Array, shape: Sequence[int], what: str) -> Array:
+    """Return an array in another shape; raise MappingError R110 if it does not broadcast to it."""
+    try:
+        return np.broadcast_to(array, shape)
+    except ValueError:
+        reason = f"{what} of the shape {list(array.shape)} does not broadcast to {list(shape)}"
+        raise MappingError(reason, "R110") from None
 
 
 def axis_of(axis: int, rank: int) -> int:

@@ -6,6 +6,9 @@ alone in their file. The numbers are those of an engine from outside, for that v
 that the engine runs is made from the stored case. With a file, which may be made by hand, it puts
 in the engine's name and the numbers of its outputs (whose types and shapes have to be there).
 
+With `altered` it writes altered.txt anew, which altered.py explains. A new line needs no outcome:
+`opset/ReduceMean | half > tflite: ?`.
+
 With `refused` it writes refused.txt anew: read the diff, each new line is a layer that was read.
 
 Nothing is stored where engine and reader differ: the difference is printed. Known impossible cases
@@ -17,10 +20,12 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import multiprocessing
 import re
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +38,7 @@ from converter.api import Model, save
 from converter.errors import ConverterError, MappingError
 from converter.graph.infer import RANDOM, InferenceError
 from converter.mapping.rules import Rule
-from layers import cases, feeds
+from layers import altered, cases, feeds
 from layers import test_layers as T
 from layers.exceptions import EXCEPT
 from layers.models import FORMATS, model_of
@@ -233,9 +238,90 @@ def record_refusals() -> None:
     path.write_text("\n".join([*head, *lines, ""]), "utf-8")
 
 
+def record_altered() -> None:
+    """Fill in the outcomes of altered.txt anew. Where the numbers of a file that is written differ
+    from those of the layer, this is printed, and the line gets no outcome.
+    """
+    warnings.simplefilter("ignore")
+    before, found = altered.lines(), {}
+    with tempfile.TemporaryDirectory() as folder:
+        for (name, target), text in before.items():
+            try:
+                found[name, target] = altered.outcome(name, target, Path(folder))
+                reason = ""
+                if target and found[name, target] != text:
+                    reason = apart(lambda n=name, t=target: other_numbers(n, t, Path(folder)))
+            except altered.DoesNotApply:
+                reason = "the change cannot be made"
+            if reason:
+                print(f"{name} > {target}: {reason}")
+                found[name, target] = "?"
+    altered.write_lines(found)
+
+
+def apart(work: Callable[[], str]) -> str:
+    """Return the result of a process of its own: engines do not survive every graph."""
+    receiving, sending = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("fork").Process(target=lambda: sending.send(work()))
+    process.start()
+    sending.close()
+    process.join(60)
+    process.kill()
+    return str(receiving.recv()) if process.exitcode == 0 else "onnxruntime ends the process"
+
+
+def other_numbers(name: str, target: str, folder: Path) -> str:
+    """Return how the numbers of a layer differ after it has been written and read; an empty text if
+    they do not, if it is refused, or if onnxruntime cannot run it.
+    """
+    try:
+        model = altered.read(name)
+        feeds = altered.feeds(name, model)
+        expected = model.run(feeds)
+        again = Model.of(altered.through(altered.read(name), target, folder)[1])
+    except (ConverterError, MappingError):
+        return ""
+    if len(again.inputs) != len(feeds):
+        return f"{len(again.inputs)} inputs instead of {len(feeds)}"
+    pairs = zip(again.inputs, feeds.values(), strict=True)
+    try:
+        results = again.run({i.name: fitted(a, list(i.shape)) for i, a in pairs})
+    except ConverterError as e:
+        return f"what is read again does not run: {e}"[:300]
+    if results.keys() != expected.keys():  # then the order is that of the source
+        results = dict(zip(expected, results.values(), strict=True))
+    reasons = (unlike(name, results[key], wanted) for key, wanted in expected.items())
+    return next(filter(None, reasons), "")
+
+
+def fitted(array: Any, dims: list[Any]) -> Any:
+    """An array with the axes that the file has."""
+    if len(dims) != np.ndim(array):
+        return np.reshape(array, [d if isinstance(d, int) else -1 for d in dims])
+    sizes = zip(dims, np.shape(array), strict=True)
+    return np.reshape(array, [d if isinstance(d, int) else n for d, n in sizes])
+
+
+def unlike(name: str, got: Any, wanted: Any) -> str:
+    """How two results differ; those of integers and of short floats may by a step or two."""
+    if np.size(got) != np.size(wanted):
+        return f"shape {np.shape(got)} instead of {np.shape(wanted)}"
+    if np.asarray(wanted).dtype.kind in "OSUT":
+        return ""
+    short = any(word in name for word in ("half", "halves", "bfloat16", "float16"))
+    rtol, atol = (2e-2, 2e-2) if short else (1e-3, 0.21) if "quantized" in name else (1e-3, 1e-4)
+    got, wanted = (np.asarray(a, np.float64).reshape(-1) for a in (got, wanted))
+    far = np.flatnonzero(~np.isclose(got, wanted, rtol=rtol, atol=atol, equal_nan=True))
+    if not far.size:
+        return ""
+    return f"{got[far[0]]} instead of {wanted[far[0]]} in {far.size} of {wanted.size}"
+
+
 if __name__ == "__main__":
     if sys.argv[1:] == ["refused"]:
         record_refusals()
+    elif sys.argv[1:] == ["altered"]:
+        record_altered()
     elif sys.argv[1:2] and sys.argv[1] in FORMATS:
         record(sys.argv[1], sys.argv[2:])
     else:

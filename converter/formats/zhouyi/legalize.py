@@ -15,6 +15,7 @@ from converter.formats.zhouyi.legalize_windows import attributes, static
 from converter.formats.zhouyi.types import is_float, numpy_type
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import Builder, same_attrs
+from converter.graph.demands import broadcast
 from converter.graph.infer import constant, known, shape_of
 from converter.graph.names import Names
 from converter.graph.sizes import arange
@@ -120,8 +121,8 @@ def with_shift(node: ir.Node, b: Builder) -> Value | None:
     x, scale, shift, a = operand(node), operand(node, 1), optional(node, 2), attributes(node)
     axis = a["axis"] % len(static(x))
     shape, dtype = static(x)[axis:], numpy_type(x)
-    known = constant(scale) if shift is None else None
-    factors = np.ones(shape, dtype) if known is None else np.broadcast_to(known, shape)
+    known = constant(scale) if shift is None and len(static(scale)) <= len(shape) else None
+    factors = np.ones(shape, dtype) if known is None else broadcast(known, shape, "the scale")
     zeros = np.zeros(shape, dtype)
     y = b.LayerNormalization(x, factors, zeros, axis=axis, epsilon=a["epsilon"])
     if known is not None:

@@ -96,6 +96,7 @@ def DeformableConvolution(
     `bilinear_pad`, and otherwise it is clamped to the image (the tap itself must be in [0, H) x [0,
     W)). Source: OpenVINO, DeformableConvolution-8.
     """
+    at_least(1, group=group, deformable_group=deformable_group)
     n, c, h, wd = static(x)
     o, _, kh, kw = static(w, "the weights")
     oh, ow = static(offset, "the offsets")[2:]

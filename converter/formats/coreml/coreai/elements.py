@@ -96,6 +96,8 @@ def elements(given: Mapping[str, str], kind: Type) -> LazyTensor:
         array = np.frombuffer(base64.b64decode(given["bytes"]), dtype.numpy())
     else:
         array = _printed(given["text"], dtype.numpy())
+        if dtype == D.BOOL and '"0x' in given["text"]:  # eight elements in a byte
+            array = np.unpackbits(array.view(np.uint8), bitorder="little")[: np.prod(dims)] != 0
     if array.size == 1:
         return LazyTensor(np.broadcast_to(array.reshape(()), dims))
     if array.size != np.prod(dims, dtype=np.int64):
@@ -108,7 +110,7 @@ _WIDER = {np.dtype(ml_dtypes.int4): np.int8, np.dtype(ml_dtypes.int2): np.int8}
 
 def _printed(text: str, dtype: np.dtype[Any]) -> Array:
     inner = text.removeprefix("dense<").removesuffix(">")
-    if inner.startswith('"0x'):  # an element in each item of whole bytes
+    if inner.startswith('"0x'):  # an element in each item of whole bytes, except for BOOL
         return np.frombuffer(bytes.fromhex(inner[3:-1]), dtype)
     words = re.findall(r"true|false|[-+0-9.eExXA-Fa-f]+", inner)
     if dtype.kind == "c":

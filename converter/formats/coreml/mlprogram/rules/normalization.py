@@ -8,8 +8,8 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.coreml.mlprogram.rules.context import LiftContext, LowerContext
 from converter.formats.coreml.mlprogram.rules.fields import axes_of, first_axis, mil
-from converter.graph.demands import at_least
-from converter.graph.value import Value
+from converter.graph.demands import at_least, broadcast
+from converter.graph.value import Value, known_sizes
 from converter.mapping.fields import (
     Attr,
     Field,
@@ -33,7 +33,10 @@ class Filled(Field):
 
     def lift(self, r: LiftContext) -> None:
         x = r.data
-        channels = (x.shape or [None, None])[1]
+        sizes = known_sizes(x)
+        if sizes is not None and len(sizes) < 2:
+            raise MappingError("the data need an axis of channels", "R110")
+        channels = None if sizes is None else sizes[1]
         for i, (key, number) in enumerate(zip(self.keys, (1.0, 0.0), strict=True)):
             value = r.given(key)
             if value is None:
@@ -95,14 +98,14 @@ class LastAxes(Field):
     def lower(self, w: LowerContext) -> None:
         shape = tuple(w.data.shape or ())
         axis = first_axis(w, w.attr("axis", -1))
-        if not all(isinstance(n, int) for n in shape[axis:]):
+        sizes = [n for n in shape[axis:] if isinstance(n, int)]
+        if len(sizes) < len(shape) - axis:
             raise MappingError("the sizes of the axes are not known", "X203")
         w.set(axes=list(range(axis, len(shape))))
         for i, key in enumerate(("gamma", "beta"), 1):
             value = w.optional(i)
             if value is not None and tuple(value.shape or ()) != shape[axis:]:
-                array = np.broadcast_to(w.constant(i, key), shape[axis:]).copy()  # type: ignore[arg-type]
-                w.layer.attrs[key] = w.const(array, key)
+                w.layer.attrs[key] = w.const(broadcast(w.constant(i, key), sizes, key).copy(), key)
             elif value is not None:
                 if value.const_value is None:
                     raise MappingError(f"{key} must be constant")

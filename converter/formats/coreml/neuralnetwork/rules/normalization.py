@@ -19,6 +19,7 @@ from converter.formats.coreml.neuralnetwork.rules.fields import (
     Weights,
 )
 from converter.formats.coreml.neuralnetwork.weight_encoding import of_array
+from converter.graph.demands import broadcast
 from converter.mapping.codecs import unset
 from converter.mapping.concepts.axes import FixedAxis
 from converter.mapping.fields import (
@@ -142,7 +143,7 @@ def write_normalized_shape(w: LowerContext) -> None:
     for index, name in ((1, "gamma"), (2, "beta")):
         given = index == 1 or w.has(index)
         array: Any = w.numbers(index, f"the {name}") if given else np.float32(0)
-        full = np.asarray(np.broadcast_to(array, shape), np.float32)
+        full = np.asarray(broadcast(array, shape, f"the {name}"), np.float32)
         w.layer.blobs[name] = of_array(full)  # the layer takes no half precision
 
 

@@ -99,6 +99,8 @@ def neutral(reduction: str, dtype: ir.DataType) -> float | int:
         return sign
     if dtype.is_floating_point():
         return sign * float("inf")
+    if dtype == ir.DataType.BOOL:
+        return int(sign > 0)
     info = np.iinfo(dtype.numpy())
     return int(info.max if sign > 0 else info.min)
 
