@@ -19,7 +19,7 @@ from test_tflite_operators import needs_litert
 import converter
 from converter.api import Model
 from converter.engines import litert
-from converter.errors import ConverterError
+from converter.errors import ConverterError, UnsupportedError
 from converter.formats.coreml.features import Sizes
 from converter.graph.build import Builder, new_model
 from converter.graph.value import Value
@@ -384,3 +384,15 @@ def test_a_dimension_that_is_dynamic_by_now_is_open_in_the_declared_sizes() -> N
     fitted = sizes.fitted([None, 3, None])
     assert fitted is not None and fitted.ranges == ((1, -1), (3, 3), (8, 64))
     assert Sizes((1, 8), choices=((1, 8), (1, 16))).fitted([None, None]) is None
+
+
+def test_a_refusal_asks_for_no_version_that_does_not_help(tmp_path: Path) -> None:
+    """This GRU needs iOS 18, but no version has a Squeeze of axes that are not known."""
+    model, b = new_model()
+    x = b.input("x", ir.DataType.FLOAT, ["T", "N", 2])
+    w, r = (np.ones((1, 9, n), np.float32) for n in (2, 3))
+    y = b.GRU(x, w, r, outputs=2, hidden_size=3, linear_before_reset=1)[0]
+    b.output(b.Relu(b.Squeeze(y)))
+    with pytest.raises(UnsupportedError) as e:
+        converter.save(Model(model, "onnx"), tmp_path / "m.mlpackage")
+    assert {d.code for d in e.value.diagnostics} == {"X203"}
