@@ -396,3 +396,19 @@ def test_a_refusal_asks_for_no_version_that_does_not_help(tmp_path: Path) -> Non
     with pytest.raises(UnsupportedError) as e:
         converter.save(Model(model, "onnx"), tmp_path / "m.mlpackage")
     assert {d.code for d in e.value.diagnostics} == {"X203"}
+
+
+@needs_litert
+@pytest.mark.parametrize("pads", [[1, 2, 3, 0], [-1, 0, 2, 2], [0, -2, 0, -1]])
+def test_litert_repeats_the_edge_of_dynamic_axes(pads: list[int], tmp_path: Path) -> None:
+    model, b = new_model()
+    x = b.input("x", FLOAT, ["H", "W"])
+    b.output(b.Relu(b.Pad(x, pads, None, [0, 1], mode="edge")))
+    converter.save(Model(model, "onnx"), tmp_path / "m.tflite")
+    for size in ((3, 5), (4, 4)):
+        data = np.random.default_rng(0).random(size).astype(F)
+        cut = data[max(-pads[0], 0) : size[0] + min(pads[2], 0)]
+        cut = cut[:, max(-pads[1], 0) : size[1] + min(pads[3], 0)]
+        margins = [(max(pads[i], 0), max(pads[2 + i], 0)) for i in range(2)]
+        (found,) = litert.invoke(tmp_path / "m.tflite", [data])
+        np.testing.assert_array_equal(found, np.pad(cut, margins, "edge"))
