@@ -6,7 +6,7 @@ after:   Reshape(Transpose(Reshape(x, [6,20,6]), perm 0,2,1), [2,3,6,4,5])
 
 Each operator is wrapped in Reshapes; adjacent Reshapes are then merged, which removes the high rank
 between them. Shapes are static, except that elementwise operators and a Transpose may have one
-unknown dimension.
+unknown dimension, and windows an unknown batch.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from converter.graph.symbolic import dimensions
 from converter.graph.value import operand, optional, producer_of
 from converter.graph.walk import all_graphs
 from converter.passes.collapse_dims_rules import ELEMENTWISE, HANDLERS, neighbors, reshaped
+from converter.passes.conv3d_to_2d import VOLUMES
 from converter.passes.dead_code import remove_dead_code
 from converter.passes.legalize import Rewrite, Rewrites
 from converter.passes.pipeline import Context, Pass
@@ -64,6 +65,8 @@ def on_fewer_axes(node: ir.Node, b: Builder, most: int) -> list[ir.Value] | None
     if any(v is not None and shape_of(v) is None for v in node.inputs):
         if node.op_type == "Transpose":
             return _transpose_of_one_unknown(node, b, most)
+        if node.op_type in VOLUMES:
+            return _volumes_of_unknown_batch(node, b, most)
         return _elementwise_of_one_unknown(node, b)
     given = [shape_of(v) for v in node.inputs if v is not None]
     wanted = [shape_of(o) for o in node.outputs]
@@ -97,6 +100,12 @@ def _transpose_of_one_unknown(node: ir.Node, b: Builder, most: int) -> list[ir.V
     ]
     y = b.Transpose(b.Reshape(x, merged), perm=[order.index(run) for run in target])
     return [b.Reshape(y, [sizes[i] for i in perm])]
+
+
+def _volumes_of_unknown_batch(node: ir.Node, b: Builder, most: int) -> list[ir.Value] | None:
+    """Rewrite windows over three axes, which keep the batch."""
+    shape, results = _open_shape(node.outputs[0]), VOLUMES[node.op_type](node, b, most)
+    return None if shape is None or results is None else [b.Reshape(y, shape) for y in results]
 
 
 def _elementwise_of_one_unknown(node: ir.Node, b: Builder) -> list[ir.Value] | None:

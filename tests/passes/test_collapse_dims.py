@@ -144,11 +144,12 @@ VOLUMES: dict[str, Make] = {
 }
 
 
+@pytest.mark.parametrize("batch", [2, "N"])
 @pytest.mark.parametrize("name", VOLUMES)
-def test_windows_over_three_axes(name: str) -> None:
+def test_windows_over_three_axes(name: str, batch: int | str) -> None:
     model, b = new_model()
-    x = b.input("x", ir.DataType.FLOAT, [2, 4, 30, 6])
-    b.output(b.op("Reshape", VOLUMES[name](b, b.op("Reshape", x, [2, 4, 5, 6, 6])), [-1]))
+    x = b.input("x", ir.DataType.FLOAT, [batch, 4, 30, 6])
+    b.output(b.op("Reshape", VOLUMES[name](b, b.op("Reshape", x, [-1, 4, 5, 6, 6])), [-1]))
     model, feeds = Model(model, "test"), {"x": f(2, 4, 30, 6) - 0.5}
     (expected,) = model.run(feeds).values()
     collapse_dims(model.ir, 4)
