@@ -412,3 +412,29 @@ def test_litert_repeats_the_edge_of_dynamic_axes(pads: list[int], tmp_path: Path
         margins = [(max(pads[i], 0), max(pads[2 + i], 0)) for i in range(2)]
         (found,) = litert.invoke(tmp_path / "m.tflite", [data])
         np.testing.assert_array_equal(found, np.pad(cut, margins, "edge"))
+
+
+SEVERAL: dict[str, tuple[Write, Shape]] = {
+    "Einsum of heads": (
+        lambda b, x: b.Einsum(x, np.ones((4, 2, 3), F), equation="bnd,dhk->bnhk"),
+        ROWS,
+    ),
+    "Einsum of batches": (lambda b, x: b.Einsum(x, x, equation="abd,abe->abde"), ROWS),
+    "Flatten": (lambda b, x: b.Flatten(x, axis=2), IMAGE),
+}
+
+
+@pytest.mark.parametrize("suffix", [".tflite", ".xml", ".mlpackage", ".mlmodel"])
+@pytest.mark.parametrize("name", SEVERAL)
+def test_shapes_with_several_dynamic_sizes(name: str, suffix: str, tmp_path: Path) -> None:
+    write, shape = SEVERAL[name]
+    model, b = new_model()
+    b.output(b.Relu(write(b, b.input("x", FLOAT, shape))))
+    converter.save(Model(model.clone(), "onnx"), tmp_path / f"m{suffix}")
+    written = converter.load(tmp_path / f"m{suffix}")
+    for sizes in SIZES[:2]:
+        dims = [d if isinstance(d, int) else sizes[d] for d in shape]
+        feeds = {"x": np.random.default_rng(0).standard_normal(dims).astype(F)}
+        (expected,) = Model(model.clone(), "onnx").run(feeds).values()
+        (found,) = written.run(feeds).values()
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
