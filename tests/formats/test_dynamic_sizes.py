@@ -438,3 +438,19 @@ def test_shapes_with_several_dynamic_sizes(name: str, suffix: str, tmp_path: Pat
         (expected,) = Model(model.clone(), "onnx").run(feeds).values()
         (found,) = written.run(feeds).values()
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@needs_litert
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("indices", [-1, [0, -2], [[-1], [1]]])
+def test_litert_gathers_from_the_end_of_dynamic_axes(
+    indices: Any, axis: int, tmp_path: Path
+) -> None:
+    model, b = new_model()
+    x = b.input("x", FLOAT, ["N", "T", 3])
+    b.output(b.Relu(b.Gather(x, np.array(indices), axis=axis)))
+    converter.save(Model(model, "onnx"), tmp_path / "m.tflite")
+    for size in ((2, 5, 3), (4, 2, 3)):
+        data = np.random.default_rng(0).random(size).astype(F)
+        (found,) = litert.invoke(tmp_path / "m.tflite", [data])
+        np.testing.assert_array_equal(found, data.take(indices, axis))
