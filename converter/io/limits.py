@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 import resource
@@ -15,6 +16,7 @@ from converter.errors import Diagnostic, ExitCode, TimeLimitError, wrong_call
 from converter.io.signals import loading
 
 MOST_AXES = 64  # axes of a tensor: the maximum of numpy
+_LEAST = 1 << 20  # bytes without which no job works
 # parts of messages of libraries and of their loader
 _OUT_OF_MEMORY = ("alloc", "out of memory", "failed to map segment", "can't start new thread")
 GRACE = 10.0  # seconds that native code has to finish after the time limit
@@ -55,6 +57,17 @@ def ran_out(error: Exception) -> bool:
     """
     text = str(error).lower()
     return isinstance(error, MemoryError) or any(t in text for t in _OUT_OF_MEMORY)
+
+
+def exhausted() -> bool:
+    """Return whether hardly any memory is left, so that an error may be a consequence of it:
+    parsers of foreign libraries report a damaged file then.
+    """
+    try:
+        mmap.mmap(-1, _LEAST).close()  # unlike an array, never a part of memory that was freed
+    except OSError:
+        return True
+    return False
 
 
 def _address_space() -> int:

@@ -5,7 +5,8 @@ before:  Transpose(x[2,3,4,5,6], perm 0,1,4,2,3)
 after:   Reshape(Transpose(Reshape(x, [6,20,6]), perm 0,2,1), [2,3,6,4,5])
 
 Each operator is wrapped in Reshapes; adjacent Reshapes are then merged, which removes the high rank
-between them. Shapes are static, except that a Transpose may have one unknown dimension.
+between them. Shapes are static, except that elementwise operators and a Transpose may have one
+unknown dimension, and windows an unknown batch.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from converter.graph import RESHAPES
-from converter.graph.build import Builder, attrs_of, builder_before
+from converter.graph.build import Builder, attrs_of, builder_before, same_attrs
 from converter.graph.extensions import replace
 from converter.graph.infer import InferenceError, rank_of, shape_of
 from converter.graph.names import Names
+from converter.graph.symbolic import dimensions
 from converter.graph.value import operand, optional, producer_of
 from converter.graph.walk import all_graphs
-from converter.passes.collapse_dims_rules import HANDLERS, neighbors
+from converter.passes.collapse_dims_rules import ELEMENTWISE, HANDLERS, neighbors, reshaped
+from converter.passes.conv3d_to_2d import VOLUMES
 from converter.passes.dead_code import remove_dead_code
 from converter.passes.legalize import Rewrite, Rewrites
 from converter.passes.pipeline import Context, Pass
@@ -59,8 +62,12 @@ def on_fewer_axes(node: ir.Node, b: Builder, most: int) -> list[ir.Value] | None
     handler = None if node.domain else HANDLERS.get(node.op_type)
     if handler is None or optional(node, 0) is None:
         return None
-    if node.op_type == "Transpose" and shape_of(node.inputs[0]) is None:
-        return _transpose_of_one_unknown(node, b, most)
+    if any(v is not None and shape_of(v) is None for v in node.inputs):
+        if node.op_type == "Transpose":
+            return _transpose_of_one_unknown(node, b, most)
+        if node.op_type in VOLUMES:
+            return _volumes_of_unknown_batch(node, b, most)
+        return _elementwise_of_one_unknown(node, b)
     given = [shape_of(v) for v in node.inputs if v is not None]
     wanted = [shape_of(o) for o in node.outputs]
     if None in given or any(s is None or 0 in s for s in (given[0], *wanted)):
@@ -93,6 +100,33 @@ def _transpose_of_one_unknown(node: ir.Node, b: Builder, most: int) -> list[ir.V
     ]
     y = b.Transpose(b.Reshape(x, merged), perm=[order.index(run) for run in target])
     return [b.Reshape(y, [sizes[i] for i in perm])]
+
+
+def _volumes_of_unknown_batch(node: ir.Node, b: Builder, most: int) -> list[ir.Value] | None:
+    """Rewrite windows over three axes, which keep the batch."""
+    shape, results = _open_shape(node.outputs[0]), VOLUMES[node.op_type](node, b, most)
+    return None if shape is None or results is None else [b.Reshape(y, shape) for y in results]
+
+
+def _elementwise_of_one_unknown(node: ir.Node, b: Builder) -> list[ir.Value] | None:
+    """Rewrite an elementwise operator with one unknown dimension on one axis, if the operands have
+    the shape of the result or one element.
+    """
+    given = [v for v in node.inputs if v is not None]
+    whole = [v for v in given if shape_of(v) is None]
+    shape, own = _open_shape(node.outputs[0]), dimensions(whole[0])
+    if node.op_type not in ELEMENTWISE or len(node.outputs) != 1 or shape is None:
+        return None
+    if any(dimensions(v) != own for v in whole):
+        return None
+    if any(math.prod(shape_of(v) or ()) != 1 for v in given if v not in whole):
+        return None
+    operands = [
+        v if v is None else b.Reshape(v, [-1]) if v in whole else reshaped(b, v, [])
+        for v in node.inputs
+    ]
+    y = b.op(node.op_type, *operands, **same_attrs(node))
+    return [b.Reshape(y, shape)]
 
 
 def with_fewer_axes(table: Rewrites, most: int) -> Rewrites:

@@ -285,12 +285,15 @@ def _layer_norm(node: ir.Node, b: Builder, most: int) -> Values | None:
     return [b.op("LayerNormalization", *flat, axis=-1, **same_attrs(node, "axis"))]
 
 
+_SCALED = ("QuantizeLinear", "DequantizeLinear")
+_OF_ONE_OPERAND = UNARY - {"CastLike", "Dropout", "DynamicQuantizeLinear"}
+ELEMENTWISE = _OF_ONE_OPERAND | BROADCAST | set(_SCALED)
 HANDLERS: dict[str, FewerAxes] = {
-    **dict.fromkeys(UNARY - {"CastLike", "Dropout", "DynamicQuantizeLinear"}, _unary),
+    **dict.fromkeys(_OF_ONE_OPERAND, _unary),
     **dict.fromkeys(BROADCAST, _broadcast),
     **dict.fromkeys(REDUCTIONS, _reduction),
     **dict.fromkeys(_OF_ONE_AXIS, _along),
-    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _scaled),
+    **dict.fromkeys(_SCALED, _scaled),
     **dict.fromkeys(("Tile", "Expand"), _repeated),
     "CumSum": _cumulative,
     "Slice": _slice,

@@ -17,10 +17,20 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder, attributes
-from converter.graph.infer import Array, constant, shape_of
-from converter.graph.value import optional
+from converter.graph.infer import Array, constant
+from converter.graph.value import known_sizes, optional
 
 LARGEST = 1 << 24  # elements of the expanded weights
+
+
+def sizes_of(value: ir.Value | None) -> list[int] | None:
+    """Return the sizes of five axes, of which the first may be -1 for an unknown batch; None for
+    other values.
+    """
+    found = known_sizes(value)
+    if found is None or len(found) != 5 or None in found[1:]:
+        return None
+    return [-1 if n is None else n for n in found]
 
 
 def convolution(node: ir.Node, b: Builder, most: int) -> Sequence[ir.Value] | None:
@@ -28,16 +38,12 @@ def convolution(node: ir.Node, b: Builder, most: int) -> Sequence[ir.Value] | No
     weights of their distance in the window, or zeros.
     """
     a, weights = attributes(node), constant(node.inputs[1])
-    x, y = (
-        shape_of(node.inputs[0]),
-        shape_of(node.outputs[0]),
-    )
+    x, y = sizes_of(node.inputs[0]), sizes_of(node.outputs[0])
     if (
         most != 4
         or weights is None
         or x is None
         or y is None
-        or len(x) != 5
         or a["auto_pad"] != "NOTSET"
         or a.get("output_shape")
     ):
@@ -104,11 +110,10 @@ def pool(node: ir.Node, b: Builder, most: int) -> Sequence[ir.Value] | None:
     same number of elements.
     """
     a = attributes(node)
-    x = shape_of(node.inputs[0])
+    x = sizes_of(node.inputs[0])
     if (
         most != 4
         or x is None
-        or len(x) != 5
         or a["auto_pad"] != "NOTSET"
         or (len(node.outputs) > 1 and node.outputs[1].uses())
     ):
@@ -120,10 +125,11 @@ def pool(node: ir.Node, b: Builder, most: int) -> Sequence[ir.Value] | None:
         **_of_plane(a),
         **common,
     )
-    size = shape_of(planes)
-    if size is None:
+    size = known_sizes(planes) or [None]
+    height, width = size[-2:] if len(size) == 4 else (None, None)
+    if height is None or width is None:
         return None
-    depths = b.Reshape(planes, [x[0], x[1], x[2], size[2] * size[3]])
+    depths = b.Reshape(planes, [x[0], x[1], x[2], height * width])
     window: dict[str, Any] = {
         name: [int((a.get(name) or [1])[0]), 1] for name in ("kernel_shape", "strides", "dilations")
     }

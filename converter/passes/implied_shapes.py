@@ -22,6 +22,7 @@ from converter.graph.names import Names, subject_of
 from converter.graph.shapes import forget, infer_all
 from converter.graph.symbolic_dimensions import RECURRENT, batch_of
 from converter.graph.value import known_sizes, optional
+from converter.graph.verify.shapes_of import attribute
 from converter.graph.walk import all_nodes, operators, replace_inputs, set_inputs, subgraphs
 from converter.passes.fix_inputs import replace_dimensions
 from converter.passes.pipeline import Context, Pass
@@ -35,10 +36,10 @@ def choose_possible_branches(model: ir.Model) -> None:
     accept.
     """
     chosen = False
-    for index, node in enumerate(list(all_nodes(model.graph))):
+    for node in list(all_nodes(model.graph)):
         if node.op_type != "If" or node.domain or not _ranks_differ(node):
             continue
-        possible = [taken for _, taken in BRANCHES if _is_possible(model, index, taken)]
+        possible = [taken for _, taken in BRANCHES if _is_possible(model, node, taken)]
         if len(possible) == 1:
             _decide(node, possible[0], Names(model))
             chosen = True
@@ -59,14 +60,18 @@ def _decide(node: ir.Node, taken: bool, names: Names) -> None:
     replace_inputs(node, {0: builder_before(node, names).const(np.array(taken), "taken")})
 
 
-def _is_possible(model: ir.Model, index: int, taken: bool) -> bool:
-    """Return whether inference finds no error if a branch of the node with this index is taken.
+def _is_possible(model: ir.Model, choice: ir.Node, taken: bool) -> bool:
+    """Return whether inference finds no error if a branch of an If is taken.
 
     Only errors of nodes that are executed whenever the If is are a proof: those of its graph, not
     of branches and loops in it. Declared shapes are ignored, because they belong to one branch.
     """
     clone = model.clone()
-    node = list(all_nodes(clone.graph))[index]
+    node = next(
+        copy
+        for own, copy in zip(all_nodes(model.graph), all_nodes(clone.graph), strict=True)
+        if own is choice
+    )
     graph, names = node.graph, Names(clone)
     assert isinstance(graph, ir.Graph)
     _decide(node, taken, names)
@@ -89,14 +94,16 @@ def implied_sizes(model: ir.Model) -> dict[str, tuple[int, ir.Node]]:
     """
     found: dict[str, tuple[int, ir.Node]] = {}
     for node in model.graph:
-        batch = batch_of(node) if node.op_type in RECURRENT and not node.domain else None
-        x = node.inputs[0] if batch is not None and batch.integer is not None else None
-        if x is None or x.shape is None or len(x.shape) != 3:
+        if node.op_type not in RECURRENT or node.domain:
             continue
-        axis = 0 if "layout" in node.attributes and node.attributes["layout"].as_int() else 1
-        dimension = x.shape[axis]
-        if isinstance(dimension, ir.SymbolicDim) and dimension.value in _named_inputs(model):
-            found.setdefault(str(dimension.value), (batch.integer, node))  # type: ignore[union-attr, arg-type]
+        x, batch = node.inputs[0], batch_of(node)
+        size = None if batch is None else batch.integer
+        if size is None or x is None or x.shape is None or len(x.shape) != 3:
+            continue
+        dimension = x.shape[0 if attribute(node, "layout", 0) else 1]
+        name = None if isinstance(dimension, int) else dimension.value
+        if name is not None and name in _named_inputs(model):
+            found.setdefault(name, (size, node))
     return found
 
 

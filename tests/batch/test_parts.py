@@ -18,7 +18,7 @@ from converter.commands.batch.job import is_outcome
 from converter.commands.batch.journal import Journal
 from converter.commands.batch.pool import Runner, default_size
 from converter.commands.batch.work import Task
-from converter.errors import ExitCode, UsageError, WriteError
+from converter.errors import Diagnostic, ExitCode, UsageError, WriteError
 from converter.formats import sidefiles
 
 
@@ -238,3 +238,22 @@ def test_a_worker_that_would_begin_at_the_end_of_a_run_does_not() -> None:
     assert not pool.runner().closed
     pool.kill_all()
     pool.begin()
+
+
+@pytest.mark.parametrize("room, code", [(1 << 10, "B604"), (64 << 20, "R101")])
+def test_an_error_for_lack_of_memory_is_no_damaged_file(
+    room: int, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Libraries report a damaged file where they get no memory for it."""
+    from converter.commands.batch import work
+    from converter.errors import ReadError
+    from converter.io import limits
+
+    def parse(task: Task) -> work.Outcome:
+        raise ReadError([Diagnostic("R101", "netconv does not recognize this file format")])
+
+    monkeypatch.setitem(work._ACTIONS, "convert", parse)
+    task = Task("convert", str(tmp_path / "a.onnx"), "a.onnx", "onnx", memory=room)
+    with limits.memory(room):
+        found = work.perform(task)
+    assert [d["code"] for d in found["diagnostics"]] == [code]

@@ -19,7 +19,7 @@ from test_tflite_operators import needs_litert
 import converter
 from converter.api import Model
 from converter.engines import litert
-from converter.errors import ConverterError
+from converter.errors import ConverterError, UnsupportedError
 from converter.formats.coreml.features import Sizes
 from converter.graph.build import Builder, new_model
 from converter.graph.value import Value
@@ -384,3 +384,73 @@ def test_a_dimension_that_is_dynamic_by_now_is_open_in_the_declared_sizes() -> N
     fitted = sizes.fitted([None, 3, None])
     assert fitted is not None and fitted.ranges == ((1, -1), (3, 3), (8, 64))
     assert Sizes((1, 8), choices=((1, 8), (1, 16))).fitted([None, None]) is None
+
+
+def test_a_refusal_asks_for_no_version_that_does_not_help(tmp_path: Path) -> None:
+    """This GRU needs iOS 18, but no version has a Squeeze of axes that are not known."""
+    model, b = new_model()
+    x = b.input("x", ir.DataType.FLOAT, ["T", "N", 2])
+    w, r = (np.ones((1, 9, n), np.float32) for n in (2, 3))
+    y = b.GRU(x, w, r, outputs=2, hidden_size=3, linear_before_reset=1)[0]
+    b.output(b.Relu(b.Squeeze(y)))
+    with pytest.raises(UnsupportedError) as e:
+        converter.save(Model(model, "onnx"), tmp_path / "m.mlpackage")
+    assert {d.code for d in e.value.diagnostics} == {"X203"}
+
+
+@needs_litert
+@pytest.mark.parametrize("pads", [[1, 2, 3, 0], [-1, 0, 2, 2], [0, -2, 0, -1]])
+def test_litert_repeats_the_edge_of_dynamic_axes(pads: list[int], tmp_path: Path) -> None:
+    model, b = new_model()
+    x = b.input("x", FLOAT, ["H", "W"])
+    b.output(b.Relu(b.Pad(x, pads, None, [0, 1], mode="edge")))
+    converter.save(Model(model, "onnx"), tmp_path / "m.tflite")
+    for size in ((3, 5), (4, 4)):
+        data = np.random.default_rng(0).random(size).astype(F)
+        cut = data[max(-pads[0], 0) : size[0] + min(pads[2], 0)]
+        cut = cut[:, max(-pads[1], 0) : size[1] + min(pads[3], 0)]
+        margins = [(max(pads[i], 0), max(pads[2 + i], 0)) for i in range(2)]
+        (found,) = litert.invoke(tmp_path / "m.tflite", [data])
+        np.testing.assert_array_equal(found, np.pad(cut, margins, "edge"))
+
+
+SEVERAL: dict[str, tuple[Write, Shape]] = {
+    "Einsum of heads": (
+        lambda b, x: b.Einsum(x, np.ones((4, 2, 3), F), equation="bnd,dhk->bnhk"),
+        ROWS,
+    ),
+    "Einsum of batches": (lambda b, x: b.Einsum(x, x, equation="abd,abe->abde"), ROWS),
+    "Flatten": (lambda b, x: b.Flatten(x, axis=2), IMAGE),
+}
+
+
+@pytest.mark.parametrize("suffix", [".tflite", ".xml", ".mlpackage", ".mlmodel"])
+@pytest.mark.parametrize("name", SEVERAL)
+def test_shapes_with_several_dynamic_sizes(name: str, suffix: str, tmp_path: Path) -> None:
+    write, shape = SEVERAL[name]
+    model, b = new_model()
+    b.output(b.Relu(write(b, b.input("x", FLOAT, shape))))
+    converter.save(Model(model.clone(), "onnx"), tmp_path / f"m{suffix}")
+    written = converter.load(tmp_path / f"m{suffix}")
+    for sizes in SIZES[:2]:
+        dims = [d if isinstance(d, int) else sizes[d] for d in shape]
+        feeds = {"x": np.random.default_rng(0).standard_normal(dims).astype(F)}
+        (expected,) = Model(model.clone(), "onnx").run(feeds).values()
+        (found,) = written.run(feeds).values()
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@needs_litert
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("indices", [-1, [0, -2], [[-1], [1]]])
+def test_litert_gathers_from_the_end_of_dynamic_axes(
+    indices: Any, axis: int, tmp_path: Path
+) -> None:
+    model, b = new_model()
+    x = b.input("x", FLOAT, ["N", "T", 3])
+    b.output(b.Relu(b.Gather(x, np.array(indices), axis=axis)))
+    converter.save(Model(model, "onnx"), tmp_path / "m.tflite")
+    for size in ((2, 5, 3), (4, 2, 3)):
+        data = np.random.default_rng(0).random(size).astype(F)
+        (found,) = litert.invoke(tmp_path / "m.tflite", [data])
+        np.testing.assert_array_equal(found, data.take(indices, axis))

@@ -183,12 +183,31 @@ def test_rotary_embeddings_of_packed_neighbors(form: str, tmp_path: Path) -> Non
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["is_ltx_video", "support_3d_rope"])
-def test_other_rotary_embeddings_are_refused(name: str, tmp_path: Path) -> None:
-    path = layer_alone(tmp_path / "m.xml", "RoPE", f'{name}="true"', [drawn(1, 2, 3, 4)] * 3)
-    with pytest.raises(UnsupportedError, match=f"RoPE with {name} is not supported") as e:
-        converter.load(path)
-    assert "openvino.save_model" in str(e.value)
+def test_rotary_embeddings_of_neighbors_with_a_factor_each(tmp_path: Path) -> None:
+    """LTX video rotates [B,S,D] in pairs; both numbers of a pair have a cosine and a sine."""
+    x, cosine, sine = drawn(2, 3, 8), drawn(1, 3, 8), drawn(1, 3, 8)
+    expected = np.empty_like(x)
+    expected[..., 0::2] = cosine[..., 0::2] * x[..., 0::2] - sine[..., 0::2] * x[..., 1::2]
+    expected[..., 1::2] = sine[..., 1::2] * x[..., 0::2] + cosine[..., 1::2] * x[..., 1::2]
+    attrs = 'is_ltx_video="true" rotary_ndims="8"'
+    (actual,) = read(tmp_path / "m.xml", "RoPE", attrs, [x, cosine, sine])
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_rotary_embeddings_of_three_axes(tmp_path: Path) -> None:
+    """Images of vision transformers have no batch: [S,N,D]."""
+    x, (cosine, sine) = drawn(5, 2, 6), angles(5, 1, 6)
+    attrs = 'support_3d_rope="true" rotary_ndims="6"'
+    (actual,) = read(tmp_path / "m.xml", "RoPE", attrs, [x, cosine, sine])
+    np.testing.assert_allclose(actual, of_halves(x, cosine, sine), rtol=1e-5, atol=1e-6)
+
+
+def test_rotary_embeddings_of_halves_that_are_interleaved_before(tmp_path: Path) -> None:
+    x, (cosine, sine) = drawn(2, 3, 5, 6), angles(1, 1, 5, 6)
+    apart = np.concatenate([x[..., 0::2], x[..., 1::2]], -1)
+    attrs = 'config.input_interleaved="true" config.rotary_ndims="6"'
+    (actual,) = read(tmp_path / "m.xml", "RoPE", attrs, [x, cosine, sine])
+    np.testing.assert_allclose(actual, of_halves(apart, cosine, sine), rtol=1e-5, atol=1e-6)
 
 
 def test_root_mean_square(tmp_path: Path) -> None:

@@ -144,11 +144,12 @@ VOLUMES: dict[str, Make] = {
 }
 
 
+@pytest.mark.parametrize("batch", [2, "N"])
 @pytest.mark.parametrize("name", VOLUMES)
-def test_windows_over_three_axes(name: str) -> None:
+def test_windows_over_three_axes(name: str, batch: int | str) -> None:
     model, b = new_model()
-    x = b.input("x", ir.DataType.FLOAT, [2, 4, 30, 6])
-    b.output(b.op("Reshape", VOLUMES[name](b, b.op("Reshape", x, [2, 4, 5, 6, 6])), [-1]))
+    x = b.input("x", ir.DataType.FLOAT, [batch, 4, 30, 6])
+    b.output(b.op("Reshape", VOLUMES[name](b, b.op("Reshape", x, [-1, 4, 5, 6, 6])), [-1]))
     model, feeds = Model(model, "test"), {"x": f(2, 4, 30, 6) - 0.5}
     (expected,) = model.run(feeds).values()
     collapse_dims(model.ir, 4)
@@ -163,6 +164,41 @@ def test_windows_over_three_axes(name: str) -> None:
     )
     (got,) = model.run(feeds).values()
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+
+
+OPEN: dict[str, Make] = {
+    "Relu": lambda b, x: b.op("Relu", x),
+    "Mul": lambda b, x: b.op("Mul", x, f(1, 1, 1)),
+    "Where": lambda b, x: b.op("Where", b.op("Less", x, 0.5), b.op("Neg", x), x),
+    "Clip": lambda b, x: b.op("Clip", x, 0.2, 0.7),
+    "QuantizeLinear": lambda b, x: b.op("QuantizeLinear", x, np.float32(0.1), np.uint8(3)),
+}
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_elementwise_operators_with_one_dynamic_dimension(name: str) -> None:
+    model, b = new_model()
+    x = b.input("x", ir.DataType.FLOAT, ["N", *SHAPE[1:]])
+    b.output(b.op("Reshape", OPEN[name](b, x), [-1, 72]))
+    before = Model(model.clone(), "onnx")
+    collapse_dims(model, 5)
+    high = {n.op_type for n in model.graph if highest_rank(n) > 5}
+    assert high <= {"Reshape"}
+    for count in (1, 3):
+        feeds = {"x": f(count, *SHAPE[1:])}
+        for a, e in zip(
+            Model(model, "onnx").run(feeds).values(), before.run(feeds).values(), strict=True
+        ):
+            np.testing.assert_array_equal(a, e)
+
+
+def test_operands_that_may_broadcast_keep_their_axes() -> None:
+    """Nothing says that the unnamed dimensions are equal."""
+    model, b = new_model()
+    x, y = (b.input(n, ir.DataType.FLOAT, [None, *SHAPE[1:]]) for n in "xy")
+    b.output(b.op("Add", x, y))
+    collapse_dims(model, 5)
+    assert [n.op_type for n in model.graph] == ["Add"]
 
 
 def test_every_kind_has_a_case() -> None:

@@ -22,7 +22,7 @@ from converter.errors import (
     Where,
 )
 from converter.io.growth import CAREFUL, MaxOutput, parse
-from converter.io.limits import ran_out
+from converter.io.limits import exhausted, ran_out
 from converter.io.strict_json import Json
 
 
@@ -47,7 +47,7 @@ def perform(task: Task) -> Outcome:
     try:
         found = _ACTIONS[task.action](task)
     except Exception as e:
-        if isinstance(e, MemoryError) or (task.memory and ran_out(e)):
+        if isinstance(e, MemoryError) or (task.memory and (ran_out(e) or exhausted())):
             found = beyond_memory(task)
         else:
             found = refused(e) if isinstance(e, ConverterError) else _crashed(task, e)

@@ -14,6 +14,7 @@ from converter.graph.build import Builder, Value, attributes
 from converter.graph.infer import constant, rank_of, shape_of
 from converter.graph.value import operand, optional, producer_if, with_operators
 from converter.graph.walk import is_needed
+from converter.passes import computed_sizes
 from converter.passes.decompositions.activations import x_of
 from converter.passes.decompositions.table import Table
 
@@ -65,7 +66,7 @@ def flatten(node: ir.Node, b: Builder) -> Value | None:
     dims, axis = list(x_of(node).shape or ()), axis % rank if axis < 0 else axis
     before, after = _product(dims[:axis]), _product(dims[axis:])
     if before is None and not after:
-        return b.Reshape(x_of(node), [0, -1]) if axis == 1 else None
+        return b.Reshape(x_of(node), [0, -1]) if axis == 1 else computed_sizes.flatten(node, b)
     return b.Reshape(x_of(node), [-1 if before is None else before, -1 if after is None else after])
 
 

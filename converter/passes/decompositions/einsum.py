@@ -1,11 +1,12 @@
 """Einsum as Transpose, Reshape, MatMul and ReduceSum.
 
-Each Reshape has at most one unknown size, which it infers itself.
+A Reshape infers one unknown size itself; several are computed from the shapes of the operands.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -161,22 +162,39 @@ def _join(
     ):
         return left @ right, labels  # already in matrix form
 
-    def extent(labels: str) -> int:
-        return (
-            -1
-            if any(isinstance(sizes[c], str) for c in labels)
-            else math.prod(int(sizes[c]) for c in labels)
-        )
+    left_labels, right_labels = (batch, rows, inner), (batch, inner, columns)
+    places = {
+        c: (v, i)
+        for v, order in ((left, left_labels), (right, right_labels))
+        for i, c in enumerate("".join(order))
+    }
+    left = _in_shape(b, left, left_labels, sizes, places)
+    right = _in_shape(b, right, right_labels, sizes, places)
+    return _in_shape(b, left @ right, tuple(labels), sizes, places), labels
 
-    left = _in_shape(b, left, [extent(batch), extent(rows), extent(inner)])
-    right = _in_shape(b, right, [extent(batch), extent(inner), extent(columns)])
-    return _in_shape(b, left @ right, [extent(c) for c in labels]), labels
 
-
-def _in_shape(b: Builder, value: Value, shape: list[int]) -> Value:
-    if shape.count(-1) > 1:
-        raise MappingError("at most one dynamic axis is supported")
-    return b.Reshape(value, shape)
+def _in_shape(
+    b: Builder,
+    value: Value,
+    groups: Sequence[str],
+    sizes: Mapping[str, Size],
+    places: Mapping[str, tuple[Value, int]],
+) -> Value:
+    """Reshape to one axis for each group of labels. Several unknown sizes are computed from the
+    values and axes in `places`.
+    """
+    known = [math.prod(n for c in g if isinstance(n := sizes[c], int)) for g in groups]
+    unknown = [[places[c] for c in g if isinstance(sizes[c], str)] for g in groups]
+    if sum(map(bool, unknown)) < 2:
+        shape = [-1 if axes else n for axes, n in zip(unknown, known, strict=True)]
+        return b.Reshape(value, shape)
+    parts = []
+    for axes, number in zip(unknown, known, strict=True):
+        part = b.const([number])
+        for v, i in axes:
+            part = part * b.Shape(v)[i : i + 1]
+        parts.append(part)
+    return b.Reshape(value, b.Concat(*parts, axis=0))
 
 
 TABLE: Table = {

@@ -16,6 +16,8 @@ from converter.graph.value import INT64, array_type, known_sizes, optional
 from converter.passes.decompositions.activations import x_of
 from converter.passes.decompositions.table import Table
 
+END = np.iinfo(np.int64).max  # of a slice to the end of an axis
+
 
 def split(node: ir.Node, b: Builder) -> Sequence[Value] | None:
     """Use one Slice per part."""
@@ -161,24 +163,43 @@ def pad(node: ir.Node, b: Builder) -> Value | None:
     """
     if (every := _pad_every_axis(node, b)) is not None:
         return every
-    x, shape, amounts = x_of(node), shape_of(x_of(node)), known(node.inputs[1])
+    x, sizes, amounts = x_of(node), known_sizes(x_of(node)), known(node.inputs[1])
     given, mode = optional(node, 3), str(attributes(node)["mode"])
     filled = mode == "constant" and optional(node, 2) is not None
     value = constant(node.inputs[2]) if filled else np.array(0)
-    chosen = np.arange(len(shape or ())) if given is None else known(given)
-    if shape is None or amounts is None or chosen is None or value is None:
+    chosen = np.arange(len(sizes or ())) if given is None else known(given)
+    if sizes is None or amounts is None or chosen is None or value is None:
         return None
-    axes = [int(a) % len(shape) for a in chosen]
+    if None in sizes and mode != "edge":
+        return None
+    axes = [int(a) % len(sizes) for a in chosen]
     for axis, before, after in zip(axes, *amounts.reshape(2, -1).tolist(), strict=True):
         if not before and not after:
             continue
         if mode == "constant":
             x = _between_blocks(b, x, axis, (before, after), value)
-        else:
-            rows = arange(max(-before, 0), static(x)[axis] - max(-after, 0))
+        elif (size := sizes[axis]) is not None:
+            rows = arange(max(-before, 0), size - max(-after, 0))
             margins: Any = max(before, 0), max(after, 0)
             x = b.Gather(x, np.pad(rows, margins, mode), axis=axis)  # type: ignore[call-overload]
+        else:
+            x = _between_ends(b, x, axis, (before, after))
     return x if x is not node.inputs[0] else b.Identity(x)
+
+
+def _between_ends(b: Builder, x: Value, axis: int, amounts: tuple[int, int]) -> Value:
+    """Repeat the first and the last element of an axis of unknown size, which is sliced where
+    amounts are negative.
+    """
+    before, after = amounts
+    if before < 0 or after < 0:
+        x = b.Slice(x, [max(-before, 0)], [min(after, 0) or END], [axis])
+    parts: list[Value] = []
+    for count, start, end in ((before, 0, 1), (after, -1, END)):
+        repeats = [count if i == axis else 1 for i in range(rank_of(x) or 0)]
+        ends = [b.Tile(b.Slice(x, [start], [end], [axis]), repeats)] if count > 0 else []
+        parts += [*ends, x] if start == 0 else ends
+    return b.Concat(*parts, axis=axis) if len(parts) > 1 else x
 
 
 def _pad_every_axis(node: ir.Node, b: Builder) -> Value | None:

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder, attributes, same_attrs
-from converter.graph.infer import known, rank_of
+from converter.graph.infer import Array, known, rank_of
 from converter.graph.value import Value, operand
 from converter.passes.indices import from_start, never_negative
 
@@ -19,9 +19,13 @@ def gather(node: ir.Node, b: Builder) -> Value | Sequence[ir.Value] | None:
     """Convert indices to count from the front, as GATHER requires."""
     x, axis = operand(node), attributes(node)["axis"]
     index, rank = operand(node, 1), rank_of(x)
-    if rank is None or has_nonnegative_indices(node):
+    if rank is None:
         return booleans_as_floats(node, b)
     size = list(x.shape or ())[axis]
+    numbers = None if isinstance(size, int) else known(index)
+    counted_back = numbers is not None and bool((numbers < 0).any())
+    if has_nonnegative_indices(node) and not counted_back:
+        return booleans_as_floats(node, b)
     if not isinstance(size, int):
         positions = rank_of(index)
         if positions is None:
@@ -32,7 +36,17 @@ def gather(node: ir.Node, b: Builder) -> Value | Sequence[ir.Value] | None:
             if positions
             else b.Gather(b.Shape(x), np.array(axis % rank))
         )
+        if numbers is not None:
+            return b.Gather(x, _counted_from_start(b, numbers, size), axis=axis)
     return b.Gather(x, from_start(b, index, size), axis=axis)
+
+
+def _counted_from_start(b: Builder, numbers: Array, size: Value) -> Value:
+    """Return constant indices, of which some count from the end of a dynamic axis."""
+    extent = b.Cast(size, to=ir.DataType.INT32)
+    added = extent if (numbers < 0).all() else extent * b.const((numbers < 0).astype(np.int32))
+    # indices before the start are not valid; this says that there are none
+    return b.Max(added + b.const(numbers.astype(np.int32)), b.const(np.int32(0)))
 
 
 UNSIGNED = (ir.DataType.UINT8, ir.DataType.UINT16, ir.DataType.UINT32, ir.DataType.UINT64)

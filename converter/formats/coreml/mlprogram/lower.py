@@ -84,12 +84,20 @@ def lower(network: Network, flavor: Flavor, notes: list[Diagnostic]) -> Written:
 def _newer(
     network: Network, version: int, half: bool, notes: list[Diagnostic], refusal: UnsupportedError
 ) -> tuple[int, Written] | None:
-    """Return the first newer version that supports the network, if the refusal asks for one."""
+    """Return the first newer version that supports the network, if the refusal asks for one.
+
+    If the refusal has no other reason, but no newer version does, raise the refusal of the newest.
+    """
     if all(d.code != "X206" for d in refusal.diagnostics):
         return None
+    last = refusal
     for newer in (v for v in OPSETS if v > version):
-        with contextlib.suppress(UnsupportedError):
+        try:
             return newer, _lowered(network, *prepared(network, []), newer, half, notes)
+        except UnsupportedError as e:
+            last = e
+    if all(d.code == "X206" for d in refusal.diagnostics):
+        raise last
     return None
 
 

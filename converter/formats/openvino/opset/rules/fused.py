@@ -2,7 +2,8 @@
 neither documents nor reads them in files; they are read as its CPU plugin computes them.
 
 Source: https://github.com/openvinotoolkit/openvino, src/common/transformations/include/ov_ops,
-src/core/dev_api/openvino/op/moe.hpp and src/plugins/intel_cpu/src/nodes/rope.cpp.
+src/core/dev_api/openvino/op/moe.hpp and src/plugins/intel_cpu/src/nodes/rope.cpp; for LTX video,
+which only the GPU plugin has, its kernel rope_opt.cl.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from converter.graph.value import Value
 from converter.mapping.rules import custom
 
 T = ir.DataType
+END = 1 << 30  # of a slice to the end of an axis
 CONFIG = "config."  # the structure that attributes are in
 SAVED = "save the model before OpenVINO compiles it: openvino.save_model(core.read_model(IN), OUT)"
 
@@ -66,12 +68,11 @@ def gated_delta_net(r: LiftContext) -> Sequence[ir.Value]:
 
 def rotary(r: LiftContext) -> ir.Value:
     """Compute rotary embeddings of halves or of neighbors, of separate or of packed heads."""
-    for name in ("support_3d_rope", "is_ltx_video", "input_interleaved"):
-        if option(r, name, bool, False):
-            raise MappingError(
-                f"RoPE with {name} is not supported: it is undocumented", "X202", SAVED
-            )
+    # the shapes of the operands say the same as these two
+    option(r, "support_3d_rope", bool, False)
     option(r, "cos_sin_ndims", int, 0)
+    if option(r, "is_ltx_video", bool, False):
+        return _numbered_neighbors(r)
     if option(r, "is_qwen", bool, False):
         return _packed_halves(r)
     if option(r, "is_chatglm", bool, False):
@@ -86,6 +87,10 @@ def rotary(r: LiftContext) -> ir.Value:
         sine, cosine = (b.Slice(both, [i], [i + count // 2], [-1]) for i in (0, count // 2))
         y = _neighbors(r, wide, cosine, sine)
     else:
+        if option(r, "input_interleaved", bool, False):
+            wide = b.Concat(
+                *_even_and_odd(b, wide, count), b.Slice(wide, [count], [END], [-1]), axis=-1
+            )
         y = _halves(r, wide, [_positioned(r, i, 0) for i in (1, 2)], count)
     y = b.Cast(y, to=r.input(0).dtype)
     return b.Transpose(y, perm=[0, 2, 1, 3]) if swapped else y
@@ -138,7 +143,7 @@ def _packed_halves(r: LiftContext) -> Value:
     factors = [_positioned(r, i, 1) for i in (1, 2)]
     if not option(r, "gather_position_arg_id", int, 0):
         last = b.Neg(b.Shape(x)[1:2])
-        factors = [b.Slice(f, last, [1 << 30], [1]) for f in factors]
+        factors = [b.Slice(f, last, [END], [1]) for f in factors]
     y = _halves(r, x, factors, r.static(factors[0])[-1])
     return b.Cast(y, to=r.input(0).dtype)
 
@@ -165,7 +170,7 @@ def _halves(r: LiftContext, x: Value, factors: Sequence[Value], count: int) -> V
     """
     b, half = r.b, count // 2
     low, high = b.Slice(x, [0], [half], [-1]), b.Slice(x, [half], [count], [-1])
-    rotated, rest = b.Slice(x, [0], [count], [-1]), b.Slice(x, [count], [1 << 30], [-1])
+    rotated, rest = b.Slice(x, [0], [count], [-1]), b.Slice(x, [count], [END], [-1])
     full = [b.Concat(f, f, axis=-1) if r.static(f)[-1] == half else f for f in factors]
     cosine, sine = (b.Slice(f, [0], [count], [-1]) for f in full)
     y = rotated * cosine + b.Concat(-high, low, axis=-1) * sine
@@ -175,11 +180,27 @@ def _halves(r: LiftContext, x: Value, factors: Sequence[Value], count: int) -> V
 def _neighbors(r: LiftContext, x: Value, cosine: Value, sine: Value) -> Value:
     """Rotate the first numbers in pairs of neighbors, with one cosine and sine for each pair."""
     b, count = r.b, 2 * r.static(cosine)[-1]
-    even, odd = (b.Slice(x, [i], [count], [-1], [2]) for i in (0, 1))
+    even, odd = _even_and_odd(b, x, count)
     pair = (cosine * even - sine * odd, cosine * odd + sine * even)
     apart = b.Concat(*(b.Unsqueeze(v, [-1]) for v in pair), axis=-1)
-    rest = b.Slice(x, [count], [1 << 30], [-1])
+    rest = b.Slice(x, [count], [END], [-1])
     return b.Concat(b.Reshape(apart, [0, 0, 0, count]), rest, axis=-1)
+
+
+def _even_and_odd(b: Builder, x: Value, count: int) -> list[Value]:
+    """Return the numbers at even and at odd positions, of the first `count`."""
+    return [b.Slice(x, [i], [count], [-1], [2]) for i in (0, 1)]
+
+
+def _numbered_neighbors(r: LiftContext) -> Value:
+    """Rotate [B,S,size] in pairs of neighbors, with a cosine and a sine for each number."""
+    b, x = r.b, r.cast(r.input(0), T.FLOAT)
+    option(r, "rotary_ndims", int, 0)
+    even, odd = _even_and_odd(b, x, r.static(x)[-1])
+    pairs = b.Concat(*(b.Unsqueeze(v, [-1]) for v in (-odd, even)), axis=-1)
+    cosine, sine = (r.cast(r.input(i), T.FLOAT) for i in (1, 2))
+    y = x * cosine + b.Reshape(pairs, b.Shape(x)) * sine
+    return b.Cast(y, to=r.input(0).dtype)
 
 
 def experts(r: LiftContext) -> ir.Value:
