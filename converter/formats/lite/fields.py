@@ -6,6 +6,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.lite.context import LiteLiftContext, LiteLowerContext
+from converter.graph.activations import ACTIVATIONS
 from converter.mapping.codecs import enum
 from converter.mapping.fields import Field, Guard
 from converter.record import record
@@ -61,8 +62,6 @@ class FusedActivation(Field):
                 f"{self.key}={name} is not supported: no engine applies it here", "R110"
             )
         if name:
-            from converter.graph.catalogue.cells import ACTIVATIONS
-
             r.after_first(lambda y: ACTIVATIONS[name](r.b, y))
 
     def lower(self, w: LiteLowerContext) -> None:
