@@ -328,13 +328,13 @@ def _write(model: Network, path: Path, flavor: Flavor, source: str) -> tuple[Dia
             return in_file(formats.write(model, path, flavor), source)
     except UnsupportedError as e:
         found, text = in_file(e.diagnostics, source), ""
-        if any(d.code in ("X202", "X203") and _EXAMPLE.search(d.help) for d in found):
+        if any(d.code in ("X202", "X203") and re.search(_EXAMPLE, d.help) for d in found):
             text = _options(model, flavor)
         raise UnsupportedError(_with_inputs(d, text) for d in found) from None
 
 
 # the option in a help, with or without an example of another model
-_EXAMPLE = re.compile(r"--inputs(?: NAME:[\d,]+)?(?= |$|[.,;])")
+_EXAMPLE = r"--inputs(?: NAME:[\d,]+)?(?= |$|[.,;])"
 _SIZES = (32, 64, 128, 256, 512, 1024, 4096, 16384)  # examples of a size that is not a batch
 _MOST_NODES = 5000  # of networks of which several sizes are tried
 _MOST_INPUTS = 8
@@ -346,7 +346,7 @@ def _with_inputs(diagnostic: Diagnostic, text: str) -> Diagnostic:
     """
     if diagnostic.code not in ("X202", "X203") or not text:
         return diagnostic
-    return replace(diagnostic, help=_EXAMPLE.sub(lambda _: text, diagnostic.help, count=1))
+    return replace(diagnostic, help=re.sub(_EXAMPLE, lambda _: text, diagnostic.help, count=1))
 
 
 def _options(model: Network, flavor: Flavor) -> str:

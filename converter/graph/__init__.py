@@ -4,6 +4,7 @@ operator.
 network.py        a graph with the source file's description of inputs and outputs
 build.py          Builder: nodes appended to a graph or inserted, inferred at once
 value.py          values with operators: `x * b.Sigmoid(x)`
+activations.py    activations of layers, by name
 lazy_tensor.py    the elements of a constant, stored in a file or computed on use
 known.py          shapes and values that are known without running the network
 infer.py          type and shape of one node's outputs

@@ -20,11 +20,11 @@ import onnx_ir as ir
 from converter.record import comparable
 
 _NAME = r"[A-Za-z_][\w.]*"
-_TOKEN = re.compile(rf"\s*({_NAME}|\d+|//|[-+*/()])")
+_TOKEN = rf"\s*({_NAME}|\d+|//|[-+*/()])"
 # an operator without spaces may be a part of a name: batch-size
-_EXPRESSION = re.compile(r"[-\w.+*/() ]*(?: [+-] |\*|//|floor\()[-\w.+*/() ]*")
+_EXPRESSION = r"[-\w.+*/() ]*(?: [+-] |\*|//|floor\()[-\w.+*/() ]*"
 # "unk__12" is a name: onnx's inference and tf2onnx number each unknown dimension once
-_ANONYMOUS = re.compile(r"\W*|\W*\d+\W*|none|unknown.*", re.IGNORECASE)
+_ANONYMOUS = r"(?i:\W*|\W*\d+\W*|none|unknown.*)"
 MOST_TERMS = 12
 
 
@@ -303,18 +303,18 @@ def parse(name: str) -> Size | None:
 
     None for names such as "?" and "None", which exporters give to different sizes.
     """
-    if re.fullmatch(_NAME, name) is None and _EXPRESSION.fullmatch(name):
+    if re.fullmatch(_NAME, name) is None and re.fullmatch(_EXPRESSION, name):
         found = _Parser(name).parse()
         if found is not None:
             return found
-    return None if _ANONYMOUS.fullmatch(name) else Size.of(name)
+    return None if re.fullmatch(_ANONYMOUS, name) else Size.of(name)
 
 
 class _Parser:
     """sum: [-] product {(+|-) product}; product: factor {(*|//|/) factor}."""
 
     def __init__(self, text: str) -> None:
-        self.tokens = _TOKEN.findall(text)
+        self.tokens = re.findall(_TOKEN, text)
         self.whole = "".join(self.tokens) == text.replace(" ", "")
         self.tokens.append("")
 

@@ -18,7 +18,6 @@ from converter.record import comparable
 
 TIMES = 100  # multiple of the source's size above which a warning is given
 NO_WARNING_BELOW = 8_000_000  # bytes that need no warning, however small the source is
-_MULTIPLE = re.compile(r"(\d+(?:\.\d+)?)x")
 HELP = "--max-output takes a size (2GB), a multiple of the source (1000x), or off"
 
 
@@ -45,7 +44,7 @@ def parse(text: str | int) -> MaxOutput:
     """Parse "2GB", "100x" or "off"; raise UsageError for anything else."""
     if str(text) in ("", "off"):
         return MaxOutput()
-    if multiple := _MULTIPLE.fullmatch(str(text)):
+    if multiple := re.fullmatch(r"(\d+(?:\.\d+)?)x", str(text)):
         times = float(multiple[1])
         if times > 0:
             return MaxOutput(str(text), times)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 VARINT, FIXED64, LEN, START_GROUP, END_GROUP, FIXED32 = range(6)
@@ -153,43 +154,25 @@ def _group_end(data: memoryview, at: int, stop: int, number: int) -> int:
     return at
 
 
-@dataclass(eq=False, repr=False)
 class Route:
-    """A message type on the path to a target type, with the fields that lead there. The target
-    itself is a Route with `target` set.
+    """A message type on the way from a root to a target type, each a descriptor; `target` is set if
+    it is the target itself. The fields of a type are looked up when a message of it is met: a
+    schema has hundreds of types, a file few of them.
     """
 
-    name: str
-    target: bool
-    onward: dict[int, Route]
+    def __init__(self, root: Any, target: Any, known: dict[str, Route] | None = None) -> None:
+        self._type, self._goal = root, target
+        self._known = {} if known is None else known  # by the names of their types
+        self.target = root.full_name == target.full_name
 
-
-def routes(root: Any, target: Any) -> Route:
-    """Return the paths from descriptor `root` to descriptor `target` through singular, repeated and
-    recursive message fields.
-    """
-    members: dict[str, dict[int, str]] = {}  # the message types of each type's fields, by number
-    users: dict[str, set[str]] = {root.full_name: set()}
-    pending = [root]
-    while pending:
-        descriptor = pending.pop()
-        if descriptor.full_name not in members:
-            inner = {f.number: f.message_type for f in descriptor.fields if f.message_type}
-            members[descriptor.full_name] = {n: m.full_name for n, m in inner.items()}
-            for m in inner.values():
-                users.setdefault(m.full_name, set()).add(descriptor.full_name)
-            pending += inner.values()
-    leading, unseen = {target.full_name}, [target.full_name]
-    while unseen:
-        grown = users.get(unseen.pop(), set()) - leading
-        leading |= grown
-        unseen += grown
-    made = {name: Route(name, name == target.full_name, {}) for name in members.keys() | leading}
-    for name in leading - {target.full_name}:
-        made[name].onward.update(
-            {number: made[m] for number, m in members[name].items() if m in leading}
-        )
-    return made[root.full_name]
+    @cached_property
+    def onward(self) -> dict[int, Route]:
+        """Return the routes of the fields that are messages, by their numbers."""
+        inner = {f.number: f.message_type for f in self._type.fields if f.message_type}
+        for each in inner.values():
+            if each.full_name not in self._known:
+                self._known[each.full_name] = Route(each, self._goal, self._known)
+        return {number: self._known[each.full_name] for number, each in inner.items()}
 
 
 @dataclass(eq=False, repr=False)

@@ -1,6 +1,7 @@
 """Passes over the shared graph, one per file. Each takes an `ir.Model` and changes it in place.
 
 pipeline.py                passes as a list, with conditions; each format has one
+rare.py                    passes for operators that few networks have
 fold.py                    constants computed, known shape arithmetic replaced by constants
 fold_empty.py              values without elements, and results that depend on them, as constants
 constants.py               compact weights as plain numbers for layers that need them

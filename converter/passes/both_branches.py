@@ -15,7 +15,6 @@ from converter.graph.names import Names
 from converter.graph.shapes import infer_all
 from converter.graph.value import operand
 from converter.graph.walk import release, subgraphs
-from converter.passes.pipeline import Context, Pass, change
 from converter.passes.unroll import inlined
 
 # operators that may fail or take long if they run although their branch is not taken
@@ -73,12 +72,3 @@ def _always(node: ir.Node) -> bool:
         node.outputs[0].dtype is not None and node.outputs[0].dtype.is_floating_point()
     )
     return node.op_type not in _GUARDED and not of_integers and not any(subgraphs(node))
-
-
-def compute_both_branches() -> Pass[Context]:
-    """Return the pass of a pipeline; see `compute_both`."""
-    return change(
-        "compute-both-branches",
-        "Compute both branches of an If and select a result",
-        compute_both,
-    )

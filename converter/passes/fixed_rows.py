@@ -33,7 +33,7 @@ from converter.graph.walk import subgraphs
 from converter.mapping.lowering import refusal
 from converter.passes.dead_code import remove_dead_code
 from converter.passes.fold import fold
-from converter.passes.pipeline import Context, Pass
+from converter.passes.pipeline import Context
 from converter.record import record
 
 _PREFIX = "netconv_rows_"
@@ -89,15 +89,6 @@ _SIZES = {
     **{"Reshape": {1}, "Expand": {1}, "TopK": {1}, "ConstantOfShape": {0}, "Range": {0, 1, 2}},
     **{"Slice": {1, 2}},
 }
-
-
-def fixed_rows() -> Pass[Context]:
-    """Return the pass of a pipeline for a target with static shapes."""
-    return Pass(
-        "fixed-rows",
-        "Give results of dynamic length as many rows as there may be, and declare their number",
-        fix_rows,
-    )
 
 
 def fix_rows(model: ir.Model, context: Context) -> None:

@@ -25,7 +25,7 @@ from converter.graph.value import known_sizes, optional
 from converter.graph.verify.shapes_of import attribute
 from converter.graph.walk import all_nodes, operators, replace_inputs, set_inputs, subgraphs
 from converter.passes.fix_inputs import replace_dimensions
-from converter.passes.pipeline import Context, Pass
+from converter.passes.pipeline import Context
 from converter.passes.unroll import infer_and_choose, unroll
 
 BRANCHES = (("then_branch", True), ("else_branch", False))
@@ -177,15 +177,11 @@ def _keeps_shape(node: ir.Node, value: ir.Value) -> bool:
     )
 
 
-def imply_shapes(squeezes: bool = True) -> Pass[Context]:
-    """Return the pass of a pipeline: `choose_possible_branches`, `fix_implied_sizes` and, for
-    targets whose layers list squeezed axes, `name_squeezed_axes`.
+def imply_shapes(model: ir.Model, context: Context, squeezes: bool) -> None:
+    """Apply `choose_possible_branches`, `fix_implied_sizes` and, for targets whose layers list
+    squeezed axes, `name_squeezed_axes`, in place.
     """
-
-    def imply(model: ir.Model, context: Context) -> None:
-        choose_possible_branches(model)
-        fix_implied_sizes(model, context)
-        if squeezes:
-            name_squeezed_axes(model)
-
-    return Pass("imply-shapes", "Choose branches and sizes if operators accept no others", imply)
+    choose_possible_branches(model)
+    fix_implied_sizes(model, context)
+    if squeezes:
+        name_squeezed_axes(model)

@@ -28,21 +28,11 @@ from converter.graph.symbolic import dimensions
 from converter.graph.value import INT64, Value, optional, producer_of, with_operators
 from converter.graph.walk import all_nodes, discard, subgraphs, take_over
 from converter.passes.dead_code import remove_dead_code
-from converter.passes.pipeline import Context, Pass, change
 from converter.record import record
 
 _BUILT = {"SequenceEmpty", "SequenceConstruct", "SequenceInsert", "SequenceErase", "Identity"}
 _READ = {"SequenceAt", "SequenceLength", "ConcatFromSequence"}
 _LAST = np.iinfo(np.int64).max
-
-
-def stack_sequences() -> Pass[Context]:
-    """Return the pass of a pipeline. Sequences that cannot be stacked are left, and refused."""
-    return change(
-        "stack-sequences",
-        "Write sequences as stacked tensors, and optional values as their elements",
-        _stack,
-    )
 
 
 def unwrap_optional(model: ir.Model) -> None:
@@ -74,8 +64,8 @@ def unwrap_optional(model: ir.Model) -> None:
     infer_all(model)
 
 
-def _stack(model: ir.Model) -> None:
-    unwrap_optional(model)
+def stack_sequences(model: ir.Model) -> None:
+    """Replace, in place, sequences by stacked tensors; those that cannot be stacked are left."""
     owners = [n for n in all_nodes(model.graph) if n.op_type in ("Loop", "If") and not n.domain]
     if not any(_is_sequence(o) for n in owners for o in n.outputs):
         return

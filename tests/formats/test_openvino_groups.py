@@ -143,7 +143,7 @@ def test_products_of_any_batch(dtype: Any, tmp_path: Path) -> None:
     ("axis", "size", "block"),
     [(0, 128, 32), (1, 128, 32), (0, 1000, 128), (1, 1000, 128), (1, 64, 1), (1, 20, 32)],
 )
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(14)
 def test_blocks_of_a_dequantization(
     axis: int, size: int, block: int, kind: int, zero: bool, reader: str, tmp_path: Path
 ) -> None:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from google.protobuf.descriptor_pool import Default
-from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.message import Message
+from google.protobuf.reflection import GeneratedProtocolMessageType
 
 from converter.errors import wrong_call
 from converter.record import record
@@ -31,7 +32,9 @@ class _Messages:
     def __getattr__(self, name: str) -> Any:
         if name not in self.schema.message_types_by_name:
             raise AttributeError(f"{self.schema.name} has no message {name}", name=name, obj=self)
-        return GetMessageClass(self.schema.message_types_by_name[name])
+        # as generated modules do it; GetMessageClass makes the classes of all messages within, too
+        content = {"DESCRIPTOR": self.schema.message_types_by_name[name], "__module__": __name__}
+        return GeneratedProtocolMessageType(name, (Message,), content)
 
 
 def _schemas() -> dict[str, Any]:

@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.lite.context import LiteLiftContext, LiteLowerContext
-from converter.graph.catalogue.cells import ACTIVATIONS
+from converter.graph.activations import ACTIVATIONS
 from converter.mapping.codecs import enum
 from converter.mapping.fields import Field, Guard
 from converter.record import record

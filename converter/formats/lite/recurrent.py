@@ -16,8 +16,9 @@ from converter.errors import MappingError
 from converter.formats.lite.context import LiteLiftContext, LiteLowerContext
 from converter.formats.lite.fields import CODES
 from converter.formats.lite.quantization import Quantization, dequantize, quantize
+from converter.graph.activations import ACTIVATIONS
 from converter.graph.build import Builder, attrs_of
-from converter.graph.catalogue.cells import ACTIVATIONS, Cell, Gate, Step, rnn_step, steps_of
+from converter.graph.catalogue.cells import Cell, Gate, Step, rnn_step, steps_of
 from converter.graph.infer import Array, constant
 from converter.graph.value import Value, operand, optional, with_operators
 from converter.mapping.context import static

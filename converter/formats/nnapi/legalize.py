@@ -11,7 +11,6 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.lite.recurrent import reason_against_lengths
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant, known, shape_of
@@ -142,6 +141,8 @@ def lstm(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
     """Rewrite an LSTM as one operation for each direction; the common decomposition unrolls every
     step.
     """
+    from converter.formats.lite.recurrent import reason_against_lengths
+
     sized = shape_of(operand(node)) is not None
     reverse = sized and attrs_of(node).get("direction") == "reverse"
     if reverse and (reason := reason_against_lengths(node)):

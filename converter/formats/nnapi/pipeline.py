@@ -31,14 +31,13 @@ from converter.passes.common_subexpressions import share_common
 from converter.passes.constants import decode_weights
 from converter.passes.decompositions.quantization import whole_floats
 from converter.passes.finite_masks import FINITE_MASKS
-from converter.passes.fixed_rows import fixed_rows
 from converter.passes.fold import fold_constants
 from converter.passes.fold_empty import fold_empty_values
 from converter.passes.fuse_constants import merge_biases
 from converter.passes.legalize import legalize, rewrite_illegal
 from converter.passes.pipeline import Context, Pass, check_static_shapes, check_target
+from converter.passes.rare import FIXED_ROWS, STACK_SEQUENCES
 from converter.passes.small_types import SMALL, widen_small_types
-from converter.passes.stack_sequences import stack_sequences
 from converter.passes.unroll import LARGEST, unroll_loops
 from converter.record import record
 
@@ -200,10 +199,10 @@ def _channels_last(model: ir.Model, context: Level) -> None:
 PREPARE: list[Pass[AllLevels]] = [
     widen_small_types(SMALL),
     check_target(MAPPING.target),
-    stack_sequences(),
+    STACK_SEQUENCES,
     fold_constants(),
     FINITE_MASKS,
-    fixed_rows(),
+    FIXED_ROWS,
     merge_biases(),
     fold_empty_values(),
     unroll_loops(_countable, LARGEST),

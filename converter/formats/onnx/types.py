@@ -16,7 +16,6 @@ from converter.formats.onnx.op import Op
 from converter.graph.build import Builder
 from converter.graph.infer import schema_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
-from converter.graph.size_expressions import parse
 from converter.graph.value import type_name
 
 _T = ir.DataType
@@ -129,6 +128,8 @@ def _better(inferred: int | ir.SymbolicDim, declared: int | ir.SymbolicDim) -> i
         return inferred
     if isinstance(declared, ir.SymbolicDim) and declared.value is not None:
         return declared
+    from converter.graph.size_expressions import parse
+
     named = inferred.value is not None and parse(inferred.value) is not None
     return inferred if named else declared
 

@@ -16,18 +16,18 @@ from converter.io.protobuf import (
     LEN,
     Piece,
     Rewrite,
+    Route,
     WireError,
     buffers,
     encode_tag,
     encode_varint,
     fields,
-    routes,
 )
 
 SPAN, FLOATS = "netconv.span", "netconv.floats"  # keys of the entry: raw_data, packed float_data
 THRESHOLD = 1024  # bytes from which a field is worth cutting out
 
-_TO_TENSORS = routes(onnx.ModelProto.DESCRIPTOR, onnx.TensorProto.DESCRIPTOR)
+_TO_TENSORS = Route(onnx.ModelProto.DESCRIPTOR, onnx.TensorProto.DESCRIPTOR)
 _DATA = {4: FLOATS, 9: SPAN}  # of TensorProto
 # an entry {key: "location", value: path} of external_data; each string is preceded by its length
 _LOCATION = re.compile(rb"\x0a\x08location\x12([\x00-\x7f]|[\x80-\xff][\x00-\x7f])")

@@ -11,12 +11,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from converter.errors import Diagnostic, ReadError
-from converter.formats.openvino.check import check_net
 from converter.formats.openvino.ir import Net
-from converter.formats.openvino.reader import read_net
-from converter.formats.openvino.validate import validate_legacy
 from converter.formats.openvino.writer import lay_out, write_xml
-from converter.formats.openvino.xml import parse_xml
 from converter.io.files import Output, open_side_file
 from converter.io.mapped_file import MappedFile
 
@@ -28,6 +24,8 @@ def read_ir(path: Path | str, weights: Path | None = None) -> Net:
     are views of the mapped .bin. ReadError: R100 unreadable file, R102 .bin missing or too small,
     R107 .bin elsewhere, R103 damaged, R104 version, R105 not a graph, R110 impossible value.
     """
+    from converter.formats.openvino.check import check_net
+
     xml = MappedFile(path)
     beside = xml.path.with_suffix(".bin")
     bin = MappedFile(weights) if weights else open_side_file(xml.path, beside.name)
@@ -37,6 +35,9 @@ def read_ir(path: Path | str, weights: Path | None = None) -> Net:
 
 
 def _parse(xml: MappedFile, bin: MappedFile | None, bin_name: str) -> Net:
+    from converter.formats.openvino.reader import read_net
+    from converter.formats.openvino.xml import parse_xml
+
     file = str(xml.path)
     net = read_net(parse_xml(xml.bytes.tobytes(), file), file, bin, bin_name)
     net.xml = xml
@@ -47,6 +48,9 @@ def check_ir(path: Path | str, weights: Path | None = None) -> list[Diagnostic]:
     """Return everything that is wrong with the file itself; for legacy IR all findings of its
     grammar at once, else the first error.
     """
+    from converter.formats.openvino.validate import validate_legacy
+    from converter.formats.openvino.xml import parse_xml
+
     try:
         xml = MappedFile(path)
         root = parse_xml(xml.bytes.tobytes(), str(xml.path))

@@ -18,6 +18,9 @@ from converter.graph.lazy_tensor import LazyTensor
 from converter.io.mapped_file import MappedFile
 from converter.record import by_fields, structure
 
+# the elements of a layer's bodies, and those that connect them
+BODIES = {"body": "port_map", "then_body": "then_port_map", "else_body": "else_port_map"}
+
 
 @structure
 class Element:

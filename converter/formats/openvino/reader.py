@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from converter.errors import unreadable
 from converter.formats.openvino.ir import (
+    BODIES,
     BackEdge,
     Body,
     Channel,
@@ -42,7 +43,6 @@ from converter.io.limits import MOST_AXES
 from converter.io.mapped_file import MappedFile
 from converter.record import record
 
-BODIES = {"body": "port_map", "then_body": "then_port_map", "else_body": "else_port_map"}
 _BODY_PARTS = ("layers", "edges", "rt_info", "port_map", "back_edges")
 _NET_PARTS = (
     "layers",

@@ -11,6 +11,7 @@ from lxml import etree
 
 from converter.errors import Diagnostic, UnsupportedError, Where
 from converter.formats.openvino.ir import (
+    BODIES,
     BackEdge,
     Body,
     Channel,
@@ -24,7 +25,6 @@ from converter.formats.openvino.ir import (
     Statistic,
     SubNet,
 )
-from converter.formats.openvino.reader import BODIES
 from converter.formats.openvino.types import ELEMENT_TYPES
 from converter.formats.openvino.xml import XmlElement, join_names
 from converter.graph.equal_weights import EqualWeights

@@ -30,11 +30,10 @@ from converter.passes.constants import unpack_constants
 from converter.passes.fold import fold_constants
 from converter.passes.fold_empty import fold_empty_values
 from converter.passes.fuse_constants import merge_biases
-from converter.passes.implied_shapes import imply_shapes
 from converter.passes.legalize import legalize
 from converter.passes.pipeline import Context, Pass, change, check_target
+from converter.passes.rare import STACK_SEQUENCES, implied_shapes
 from converter.passes.small_types import SMALL, widen_small_types
-from converter.passes.stack_sequences import stack_sequences
 from converter.passes.unroll import unroll_loops
 
 
@@ -69,8 +68,8 @@ LEGALIZE: list[Pass[Context]] = [
 PIPELINE: list[Pass[Context]] = [
     widen_small_types(SMALL),
     check_target(MAPPING.target),
-    stack_sequences(),
-    imply_shapes(squeezes=False),
+    STACK_SEQUENCES,
+    implied_shapes(squeezes=False),
     unpack_constants(),
     fold_constants(is_compact),
     fold_empty_values(),

@@ -13,14 +13,13 @@ from converter.graph.infer import shape_of
 from converter.graph.shapes import infer_all
 from converter.passes.channels_last import channels_last
 from converter.passes.constants import decode_weights
-from converter.passes.fixed_rows import fixed_rows
 from converter.passes.fold import fold, fold_constants
 from converter.passes.fold_empty import fold_empty_values
 from converter.passes.fuse_constants import merge_constants
 from converter.passes.legalize import legalize, rewrite_illegal
 from converter.passes.pipeline import Context, Pass, change, check_static_shapes, check_target
+from converter.passes.rare import FIXED_ROWS, STACK_SEQUENCES
 from converter.passes.small_types import INTEGERS, UNCOMMON, widen_small_types
-from converter.passes.stack_sequences import stack_sequences
 from converter.passes.unroll import unroll
 
 
@@ -61,9 +60,9 @@ UNROLL = change(
 PIPELINE: list[Pass[Context]] = [
     widen_small_types(UNCOMMON | INTEGERS.keys()),
     check_target(MAPPING.target),
-    stack_sequences(),
+    STACK_SEQUENCES,
     fold_constants(),
-    fixed_rows(),
+    FIXED_ROWS,
     fold_empty_values(storable=False),
     decode_weights(),
     merge_constants(),

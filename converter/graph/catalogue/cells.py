@@ -9,6 +9,7 @@ from operator import add
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.graph.activations import ACTIVATIONS
 from converter.graph.build import Builder, Value, writing
 from converter.graph.demands import at_least
 from converter.graph.extensions import extension
@@ -16,15 +17,6 @@ from converter.graph.recurrent import clipped
 from converter.graph.sizes import static
 from converter.record import record
 
-# by the operators' names for them; "" is none
-ACTIVATIONS: dict[str, Callable[[Builder, Value], Value]] = {
-    "": lambda b, x: x,
-    "Relu": lambda b, x: b.Relu(x),
-    "Relu1": lambda b, x: b.Clip(x, -1, 1),
-    "Relu6": lambda b, x: b.Clip(x, 0, 6),
-    "Tanh": lambda b, x: b.Tanh(x),
-    "Sigmoid": lambda b, x: b.Sigmoid(x),
-}
 Activation = Callable[[Value], Value]
 # A function for one step: the builder, the input, the states, and the auxiliary input -> the new
 # states, of which the first is the output.

@@ -16,7 +16,6 @@ import onnx_ir as ir
 from converter.errors import MappingError, UnsupportedError
 from converter.graph.build import Builder, Value, attributes
 from converter.graph.catalogue.overlaps import corner_overlap, pairs, plain_corners
-from converter.graph.catalogue.sparse import suppressed_rows
 from converter.graph.infer import known
 from converter.graph.sizes import arange, static
 from converter.graph.value import FLOAT, LOWEST, operand, optional
@@ -55,6 +54,8 @@ def non_max_suppression(node: ir.Node, b: Builder) -> Value | None:
     """Select the best remaining box of each class in each round, where the table of all overlaps
     would be longer.
     """
+    from converter.graph.catalogue.sparse import suppressed_rows
+
     scores = operand(node, 1)
     batch, classes, count = static(scores, "the scores")
     given = optional(node, 2)

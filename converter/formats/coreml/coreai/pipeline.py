@@ -6,16 +6,14 @@ import onnx_ir as ir
 
 from converter.formats.coreml.coreai.legalize import REWRITES
 from converter.formats.coreml.coreai.mapping import MAPPING
-from converter.passes.both_branches import compute_both_branches
 from converter.passes.constants import holds_numbers, unpack_constants
 from converter.passes.fold import fold_constants
 from converter.passes.fuse_attention import fuse_attentions
-from converter.passes.implied_shapes import imply_shapes
 from converter.passes.labels import take_out_class_names
 from converter.passes.legalize import legalize
 from converter.passes.pipeline import Context, Pass, check_target
+from converter.passes.rare import BOTH_BRANCHES, STACK_SEQUENCES, implied_shapes
 from converter.passes.small_types import INTEGERS, UNCOMMON, widen_small_types
-from converter.passes.stack_sequences import stack_sequences
 from converter.passes.unroll import unroll_loops
 
 D = ir.DataType
@@ -31,13 +29,13 @@ def decodes(node: ir.Node) -> bool:
 PREPARE: list[Pass[Context]] = [
     widen_small_types(UNCOMMON | INTEGERS.keys()),
     check_target(MAPPING.target),
-    stack_sequences(),
-    imply_shapes(),
+    STACK_SEQUENCES,
+    implied_shapes(),
     take_out_class_names(),
     unpack_constants(),
     fold_constants(holds_numbers, LARGEST),
     unroll_loops(),
-    compute_both_branches(),
+    BOTH_BRANCHES,
     fuse_attentions(),
     legalize(lambda node, _: MAPPING.reason_against(node) is not None, REWRITES),
     fold_constants(decodes, LARGEST),

@@ -20,12 +20,11 @@ from converter.passes.constants import decode_weights, holds_numbers, unpack_con
 from converter.passes.fold import fold_constants
 from converter.passes.fold_empty import fold_empty_values
 from converter.passes.fuse_attention import fuse_attentions
-from converter.passes.implied_shapes import imply_shapes
 from converter.passes.labels import take_out_class_names
 from converter.passes.legalize import rewrite_illegal
 from converter.passes.pipeline import Context, Pass, check_target
+from converter.passes.rare import STACK_SEQUENCES, implied_shapes
 from converter.passes.small_types import SMALL, widen_small_types
-from converter.passes.stack_sequences import stack_sequences
 from converter.passes.stored_halves import keep_stored_halves
 from converter.passes.unroll import unroll_loops
 from converter.record import record
@@ -95,8 +94,8 @@ def _take_out_classifier(model: ir.Model, context: Spec) -> None:
 PREPARE: list[Pass[Spec]] = [
     widen_small_types(SMALL),
     check_target(MAPPING.target),
-    stack_sequences(),
-    imply_shapes(),
+    STACK_SEQUENCES,
+    implied_shapes(),
     Pass(
         "take-out-classifier",
         "Remove class-selecting operators, which the program declares as a classifier instead",

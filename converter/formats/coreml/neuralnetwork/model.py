@@ -22,12 +22,12 @@ from converter.formats.coreml.neuralnetwork.weights import (
 )
 from converter.formats.coreml.proto import Model_pb2, NeuralNetwork_pb2
 from converter.graph.lazy_tensor import LazyTensor
-from converter.io.protobuf import Piece, Rewrite, WireError, buffers, routes
+from converter.io.protobuf import Piece, Rewrite, Route, WireError, buffers
 
 NETWORKS = ("neuralNetwork", "neuralNetworkClassifier", "neuralNetworkRegressor")
 PIPELINES = ("pipeline", "pipelineClassifier", "pipelineRegressor")
 
-_TO_WEIGHTS = routes(Model_pb2.Model.DESCRIPTOR, NeuralNetwork_pb2.WeightParams.DESCRIPTOR)
+_TO_WEIGHTS = Route(Model_pb2.Model.DESCRIPTOR, NeuralNetwork_pb2.WeightParams.DESCRIPTOR)
 # shorter messages are left to protobuf: looking into them costs more than it saves
 _WORTH_SPLICING = 1024
 _NUMBERS = itertools.count()

@@ -18,12 +18,11 @@ from converter.passes.constants import holds_numbers
 from converter.passes.decompositions.bitwise import BITS
 from converter.passes.fold import fold_constants
 from converter.passes.fold_empty import fold_empty_values
-from converter.passes.implied_shapes import imply_shapes
 from converter.passes.legalize import legalize
 from converter.passes.pipeline import Context, Pass, check_target
+from converter.passes.rare import STACK_SEQUENCES, implied_shapes
 from converter.passes.round_halves import round_to_halves
 from converter.passes.small_types import SMALL, widen_small_types
-from converter.passes.stack_sequences import stack_sequences
 from converter.passes.stored_halves import keep_stored_halves
 from converter.passes.unroll import unroll_loops
 from converter.record import record
@@ -80,8 +79,8 @@ def _refused(node: ir.Node, version: int) -> bool:
 PREPARE: list[Pass[Spec]] = [
     widen_small_types(SMALL),
     check_target(MAPPING.target),
-    stack_sequences(),
-    imply_shapes(),
+    STACK_SEQUENCES,
+    implied_shapes(),
     keep_stored_halves(),
     fold_constants(holds_numbers, limit=4096),
     fold_empty_values(),

@@ -28,17 +28,15 @@ from converter.graph.infer import shape_of
 from converter.graph.walk import all_nodes
 from converter.mapping.lowering import refusal
 from converter.mapping.target import dynamic_values
-from converter.passes.both_branches import compute_both_branches
 from converter.passes.constants import decode_weights, lazily
 from converter.passes.finite_masks import FINITE_MASKS
-from converter.passes.fixed_rows import fixed_rows
 from converter.passes.fold import fold_constants
 from converter.passes.fold_empty import fold_empty_values
 from converter.passes.legalize import legalize, rewrite_illegal
 from converter.passes.pipeline import Context, Pass, change, check_target
+from converter.passes.rare import BOTH_BRANCHES, FIXED_ROWS, STACK_SEQUENCES
 from converter.passes.round_halves import round_to_halves
 from converter.passes.small_types import SMALL, widen_small_types
-from converter.passes.stack_sequences import stack_sequences
 from converter.passes.unroll import unroll_loops
 from converter.record import record
 
@@ -109,7 +107,7 @@ FOLD: Pass[Context] = fold_constants(_grows, LARGEST)
 PREPARE: list[Pass[Version]] = [
     widen_small_types(SMALL),
     check_target(MAPPING.target),
-    stack_sequences(),
+    STACK_SEQUENCES,
     Pass(
         "check-inputs",
         "Refuse inputs of dynamic shape",
@@ -121,7 +119,7 @@ PREPARE: list[Pass[Version]] = [
     DECODE,  # scales are constants once they are folded
     FOLD,
     FINITE_MASKS,
-    fixed_rows(),
+    FIXED_ROWS,
     fold_empty_values(),
     change(
         "slice-by-step",
@@ -129,7 +127,7 @@ PREPARE: list[Pass[Version]] = [
         slices_by_step,
     ),
     unroll_loops(lambda node: node.op_type == "If" or not counts(node)),
-    compute_both_branches(),
+    BOTH_BRANCHES,
     change("fuse", "Fuse operators into single layers", fuse),
     round_to_halves(),
     legalize(

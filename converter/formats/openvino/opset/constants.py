@@ -81,3 +81,17 @@ def write_const(id: int, name: str, tensor: ir.TensorProtocol) -> Layer:
         outputs=[Port(0, tuple(shape), shown)],
         blobs={"value": write_strings(tensor) if text else LazyTensor.of(tensor)},
     )
+
+
+def quantizes(node: ir.Node) -> bool:
+    """Return whether a node computes quantized weights, or moves them: their integers must be
+    preserved.
+    """
+    if node.op_type == "FakeQuantize":
+        return True
+    producer = node.inputs[0].producer() if node.inputs and node.inputs[0] is not None else None
+    return (
+        node.op_type in ("Reshape", "Transpose", "Cast")
+        and producer is not None
+        and quantizes(producer)
+    )

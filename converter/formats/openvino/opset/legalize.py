@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.formats.openvino.opset.rules.elementwise import compared_extreme
-from converter.formats.openvino.opset.rules.resize import AT_ONCE
+from converter.formats.openvino.opset.rules.fields import RESIZED_AT_ONCE
 from converter.graph.build import Builder, Value, attrs_of
 from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
@@ -65,14 +65,14 @@ def resize_in_steps(node: ir.Node, b: Builder) -> Value | None:
     """Resize more axes than the runtime supports at once: the last ones first, then the others."""
     x, attrs, (_, _, scales, sizes) = x_of(node), attrs_of(node), operands(node, 4)
     shape, rank, wanted = shape_of(x), rank_of(x), known(scales if sizes is None else sizes)
-    if attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch" or rank not in AT_ONCE:
+    if attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch" or rank not in RESIZED_AT_ONCE:
         return None
     axes = [a % rank for a in attrs.get("axes") or range(rank)]
     if wanted is None or shape is None or wanted.size != len(axes):
         return None
     same = [1] * len(axes) if sizes is None else [shape[a] for a in axes]
     changed = [i for i, (n, v) in enumerate(zip(same, wanted, strict=True)) if v != n]
-    most = AT_ONCE[rank]
+    most = RESIZED_AT_ONCE[rank]
     if len(changed) <= most:
         return None
     for part in (changed[-most:], changed[:-most]):

@@ -18,6 +18,7 @@ from converter.formats.openvino.opset.codes import CODES, TABLES
 from converter.formats.openvino.opset.constants import (
     DATA_TYPES,
     NAMES,
+    quantizes,
     read_const,
 )
 from converter.formats.openvino.opset.mapping import MAPPING
@@ -26,6 +27,7 @@ from converter.formats.openvino.opset.rules.context import element_type
 from converter.formats.openvino.opset.rules.fields import (
     HALF,
     HALVES,
+    V10_OUTPUTS,
     computed,
     parse_shape,
 )
@@ -56,20 +58,6 @@ _EXPERIMENTS = ("GRUCell", "RNNCell", "Proposal")
 # operations that OpenVINO's own passes fuse, and their operation set
 FUSED = ("GatedDeltaNet", "MOE", "RMS", "RoPE")
 _FUSED_SETS = ("ie_internal_opset", "experimental", "extension")
-
-
-def quantizes(node: ir.Node) -> bool:
-    """Return whether a node computes quantized weights, or moves them: their integers must be
-    preserved.
-    """
-    if node.op_type == "FakeQuantize":
-        return True
-    producer = node.inputs[0].producer() if node.inputs and node.inputs[0] is not None else None
-    return (
-        node.op_type in ("Reshape", "Transpose", "Cast")
-        and producer is not None
-        and quantizes(producer)
-    )
 
 
 def lift(net: Net) -> Network:
@@ -312,22 +300,6 @@ def _declared(
 
 
 HALF_PORTS = {"FP16": ir.DataType.FLOAT16, "BF16": ir.DataType.BFLOAT16}
-V10_OUTPUTS = {
-    **dict.fromkeys((ir.DataType.INT64, ir.DataType.UINT64, ir.DataType.UINT32), ir.DataType.INT32),
-    **dict.fromkeys(
-        (
-            ir.DataType.FLOAT16,
-            ir.DataType.BFLOAT16,
-            ir.DataType.DOUBLE,
-            ir.DataType.UINT8,
-            ir.DataType.INT8,
-            ir.DataType.UINT16,
-            ir.DataType.INT16,
-            ir.DataType.BOOL,
-        ),
-        ir.DataType.FLOAT,
-    ),
-}
 
 
 def aligned(

@@ -8,11 +8,10 @@ from dataclasses import field
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, MappingError, Where
-from converter.formats.openvino.opset.constants import NAMES
+from converter.formats.openvino.opset.constants import NAMES, quantizes
 from converter.formats.openvino.opset.legalize import REWRITES
-from converter.formats.openvino.opset.lift import V10_OUTPUTS, quantizes
 from converter.formats.openvino.opset.mapping import MAPPING
-from converter.formats.openvino.opset.rules.fields import HALVES
+from converter.formats.openvino.opset.rules.fields import HALVES, V10_OUTPUTS
 from converter.graph.infer import KNOWN_LIMIT
 from converter.graph.names import public_name
 from converter.graph.states import begun_states, is_begun
@@ -23,11 +22,10 @@ from converter.mapping.narrow import narrow_array
 from converter.passes.constants_into_bodies import copy_constants_into_bodies
 from converter.passes.fold import fold
 from converter.passes.fold_empty import fold_empty_values
-from converter.passes.implied_shapes import imply_shapes
 from converter.passes.legalize import rewrite_illegal
 from converter.passes.pipeline import Context, Pass, change, check_target
+from converter.passes.rare import STACK_SEQUENCES, implied_shapes
 from converter.passes.small_types import UNCOMMON, widen_small_types
-from converter.passes.stack_sequences import stack_sequences
 from converter.passes.stored_halves import stored_half
 from converter.passes.unroll import never_runs, unroll_loops
 from converter.record import record
@@ -211,8 +209,8 @@ def _unpresentable(model: ir.Model) -> list[Diagnostic]:
 PIPELINE: list[Pass[Version]] = [
     widen_small_types(UNCOMMON, saturating=False),
     check_target(MAPPING.target),
-    stack_sequences(),
-    imply_shapes(),
+    STACK_SEQUENCES,
+    implied_shapes(),
     Pass(
         "check-runtime",
         "Refuse inputs of unknown rank and bit operations on 64-bit integers, "

@@ -20,7 +20,7 @@ from converter.formats.tflite.rules.convolution import BIAS
 from converter.formats.tflite.rules.elementwise import angle
 from converter.formats.tflite.rules.fields import data
 from converter.formats.tflite.rules.pooling import MOST, windows
-from converter.graph.catalogue.cells import ACTIVATIONS
+from converter.graph.activations import ACTIVATIONS
 from converter.graph.sizes import demand_small
 from converter.graph.value import LOWEST, Value
 from converter.graph.windows import halves, same_pads

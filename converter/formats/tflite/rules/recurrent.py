@@ -35,9 +35,9 @@ from converter.formats.lite.recurrent import (
 )
 from converter.formats.tflite.rules.context import LiftContext, LowerContext
 from converter.formats.tflite.tensors import is_quantized, tensor_quantization, type_of
+from converter.graph.activations import ACTIVATIONS
 from converter.graph.build import attrs_of
 from converter.graph.catalogue.cells import (
-    ACTIVATIONS,
     Cell,
     Gate,
     Step,

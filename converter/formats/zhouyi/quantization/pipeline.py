@@ -15,7 +15,7 @@ from converter.passes.common_subexpressions import share_common
 from converter.passes.fold import fold_constants
 from converter.passes.legalize import rewrite_illegal
 from converter.passes.pipeline import Context, Pass, change, check_static_shapes, check_target
-from converter.passes.stack_sequences import stack_sequences
+from converter.passes.rare import STACK_SEQUENCES
 
 KEPT = {("", op) for op in LINEAR}
 
@@ -42,7 +42,7 @@ QUANTIZE = change(
 )
 PIPELINE: list[Pass[Context]] = [
     check_target(MAPPING.target),
-    stack_sequences(),
+    STACK_SEQUENCES,
     share_common(),  # a DequantizeLinear for each user is one value
     QUANTIZE,
     fold_constants(holds),

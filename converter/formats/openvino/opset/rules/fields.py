@@ -123,6 +123,24 @@ BROADCAST = WriteKey("auto_broadcast", "numpy")  # operands are aligned before r
 
 
 HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+# the types in which readers of v10 present outputs
+V10_OUTPUTS = {
+    **dict.fromkeys((ir.DataType.INT64, ir.DataType.UINT64, ir.DataType.UINT32), ir.DataType.INT32),
+    **dict.fromkeys(
+        (
+            ir.DataType.FLOAT16,
+            ir.DataType.BFLOAT16,
+            ir.DataType.DOUBLE,
+            ir.DataType.UINT8,
+            ir.DataType.INT8,
+            ir.DataType.UINT16,
+            ir.DataType.INT16,
+            ir.DataType.BOOL,
+        ),
+        ir.DataType.FLOAT,
+    ),
+}
+RESIZED_AT_ONCE = {4: 2, 5: 3}  # rank -> the most axes that the runtime resizes at once
 # of a value's notes: the half-precision type that the file gives it, while it is computed as
 # float32
 HALF = "openvino.half"

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.opset.rules.context import LiftContext, LowerContext
-from converter.formats.openvino.opset.rules.fields import is_float
+from converter.formats.openvino.opset.rules.fields import RESIZED_AT_ONCE, is_float
 from converter.graph.build import defaults
 from converter.graph.demands import axis_of
 from converter.graph.infer import Array, known, set_known, shape_of
@@ -27,7 +27,6 @@ COORDINATES = ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners"
 # the runtime has Pillow's curve and ignores cube_coeff, and preprocessing counts on that: it
 # writes -0.75
 PILLOW = -0.5
-AT_ONCE = {4: 2, 5: 3}  # rank -> the most axes that the runtime takes
 
 
 # reading -----------------------------------------------------------------------------------------
@@ -302,7 +301,7 @@ def lower_resize(w: LowerContext) -> None:
     elif len(axes) > 2:
         keep = _axes_to_write(x, axes, target, sizes is not None, mode)
         target, axes = target[keep], [axes[i] for i in keep]
-        if len(axes) > AT_ONCE.get(rank, len(axes)):
+        if len(axes) > RESIZED_AT_ONCE.get(rank, len(axes)):
             raise MappingError(f"{len(axes)} axes cannot be resized at once")
     operands = [x, target, axes]
     if w.version < 11 and sizes is not None:
