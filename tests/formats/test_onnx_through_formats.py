@@ -67,7 +67,7 @@ CUSTOM = [
         }
     )
 ]
-FEW = 4  # cases of an operator
+FEW = 3  # cases of an operator
 
 
 @pytest.mark.parametrize(("target", "op"), CUSTOM)

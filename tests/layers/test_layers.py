@@ -169,6 +169,7 @@ WITH_CONSTANTS = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("format", "path"), WITH_CONSTANTS)
 def test_a_computed_operand_counts_as_much_as_a_constant(format: str, path: Path) -> None:
     """All constant operands of a file, and each of the first ones alone, may be the results of
@@ -190,6 +191,7 @@ def test_a_computed_operand_counts_as_much_as_a_constant(format: str, path: Path
             compare(got[name], wanted, case.rtol, case.atol)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("format", "path"), EXACT)
 def test_a_layer_is_read_alike_for_other_sizes(format: str, path: Path) -> None:
     """A call that changes the sizes of inputs reads a file with names for these sizes: the graph
