@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import signal
 import stat
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +32,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 import numpy as np
+import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -42,6 +45,19 @@ from support import NO_CORPUS, corpus_folder
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+
+# Temporary files are in memory where there is plenty: a folder on a disk takes ten times as long.
+# The workers of xdist and all children inherit the variables.
+SHARED, ROOM = "/dev/shm", 8 << 30
+if (
+    not os.environ.get("TMPDIR")
+    and os.access(SHARED, os.W_OK | os.X_OK)
+    and not os.statvfs(SHARED).f_flag & getattr(os, "ST_NOEXEC", 0)
+    and min(shutil.disk_usage(SHARED).free, psutil.virtual_memory().available) >= ROOM
+):
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", SHARED)  # folders of failed tests stay
+    os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="tests-", dir=SHARED)
+    orphans.FOLDERS.append(tempfile.tempdir)
 
 # `nohup make test &` starts with signals ignored, and every child would inherit that. A signal with
 # a handler is reset to its default in a child; the handler itself ignores the signal as before.

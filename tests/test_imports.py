@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from support import CONVERTER, ROOT, run_python
+from support import CONVERTER, ROOT, run_python, sources
 
 HEAVY = (
     "numpy",
@@ -33,14 +34,20 @@ def module_name(file: Path, root: Path = ROOT) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imported(file: Path, root: Path = ROOT) -> Iterator[str]:
+@functools.cache
+def imported(file: Path, root: Path = ROOT) -> tuple[str, ...]:
     """Every module or member that a file names in an import, anywhere in it, as an absolute dotted
     name.
     """
+    return tuple(_imported(file, root))
+
+
+def _imported(file: Path, root: Path) -> Iterator[str]:
     package = module_name(file, root).split(".")
     if file.name != "__init__.py":
         package = package[:-1]
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    own = CONVERTER in file.parents and sources()[file.relative_to(CONVERTER).as_posix()]
+    for node in own.imports if own else ast.walk(ast.parse(file.read_text("utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -73,7 +73,8 @@ def both(tmp_path: Path) -> tuple[Listing, Listing]:
 # --- interruptions: Ctrl-C before each line of the writer
 
 INTERRUPTED = """if True:
-    import signal, sys
+    import os, signal, sys
+    os.fsync = lambda file: None  # nothing here loses its power
     from pathlib import Path
     sys.path[:0] = sys.argv[4:]
     from test_publish import interrupt_at_lines
@@ -193,10 +194,13 @@ KILLED = """if True:
         "fcntl.flock", "shutil.rmtree",
     }
 
-    def save(folder, text):
-        model = network()
+    os.fsync = lambda file: None  # nothing here loses its power
+    models = {text: network() for text in ("old", "new")}
+    for text, model in models.items():
         model.ir.graph.inputs[0].name = text
-        converter.save(model, folder / name, form)
+
+    def save(folder, text):
+        converter.save(models[text], folder / name, form)
 
     def whole(text):
         folder = Path("whole"); folder.mkdir()

@@ -16,7 +16,8 @@ from support import run_python
 from unusual_graphs import ENGINES, MAKERS, TARGETS, differences, draw
 
 JUDGE = """if True:
-    import json, sys
+    import json, os, sys
+    os.fsync = lambda file: None  # nothing here loses its power
     sys.path.insert(0, sys.argv[1])
     from unusual_graphs import judge_all
     verdicts, faults = judge_all(int(sys.argv[2]), 7, [sys.argv[3]])

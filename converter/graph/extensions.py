@@ -272,14 +272,24 @@ def _take_types(node: ir.Node, results: Sequence[Answer]) -> None:
             set_known(out, array)
 
 
+def definition_of(node: ir.Node) -> ir.Graph:
+    """Return the graph that defines this node, for inputs of these types and known values."""
+    return _definition(node)[0].graph
+
+
+def _definition(node: ir.Node) -> tuple[Builder, list[ir.Value | None]]:
+    b, formal = _scratch(node)
+    results = write_definition(b, node, formal)
+    b.output(*(r for r in results[: len(node.outputs)]))
+    return b, formal
+
+
 def function_for(node: ir.Node, spell: Spelling | None = None) -> ir.Function:
     """Return the model-local function that defines this node, named by the hash of its body.
 
     The name begins with a letter, because numbers do not parse.
     """
-    b, formal = _scratch(node)
-    results = write_definition(b, node, formal)
-    b.output(*(r for r in results[: len(node.outputs)]))
+    b, formal = _definition(node)
     if len(node.inputs) != len(
         b.graph.inputs
     ):  # an optional input that is left out in the middle still needs its position
@@ -294,7 +304,7 @@ def function_for(node: ir.Node, spell: Spelling | None = None) -> ir.Function:
         v.metadata_props.clear()
     text = sha256()
     for n in all_nodes(b.graph):
-        text.update(ir.to_proto(n).SerializeToString(deterministic=True))
+        text.update(ir.serde.serialize_node(n).SerializeToString(deterministic=True))
     text.update("|".join(str(v.name) for v in [*b.graph.inputs, *b.graph.outputs]).encode())
     return ir.Function(
         node.domain, node.op_type, "b" + text.hexdigest()[:12], graph=b.graph, attributes=[]

@@ -30,7 +30,7 @@ from converter.commands.options.batch import Batch
 from converter.errors import UsageError
 from support import HANG, ROOT, until
 
-MANY = 30
+MANY = 20
 
 
 def command(*arguments: str) -> list[str]:

@@ -67,7 +67,7 @@ CUSTOM = [
         }
     )
 ]
-FEW = 4  # cases of an operator
+FEW = 3  # cases of an operator
 
 
 @pytest.mark.parametrize(("target", "op"), CUSTOM)
@@ -83,13 +83,15 @@ def test_an_operator_that_a_custom_converter_writes(target: str, op: str) -> Non
 def turns(number: int, name: str) -> list[tuple[str, bool]]:
     """The targets of a case, and whether all its inputs but the first are constants there.
 
-    Whole networks and the first case of each operator: every target, fed and, where that can be,
-    frozen. Another case: every third of the formats and one of the opsets, fed and frozen by
-    turns; one whose operator is written out in others, which have cases of their own: every sixth.
+    Whole networks and the first case of each operator: every format and one of the opsets, and,
+    where that can be, all opsets frozen. Another case: every third of the formats and one of the
+    opsets, fed and frozen by turns; one whose operator is written out in others, which have cases
+    of their own: every sixth.
     """
-    if name in model_cases() or name in first_of_operators():
-        return [(t, freeze) for freeze in {False, freezable(name)} for t in TARGETS]
     chosen = [*FORMATS, OPSETS[number % len(OPSETS)]]
+    if name in model_cases() or name in first_of_operators():
+        frozen = TARGETS if freezable(name) else []
+        return [*((t, False) for t in chosen), *((t, True) for t in frozen)]
     step = 6 if "_expanded" in name else 3
     chosen = chosen[number // len(OPSETS) % step :: step]
     return [(t, freezable(name) and (number + i) % 2 == 1) for i, t in enumerate(chosen)]

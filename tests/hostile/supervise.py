@@ -154,4 +154,5 @@ def _answer(case: Case) -> tuple[str, str]:
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         gc.collect()  # no case has less memory because of cycles that another one leaves
+        gc.freeze()  # the rest are modules and caches
         sys.stdout.flush()

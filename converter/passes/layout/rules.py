@@ -16,7 +16,7 @@ from converter.errors import MappingError
 from converter.graph import BROADCAST, EXTENSION_DOMAIN, REDUCTIONS
 from converter.graph import UNARY as ELEMENTWISE
 from converter.graph.build import Builder, attributes, attrs_of
-from converter.graph.extensions import can_expand, function_for
+from converter.graph.extensions import can_expand, definition_of
 from converter.graph.infer import InferenceError, known, rank_of
 from converter.graph.value import optional
 from converter.passes.layout import axes
@@ -110,7 +110,7 @@ def _elementwise_extension(node: ir.Node, memo: dict[Any, bool]) -> bool:
     )
     if key not in memo:
         try:
-            memo[key] = all(_scalar_or_elementwise(n) for n in function_for(node).graph)
+            memo[key] = all(_scalar_or_elementwise(n) for n in definition_of(node))
         except (MappingError, InferenceError, KeyError):
             memo[key] = False
     return memo[key]
