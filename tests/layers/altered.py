@@ -102,7 +102,7 @@ def stored(format: str, file: str) -> cases.Case:
 
 
 def outcome(name: str, target: str, folder: Path) -> str:
-    """Return what stands in altered.txt for a layer and a target."""
+    """Return the line of altered.txt for a layer and a target."""
     try:
         model = read(name)
         if not target:
@@ -228,7 +228,7 @@ def number(value: Any) -> str:
 
 
 def alterations(graph: ir.Graph) -> Iterator[str]:
-    """The changes that `alter` makes, in the order of what they change."""
+    """The changes that `alter` makes, by the part of the graph that they change."""
     types = {v.dtype for v in graph.inputs}
     if T.FLOAT in types:
         yield from (*TYPES, "quantized uint8", "quantized int8", "quantized channels")

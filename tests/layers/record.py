@@ -303,7 +303,7 @@ def fitted(array: Any, dims: list[Any]) -> Any:
 
 
 def unlike(name: str, got: Any, wanted: Any) -> str:
-    """How two results differ; those of integers and of short floats may by a step or two."""
+    """Return how two results differ; those of integers and of short floats may by a step or two."""
     if np.size(got) != np.size(wanted):
         return f"shape {np.shape(got)} instead of {np.shape(wanted)}"
     if np.asarray(wanted).dtype.kind in "OSUT":
