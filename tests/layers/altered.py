@@ -1,4 +1,4 @@
-"""Layers of the files in these folders with one thing changed, and what becomes of them: a line of
+"""Layers of the files in these folders with one thing changed, and the outcome: a line of
 altered.txt, so that a change of a reader or writer that has any effect on them is seen.
 
     opset/ReduceMean | half > tflite: written CAST MEAN 1f00c8d2
@@ -174,7 +174,7 @@ def feeds(name: str, model: Model) -> dict[str, Any]:
     return found
 
 
-# what a graph is ---------------------------------------------------------------------------------
+# the text of a graph -----------------------------------------------------------------------------
 
 
 def described(graph: ir.Graph) -> str:
