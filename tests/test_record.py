@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import copy
+import pickle
+from dataclasses import FrozenInstanceError, dataclass, field, replace
 from typing import Any
 
 import pytest
 
-from converter.record import comparable, record
+from converter.errors import Diagnostic, Where
+from converter.record import comparable, record, structure
 
 
 class _Fields:
@@ -56,3 +59,24 @@ def test_records_compare_by_identity_and_comparable_ones_by_content() -> None:
     one, same, other = (compared(n, third=()) for n in (1, 1, 2))
     assert one == same and hash(one) == hash(same) and len({one, same, other}) == 2
     assert one != other and one != kept(1) and one != 1
+
+
+def test_comparable_ones_are_as_frozen_dataclasses_and_structures_as_others() -> None:
+    """Their repr, copies and changed copies are the same; only structures can be changed."""
+    for decorator, like in ((comparable, dataclass(frozen=True)), (structure, dataclass)):
+        made, expected = _made(decorator)(1, third=[2]), _made(like)(1, third=[2])
+        assert repr(made) == repr(expected)
+        assert copy.deepcopy(made) == made and replace(made, first=3).first == 3
+        assert replace(made, first=3) != made and made != expected
+    with pytest.raises(FrozenInstanceError, match="cannot assign to field 'first'"):
+        _made(comparable)(1).first = 2
+    changed = _made(structure)(1)
+    changed.first = 2
+    assert changed == type(changed)(2)
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(changed)
+
+
+def test_diagnostics_reach_other_processes() -> None:
+    found = Diagnostic("X203", "too large", where=Where("a.onnx", layer="y"), evidence=("1",))
+    assert pickle.loads(pickle.dumps(found)) == found

@@ -30,6 +30,23 @@ print("right")
     assert run_python(code).split() == ["right"]
 
 
+def test_versions_of_packages_need_no_reader_of_their_metadata() -> None:
+    code = """
+import sys
+from converter.commands.startup import prepare
+prepare()
+import onnx
+from importlib.metadata import PackageNotFoundError, requires, version
+assert onnx.__version__ == version("onnx") and version("onnx-ir").count(".") == 2
+assert requires("onnx")
+try:
+    version("no-such-package")
+except PackageNotFoundError as e:
+    print("right")
+"""
+    assert run_python(code).split() == ["right"]
+
+
 def test_tables_of_a_schema_are_imported_alone() -> None:
     code = """
 import sys
