@@ -7,11 +7,14 @@
 * `@pytest.mark.sampled(n)`: of the parameters of a test each n-th is for every day, the others are
   slow. With stacked parameters take an n
   that divides none of their numbers, so that every value comes.
+* Temporary files are in memory where there is plenty of it; `TMPDIR=/tmp make test` has them on the
+  disk.
 * hypothesis runs the same examples every time; HYPOTHESIS_PROFILE=explore looks for new ones.
 """
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import shutil
@@ -23,6 +26,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 # Read when numpy is imported: its threads wait for each other in loops, at the cost of the other
@@ -65,6 +69,7 @@ for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, lambda *_: None)
 
+FRESH = np.random.PCG64(7).state  # of a generator
 WATCHER = pytest.StashKey[subprocess.Popen[bytes]]()
 
 settings.register_profile(
@@ -121,15 +126,19 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@functools.cache
+def generators_of(module: ModuleType) -> list[np.random.Generator]:
+    return [v for v in vars(module).values() if isinstance(v, np.random.Generator)]
+
+
 @pytest.fixture(autouse=True)
 def same_numbers(request: pytest.FixtureRequest) -> None:
     """The generators of a module start anew for every test: it sees the same numbers alone, in any
     order and on any worker.
     """
     for module in (request.module, networks):
-        for thing in vars(module).values():
-            if isinstance(thing, np.random.Generator):
-                thing.bit_generator.state = np.random.PCG64(7).state
+        for generator in generators_of(module):
+            generator.bit_generator.state = FRESH
 
 
 @pytest.fixture(autouse=True, scope="session")
