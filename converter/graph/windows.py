@@ -151,15 +151,20 @@ def rounded_up(
     the end padding is raised to the overhang of the last window, or lowered if another window
     would fit.
 
-    Raise MappingError if a window begins in the end padding, which ONNX leaves out, and X203 if a
-    size is unknown (None).
+    If a size is unknown (None), the end padding is raised by all that rounding up may need, unless
+    a window could begin there (X203). Raise MappingError if a window begins in the end padding,
+    which ONNX leaves out.
     """
     found, n = list(pads), len(sizes)
     for i, (size, k, s, count) in enumerate(zip(sizes, kernel, strides, windows, strict=True)):
+        d = 1 if dilations is None else dilations[i]
         if size is None or count is None:
-            raise MappingError("ceil_mode=1 needs static sizes", "X203", FIX)
+            if pads[n + i] + s > (k - 1) * d + 1:
+                raise MappingError("ceil_mode=1 needs static sizes", "X203", FIX)
+            found[n + i] += s - 1
+            continue
         if (count - 1) * s >= size + pads[i]:
             raise MappingError("a window must not begin in the padding at the end")
-        over = overhang(size + pads[i], k, s, 1 if dilations is None else dilations[i], count)
+        over = overhang(size + pads[i], k, s, d, count)
         found[n + i] = max(over, min(pads[n + i], over + s - 1))
     return found

@@ -57,6 +57,21 @@ def w(*shape: int) -> Any:
 
 
 @network(LINE)
+def largest_rounded_up(b: Builder, x: Value) -> Value:
+    return b.MaxPool(x, kernel_shape=[3], strides=[2], pads=[1, 0], ceil_mode=1)
+
+
+@network(IMAGE)
+def largest_of_images_rounded_up(b: Builder, x: Value) -> Value:
+    return b.MaxPool(x, kernel_shape=[2, 3], strides=[2, 2], ceil_mode=1)
+
+
+@network(LINE)
+def last_step(b: Builder, x: Value) -> Value:
+    return b.Gather(x, np.array(-1), axis=2)
+
+
+@network(LINE)
 def convolution(b: Builder, x: Value) -> Value:
     return b.Conv(x, w(6, 4, 3), w(6), strides=[2], pads=[1, 1])
 
