@@ -14,6 +14,7 @@ compared the numbers of both graphs.
 from __future__ import annotations
 
 import ast
+import collections
 import copy
 import functools
 import hashlib
@@ -31,7 +32,7 @@ from converter.api import Model
 from converter.errors import ConverterError, MappingError
 from converter.graph.infer import InferenceError, schema_of, set_type
 from converter.graph.network import Network
-from converter.graph.walk import all_graphs
+from converter.graph.walk import all_graphs, all_nodes
 from formats.coreai_text import through_text
 from layers import cases
 from layers.models import model_of, network_of
@@ -125,8 +126,11 @@ def through(model: Model, target: str, folder: Path) -> tuple[str, Network]:
         shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
     path = folder / f"m{SUFFIXES[target]}"
     converter.save(model, path, target)
-    kinds = converter.inspect(path)["layers"]
-    return " ".join(k if n == 1 else f"{k}*{n}" for k, n in kinds.items()), converter.load(path)
+    found = converter.load(path)
+    sources = [n.metadata_props for n in all_nodes(found.ir.graph)]
+    layers = {m["netconv.layer"]: m["netconv.type"] for m in sources if "netconv.layer" in m}
+    kinds = sorted(collections.Counter(layers.values()).items())
+    return " ".join(k if n == 1 else f"{k}*{n}" for k, n in kinds), found
 
 
 def brief(text: str) -> str:
