@@ -252,6 +252,8 @@ class Crop(Field):
             )
         # other axes are cut at the end
         sizes = sizes_in_file(r.data)
+        if len(sizes) != len(out):
+            raise MappingError(f"{len(sizes)} axes are cropped to {len(out)}", "R105")
         others = [i for i, n in enumerate(sizes) if i not in axes and n not in (None, out[i])]
         axes, starts = [*axes, *others], [*starts, *[0] * len(others)]
         ends = [s + out[a] for s, a in zip(starts, axes, strict=True)]
