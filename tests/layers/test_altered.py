@@ -23,9 +23,9 @@ def _groups() -> dict[str, list[tuple[str, str, str]]]:
     found: dict[str, list[tuple[str, str, str]]] = {}
     for (name, target), text in altered.lines().items():
         folder, _, stem = name.partition(" |")[0].partition("/")
-        word = WORDS.get(folder, folder)
-        other = WORDS.get(target, target)
-        found.setdefault(f"{word}-to-{other}-{stem}", []).append((name, target, text))
+        format = target or folder
+        key = f"{WORDS.get(format, format)}-from-{folder}-{stem}"
+        found.setdefault(key, []).append((name, target, text))
     return found
 
 
