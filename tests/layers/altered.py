@@ -5,10 +5,10 @@ altered.txt, so that a change of a reader or writer that has any effect on them 
     coreml/pad || mode='edge' >: refused R105 77aa0b12
 
 `|` stands before a change of the graph that the layer is read as, `||` before one of the layer
-itself. After `>` stands the format that the graph is written as and read again from; nothing if the
-layer is only read. The eight digits are a hash of the graph in the end (`described`), or of the
-message of the refusal. `python tests/layers/record.py altered` writes the file anew, after it has
-compared the numbers of both graphs.
+itself. After `>` stands the format that the graph is written as and read again from; nothing if
+the layer is only read. The eight digits are a hash of the graph in the end (`described`) and of the
+file, if it is a text, or of the message of the refusal. `python tests/layers/record.py altered`
+writes this file anew, after it has compared the numbers of both graphs.
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ WORDS = {
 }
 AFTER = ("Relu", "Clip", "Sigmoid", "Tanh", "Identity", "Cast", "Neg")
 BEFORE = ("Relu", "Transpose", "Identity")
+TEXTS = (".xml", ".txt")  # of files whose text has neither weights nor a version of netconv
 FEW = 6  # nodes, inputs and constants of a graph that are changed
 DIGITS = 3  # significant ones of the floats of a description
 
@@ -109,7 +110,8 @@ def outcome(name: str, target: str, folder: Path) -> str:
         if not target:
             return f"read {brief(described(model.ir.graph))}"
         kinds, again = through(model, target, folder)
-        return f"written {kinds} {brief(described(again.ir.graph))}"
+        texts = [p.read_text("utf-8") for p in sorted(folder.iterdir()) if p.suffix in TEXTS]
+        return f"written {kinds} {brief(''.join([described(again.ir.graph), *texts]))}"
     except MappingError as e:  # of a module's text
         return f"refused {e.code} {brief(str(e))}"
     except ConverterError as e:
@@ -119,11 +121,11 @@ def outcome(name: str, target: str, folder: Path) -> str:
 
 def through(model: Model, target: str, folder: Path) -> tuple[str, Network]:
     """Write a model and read it again; return the kinds of its layers as well."""
+    for entry in folder.iterdir():  # of another target
+        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
     if target == "coreai":
         found = through_text(model)
         return " ".join(sorted({n.op_type for n in found.ir.graph})), found
-    for entry in folder.iterdir():  # of another target
-        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
     path = folder / f"m{SUFFIXES[target]}"
     converter.save(model, path, target)
     found = converter.load(path)
