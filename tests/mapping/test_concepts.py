@@ -130,6 +130,15 @@ def test_a_window_that_cannot_be_is_refused(kernel: list[int]) -> None:
     assert info.value.code == "R110"
 
 
+def test_a_window_that_no_file_can_have_is_not_written() -> None:
+    class Whole(AnyWindow):
+        def kernel(self, node: Node) -> list[int]:
+            return [1 << 31]
+
+    with pytest.raises(MappingError, match="kernel has the invalid value 2147483648"):
+        lower(Whole(), "GlobalMaxPool", [1, 2, 1 << 31])
+
+
 def test_a_window_over_other_axes_than_the_data_is_refused() -> None:
     with pytest.raises(MappingError, match="2 axes does not fit data of 3"):
         lift(AnyWindow(Geometry([3, 3])), [1, 2, 8])

@@ -209,6 +209,8 @@ class Window(Field, abc.ABC):
             raise MappingError(f"{kind} supports {_shown(self.axes)} spatial axes, got {n}")
         if not self.dilated and any(d != 1 for d in window.dilations):
             raise MappingError(f"{kind} does not support dilations, got {window.dilations}")
+        if fault := window_fault(*window.steps, window.pads or [0] * (2 * n)):
+            raise MappingError(fault, "R110")
         if "ceil_mode" not in self.names:
             return window
         return replace(window, ceil=bool(w.attr("ceil_mode", 0)))
