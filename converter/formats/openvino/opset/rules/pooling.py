@@ -125,6 +125,8 @@ class CountWhenRounding(Field):
             reach = (k - 1) * dilation + 1
             first = np.arange(-(-(d + begin[i] + end[i] - reach) // s) + 1) * s - begin[i]
             some = first[first < d]
+            if not some.size:
+                raise MappingError(f"no window begins in the {d} elements of an axis", "R105")
             empty[i] = len(first) - len(some)
             ends[i] = max(0, int(some[-1]) + reach - d)
             places = some[:, None] + np.arange(k) * dilation
