@@ -205,6 +205,14 @@ def test_opsets(opset: int, tmp_path: Path) -> None:
     )
 
 
+def test_a_choice_without_a_condition_is_refused(tmp_path: Path) -> None:
+    branch = helper.make_graph([helper.make_node("Relu", ["x"], ["z"])], "b", [], [])
+    branch.output.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, [4]))
+    node = helper.make_node("If", [""], ["y"], then_branch=branch, else_branch=branch)
+    with pytest.raises(ReadError, match="If lacks its condition"):
+        READ(saved(model_of([node], {"x": [4]}, ["y"]), tmp_path), None)
+
+
 def test_operators_that_an_opset_lacks_are_refused_by_name(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Relu", ["x"], ["y"]),

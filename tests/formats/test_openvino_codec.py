@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
-from converter.errors import ReadError, UnsupportedError
+from converter.errors import MappingError, ReadError, UnsupportedError
+from converter.formats.openvino.bodies import Results
 from converter.formats.openvino.codec import check_ir, read_ir, write_ir
 from converter.formats.openvino.format import sniff
 from converter.formats.openvino.ir import (
@@ -749,6 +750,12 @@ def test_damaged(
     assert (found.code, found.where.file) == (code, str(path))
     assert found.message.startswith(message)
     assert line in (None, found.where.line)
+
+
+def test_a_port_map_to_a_value_that_a_body_does_not_have_is_refused() -> None:
+    with pytest.raises(MappingError, match="no value at port 1 of layer 2") as info:
+        Results({})[2, 1]
+    assert info.value.code == "R105"
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,8 @@ def control_flow(
 
     if op.kind == "Scan":
         return canonical.scan(op, b, write)
+    if op.kind == "If" and op.input(0) is None:
+        raise MappingError("If lacks its condition", "R105")
     bodies: dict[str, Any] = {}
     for name, proto in op.attrs.items():
         inner = b.body(proto.name or name)

@@ -80,7 +80,14 @@ class BodyReader(ABC):
         if inner.lifting.problems:
             self.lifting.problems.extend(inner.lifting.problems)
             raise MappingError("the body of the layer cannot be converted")
-        return inner.values
+        return Results(inner.values)
+
+
+class Results(dict[Place, ir.Value]):
+    """The values of a body; raises MappingError R105 for one that a damaged port map names."""
+
+    def __missing__(self, place: Place) -> ir.Value:
+        raise MappingError(f"the body has no value at port {place[1]} of layer {place[0]}", "R105")
 
 
 class BodyWriter(ABC):
