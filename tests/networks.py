@@ -16,6 +16,21 @@ T = ir.DataType
 RNG = np.random.default_rng(7)
 
 
+def choice(
+    b: Builder,
+    condition: ir.Value,
+    then: Callable[[Builder], ir.Value],
+    otherwise: Callable[[Builder], ir.Value],
+) -> Any:
+    """An If whose branches are written by two functions of a builder."""
+    bodies = []
+    for name, write in (("then", then), ("else", otherwise)):
+        body = b.body(name)
+        body.output(write(body))
+        bodies.append(body.graph)
+    return b.If(condition, then_branch=bodies[0], else_branch=bodies[1])
+
+
 def w(*shape: int) -> np.ndarray:
     return (RNG.standard_normal(shape) * 0.3).astype(np.float32)
 

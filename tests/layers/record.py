@@ -20,12 +20,12 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import multiprocessing
 import re
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from converter.api import Model, save
 from converter.errors import ConverterError, MappingError
 from converter.graph.infer import RANDOM, InferenceError
 from converter.mapping.rules import Rule
+from hostile.supervise import supervised
 from layers import altered, cases, feeds
 from layers import test_layers as T
 from layers.exceptions import EXCEPT
@@ -243,31 +244,24 @@ def record_altered() -> None:
     from those of the layer, this is printed, and the line gets no outcome.
     """
     warnings.simplefilter("ignore")
-    before, found = altered.lines(), {}
-    with tempfile.TemporaryDirectory() as folder:
+    before, found, cases_of = altered.lines(), {}, {}
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
         for (name, target), text in before.items():
             try:
-                found[name, target] = altered.outcome(name, target, Path(folder))
-                reason = ""
-                if target and found[name, target] != text:
-                    reason = apart(lambda n=name, t=target: other_numbers(n, t, Path(folder)))
+                found[name, target] = altered.outcome(name, target, folder)
             except altered.DoesNotApply:
-                reason = "the change cannot be made"
-            if reason:
-                print(f"{name} > {target}: {reason}")
+                print(f"{name} > {target}: the change cannot be made")
                 found[name, target] = "?"
+                continue
+            if target and found[name, target] != text:
+                cases_of[name, target] = partial(other_numbers, name, target, folder)
+        keys = list(cases_of)  # engines do not survive every graph
+        for number, answer, detail in supervised(list(cases_of.values())):
+            if answer:
+                print(f"{' > '.join(keys[number])}: {answer} {detail}")
+                found[keys[number]] = "?"
     altered.write_lines(found)
-
-
-def apart(work: Callable[[], str]) -> str:
-    """Return the result of a process of its own: engines do not survive every graph."""
-    receiving, sending = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("fork").Process(target=lambda: sending.send(work()))
-    process.start()
-    sending.close()
-    process.join(60)
-    process.kill()
-    return str(receiving.recv()) if process.exitcode == 0 else "onnxruntime ends the process"
 
 
 def other_numbers(name: str, target: str, folder: Path) -> str:

@@ -16,18 +16,9 @@ from converter.errors import UnsupportedError, UsageError
 from converter.graph.build import Builder, new_model
 from converter.graph.infer import shape_of
 from converter.passes.fix_inputs import fix_inputs, needed_to_accept
+from networks import choice
 
 T = ir.DataType
-
-
-def choice(b: Builder, condition: ir.Value, then: Any, otherwise: Any) -> ir.Value:
-    """An If whose branches are written by two functions of a builder."""
-    bodies = []
-    for name, write in (("then", then), ("else", otherwise)):
-        body = b.body(name)
-        body.output(write(body))
-        bodies.append(body.graph)
-    return b.If(condition, then_branch=bodies[0], else_branch=bodies[1])
 
 
 def axes_dropped(b: Builder, x: ir.Value) -> ir.Value:

@@ -24,6 +24,7 @@ from converter.passes.implied_shapes import (
     name_squeezed_axes,
 )
 from converter.passes.pipeline import Context
+from networks import choice
 
 T = ir.DataType
 HIDDEN, FEATURES = 3, 2
@@ -32,15 +33,6 @@ SUFFIXES = (".tflite", ".xml", ".mlpackage", ".mlmodel")
 
 def numbers(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-
-
-def choice(b: Builder, condition: ir.Value, then: Any, otherwise: Any) -> Any:
-    bodies = []
-    for name, write in (("then", then), ("else", otherwise)):
-        body = b.body(name)
-        body.output(write(body))
-        bodies.append(body.graph)
-    return b.If(condition, then_branch=bodies[0], else_branch=bodies[1])
 
 
 def last_step(b: Builder, x: ir.Value) -> Any:

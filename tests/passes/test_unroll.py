@@ -11,6 +11,7 @@ from converter.graph.infer import shape_of
 from converter.graph.walk import all_nodes
 from converter.passes.dead_code import remove_dead_code
 from converter.passes.unroll import never_runs, unroll
+from networks import choice
 
 
 def doubling(trips: int | None, stop_at: float | None = None) -> ir.Model:
@@ -169,13 +170,7 @@ def test_a_choice_that_depends_on_sizes_after_another_choice() -> None:
     x = b.input("x", ir.DataType.FLOAT, ["N", 1, "T"])
 
     def chosen(condition: ir.Value, then: str, value: ir.Value) -> ir.Value:
-        bodies = []
-        for op_type in (then, "Identity"):
-            body = b.body(op_type)
-            more = () if op_type == "Identity" else (body.const([1]),)
-            body.output(body.op(op_type, value, *more))
-            bodies.append(body.graph)
-        return b.op("If", condition, then_branch=bodies[0], else_branch=bodies[1])
+        return choice(b, condition, lambda c: c.op(then, value, [1]), lambda c: c.Identity(value))
 
     one = b.op("Equal", b.op("Gather", b.op("Shape", x), np.array(1)), np.array(1))
     y = b.op("Neg", chosen(one, "Squeeze", x))
