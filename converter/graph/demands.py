@@ -11,9 +11,9 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.graph.lazy_tensor import Array
 from converter.graph.value import array_type, type_name
 
-Array = np.ndarray[Any, Any]
 Numbers = float | Sequence[float]
 
 

@@ -118,9 +118,9 @@ def fix_implied_sizes(model: ir.Model, context: Context) -> None:
     """Give, in place, dimensions of the inputs the only sizes that the operators accept."""
     sizes = implied_sizes(model)
     numbers = {name: size for name, (size, _) in sizes.items()}
+    if not numbers:
+        return
     try:
-        if not numbers:
-            return
         replace_dimensions(model.clone(), numbers)
     except InferenceError:  # the network accepts no size at all, which its engine will say
         return

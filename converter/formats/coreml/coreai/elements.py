@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -97,12 +98,18 @@ def elements(given: Mapping[str, str], kind: Type) -> LazyTensor:
     else:
         array = _printed(given["text"], dtype.numpy())
         if dtype == D.BOOL and '"0x' in given["text"]:  # eight elements in a byte
-            array = np.unpackbits(array.view(np.uint8), bitorder="little")[: np.prod(dims)] != 0
+            array = _unpacked(array.view(np.uint8), math.prod(dims))
     if array.size == 1:
         return LazyTensor(np.broadcast_to(array.reshape(()), dims))
     if array.size != np.prod(dims, dtype=np.int64):
         raise MappingError(f"a constant has {array.size} elements for the shape {dims}", "R103")
     return LazyTensor(array.reshape(dims))
+
+
+def _unpacked(data: Array, count: int) -> Array:
+    """Return booleans that are stored as bits, the lowest first."""
+    found: Array = np.unpackbits(data, bitorder="little")[:count] != 0
+    return found
 
 
 _WIDER = {np.dtype(ml_dtypes.int4): np.int8, np.dtype(ml_dtypes.int2): np.int8}
@@ -144,7 +151,7 @@ def resource(data: Array, kind: Type) -> LazyTensor:
     if bits < 8 and kind.word != "i1":
         return packed_tensor(data, bits, kind.dtype, dims)
     if kind.word == "i1" and data.nbytes != count:
-        return LazyTensor(np.unpackbits(data, bitorder="little")[:count].reshape(dims) != 0)
+        return LazyTensor(_unpacked(data, count).reshape(dims))
     return LazyTensor(data.view(kind.dtype.numpy()).reshape(dims))
 
 

@@ -16,7 +16,7 @@ from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.symbolic import axis_of_size, dimensions
 from converter.graph.value import operand
-from converter.graph.walk import captured, release, subgraphs
+from converter.graph.walk import reads, release, subgraphs
 from converter.passes.decompositions.bitwise import BITS, by_digits
 from converter.passes.decompositions.recurrent import looped
 from converter.passes.indices import cut_elements, one_hot
@@ -92,8 +92,7 @@ def _shape_outside(node: ir.Node, part: ir.Value, b: Builder) -> Value | None:
     """Return the shape of a value in the body of a loop, computed from values outside of it; None
     if these do not have its sizes.
     """
-    sizes, pieces = dimensions(part), []
-    values = [*(v for v in node.inputs[2:] if v is not None), *captured(next(subgraphs(node)))]
+    sizes, pieces, values = dimensions(part), [], reads(node)
     if sizes is None:
         return None
     for size in sizes:
