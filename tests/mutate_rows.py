@@ -270,7 +270,8 @@ class Changes(ast.NodeVisitor):
         if isinstance(value, bool):
             self.change("default", node, str(not value))
         elif isinstance(value, int | float):
-            self.change("default", node, repr(value + 1))
+            # a flag of 2 counts as true like one of 1
+            self.change("default", node, repr(type(value)(0) if value == 1 else value + 1))
 
     def parameters(self, node: ast.expr) -> None:
         """Names of parameters in the order of the operator's inputs."""
