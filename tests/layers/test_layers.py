@@ -230,7 +230,6 @@ DEFAULTS = [
 ]
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("format", "file", "key"), DEFAULTS)
 def test_an_attribute_that_is_left_out_has_its_default(format: str, file: str, key: str) -> None:
     case = cases.read(cases.FOLDER / format / f"{file}.toml")
