@@ -204,10 +204,8 @@ class GroupedFilter(Field):
                 else w.stored(weights, axis=int(self.transposed))
             )
         elif self.transposed or self.counts_all:
-            message = (
-                "computed weights are only supported by convolutions with one or two spatial axes"
-            )
-            raise MappingError(message)
+            kind = "transposed convolutions" if self.transposed else "convolutions of volumes"
+            raise MappingError(f"computed weights are not supported by {kind}")
         else:
             if any(d > 1 for d in w.attr("dilations", None) or ()):
                 raise MappingError("dilations with computed weights are not supported by Core ML")
