@@ -291,6 +291,11 @@ def test_operators_are_refused_with_a_reason(name: str, tmp_path: Path) -> None:
 
 
 DAMAGED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "three strides": (
+        "convolution",
+        {"stride": [1, 2, 1]},
+        "[1, 2, 1] must have two elements (height, width)",
+    ),
     "three borders": (
         "padding",
         {"paddingAmounts": {"borderAmounts": [{}, {}, {}]}},
@@ -321,6 +326,33 @@ def test_layers_are_refused_with_a_reason(name: str) -> None:
     case.attributes |= attributes
     with pytest.raises(ConverterError, match=re.escape(reason)):
         coreml.lift(coreml.build(case))
+
+
+def test_a_loop_whose_body_reads_its_condition(tmp_path: Path) -> None:
+    def build(b: Builder, x: ir.Value, n: ir.Value) -> Any:
+        body = b.loop(n, x)
+        going = body.graph.inputs[1]
+        return body.end(body.Where(going, body.Mul(body.states[0], 2.0), body.states[0]))
+
+    feeds = {"x": floats(2), "n": COUNT}
+    network_of(build, feeds).save(tmp_path / "m.mlmodel")
+    (y,) = converter.run(tmp_path / "m.mlmodel", feeds).values()
+    np.testing.assert_allclose(y, feeds["x"] * 8)
+
+
+@pytest.mark.parametrize(("size", "wanted"), [(3, 7), (5, 7), (13, 29), (7, 3)])
+def test_a_factor_gives_the_size_however_it_is_rounded(
+    size: int, wanted: int, tmp_path: Path
+) -> None:
+    """Core ML rounds size * factor down, with float32 numbers or with doubles."""
+    x = floats(1, 1, size, 2)
+    scales = [1.0, 1.0, wanted / size, 1.5]
+    model = network_of(lambda b, x: b.Resize(x, None, scales, mode="linear"), {"x": x})
+    assert model.outputs[0].shape == (1, 1, wanted, 3)
+    model.save(tmp_path / "m.mlmodel")
+    (message,) = read_mlmodel(tmp_path / "m.mlmodel").proto.neuralNetwork.layers
+    factor = np.float32(message.upsample.fractionalScalingFactor[0])
+    assert int(float(factor) * size) == int(factor * np.float32(size)) == wanted
 
 
 @pytest.mark.parametrize("count", [2, 4])
