@@ -170,6 +170,11 @@ def begun(b: Any, x: Any, go: Any) -> Any:
 
 
 FORMS: dict[str, tuple[Build, dict[str, Any], Any]] = {
+    "a hard sigmoid": (
+        lambda b, x: b.HardSigmoid(x, alpha=1 / 6, beta=0.5),
+        X,
+        np.clip(X["x"] / 6 + 0.5, 0, 1),
+    ),
     "the last of the largest": (
         lambda b, x: b.ArgMax(x, axis=1, select_last_index=1, keepdims=0),
         {"x": F([[1, 3, 3, 2], [5, 5, 5, 0]])},

@@ -21,7 +21,7 @@ from converter.formats.coreml.neuralnetwork.weights import WeightData
 from converter.graph.build import Builder, new_model
 from converter.graph.lazy_tensor import LazyTensor
 from formats.coreml_models import Array, layer, network, saved
-from layers import cases
+from layers import cases, test_layers
 from layers.models import coreml
 
 Build = Callable[..., Any]
@@ -203,6 +203,21 @@ FORMS: dict[str, tuple[Build, dict[str, Any], dict[str, Any]]] = {
         {"x": floats(5), "n": np.array([2, 3])},
         {},
     ),
+    "a computed shape in which zeros copy nothing": (
+        lambda b, x, s: b.Reshape(x, s, allowzero=1),
+        {"x": floats(2, 2), "s": np.array([4, 1])},
+        {},
+    ),
+    "an Expand of a dynamic size to many columns": (
+        lambda b, x: b.Expand(x, [1, (1 << 20) + 1]),
+        {"x": floats(2, 1)},
+        {"x": [None, 1]},
+    ),
+    "weights of a cell that are computed": (
+        lambda b, x, w: b.ops("RNN", x, w, floats(1, 2, 2), outputs=1, hidden_size=2),
+        {**STEPS, "w": floats(1, 2, 3)},
+        {"w": [1, None, 3]},
+    ),
     "one row": (lambda b, x: b.Flatten(x, axis=0), {"x": floats(2, 3)}, {}),
 }
 
@@ -319,12 +334,35 @@ DAMAGED: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.parametrize(
+    "file",
+    [
+        "concatND-interleave",
+        "squeeze-all",
+        "constantPad-output-size",
+        "pooling-average-includeLastPixel",
+        "innerProduct-rank-5",
+    ],
+)
+def test_a_layer_is_read_alike_for_other_sizes(file: str) -> None:
+    """Code for dynamic sizes alone, which the sampled tests of all layers may leave out."""
+    path = cases.FOLDER / "coreml" / f"{file}.toml"
+    test_layers.test_a_layer_is_read_alike_for_other_sizes("coreml", path)
+
+
 @pytest.mark.parametrize("name", DAMAGED)
 def test_layers_are_refused_with_a_reason(name: str) -> None:
     file, attributes, reason = DAMAGED[name]
     case = cases.read(cases.FOLDER / "coreml" / f"{file}.toml")
     case.attributes |= attributes
     with pytest.raises(ConverterError, match=re.escape(reason)):
+        coreml.lift(coreml.build(case))
+
+
+def test_a_range_without_an_end_is_refused() -> None:
+    case = cases.read(cases.FOLDER / "coreml" / "rangeDynamic.toml")
+    case.inputs = []
+    with pytest.raises(ConverterError, match="the end of the range is missing"):
         coreml.lift(coreml.build(case))
 
 

@@ -19,7 +19,7 @@ from converter.errors import ConverterError, UnsupportedError
 from converter.formats.coreml.proto import Model_pb2
 from converter.graph.build import Builder, new_model
 from formats.mil_files import Block, Op, package
-from layers import cases
+from layers import cases, test_layers
 from layers.models import mlprogram
 
 Array = np.ndarray[Any, Any]
@@ -266,6 +266,26 @@ FORMS: dict[str, Form] = {
         {"x": [None, None, 4]},
         "",
     ),
+    "a computed size of an image": (
+        lambda b, x, n: b.Resize(
+            x, None, None, b.Concat(b.Slice(b.Shape(x), [0], [2]), n, axis=0), mode="linear"
+        ),
+        {**X4, "n": np.array([5, 7])},
+        {},
+        "resize",
+    ),
+    "a computed size of the nearest elements": (
+        lambda b, x, n: b.Resize(
+            x,
+            *(None, None, n),
+            axes=[2, 3],
+            mode="nearest",
+            nearest_mode="round_prefer_ceil",
+        ),
+        {**X4, "n": np.array([5, 7])},
+        {},
+        "resize",
+    ),
     "an attention with another scale": (
         lambda b, x, y: b.MatMul(
             b.Softmax(b.Mul(b.MatMul(x, b.Transpose(y, perm=[0, 2, 1])), 0.25)), y
@@ -498,6 +518,39 @@ def test_the_only_possible_class_is_drawn(mode: str, values: Any, tmp_path: Path
     found = program(tmp_path, [draw], x=("float32", [1, 3]))
     (y,) = found.run({"x": np.array([values], F)}).values()
     np.testing.assert_array_equal(y, [[1] * 4])
+
+
+def test_elements_before_a_late_one_are_zeros(tmp_path: Path) -> None:
+    """A list of dynamic length grows up to the element that is written."""
+    ops = [
+        Op(
+            "make_list",
+            {"init_length": np.int32(1), "dynamic_length": True, "elem_shape": [np.int32(2)]},
+            {"l": ("float32", [-1, 2])},
+        ),
+        Op(
+            "list_write",
+            {"ls": "$l", "index": np.int32(3), "value": "$x"},
+            {"w": ("float32", [-1, 2])},
+        ),
+        Op(
+            "list_gather",
+            {"ls": "$w", "indices": np.array([3, 2, 0], np.int32)},
+            {"y": ("float32", [3, 2])},
+        ),
+    ]
+    x = floats(2)
+    (y,) = program(tmp_path, ops, x=("float32", [2])).run({"x": x}).values()
+    np.testing.assert_array_equal(y, np.stack([x, x * 0, x * 0]))
+
+
+@pytest.mark.parametrize(
+    "file", ["scaled_dot_product_attention", "concat-interleave", "upsample_nearest_neighbor"]
+)
+def test_a_layer_is_read_alike_for_other_sizes(file: str) -> None:
+    """Code for dynamic sizes alone, which the sampled tests of all layers may leave out."""
+    path = cases.FOLDER / "mlprogram" / f"{file}.toml"
+    test_layers.test_a_layer_is_read_alike_for_other_sizes("mlprogram", path)
 
 
 def test_a_list_has_as_many_elements_as_its_length_says(tmp_path: Path) -> None:

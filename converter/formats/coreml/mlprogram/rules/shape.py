@@ -285,7 +285,9 @@ class Ranges(Field):
             np.array(r.array(k).reshape(-1), bool) if r.has(k) else np.zeros(rank, bool)
             for k in self.keys[3:]
         ]
-        if len(strides) != rank or any(len(m) != rank for m in masks):
+        bounds = [known_sizes(v) for v in (begin, end)]
+        lines = [*masks, strides, *(range(n[0]) for n in bounds if n and n[0] is not None)]
+        if any(len(line) != rank for line in lines):
             raise MappingError(f"the ranges must have one element for each of {rank} axes", "R110")
         first, last, squeezed = masks
         down = np.array(strides) < 0

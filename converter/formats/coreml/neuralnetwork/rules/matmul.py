@@ -131,10 +131,8 @@ def as_columns(r: LiftContext) -> None:
     rank, out = blobs.rank(x), r.attr("outputChannels", int)
     rows = blobs.shape_as(b, [-1, r.attr("inputChannels", int)], x)
     r.data = blobs.reshape(b, x, rows)
-    shape: Any = [*[1] * (rank - 3), out, 1, 1]
-    if blobs.dims(x)[: rank - 3] != [1] * (rank - 3):
-        front = b.Shape(x)[: rank - 3]
-        shape = b.Concat(front, [out, 1, 1], axis=0) if rank > 4 else [-1, out, 1, 1]
+    lead = [-1] if rank == 4 else blobs.dims(x)[: rank - 3]
+    shape = blobs.shape_as(b, [*lead, out, 1, 1], x)
     r.after_first(lambda y: blobs.reshape(b, y, shape))
 
 

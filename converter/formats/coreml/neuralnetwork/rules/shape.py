@@ -139,8 +139,6 @@ class TargetShape(StaticResult):
 
     def lower(self, w: LowerContext) -> None:
         x, shape, wanted = w.data, shape_of(w.out), w.known(1)
-        if 0 in (shape_of(x) or ()):
-            raise MappingError("empty tensors are not supported by Core ML")
         if shape is None and (wanted is None or 0 in wanted):
             raise no_match("the shape must be known at conversion time")
         if shape is not None:
@@ -575,14 +573,8 @@ SCALAR = Guard("only scalars are supported by this layer", lambda w: w.rank() ==
 CONSTANT = RequireAttr("mode", "constant")
 
 
-def without_zeros(w: LowerContext) -> None:
-    """Drop allowzero: where a size is 0, it means an empty tensor, which Core ML lacks."""
-    sizes = w.known(1)
-    if w.attr("allowzero", 0) and sizes is not None and 0 in sizes:
-        raise MappingError("empty tensors are not supported by Core ML")
-
-
-NO_ZEROS = Detail(read=lambda r: r.set(allowzero=0), write=without_zeros, names=("allowzero",))
+# where a size is 0, `allowzero` means an empty tensor, which Core ML lacks
+NO_ZEROS = Detail(read=lambda r: r.set(allowzero=0), names=("allowzero",))
 
 RULES: list[Rule | Custom] = [
     op("Squeeze", "squeeze", ANY, RemovedAxes()),
@@ -607,7 +599,7 @@ RULES: list[Rule | Custom] = [
         NO_ZEROS,
         Guard(
             "zeros that copy a dimension to another rank are not supported",
-            lambda w: not may_copy(w.node.inputs[1]),
+            lambda w: w.attr("allowzero", 0) or not may_copy(w.node.inputs[1]),
         ),
         example_inputs="n,6 Shape(6,n)",
     ),
