@@ -266,12 +266,15 @@ FORMS: dict[str, Form] = {
         {"x": [None, None, 4]},
         "",
     ),
-    "a computed size of an image": (
-        lambda b, x, n: b.Resize(
-            x, None, None, b.Concat(b.Slice(b.Shape(x), [0], [2]), n, axis=0), mode="linear"
+    "the size of another image": (
+        lambda b, x, y: b.Resize(
+            x,
+            *(None, None),
+            b.Concat(b.Shape(x, end=2), b.Shape(y, start=2), axis=0),
+            mode="linear",
         ),
-        {**X4, "n": np.array([5, 7])},
-        {},
+        {**X4, "y": floats(1, 1, 5, 7)},
+        {"y": [1, 1, None, None]},
         "resize",
     ),
     "a computed size of the nearest elements": (

@@ -286,8 +286,8 @@ class Ranges(Field):
             for k in self.keys[3:]
         ]
         bounds = [known_sizes(v) for v in (begin, end)]
-        lines = [*masks, strides, *(range(n[0]) for n in bounds if n and n[0] is not None)]
-        if any(len(line) != rank for line in lines):
+        counts = [len(strides), *map(len, masks), *(n[0] for n in bounds if n is not None and n)]
+        if any(n not in (rank, None) for n in counts):
             raise MappingError(f"the ranges must have one element for each of {rank} axes", "R110")
         first, last, squeezed = masks
         down = np.array(strides) < 0
