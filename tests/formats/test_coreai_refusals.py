@@ -14,6 +14,7 @@ import pytest
 
 from converter.api import Model
 from converter.errors import ConverterError, UnsupportedError
+from converter.formats.coreml.coreai.lower import MainFunction, lowered, prepared
 from formats.coreai_text import read_text, through_text
 from formats.test_coreai import model_of
 from formats.test_coreai_operations import In, Read, i32, one, run_alike, u32, word
@@ -160,6 +161,57 @@ def test_the_parts_of_real_numbers() -> None:
     for kind, expected in (("real_part", T), ("imaginary_part", T * 0)):
         case = Read(kind, [In(T)], expected)
         run_alike(Model.of(read_text(case.text())), case.feeds(), expected)
+
+
+@pytest.mark.parametrize("kind", ["dequantize", "quantize"])
+def test_one_scale_may_be_a_list(kind: str) -> None:
+    x = BYTES if kind == "dequantize" else floats(2, 3)
+    back = (BYTES - F(3)) * F(0.5)
+    there = np.clip(np.round(x / F(0.5)) + 3, -128, 127).astype(np.int8)
+    expected = back if kind == "dequantize" else there
+    case = Read(kind, [In(x), F([0.5]), np.array([3], np.int8), F([0]), one(0)], expected)
+    run_alike(Model.of(read_text(case.text())), case.feeds(), expected)
+
+
+def text_of(write: Build, feeds: dict[str, Any]) -> str:
+    network = model_of(write, feeds)
+    model = prepared(network, [])
+    return MainFunction(network, model.graph, lowered(model, False), []).text()
+
+
+TEXTS: dict[str, tuple[Build, dict[str, Any], str]] = {
+    "an axis that is reversed from its last element": (
+        lambda b, x: b.Slice(x, [2], [-100], [1], [-1]),
+        X,
+        r'"coreai\.reverse"',
+    ),
+    "an average that counts the padding": (
+        lambda b, x: b.AveragePool(x, kernel_shape=[2, 3], pads=[1, 1, 1, 1], count_include_pad=1),
+        IMAGE,
+        "avg_pool_2d",
+    ),
+    "factors of channels": (
+        lambda b, x: b.InstanceNormalization(x, F([1, 2]), F([0.5, 3])),
+        IMAGE,
+        r"tensor<1x2x3x4xf32>, tensor<2x1x1xf32>, tensor<2x1x1xf32>",
+    ),
+    "a small table": (
+        lambda b, x: b.Add(x, b.Gather(F([1, 2, 4]), b.Cast(np.uint8([2, 0, 1]), to=6))),
+        X,
+        r"tensor<1x16x1xf32>",
+    ),
+    "a larger table": (
+        lambda b, x: b.Add(x, b.Gather(floats(20), b.Cast(np.uint8([2, 19, 1]), to=6))),
+        X,
+        r"tensor<1x256x1xf32>",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_operations_of_apple_are_written(name: str) -> None:
+    write, feeds, pattern = TEXTS[name]
+    assert re.search(pattern, text_of(write, feeds))
 
 
 def begun(b: Any, x: Any, go: Any) -> Any:

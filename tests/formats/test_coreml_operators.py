@@ -218,6 +218,22 @@ FORMS: dict[str, tuple[Build, dict[str, Any], dict[str, Any]]] = {
         {**STEPS, "w": floats(1, 2, 3)},
         {"w": [1, None, 3]},
     ),
+    "half the size": (
+        lambda b, x: b.Resize(x, None, None, [1, 2, 2, 3], mode="linear"),
+        {"x": floats(1, 2, 4, 6)},
+        {},
+    ),
+    "twice the size": (
+        lambda b, x: b.Resize(
+            x,
+            *(None, None, [1, 2, 4, 9]),
+            mode="nearest",
+            coordinate_transformation_mode="asymmetric",
+            nearest_mode="floor",
+        ),
+        {"x": floats(1, 2, 2, 3)},
+        {},
+    ),
     "one row": (lambda b, x: b.Flatten(x, axis=0), {"x": floats(2, 3)}, {}),
 }
 
@@ -342,6 +358,7 @@ DAMAGED: dict[str, tuple[str, dict[str, Any], str]] = {
         "constantPad-output-size",
         "pooling-average-includeLastPixel",
         "innerProduct-rank-5",
+        "crop-like",
     ],
 )
 def test_a_layer_is_read_alike_for_other_sizes(file: str) -> None:

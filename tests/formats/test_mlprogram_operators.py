@@ -136,6 +136,18 @@ FORMS: dict[str, Form] = {
         {},
         "prelu",
     ),
+    "a slope for each of as many columns": (
+        lambda b, x: b.PRelu(x, floats(1, 3)),
+        {"x": floats(2, 3, 3)},
+        {},
+        "",
+    ),
+    "a slope for each channel of an image": (
+        lambda b, x: b.PRelu(x, floats(1, 3, 1, 1)),
+        X4,
+        {},
+        "prelu",
+    ),
     "a slope for each image": (lambda b, x: b.PRelu(x, floats(2, 1, 1, 1)), X4, {}, ""),
     "a slope for each column": (lambda b, x: b.PRelu(x, floats(5)), X4, {}, ""),
     "a scale that is spread, without a bias": (
@@ -513,6 +525,55 @@ def test_a_computed_number_of_elements_is_read(tmp_path: Path) -> None:
     order = np.argsort(-x, axis=0)[:2]
     np.testing.assert_array_equal(i, order)
     np.testing.assert_array_equal(y, np.take_along_axis(x, order, 0))
+
+
+def test_probabilities_are_one_half_by_default(tmp_path: Path) -> None:
+    """As coremltools has it: https://apple.github.io/coremltools/source/coremltools.converters.mil.mil.ops.defs.html"""
+    draw = Op(
+        "random_bernoulli", {"shape": np.array([40, 50], np.int32)}, {"r": ("float32", [40, 50])}
+    )
+    total = Op("add", {"x": "$r", "y": "$x"}, {"y": ("float32", [40, 50])})
+    (y,) = program(tmp_path, [draw, total], x=("float32", [1])).run({"x": np.zeros(1, F)}).values()
+    assert 800 < y.sum() < 1200 and set(np.unique(y)) == {0, 1}
+
+
+def test_computed_sizes_of_the_last_of_three_axes(tmp_path: Path) -> None:
+    ops = [
+        Op("shape", {"x": "$s"}, {"n": ("int32", [2])}),
+        Op(
+            "resize",
+            {
+                "x": "$x",
+                "shape": "$n",
+                "resized_dims": np.uint32(2),
+                "interpolation_mode": "NEAREST_NEIGHBOR",
+                "sampling_mode": "DEFAULT",
+            },
+            {"y": ("float32", [2, 4, 9])},
+        ),
+    ]
+    x, like = floats(2, 2, 3), floats(4, 9)
+    found = program(tmp_path, ops, x=("float32", [2, 2, 3]), s=("float32", [4, 9]))
+    (y,) = found.run({"x": x, "s": like}).values()
+    np.testing.assert_array_equal(y, x.repeat(2, 1).repeat(3, 2))
+
+
+def test_numbers_of_a_table_are_scaled(tmp_path: Path) -> None:
+    data, scale, offset = floats(2, 4), F([[0.5, 2]]), F([[1, -3]])
+    ops = [
+        Op(
+            "constexpr_blockwise_shift_scale",
+            {"data": data, "scale": scale, "offset": offset},
+            {"w": ("float32", [2, 4])},
+        ),
+        Op("add", {"x": "$w", "y": "$x"}, {"y": ("float32", [2, 4])}),
+    ]
+    block = Block({"x": ("float32", [4])}, ops, ["y"])
+    found = converter.load(package(tmp_path / "m.mlpackage", block, opset="CoreML8"))
+    x = floats(4)
+    (y,) = found.run({"x": x}).values()
+    expected = (data - offset.repeat(2, 1)) * scale.repeat(2, 1) + x
+    np.testing.assert_allclose(y, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize(("mode", "values"), [("probs", [0, 1, 0]), ("logits", [-99, 0, -99])])

@@ -99,7 +99,7 @@ class LastAxes(Field):
         shape = tuple(w.data.shape or ())
         axis = first_axis(w, w.attr("axis", -1))
         sizes = [n for n in shape[axis:] if isinstance(n, int)]
-        if len(sizes) < len(shape) - axis:
+        if sizes != list(shape[axis:]):
             raise MappingError("the sizes of the axes are not known", "X203")
         w.set(axes=list(range(axis, len(shape))))
         for i, key in enumerate(("gamma", "beta"), 1):

@@ -262,7 +262,7 @@ class Transposed(transposed_window.TransposedWindow):
         n, sizes, more = len(window.kernel), w.dims(w.out), elements_after(w)
         window = replace(window, pads=[max(0, p) for p in window.pads])
         super().write(w, window)  # type: ignore[safe-super]
-        inner = sizes and [*sizes[:2], *(d and d - m for d, m in zip(sizes[2:], more, strict=True))]
+        inner = [None] * (n + 2)
         stages: list[Stage] = []
         if n == 1:
             flatten_input(w)

@@ -26,7 +26,7 @@ from converter.formats.coreml.neuralnetwork.rules.fields import (
     truncate_result,
 )
 from converter.graph.infer import rank_of
-from converter.graph.value import known_sizes, producer_if, producer_operand
+from converter.graph.value import known_sizes, producer_if, producer_operand, type_name
 from converter.mapping.codecs import Codec, enum, unset
 from converter.mapping.context import Results
 from converter.mapping.fields import (
@@ -87,9 +87,9 @@ def refuse_wraparound(w: LowerContext) -> None:
     """Refuse integers that wrap around."""
     out = w.out
     if is_short(out) or shifts_out(out.producer()):
-        name = out.dtype.name if out.dtype else ""
         raise MappingError(
-            f"{w.node.op} of {name} wraps around on overflow, which float32 cannot reproduce"
+            f"{w.node.op} of {type_name(out.dtype)} wraps around on overflow, "
+            "which float32 cannot reproduce"
         )
 
 

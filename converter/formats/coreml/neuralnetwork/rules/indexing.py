@@ -437,7 +437,7 @@ def part_like(r: LiftContext) -> None:
         raise MappingError(message, "R105")
     ends: Any = [o + int(n or 0) for o, n in zip(offset, size, strict=True)]
     if None in size:
-        ends = r.b.Add(r.b.Shape(like, start=blobs.rank(like) - 2), offset)
+        ends = r.b.Add(r.b.Shape(like, start=-2), offset)
     r.set_inputs(r.data, offset, ends, [rank - 2, rank - 1])
 
 

@@ -144,8 +144,8 @@ class AddedBias(InnerProduct):
     inputs = (0, 1)
 
     def lower(self, w: LowerContext) -> None:
-        for i in (0, 1):
-            node, vector = producer_if(w.input(i), "MatMul"), constant(w.input(1 - i))
+        for i, other in ((0, 1), (1, 0)):
+            node, vector = producer_if(w.input(i), "MatMul"), constant(w.input(other))
             if node is not None and vector is not None and len(node.outputs[0].uses()) == 1:
                 break
         else:
