@@ -31,7 +31,11 @@ def running_sums(batch: int | str) -> ir.Model:
 
 
 @pytest.mark.parametrize("batch", [2, "N"])
-@pytest.mark.parametrize("suffix", [".tflite", ".xml", ".mlpackage", ".mlmodel"])
+@pytest.mark.parametrize(
+    "suffix",
+    [".tflite", ".xml", ".mlpackage", ".mlmodel"],
+    ids=["tflite", "openvino", "mlprogram", "coreml"],
+)
 def test_rows_of_dynamic_sizes(suffix: str, batch: int | str, tmp_path: Path) -> None:
     model, path = running_sums(batch), tmp_path / f"m{suffix}"
     converter.save(Model(model.clone(), "onnx"), path)

@@ -14,8 +14,8 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder
+from converter.graph.demands import axis_of
 from converter.graph.infer import constant, known
-from converter.graph.lazy_tensor import Converted, LazyTensor
 from converter.graph.value import Value
 from converter.mapping import context
 from converter.mapping.codecs import PLAIN, Codec, Kind
@@ -74,6 +74,14 @@ class LiftContext(context.LiftContext):
         """Return whether other operations than `but` read the results."""
         return self._block is not None and self._block.is_seen(but)
 
+    def axis(self, index: int, rank: int) -> int:
+        """Return the axis in operand `index`, counted from the front."""
+        return axis_of(int(self.number(index, "the axis")), rank)
+
+    def flag(self, index: int, what: str) -> bool:
+        """Return the boolean in operand `index`."""
+        return bool(self.number(index, what))
+
     def whole(self, index: int) -> Value:
         """Return operand `index`, which contains positions or sizes, as int64, which ONNX
         requires.
@@ -102,17 +110,14 @@ class LowerContext(context.LowerContext):
         return super().emit(kind, *operands, dtype=dtype, shape=sizes, **attrs)
 
     def cast(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
-        """Return a value in another type; a constant is checked, number by number, and stays a
+        """Return integers in another type; a constant is checked, number by number, and stays a
         constant.
         """
         if value.dtype == dtype:
             return value
         array = constant(value)
-        if array is not None and dtype.is_integer():
+        if array is not None:
             return self.const(narrowed(array, dtype), value.name or "const")
-        if value.const_value is not None:
-            made = LazyTensor.of(value.const_value).derived(Converted(dtype), dtype)
-            return self.const(made, value.name or "const")
         return self.emit("cast", value, dtype=dtype, shape=value.shape)
 
     def numbers(self, values: Any, dtype: ir.DataType = INDEX) -> ir.Value:

@@ -215,7 +215,7 @@ def _never_negative(array: Any) -> bool:
 
 def not_second(r: LiftContext) -> None:
     """Negate the second operand: for booleans, x > y is computed as x and not y."""
-    r.set_inputs(r.input(0), r.b.Not(r.input(1)))
+    r.set_input(1, r.b.Not(r.input(1)))
 
 
 APPROXIMATE = Attr("approximate", "approximate", word("approximate"), "none")

@@ -126,7 +126,7 @@ class KeptAxis(Field):
         x, b = r.input(0), r.b
         if x.dtype is not None and x.dtype.is_floating_point():  # NaN is never the largest
             x = b.Where(b.IsNaN(x), b.like(x, -np.inf), x)
-        r.set(axis=r.ints(1, "axis")[0], keepdims=1, select_last_index=0)
+        r.set(axis=r.axis(1, r.rank(x)), keepdims=1, select_last_index=0)
         r.set_inputs(x)
 
     def lower(self, w: LowerContext) -> None:

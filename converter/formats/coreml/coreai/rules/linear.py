@@ -63,9 +63,7 @@ class Window(window.Window):
 
 def put(w: LowerContext, first: int, *lines: list[int]) -> None:
     """Write ui32 operands, the first at index `first`."""
-    inputs = w.layer.inputs
-    inputs.extend([None] * (first - len(inputs)))
-    inputs[first:] = [w.numbers(line, SIZE) for line in lines]
+    w.layer.inputs[first:] = [w.numbers(line, SIZE) for line in lines]
 
 
 class TransposedWindow(Window, transposed_window.TransposedWindow):

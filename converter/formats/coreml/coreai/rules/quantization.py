@@ -40,7 +40,7 @@ class Scales(Field):
         axis = None
         if (scale.shape is not None and len(scale.shape)) and len(r.static(scale)):
             if r.static(scale) != (1,):
-                axis = int(r.ints(4, "axis")[0])
+                axis = r.axis(4, r.rank(x))
             else:
                 scale, zero = (r.b.Reshape(v, []) if v.shape else v for v in (scale, zero))
         r.set(axis=axis)
@@ -126,13 +126,12 @@ def of_table(r: LiftContext) -> Value:
     """Look up indices in a table of values, in one table for each block, or in a table of
     vectors.
     """
-    indices, table, axis = stored(r, 0), evaluate(r, 1), r.ints(2, "axis")[0]
+    indices, table = stored(r, 0), evaluate(r, 1)
     shape, groups, width = list(indices.shape.numpy()), table.shape[:-2], table.shape[-1]
-    if len(groups) != len(shape) or not -len(shape) <= axis < len(shape):
+    axis = r.axis(2, len(shape))
+    if len(groups) != len(shape):
         raise MappingError(
-            f"the lookup tables have {len(groups)} axes for data of rank "
-            f"{len(shape)} and axis {axis}",
-            "R105",
+            f"the lookup tables have {len(groups)} axes for data of rank {len(shape)}", "R105"
         )
     if math.prod(groups) == width == 1:
         plain = indices.derived(Converted(D.UINT8), D.UINT8)
@@ -170,7 +169,8 @@ def densified(r: LiftContext) -> Value:
 
 def sparse_table(r: LiftContext) -> ir.Value:
     """Look up the nonzero elements of a sparse constant in a table."""
-    found, table, axis = sparse_of(r), evaluate(r, 1), r.ints(2, "axis")[0]
+    found, table = sparse_of(r), evaluate(r, 1)
+    axis = r.axis(2, found.mask.ndim)
     whole = looked_up(full(found.mask, found.values), table, axis)
     wide = found.mask
     if table.shape[-1] > 1:

@@ -11,6 +11,7 @@ from converter.errors import MappingError
 from converter.formats.coreml.coreai.rules.context import INDEX, SIZE, LiftContext, LowerContext
 from converter.formats.coreml.coreai.rules.elementwise import NUMBERS, REALS
 from converter.formats.coreml.coreai.rules.fields import KEPT, KeptAxis, demand_wide
+from converter.graph.demands import shaped
 from converter.graph.infer import constant
 from converter.graph.value import Value
 from converter.mapping.fields import AttrInput, Field, RequireKey
@@ -22,7 +23,7 @@ D = ir.DataType
 def sort(r: LiftContext) -> Any:
     """Sort all elements of an axis; NaN is last in both directions."""
     x, b = r.input(0), r.b
-    axis, down = r.ints(1, "dim")[0], bool(r.known(r.input(2), "descending").reshape(()))
+    axis, down = r.axis(1, r.rank()), r.flag(2, "descending")
     shape = b.Shape(x)
     count = b.Gather(shape, np.array([axis]))
     key = x
@@ -73,8 +74,8 @@ class Running(Field):
     inputs = (1,)
 
     def lift(self, r: LiftContext) -> None:
-        r.set(reverse=int(bool(r.known(r.input(2), "reverse").reshape(()))), exclusive=0)
-        r.set_inputs(r.input(0), np.array(r.ints(1, "axis")[0]))
+        r.set(reverse=int(r.flag(2, "reverse")), exclusive=0)
+        r.set_inputs(r.input(0), np.array(r.axis(1, r.rank())))
 
     def lower(self, w: LowerContext) -> None:
         demand_wide(w)
@@ -89,7 +90,7 @@ def scan(r: LiftContext) -> Value:
     combine twice as many. NaN is ignored by minimum and maximum.
     """
     x, b, mode = r.input(0), r.b, r.attr("scan_op", int)
-    axis, back = r.ints(1, "axis")[0], bool(r.known(r.input(2), "reverse").reshape(()))
+    axis, back = r.axis(1, r.rank(x)), r.flag(2, "reverse")
     size, dtype = r.static(x)[axis], (x.dtype or D.FLOAT).numpy()
     ends = (
         (-np.inf, np.inf) if dtype.kind not in "iu" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
@@ -104,7 +105,7 @@ def scan(r: LiftContext) -> Value:
     step, rank = 1, r.rank(x)
     while step < size:
         pads = np.zeros((2, rank), np.int64)
-        pads[int(back), axis], pads[1 - int(back), axis] = step, -step
+        pads[int(back), axis], pads[int(not back), axis] = step, -step
         x = combine(x, b.Pad(x, pads.reshape(-1), fill))
         step *= 2
     return x
@@ -115,9 +116,9 @@ def statistics(r: LiftContext) -> Any:
     range of the numbers includes 0.
     """
     b, x, kind = r.b, r.input(0), r.layer.kind
-    low, high = (float(n) for n in r.known(r.input(1), "range").reshape(-1))
-    axis, rank = r.ints(2, "axis")[0], r.rank(x)
-    rest = np.array([i for i in range(rank) if i != axis % rank], np.int64)
+    low, high = shaped(r.known(r.input(1), "range"), 2, what="range").tolist()
+    rank = r.rank(x)
+    rest = np.delete(np.arange(rank), r.axis(2, rank))
     if kind.startswith("symmetric"):
         most = b.ReduceMax(b.Abs(x), rest, keepdims=0)
         return most * 2.0 / b.like(most, high - low)

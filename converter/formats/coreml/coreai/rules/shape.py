@@ -15,6 +15,7 @@ from converter.formats.coreml.coreai.rules.fields import (
     Leading,
     word,
 )
+from converter.graph.demands import axis_of
 from converter.graph.infer import constant, known, shape_of
 from converter.graph.known import may_copy
 from converter.graph.value import Value, known_sizes
@@ -102,7 +103,7 @@ def share_known_sizes(w: LowerContext) -> None:
 
 def read_parts(r: LiftContext) -> None:
     """Read the sizes of the parts (or one size for all but the last), and the axis."""
-    axis, x = r.ints(2, "dim")[0], r.input(0)
+    axis, x = r.axis(2, r.rank()), r.input(0)
     given = r.known(r.input(1), "the sizes").astype(np.int64)
     if not given.ndim:
         size, count = r.static(x)[axis], int(given)
@@ -295,7 +296,7 @@ def updated(r: LiftContext) -> Value:
 def in_dims(r: LiftContext) -> Value:
     """Insert axes of length 1 into other sizes."""
     b, rank = r.b, r.rank()
-    axes, given = [a % rank for a in r.ints(2, "axes")], r.whole(1)
+    axes, given = [axis_of(a, rank) for a in r.ints(2, "axes")], r.whole(1)
     own = b.Shape(r.input(0))
     pieces = [
         given[axes.index(i) : axes.index(i) + 1] if i in axes else own[i : i + 1]

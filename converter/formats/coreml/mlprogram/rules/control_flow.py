@@ -142,10 +142,7 @@ class Collected:
         self.rank, shape = len(sizes) + 1, [None, *sizes]
         count = flag(w, w.data)
         lengths = [w.made("expand_dims", count.dtype, [1], x=count, axes=[0])]
-        if sizes and None not in sizes:
-            lengths.append(w.const(np.array(sizes, np.int32), "sizes"))
-        elif sizes:
-            lengths += [outer_size(w, part, axis) for axis in range(len(sizes))]
+        lengths += [outer_size(w, part, axis) for axis in range(len(sizes))]
         length = lengths[0]
         if sizes:
             given = {"values": lengths, "axis": 0, "interleave": False}

@@ -167,11 +167,10 @@ def computed(value: ir.Value | None) -> bool:
 
 
 def in_one_type(r: LiftContext) -> None:
-    """Cast two operands to the type of the one that is not constant; integers to floats."""
+    """Cast integers to the type of the other operand, or to float32."""
     x, y = r.operands()
     if x.dtype != y.dtype:
-        own = (y if x.const_value is not None else x).dtype or ir.DataType.FLOAT
-        kind = own if own.is_floating_point() else ir.DataType.FLOAT
+        kind = next((v.dtype for v in (x, y) if v.dtype in FLOATS), ir.DataType.FLOAT)
         r.set_inputs(r.cast(x, kind), r.cast(y, kind))
 
 

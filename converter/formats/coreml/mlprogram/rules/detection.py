@@ -20,7 +20,7 @@ IOS17 = 8
 
 
 def exchange_box_axes(r: LiftContext) -> None:
-    """Exchange the last two axes of boxes and scores, from iOS17 on only of the boxes."""
+    """Exchange the last two axes of boxes and scores: from iOS17 on, the boxes are the last one."""
     if r.version < IOS17 or r.has("score_threshold"):
         return
     r.node.inputs = [exchanged(r, v) for v in r.operands()]
@@ -41,7 +41,7 @@ class LeastScore(Const):
 
     def lower(self, w: Any) -> None:
         if w.version >= IOS17:
-            raise MappingError("score thresholds need iOS 17 or later", "X206")
+            raise MappingError("score thresholds are only supported before iOS 17", "X206")
         super().lower(w)
 
 

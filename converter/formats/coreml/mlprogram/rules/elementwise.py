@@ -86,12 +86,9 @@ def write_channels(w: LowerContext) -> None:
     for other shapes of slopes.
     """
     slopes, shape = w.constant(1, "the slopes"), tuple(w.data.shape or ())
-    axis = shape[1:2] if len(shape) > 2 else ()
-    rest = slopes.shape[1:] if len(slopes.shape) == len(shape) - 1 else slopes.shape[2:]
-    if slopes.ndim not in (len(shape) - 1, len(shape)) or any(n != 1 for n in rest):
+    channels = (*shape[1:2], *[1] * (len(shape) - 2))
+    if len(shape) < 3 or slopes.shape not in (channels, (1, *channels)):
         raise MappingError("only one slope per channel is supported")
-    if axis != (slopes.size,):
-        raise MappingError("there must be one slope per channel")
     w.layer.attrs["alpha"] = w.const(slopes.reshape(-1).astype(w.real), "alpha")
 
 

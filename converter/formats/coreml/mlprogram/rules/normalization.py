@@ -99,17 +99,15 @@ class LastAxes(Field):
         shape = tuple(w.data.shape or ())
         axis = first_axis(w, w.attr("axis", -1))
         sizes = [n for n in shape[axis:] if isinstance(n, int)]
-        if len(sizes) < len(shape) - axis:
+        if sizes != list(shape[axis:]):
             raise MappingError("the sizes of the axes are not known", "X203")
         w.set(axes=list(range(axis, len(shape))))
         for i, key in enumerate(("gamma", "beta"), 1):
-            value = w.optional(i)
-            if value is not None and tuple(value.shape or ()) != shape[axis:]:
-                w.layer.attrs[key] = w.const(broadcast(w.constant(i, key), sizes, key).copy(), key)
-            elif value is not None:
-                if value.const_value is None:
-                    raise MappingError(f"{key} must be constant")
-                w.layer.attrs[key] = value
+            if w.has(i):
+                array = w.constant(i, key)
+                whole = broadcast(array, sizes, key).copy()
+                same = w.input(i).const_value is not None and array.shape == whole.shape
+                w.layer.attrs[key] = w.input(i) if same else w.const(whole, key)
 
 
 def _last_axes(r: LiftContext) -> bool:
@@ -141,8 +139,6 @@ class AnyAxes(Field):
         if value is None:
             return None
         value = r.cast(value, r.data.dtype or ir.DataType.FLOAT)
-        if axes == list(range(rank - len(axes), rank)):
-            return value
         sizes = iter([-1] if len(axes) == 1 else r.static(value))
         return r.reshape(value, [next(sizes, -1) if i in axes else 1 for i in range(rank)])
 

@@ -147,7 +147,7 @@ def affine(r: LiftContext) -> Value:
     points are no values of the data's type.
     """
     data, scale, zero = (r.array(k) for k in ("quantized_data", "scale", "zero_point"))
-    along = r.attr("axis", int, 0) % max(1, data.ndim)
+    along = r.attr("axis", int) % max(1, data.ndim)
     axis = along if scale.size > 1 or zero.size > 1 else None
     size = max(scale.size, zero.size)
     shape = () if axis is None else (size,)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError
 from converter.formats.coreml.mlprogram.rules.context import LiftContext, LowerContext
 from converter.formats.coreml.mlprogram.rules.fields import (
     OPPOSITE,
@@ -25,13 +24,11 @@ KEEP = Attr("keepdims", "keep_dims", bool, default=0)
 
 def read_count(r: LiftContext) -> None:
     """Return how many of the largest; -1 is the whole axis."""
-    axis = int(r.node.attrs.get("axis", -1))
+    axis = axis_of(int(r.node.attrs["axis"]), r.rank(r.data))
     array = r.layer.attrs.get("k", 1)
     if isinstance(array, int):
-        size = (r.data.shape or [None])[axis] if array == -1 else array
-        if not isinstance(size, int):
-            raise MappingError("the size of the axis must be static", "X203")
-        r.node.set_input(1, numbers(r, [size], "k"))
+        size = r.b.Shape(r.data)[axis : axis + 1] if array == -1 else numbers(r, [array], "k")
+        r.node.set_input(1, size)
     else:
         r.node.set_input(1, r.b.Reshape(r.whole("k"), [1]))
 
@@ -61,11 +58,7 @@ class Sorted(Field):
 def sort_whole_axis(r: LiftContext) -> None:
     """Read argsort as a TopK of all elements of the axis."""
     axis = axis_of(int(r.node.attrs["axis"]), r.rank(r.data))
-    size = (r.data.shape or [None])[axis]
-    if isinstance(size, int):
-        r.node.set_input(1, numbers(r, [size], "k"))
-    else:
-        r.set_input(1, r.b.Shape(r.data)[axis : axis + 1])
+    r.set_input(1, r.b.Shape(r.data)[axis : axis + 1])
     r.outputs = 2
     r.after_emit(lambda results: [results[1]])
 
@@ -78,7 +71,7 @@ def write_some(w: LowerContext) -> None:
     order = w.made("argsort", kind, shape, x=x, axis=axis, ascending=rising)
     values = w.made("gather_along_axis", x.dtype, shape, x=x, indices=order, axis=axis)
     front, back = (w.const(np.zeros(n, np.int32), "zeros") for n in (axis, rank - axis - 1))
-    parts = [v for v, n in ((front, axis), (count, 1), (back, rank - axis - 1)) if n]
+    parts = [v for v in (front, count, back) if v.shape != (0,)]
     end = count
     if rank > 1:
         end = w.made("concat", kind, [rank], values=parts, axis=0, interleave=False)

@@ -285,7 +285,9 @@ class Ranges(Field):
             np.array(r.array(k).reshape(-1), bool) if r.has(k) else np.zeros(rank, bool)
             for k in self.keys[3:]
         ]
-        if len(strides) != rank or any(len(m) != rank for m in masks):
+        bounds = [known_sizes(v) for v in (begin, end)]
+        counts = [len(strides), *map(len, masks), *(n[0] for n in bounds if n is not None and n)]
+        if any(n not in (rank, None) for n in counts):
             raise MappingError(f"the ranges must have one element for each of {rank} axes", "R110")
         first, last, squeezed = masks
         down = np.array(strides) < 0

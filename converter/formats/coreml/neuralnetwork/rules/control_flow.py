@@ -11,7 +11,6 @@ from converter.formats.coreml.neuralnetwork.collector import CoreLowering, scala
 from converter.formats.coreml.neuralnetwork.rules.context import LowerContext
 from converter.graph.infer import shape_of
 from converter.graph.value import known_sizes, producer_operand
-from converter.mapping.node import Node
 from converter.mapping.rules import custom
 
 Value = ir.Value
@@ -63,7 +62,7 @@ def lower_loop(w: LowerContext) -> None:
     for step in body:
         inner.node(step)
     for out, value in scans:
-        _scan(low, inner, node, out, value, counter)
+        _scan(low, inner, out, value, counter)
     attrs, extra = _condition(low, inner, body, cond)
     _assign(inner, finals)
     if counted:
@@ -114,15 +113,10 @@ def _condition(
     return {"conditionVar": tested}, {"conditionNetwork": network.layers}
 
 
-def _scan(
-    low: CoreLowering, inner: CoreLowering, node: Node, out: Value, value: Value, counter: Value
-) -> None:
+def _scan(low: CoreLowering, inner: CoreLowering, out: Value, value: Value, counter: Value) -> None:
     """Write a scan output: a tensor of the full size, into which each iteration writes its part."""
-    shape, part_shape = shape_of(out), shape_of(value)
-    trips = scalar(node.input(0))
-    if shape is None and part_shape is not None and trips is not None and _always(node):
-        shape = (int(trips), *part_shape)
-    if shape is None or not shape or 0 in shape:
+    shape = shape_of(out)
+    if shape is None or 0 in shape:
         raise MappingError(
             "the loop's iteration count is not known at conversion time, so its "
             "stacked output has no shape"
@@ -133,12 +127,6 @@ def _scan(
         "scatter", [out, counter, part], list(shape), {"axis": 0, "mode": "SCATTER_UPDATE"}
     )
     inner.add("copy", [written], [out])
-
-
-def _always(node: Node) -> bool:
-    """Return whether the loop always runs all of its iterations."""
-    start = node.input(1)
-    return (start is None or scalar(start) == 1.0) and unconditional(node.attrs["body"])
 
 
 def _close(

@@ -204,10 +204,8 @@ class GroupedFilter(Field):
                 else w.stored(weights, axis=int(self.transposed))
             )
         elif self.transposed or self.counts_all:
-            message = (
-                "computed weights are only supported by convolutions with one or two spatial axes"
-            )
-            raise MappingError(message)
+            kind = "transposed convolutions" if self.transposed else "convolutions of volumes"
+            raise MappingError(f"computed weights are not supported by {kind}")
         else:
             if any(d > 1 for d in w.attr("dilations", None) or ()):
                 raise MappingError("dilations with computed weights are not supported by Core ML")
@@ -264,7 +262,7 @@ class Transposed(transposed_window.TransposedWindow):
         n, sizes, more = len(window.kernel), w.dims(w.out), elements_after(w)
         window = replace(window, pads=[max(0, p) for p in window.pads])
         super().write(w, window)  # type: ignore[safe-super]
-        inner = sizes and [*sizes[:2], *(d and d - m for d, m in zip(sizes[2:], more, strict=True))]
+        inner = [None] * (n + 2)
         stages: list[Stage] = []
         if n == 1:
             flatten_input(w)

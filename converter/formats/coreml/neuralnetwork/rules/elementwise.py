@@ -13,7 +13,6 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError, no_match
-from converter.formats.coreml.neuralnetwork import operands as blobs
 from converter.formats.coreml.neuralnetwork.collector import is_float, scalar
 from converter.formats.coreml.neuralnetwork.rules.context import LiftContext, LowerContext
 from converter.formats.coreml.neuralnetwork.rules.fields import (
@@ -27,7 +26,7 @@ from converter.formats.coreml.neuralnetwork.rules.fields import (
     truncate_result,
 )
 from converter.graph.infer import rank_of
-from converter.graph.value import known_sizes, producer_if, producer_operand
+from converter.graph.value import known_sizes, producer_if, producer_operand, type_name
 from converter.mapping.codecs import Codec, enum, unset
 from converter.mapping.context import Results
 from converter.mapping.fields import (
@@ -88,9 +87,9 @@ def refuse_wraparound(w: LowerContext) -> None:
     """Refuse integers that wrap around."""
     out = w.out
     if is_short(out) or shifts_out(out.producer()):
-        name = out.dtype.name if out.dtype else ""
         raise MappingError(
-            f"{w.node.op} of {name} wraps around on overflow, which float32 cannot reproduce"
+            f"{w.node.op} of {type_name(out.dtype)} wraps around on overflow, "
+            "which float32 cannot reproduce"
         )
 
 
@@ -165,19 +164,9 @@ class Exponent(ScalarOperand):
             raise no_match("negative powers of integers are not supported")
 
 
-class Square(Field):
-    """The exponent 2, as a product of an operand with itself."""
-
-    keys = ("alpha",)
-    inputs = (1,)
-
-    def lift(self, r: LiftContext) -> None:
-        r.node.inputs *= 2
-
-    def lower(self, w: LowerContext) -> None:
-        if w.data is not w.input(1):
-            raise no_match("both operands must be the same value")
-        w.layer.attrs["alpha"] = 2.0
+def square(r: LiftContext) -> None:
+    """Compute the exponent 2 as a product of an operand with itself."""
+    r.node.inputs *= 2
 
 
 def floor(r: LiftContext, y: ir.Value) -> ir.Value:
@@ -191,7 +180,6 @@ def bound(value: Any) -> float:
 
 
 LIMIT = Codec(float, bound)
-SQUARE = Guard("alpha must be 2", lift_if=lambda r: r.attr("alpha", float) == 2)
 SCALED = Scaled()
 UNARY = [
     # not written: it may round the exact quotient down, which Div has rounded to the nearest number
@@ -209,7 +197,7 @@ UNARY = [
         "Reciprocal", "INVERSE", SCALED, Epsilon(), example_inputs="Add(2,3;=)", lift_only=True
     ),
     function("Reciprocal", "POWER", SCALED, RequireKey("alpha", -1.0), lower_only=True),
-    function("Mul", "POWER", SQUARE, SCALED, Square(), example_inputs="2,3 $0", lift_only=True),
+    function("Mul", "POWER", RequireKey("alpha", 2.0), SCALED, before_lift=square, lift_only=True),
     function("Pow", "POWER", Exponent("alpha"), SCALED, example_inputs="2,3 ="),
     function("Max", "THRESHOLD", ScalarOperand("alpha"), SCALED, example_inputs="2,3 ="),
     op("Pow", "exp2", RequireInput(0, 2.0), example_inputs="=(2.0) 2,3"),
@@ -298,12 +286,9 @@ def slope_of(w: LowerContext) -> Any:
 
 def channels(r: LiftContext, path: str) -> Value:
     """Return a weight of length C or 1 for axis -3 of the input, as [C,1,1]."""
-    stored, rank = r.layer.blobs[path], r.rank(r.data)
-    array, size = stored.array([stored.data().count]), blobs.dims(r.data)[-3] if rank >= 3 else None
-    if size is not None and array.size > max(size, 1):
-        array = array[:size]
-    shape = (-1, 1, 1) if array.size > 1 or rank >= 3 else ()
-    return r.b.const(array.reshape(shape), path.rpartition(".")[2])
+    count = r.layer.blobs[path].data().count
+    shape = (-1, 1, 1) if count > 1 or r.rank(r.data) >= 3 else ()
+    return r.b.const(r.numbers(path, [count]).reshape(shape), path.rpartition(".")[2])
 
 
 def line(r: LiftContext) -> Value:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from converter.formats.coreml.neuralnetwork import operands as blobs
 from converter.formats.coreml.neuralnetwork.collector import is_float, rank_of_value
 from converter.formats.coreml.neuralnetwork.rules.context import LiftContext, LowerContext
 from converter.graph.infer import rank_of, shape_of
-from converter.graph.value import producer_operand
 from converter.mapping.codecs import Codec, Kind, is_single
 from converter.mapping.fields import Detail, Field, FirstResult, Guard, InputType, any_type
 from converter.record import record
@@ -82,8 +80,7 @@ class ConstOrInput(Field):
     """A constant input of the operator <-> a number or numbers of the layer; a computed one is an
     input of the layer.
 
-    `shape`  of the operand, as required by the operator
-    `absent` the value that is written for an omitted input (None: nothing)
+    `shape`: of the operand, as required by the operator
     """
 
     index: int
@@ -91,7 +88,6 @@ class ConstOrInput(Field):
     kind: Kind = int
     dtype: Any = np.int64
     shape: tuple[int, ...] | None = None
-    absent: Any = None
 
     def __post_init__(self) -> None:
         self.keys = (self.key,)
@@ -108,12 +104,9 @@ class ConstOrInput(Field):
         r.set_input(self.index, r.cast(value, dtype))
 
     def lower(self, w: LowerContext) -> None:
-        value, found = w.optional(self.index), w.known(self.index)
-        if value is None:
-            if self.absent is not None:
-                w.layer.attrs[self.key] = self.absent
-        elif found is None:
-            w.layer.inputs.append(value)
+        found = w.known(self.index)
+        if found is None:
+            w.layer.inputs.append(w.input(self.index))
         else:
             whole = issubclass(self.kind, list)
             w.layer.attrs[self.key] = w.spell(found if whole else self.kind(found[0]), self.kind)
@@ -173,38 +166,29 @@ class Weights(Field):
 
     `shape(r)`   in the operator's order
     `flag`       the key that states whether there are any; then the input is optional
-    `compact`    the allowed storage: quantized too, or plain numbers only
-    `like(w)`    the value of an omitted input
     """
 
     blob: str
     index: int
     shape: Callable[[LiftContext], Sequence[int]]
     flag: str = ""
-    compact: bool = False
-    optional: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.blobs = (self.blob,)
         self.inputs = (self.index,)
         self.keys = (self.flag,) if self.flag else ()
-        self.optional = bool(self.flag)
 
     def lift(self, r: LiftContext) -> None:
         if not self.flag or r.attr(self.flag, bool):
-            made = r.weights if self.compact else r.plain
-            r.set_input(self.index, made(self.blob, self.shape(r)))
+            r.set_input(self.index, r.plain(self.blob, self.shape(r)))
 
     def lower(self, w: LowerContext) -> None:
         value = w.optional(self.index)
         if self.flag:
             w.layer.attrs[self.flag] = value is not None
         if value is not None or not self.flag:
-            w.layer.blobs[self.blob] = (
-                w.stored(value, self.blob)
-                if self.compact
-                else w.plain(w.numbers(self.index, f"the {self.blob}").reshape(-1))
-            )
+            numbers = w.numbers(self.index, f"the {self.blob}").reshape(-1)
+            w.layer.blobs[self.blob] = w.plain(numbers)
 
 
 def static(sizes: list[Any] | None, what: str) -> list[int]:
@@ -249,22 +233,9 @@ def flat(index: int) -> InputType:
     return InputType((index,), flat=True)
 
 
-class ShapeOf(Field):
-    """An operand that a Shape computes <-> input `index` of the layer, whose shape the
-    layer uses.
-    """
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-
-    def lift(self, r: LiftContext) -> None:
-        r.node.inputs[self.index] = r.b.Shape(r.node.inputs[self.index])
-
-    def lower(self, w: LowerContext) -> None:
-        source = producer_operand(w.input(self.index), "Shape")
-        if source is None:
-            raise no_match("the input must be the shape of another value")
-        w.layer.inputs[self.index] = source
+def shape_of_last(r: LiftContext) -> None:
+    """Replace the last operand, of which the layer only uses the shape, by its Shape."""
+    r.node.inputs[-1] = r.b.Shape(r.node.inputs[-1])
 
 
 class StaticResult(Field):

@@ -112,10 +112,9 @@ def lower_embedding(w: LowerContext) -> None:
     """
     table, indices, (_, kind) = w.data, w.input(1), w.origin
     size, rank = shape_of(table), rank_of_value(indices)
-    if not kind.startswith("embedding") or size is None or len(size) != 2 or w.attr("axis"):
+    embeds = kind.startswith("embedding") and 1 <= rank <= 4 and not w.attr("axis")
+    if not embeds or not is_constant(table) or size is None or len(size) != 2:
         raise no_match("only an embedding lookup is supported by this layer")
-    if not 1 <= rank <= 4 or not is_constant(table):
-        raise no_match("the table must be constant")
     sizes = w.dims(indices)
     column = None if sizes is None else [*sizes, 1]
     x = w.emit("expandDims", indices, shape=column, axes=[rank])
@@ -438,7 +437,7 @@ def part_like(r: LiftContext) -> None:
         raise MappingError(message, "R105")
     ends: Any = [o + int(n or 0) for o, n in zip(offset, size, strict=True)]
     if None in size:
-        ends = r.b.Add(r.b.Shape(like, start=blobs.rank(like) - 2), offset)
+        ends = r.b.Add(r.b.Shape(like, start=-2), offset)
     r.set_inputs(r.data, offset, ends, [rank - 2, rank - 1])
 
 

@@ -131,10 +131,8 @@ def as_columns(r: LiftContext) -> None:
     rank, out = blobs.rank(x), r.attr("outputChannels", int)
     rows = blobs.shape_as(b, [-1, r.attr("inputChannels", int)], x)
     r.data = blobs.reshape(b, x, rows)
-    shape: Any = [*[1] * (rank - 3), out, 1, 1]
-    if blobs.dims(x)[: rank - 3] != [1] * (rank - 3):
-        front = b.Shape(x)[: rank - 3]
-        shape = b.Concat(front, [out, 1, 1], axis=0) if rank > 4 else [-1, out, 1, 1]
+    lead = [-1] if rank == 4 else blobs.dims(x)[: rank - 3]
+    shape = blobs.shape_as(b, [*lead, out, 1, 1], x)
     r.after_first(lambda y: blobs.reshape(b, y, shape))
 
 
@@ -146,8 +144,8 @@ class AddedBias(InnerProduct):
     inputs = (0, 1)
 
     def lower(self, w: LowerContext) -> None:
-        for i in (0, 1):
-            node, vector = producer_if(w.input(i), "MatMul"), constant(w.input(1 - i))
+        for i, other in ((0, 1), (1, 0)):
+            node, vector = producer_if(w.input(i), "MatMul"), constant(w.input(other))
             if node is not None and vector is not None and len(node.outputs[0].uses()) == 1:
                 break
         else:

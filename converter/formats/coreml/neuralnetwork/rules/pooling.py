@@ -75,7 +75,7 @@ def cuts(r: LiftContext, window: Geometry) -> bool:
     """Return whether rounding up changes the result."""
     kernel, strides, _ = window.steps
     windows = zip(blobs.dims(r, 2)[-2:], kernel, strides, strict=True)
-    return any(n is None or (n - k) % s for n, k, s in windows)
+    return any(n is None or n % s != k % s for n, k, s in windows)
 
 
 def pads_of(attrs: Mapping[str, Any]) -> list[int]:

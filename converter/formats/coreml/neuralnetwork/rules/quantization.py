@@ -44,10 +44,10 @@ def lift_constant(r: LiftContext) -> Value:
     """Read a constant [C,H,W], with the leading axes that all blobs of the network have."""
     shape = r.attr("shape", list)
     value = r.weights("data", shape)
-    lead = [1] * r.lead
     if value.const_value is not None:
-        return r.b.const(value.const_value.numpy().reshape([*lead, *shape]), r.layer.name)
-    return r.b.Unsqueeze(value, list(range(len(lead))))
+        whole = value.const_value.numpy().reshape([*[1] * r.lead, *shape])
+        return r.b.const(whole, r.layer.name)
+    return r.b.Unsqueeze(value, list(range(r.lead)))
 
 
 def lower_constant(w: LowerContext) -> None:
@@ -123,8 +123,6 @@ def lower_cast(w: LowerContext) -> None:
     become a separate constant.
     """
     x, out = w.data, w.out
-    if _tests_for_nonzero(x, out):
-        raise no_match("only a Cast that preserves all values is supported by this layer")
     if T.STRING in (x.dtype, out.dtype):
         raise MappingError("strings are not supported by Core ML")
     if _is_compact(x):

@@ -10,7 +10,12 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.coreml.neuralnetwork.rules.context import LiftContext, LowerContext
-from converter.formats.coreml.neuralnetwork.rules.fields import ANY, ShapeOf, StaticResult, flat
+from converter.formats.coreml.neuralnetwork.rules.fields import (
+    ANY,
+    StaticResult,
+    flat,
+    shape_of_last,
+)
 from converter.graph.custom import carried_layer, current
 from converter.graph.infer import shape_of
 from converter.io.strict_json import note, parse
@@ -35,7 +40,7 @@ def draws(name: str, parameters: tuple[Field, ...]) -> list[Rule]:
     )
     return [
         row("Static", StaticResult(0, "outputShape"), example_inputs="=i64:[2,3]"),
-        row("Like", ANY, ShapeOf(0), example_inputs="Shape(2,3)", lift_only=True),
+        row("Like", ANY, before_lift=shape_of_last, lift_only=True),
         row("Dynamic", flat(0), example_inputs="i64:2"),
     ]
 

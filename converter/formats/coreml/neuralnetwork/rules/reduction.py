@@ -25,7 +25,7 @@ NAMES = enum({(-3, -2, -1): "CHW", (-2, -1): "HW", (-3,): "C", (-2,): "H", (-1,)
 NAMED_AXES = Codec(lambda v: list(NAMES.lift(v)), lambda v: NAMES.lower(tuple(v)))
 
 
-def read_flat_maximum(r: LiftContext) -> None:
+def flat_maximum(r: LiftContext) -> None:
     """Read the index of a maximum over several axes, which refers to the flattened axes."""
     b, x = r.b, r.input(0)
     axes = [axis_of(a, blobs.rank(x)) for a in r.attr("axis", NAMED_AXES)]
@@ -34,16 +34,6 @@ def read_flat_maximum(r: LiftContext) -> None:
         front = b.Shape(x)[: axes[0]]
         r.data = b.Reshape(x, b.Concat(front, [-1], axis=0))
         r.after_first(lambda y: b.Unsqueeze(y, axes[1:]))
-
-
-def write_flat_maximum(w: LowerContext) -> None:
-    """Write the axis of an ArgMax as the name of its image axis."""
-    w.set(axis=NAMES.lower((w.attr("axis") - w.rank(),)))
-
-
-FLAT_MAXIMUM = Detail(
-    read=read_flat_maximum, write=write_flat_maximum, keys=("axis",), names=("axis",)
-)
 
 
 def read_removed_axis(r: LiftContext) -> None:
@@ -153,11 +143,8 @@ RULES = [
         "ArgMax",
         "reduce",
         RequireKey("mode", "ARGMAX"),
-        FLAT_MAXIMUM,
-        RequireAttr("keepdims", 1),
-        FIRST,
-        ignore("epsilon"),
-        example_inputs="1,4,8,8",
+        ignore("axis", "epsilon"),
+        before_lift=flat_maximum,
         lift_only=True,
     ),
     op("ReduceMean", "reduceMean", NO_MEAN, *REDUCED, example_inputs="2,3 =[1]"),

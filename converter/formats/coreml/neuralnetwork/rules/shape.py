@@ -19,11 +19,11 @@ from converter.formats.coreml.neuralnetwork.rules.fields import (
     ANY,
     FIX,
     OneType,
-    ShapeOf,
     StaticResult,
     border_amounts,
     borders,
     flat,
+    shape_of_last,
     static_slice,
 )
 from converter.graph import SAME_ELEMENTS
@@ -33,7 +33,7 @@ from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.known import may_copy
 from converter.graph.sizes import arange
 from converter.mapping.codecs import Codec
-from converter.mapping.concepts.axes import Axis, FixedAxis, Permutation
+from converter.mapping.concepts.axes import Axis, Permutation
 from converter.mapping.concepts.pads import Pads
 from converter.mapping.fields import (
     Attr,
@@ -139,8 +139,6 @@ class TargetShape(StaticResult):
 
     def lower(self, w: LowerContext) -> None:
         x, shape, wanted = w.data, shape_of(w.out), w.known(1)
-        if 0 in (shape_of(x) or ()):
-            raise MappingError("empty tensors are not supported by Core ML")
         if shape is None and (wanted is None or 0 in wanted):
             raise no_match("the shape must be known at conversion time")
         if shape is not None:
@@ -249,26 +247,10 @@ def slice_shape(w: LowerContext) -> None:
 # joining, splitting, repeating -------------------------------------------------------------------
 
 
-def read_sequence_or_channels(r: LiftContext) -> None:
+def sequence_or_channels(r: LiftContext) -> None:
     """Read the axis: -3, or -5 for a `sequenceConcat`."""
     back = 5 if r.attr("sequenceConcat", bool) else 3
     r.set(axis=blobs.rank(r, back) - back)
-
-
-def write_sequence_or_channels(w: LowerContext) -> None:
-    """Write a Concat along the channels (axis -3) or the sequence (axis -5)."""
-    back = w.rank() - w.attr("axis") % w.rank()
-    if back not in (3, 5):
-        raise MappingError(f"axis must be -3 or -5, got {w.attr('axis')}")
-    w.set(sequenceConcat=back == 5)
-
-
-SEQUENCE_OR_CHANNELS = Detail(
-    read=read_sequence_or_channels,
-    write=write_sequence_or_channels,
-    names=("axis",),
-    keys=("sequenceConcat",),
-)
 
 
 def drop_empty_operands(w: LowerContext) -> None:
@@ -308,23 +290,9 @@ def stacked(r: LiftContext) -> None:
     r.set(axis=axis)
 
 
-def read_equal_parts(r: LiftContext) -> None:
-    """Split into as many equal parts as there are results."""
-    r.set(num_outputs=len(r.layer.outputs))
-
-
-def write_equal_parts(w: LowerContext) -> None:
-    """Write the number of parts."""
-    w.set(nOutputs=len(w.node.outputs))
-
-
-EQUAL_PARTS = Detail(
-    read=read_equal_parts,
-    write=write_equal_parts,
-    names=("num_outputs",),
-    keys=("nOutputs",),
-    inputs=(1,),
-)
+def equal_parts(r: LiftContext) -> None:
+    """Split the channels into as many equal parts as there are results."""
+    r.set(axis=blobs.rank(r, 3) - 3, num_outputs=len(r.layer.outputs))
 
 
 class SplitSizes(Field):
@@ -393,26 +361,10 @@ def write_repeats(w: LowerContext) -> None:
 REPEATS = Detail(read=read_repeats, write=write_repeats, keys=("reps",), inputs=(1,))
 
 
-def read_sequence_repeats(r: LiftContext) -> None:
-    """Return the number of times along the first of five axes; zero is once."""
+def repeat_sequence(r: LiftContext) -> None:
+    """Repeat the first of five axes; zero times is once."""
     rest = [1] * (blobs.rank(r, 5) - 1)
     r.set_input(1, [r.attr("nRepetitions", int) or 1, *rest])
-
-
-def write_sequence_repeats(w: LowerContext) -> None:
-    """Write the repetitions of the sequence axis, the first of five."""
-    first, *rest = w.ints(1, "the repeats")
-    if w.rank() < 5 or any(n != 1 for n in rest):
-        raise MappingError("only repeats of the sequence axis are supported")
-    w.set(nRepetitions=first)
-
-
-SEQUENCE_REPEATS = Detail(
-    read=read_sequence_repeats,
-    write=write_sequence_repeats,
-    keys=("nRepetitions",),
-    inputs=(1,),
-)
 
 
 # filling -----------------------------------------------------------------------------------------
@@ -621,14 +573,8 @@ SCALAR = Guard("only scalars are supported by this layer", lambda w: w.rank() ==
 CONSTANT = RequireAttr("mode", "constant")
 
 
-def without_zeros(w: LowerContext) -> None:
-    """Drop allowzero: where a size is 0, it means an empty tensor, which Core ML lacks."""
-    sizes = w.known(1)
-    if w.attr("allowzero", 0) and sizes is not None and 0 in sizes:
-        raise MappingError("empty tensors are not supported by Core ML")
-
-
-NO_ZEROS = Detail(read=lambda r: r.set(allowzero=0), write=without_zeros, names=("allowzero",))
+# where a size is 0, `allowzero` means an empty tensor, which Core ML lacks
+NO_ZEROS = Detail(read=lambda r: r.set(allowzero=0), names=("allowzero",))
 
 RULES: list[Rule | Custom] = [
     op("Squeeze", "squeeze", ANY, RemovedAxes()),
@@ -653,11 +599,11 @@ RULES: list[Rule | Custom] = [
         NO_ZEROS,
         Guard(
             "zeros that copy a dimension to another rank are not supported",
-            lambda w: not may_copy(w.node.inputs[1]),
+            lambda w: w.attr("allowzero", 0) or not may_copy(w.node.inputs[1]),
         ),
         example_inputs="n,6 Shape(6,n)",
     ),
-    op("Reshape", "reshapeLike", ANY, ShapeOf(1), example_inputs="2,3 Shape(3,2)", lift_only=True),
+    op("Reshape", "reshapeLike", ANY, before_lift=shape_of_last, lift_only=True),
     op(
         "Reshape",
         "reshape",
@@ -685,8 +631,8 @@ RULES: list[Rule | Custom] = [
         "Concat",
         "concat",
         OneType(),
-        SEQUENCE_OR_CHANNELS,
-        example_inputs="1,4,8 1,4,8",
+        ignore("sequenceConcat"),
+        before_lift=sequence_or_channels,
         lift_only=True,
     ),
     op(
@@ -707,15 +653,15 @@ RULES: list[Rule | Custom] = [
         lift_only=True,
     ),
     op("Concat", "stack", OneType(), ignore("axis"), before_lift=stacked, lift_only=True),
-    op("Split", "split", ANY, FixedAxis(-3), EQUAL_PARTS, example_inputs="1,4,8,8", lift_only=True),
+    op("Split", "split", ANY, ignore("nOutputs"), before_lift=equal_parts, lift_only=True),
     op("Split", "splitND", ANY, Axis(), SplitSizes(), example_inputs="4,6 =[2,4]"),
     op("Tile", "tile", ANY, REPEATS),
     op(
         "Tile",
         "sequenceRepeat",
         ANY,
-        SEQUENCE_REPEATS,
-        example_inputs="1,2,3,1,1 =[3,1,1,1,1]",
+        ignore("nRepetitions"),
+        before_lift=repeat_sequence,
         lift_only=True,
     ),
     op("ConstantOfShape", "fillStatic", FILL_VALUE, StaticResult(0), example_inputs="=[2,3]"),
@@ -724,8 +670,7 @@ RULES: list[Rule | Custom] = [
         "fillLike",
         ANY,
         FILL_VALUE,
-        ShapeOf(0),
-        example_inputs="Shape(2,3)",
+        before_lift=shape_of_last,
         lift_only=True,
     ),
     op("ConstantOfShape", "fillDynamic", FILL_VALUE, flat(0), example_inputs="i64:2"),
@@ -734,8 +679,7 @@ RULES: list[Rule | Custom] = [
         "Expand",
         "broadcastToLike",
         ANY,
-        ShapeOf(1),
-        example_inputs="2,3 Shape(2,3)",
+        before_lift=shape_of_last,
         lift_only=True,
     ),
     op(
