@@ -15,7 +15,7 @@ import pytest
 import converter
 from converter.api import Model
 from converter.errors import UnsupportedError
-from converter.graph.build import new_model
+from converter.graph.build import Builder, new_model
 from converter.graph.names import set_public_name
 from judged import run_in
 from legacy_rules import layers_of, troubles, types_of
@@ -31,14 +31,35 @@ WHOLE = rng.integers(-9, 10, (3, 4)).astype(np.int32)
 OTHER = rng.integers(-9, 10, (3, 4)).astype(np.int32)
 PIXELS = rng.integers(-(10**6), 10**6, (1, 4, 2, 3)).astype(np.int32)
 BYTES = np.array([[200, 7, 255], [3, 100, 1]], np.uint8)
+TURNS = rng.normal(size=(1, 2, 1, 5, 3)).astype(np.float32)
 STRANGE = np.array([[np.nan, np.inf, -0.0]], np.float32)
 
 Write = Callable[..., Any]
 Case = tuple[Write, dict[str, np.ndarray], Callable[..., Any]]
 
 
+def repeated(b: Builder, x: ir.Value) -> ir.Value:
+    """x doubled three times, in a loop that neither counts nor collects."""
+    inner = b.body("body")
+    inner.input("i", T.INT64, [])
+    inner.input("go", T.BOOL, [])
+    state = inner.input("s", T.FLOAT, [2, 3, 4])
+    inner.output(inner.const(True), inner.op("Add", state, state))
+    return b.op("Loop", 3, True, x, body=inner.graph)
+
+
 # name -> (the function of the outputs, the inputs, the outputs by numpy)
 CASES: dict[str, Case] = {
+    "a product of five axes that are spread by turns": (
+        lambda b, x, y: b.op("MatMul", x, y),
+        {"x": rng.normal(size=(2, 1, 3, 4, 5)).astype(np.float32), "y": TURNS},
+        lambda x, y: x @ y,
+    ),
+    "a loop of states alone": (
+        lambda b, x: repeated(b, x),
+        {"x": F},
+        lambda x: 8 * x,
+    ),
     "integers compared": (
         lambda b, x, y: b.op("Less", x, y),
         {"x": WHOLE, "y": OTHER},

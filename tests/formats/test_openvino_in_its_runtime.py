@@ -782,3 +782,43 @@ def test_compressed_weights_after_a_reshape_to_one_element(
     middle = stored[:, :, kernel // 2, kernel // 2] * scale[:, None]
     wanted = np.maximum((feed @ middle.T)[:, :, None, None] + bias, 0)
     close(infer(tmp_path / "m.xml", [feed]), [wanted], 1e-4)
+
+
+def spectrum(b: Builder, x: ir.Value) -> ir.Value:
+    return b.ext("InverseRealDFT", x, axes=[0, 1], sizes=[3, -1])
+
+
+# name -> (the function of the outputs, the inputs, the outputs by numpy)
+WRITTEN: dict[str, tuple[Any, list[Any], Any]] = {
+    "a power of integers": (
+        lambda b, x, y: b.op("Pow", x, y),
+        [np.array([[1.5, -2, 0.25]], F), np.array([[2], [3]], np.int32)],
+        lambda x, y: x**y,
+    ),
+    "integers to a fractional power": (
+        lambda b, x, y: b.op("Pow", x, y),
+        [np.array([[4, 9, 5]], np.int32), np.array([[0.5], [1.5]], F)],
+        lambda x, y: (x**y).astype(np.int32),
+    ),
+    "one length of a signal is given": (
+        spectrum,
+        [RNG.normal(size=(4, 5, 2)).astype(F)],
+        lambda x: np.fft.irfft2(x[..., 0] + 1j * x[..., 1], (3, 8), (0, 1)).astype(F),
+    ),
+}
+
+
+@VERSIONS
+@pytest.mark.parametrize("name", WRITTEN)
+def test_written_operators_by_their_formulas(name: str, version: int, tmp_path: Path) -> None:
+    write, feeds, formula = WRITTEN[name]
+    model, b = new_model()
+    inputs = [b.input(f"x{i}", T.from_numpy(x.dtype), x.shape) for i, x in enumerate(feeds)]
+    results = write(b, *inputs)
+    b.output(*(results if isinstance(results, list | tuple) else [results]))
+    saved(tmp_path / "m.xml", b, model, version)
+    wanted = formula(*feeds)
+    found = infer(tmp_path / "m.xml", feeds)
+    for got, want in zip(found, wanted if isinstance(wanted, list) else [wanted], strict=True):
+        assert got.shape == want.shape
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)

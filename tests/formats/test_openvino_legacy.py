@@ -785,3 +785,15 @@ def test_a_quotient_before_a_convolution_is_a_product(tmp_path: Path, channels: 
     found = converter.load(tmp_path / "m.xml").run(feeds)
     for wanted, value in zip(Model(model, "onnx").run(feeds).values(), found.values(), strict=True):
         np.testing.assert_allclose(value, wanted, rtol=1e-5)
+
+
+def test_matrices_before_a_transposition_are_read_by_the_product(tmp_path: Path) -> None:
+    model, b = new_model()
+    x, y = b.input("x", ir.DataType.FLOAT, [2, 3, 4]), b.input("y", ir.DataType.FLOAT, [2, 5, 4])
+    b.output(b.op("MatMul", x, b.op("Transpose", y, perm=[0, 2, 1])))
+    converter.save(Model(model, "onnx"), tmp_path / "m.xml", "openvino+ir=7")
+    text = (tmp_path / "m.xml").read_text()
+    assert "Permute" not in text and 'transpose_b="True"' in text
+    feeds = [rng.normal(size=s).astype(np.float32) for s in ((2, 3, 4), (2, 5, 4))]
+    (found,) = converter.load(tmp_path / "m.xml").run(dict(zip("xy", feeds, strict=True))).values()
+    np.testing.assert_allclose(found, feeds[0] @ feeds[1].transpose(0, 2, 1), rtol=1e-5)

@@ -515,7 +515,7 @@ def _common(
     order = [{"b": 0, "u": 1, "i": 1, "f": 2}[k] for k in kinds]
     if scalars and (is_scalar := r.rank() == 0) != (r.rank(1) == 0):
         tensor, at = (y, 1) if is_scalar else (x, 0)
-        if order[at] >= order[1 - at]:
+        if order[at] == max(order):
             return tensor
     if order[0] != order[1]:
         return x if order[0] > order[1] else y

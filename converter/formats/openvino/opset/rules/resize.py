@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.formats.openvino.fields import dim
 from converter.formats.openvino.opset.rules.context import LiftContext, LowerContext
 from converter.formats.openvino.opset.rules.fields import RESIZED_AT_ONCE, is_float
 from converter.graph.build import defaults
@@ -330,7 +331,7 @@ def _axes_to_write(
     """
     rank = len(x.shape or ())
     pairs = list(zip(axes, target, strict=True))
-    same = [int(v) == _size(x, i) if by_sizes else float(v) == 1.0 for i, v in pairs]
+    same = [int(v) == dim(x, i) if by_sizes else float(v) == 1.0 for i, v in pairs]
     last = len(axes) - 1
     keep = [i for i, s in enumerate(same) if not s] or [last]
     if mode == "linear_onnx" and rank > 3 and all(axes[i] > 1 for i in keep):
@@ -354,11 +355,6 @@ def _exact(x: ir.Value, y: ir.Value, scales: ir.Value | None, axes: list[int]) -
     sizes = ir.Value(name="sizes", type=ir.TensorType(T.INT64), shape=ir.Shape([len(after)]))
     set_known(sizes, np.array(after, np.int64))
     return sizes
-
-
-def _size(x: ir.Value, axis: int) -> int | None:
-    found = x.shape[axis] if x.shape is not None else None
-    return found if isinstance(found, int) else None
 
 
 # colors -----------------------------------------------------------------------------------------
