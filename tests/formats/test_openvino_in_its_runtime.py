@@ -784,10 +784,17 @@ def test_compressed_weights_after_a_reshape_to_one_element(
     close(infer(tmp_path / "m.xml", [feed]), [wanted], 1e-4)
 
 
+def planes(b: Builder, x: ir.Value) -> ir.Value:
+    """The brightness of two planes, whose colors nothing reads."""
+    return b.ext("ColorToPlanes", x, order="BGR", single=0)
+
+
 def spectrum(b: Builder, x: ir.Value) -> ir.Value:
     return b.ext("InverseRealDFT", x, axes=[0, 1], sizes=[3, -1])
 
 
+IMAGE = RNG.normal(size=(2, 3, 4, 6)).astype(F)
+TWO = ir.tensor(np.array([2], F))
 # name -> (the function of the outputs, the inputs, the outputs by numpy)
 WRITTEN: dict[str, tuple[Any, list[Any], Any]] = {
     "a power of integers": (
@@ -804,6 +811,42 @@ WRITTEN: dict[str, tuple[Any, list[Any], Any]] = {
         spectrum,
         [RNG.normal(size=(4, 5, 2)).astype(F)],
         lambda x: np.fft.irfft2(x[..., 0] + 1j * x[..., 1], (3, 8), (0, 1)).astype(F),
+    ),
+    "both halves of the spectrum of real numbers": (
+        lambda b, x: b.op("DFT", x, None, 1),
+        [RNG.normal(size=(2, 5, 3, 1)).astype(F)],
+        lambda x: np.stack([(y := np.fft.fft(x[..., 0], axis=1)).real, y.imag], -1),
+    ),
+    "a slope for each column": (
+        lambda b, x: b.op("PRelu", x, np.array([0.1, 0.2, 0.3, 0.4], F)),
+        [RNG.normal(size=(2, 4, 4)).astype(F)],
+        lambda x: np.where(x < 0, x * [0.1, 0.2, 0.3, 0.4], x),
+    ),
+    "one of three axes resized": (
+        lambda b, x: b.op(
+            "Resize",
+            x,
+            None,
+            np.array([1, 1, 2], F),
+            mode="linear",
+            coordinate_transformation_mode="asymmetric",
+        ),
+        [RNG.normal(size=(2, 3, 4)).astype(F)],
+        lambda x: np.stack([x, (x + np.append(x[..., 1:], x[..., -1:], -1)) / 2], -1).reshape(
+            2, 3, 8
+        ),
+    ),
+    "a pooled image without an index": (
+        lambda b, x: b.op("MaxPool", x, kernel_shape=[2, 3], strides=[2, 1]),
+        [IMAGE],
+        lambda x: np.stack(
+            [x[:, :, :4, i : i + 4].reshape(2, 3, 2, 2, 4).max(3) for i in range(3)]
+        ).max(0),
+    ),
+    "a number for no axes": (
+        lambda b, x: b.op("Add", x, b.op("ConstantOfShape", b.op("Shape", x), value=TWO)),
+        [np.array(1.5, F)],
+        lambda x: x + 2,
     ),
 }
 
@@ -822,3 +865,34 @@ def test_written_operators_by_their_formulas(name: str, version: int, tmp_path: 
     for got, want in zip(found, wanted if isinstance(wanted, list) else [wanted], strict=True):
         assert got.shape == want.shape
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_brightness_alone_is_written_with_the_plane_of_colors(tmp_path: Path) -> None:
+    """The runtime has the operation from opset17 on, and no kernel for it."""
+    model, b = new_model()
+    b.output(planes(b, b.input("x", T.FLOAT, [1, 4, 6, 3])))
+    saved(tmp_path / "m.xml", b, model, 11)
+    (layer,) = [x for x in ov.Core().read_model(tmp_path / "m.xml").get_ops() if "NV12" in str(x)]
+    assert [list(o.shape) for o in layer.outputs()] == [[1, 4, 6, 1], [1, 2, 3, 2]]
+
+
+@VERSIONS
+@pytest.mark.parametrize("axes", [[1], [1, -1]], ids=str)
+def test_squeezed_axes_between_dynamic_ones(version: int, axes: list[int], tmp_path: Path) -> None:
+    feed = RNG.normal(size=(2, 1, 5, 4, 1)).astype(F)
+    model, b = new_model()
+    x = b.input("x", T.FLOAT, ["n", 1, "m", 4, 1])
+    b.output(b.op("Squeeze", x, axes))
+    saved(tmp_path / "m.xml", b, model, version)
+    close(infer(tmp_path / "m.xml", [feed]), [feed.squeeze(tuple(axes))], 0)
+
+
+def test_random_numbers_of_half_precision_are_floats(tmp_path: Path) -> None:
+    model, b = new_model()
+    shape, bounds = b.const([40]), [b.const(np.array(v, F)) for v in (-2, 3)]
+    kind = int(T.FLOAT16)
+    x = b.ext("UniformNumbers", shape, *bounds, dtype=kind, global_seed=3, op_seed=5)
+    b.output(b.op("Add", x, b.input("x", T.FLOAT, [1])))
+    saved(tmp_path / "m.xml", b, model, 11)
+    (found,) = infer(tmp_path / "m.xml", [np.zeros(1, F)])
+    assert found.dtype == F and found.min() >= -2 and found.max() < 3 and found.std() > 0.5

@@ -233,7 +233,7 @@ def resampled(
     what = (
         f"{a.coordinate_transformation_mode} {a.nearest_mode}"
         if picks
-        else f"mode={a.mode!r} with these options is not supported"
+        else f"mode={a.mode!r} with these options"
     )
     y = x if picks or is_float(x) else r.b.Cast(x, to=T.FLOAT)
     for axis, size, out, scale in _steps(r, x, target, axes, by_scales, what):
