@@ -91,6 +91,8 @@ REFUSED: list[tuple[str, Change, str]] = [
         "flip 1",
         "mode='linear' with these options needs a constant size",
     ),
+    ("opset/Unsqueeze", lambda case: case.inputs.pop(), "inputs are invalid: Unsqueeze"),
+    ("opset/Eye-batch", constant(3, [2]), "inputs are invalid: Concat"),
     ("opset/Interpolate-linear", constant(1, 3), "1 sizes are given for 2 axes"),
     ("opset/Reshape", constant(1, [2, 3]), "a shape must be a vector"),
     ("opset/Split", "num_splits='9'", "num_splits=9, but there are 2 outputs"),

@@ -179,30 +179,19 @@ class SortOrder(Field):
 
 
 class IndexOfBest(SortOrder):
-    """The indices of a TopK with k = 1; for the last of equal elements the axis is reversed."""
+    """The indices of a TopK with k = 1."""
 
-    names = ("axis", "keepdims", "select_last_index")
+    names = ("axis", "keepdims")
     keys = ("axis", *SortOrder.keys)
 
     def lower(self, w: LowerContext) -> None:
         super().lower(w)
-        x, axis = w.data, axis_of(w.attr("axis"), w.rank())
+        axis = axis_of(w.attr("axis"), w.rank())
         w.set(axis=axis)
-        w.set_inputs(x, 1)
+        w.set_inputs(w.data, 1)
         places = w.temporary("places", T.INT64)
-        w.layer.outputs = [w.temporary("values", x.dtype), places]
-        size = dim(x, axis)
-        if not w.attr("select_last_index"):
-            w.after_emit(lambda: self._shaped(w, places, axis))
-        elif size:
-            w.layer.inputs[0] = w.emit("Slice", x, [-1], [np.iinfo(np.int64).min + 1], [-1], [axis])
-            w.after_emit(lambda: self._shaped(w, self._from_end(w, places, size), axis))
-        else:
-            raise MappingError("select_last_index=1 on a dynamic axis is not supported", "X203")
-
-    def _from_end(self, w: LowerContext, places: ir.Value, size: int) -> ir.Value:
-        last = np.array(size - 1, np.int64)
-        return w.emit("Subtract", last, places, auto_broadcast="numpy")
+        w.layer.outputs = [w.temporary("values", w.data.dtype), places]
+        w.after_emit(lambda: self._shaped(w, places, axis))
 
     def _shaped(self, w: LowerContext, places: ir.Value, axis: int) -> None:
         if w.attr("keepdims"):
@@ -234,6 +223,7 @@ AXES = "2,3 =[1]"
 COUNT = OutputType("output_type", element_type)
 BEST = (
     RequireKey("index_element_type", "i64", kind=str),
+    RequireAttr("select_last_index", 0),
     IndexOfBest(),
 )
 

@@ -123,7 +123,7 @@ class SizeOneAxes(Field):
     """
 
     def lift(self, r: LiftContext) -> None:
-        axes = r.optional(1) if r.node.op == "Squeeze" else r.input(1)
+        axes = r.optional(1)
         if axes is None or r.node.op == "Unsqueeze" or known(axes) is None:
             InputType((1,), flat=True).lift(r)
             return
@@ -280,16 +280,11 @@ def unsqueeze_to(r: LiftContext, axes: list[int], count: int) -> ir.Value:
 
 
 def broadcast_value(w: LowerContext) -> None:
-    """A constant that is broadcast to the shape; that of no axes is reshaped."""
-    value, shape = w.attr("value", None), known(w.data)
+    """Broadcast a constant to the shape."""
+    value = w.attr("value", None)
     fill = np.zeros((), np.float32) if value is None else np.asarray(value).reshape(())
-    if shape is not None and not shape.size:
-        w.layer.kind = "Reshape"
-        w.set_inputs(fill.reshape(1), [])
-        w.set(special_zero=False)
-    else:
-        w.set_inputs(fill, w.known(w.data))
-        w.set(mode="numpy")
+    w.set_inputs(fill, w.known(w.data))
+    w.set(mode="numpy")
 
 
 class Repeats(Field):
