@@ -784,6 +784,10 @@ def test_compressed_weights_after_a_reshape_to_one_element(
     close(infer(tmp_path / "m.xml", [feed]), [wanted], 1e-4)
 
 
+def numbers(*values: int) -> Any:
+    return np.array(values, np.int64)
+
+
 def planes(b: Builder, x: ir.Value) -> ir.Value:
     """The brightness of two planes, whose colors nothing reads."""
     return b.ext("ColorToPlanes", x, order="BGR", single=0)
@@ -794,8 +798,13 @@ def spectrum(b: Builder, x: ir.Value) -> ir.Value:
 
 
 IMAGE = RNG.normal(size=(2, 3, 4, 6)).astype(F)
+FLOORS = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+CEIL = {"ceil_mode": 1, "pads": [0, 0, 1, 1]}
+GRU = [RNG.normal(size=(1, 6, 4)).astype(F), RNG.normal(size=(1, 6, 2)).astype(F)]
+GRU += [RNG.normal(size=(1, 12)).astype(F)]
+LSTM = [RNG.normal(size=(1, 8, 2)).astype(F), RNG.normal(size=(1, 16)).astype(F)]
 TWO = ir.tensor(np.array([2], F))
-# name -> (the function of the outputs, the inputs, the outputs by numpy)
+# name -> (the function of the outputs, the inputs, the outputs by numpy; None: by onnxruntime)
 WRITTEN: dict[str, tuple[Any, list[Any], Any]] = {
     "a power of integers": (
         lambda b, x, y: b.op("Pow", x, y),
@@ -843,6 +852,73 @@ WRITTEN: dict[str, tuple[Any, list[Any], Any]] = {
             [x[:, :, :4, i : i + 4].reshape(2, 3, 2, 2, 4).max(3) for i in range(3)]
         ).max(0),
     ),
+    "bounds of which the lower one is above the upper one": (
+        lambda b, x: b.op("Clip", x, F(1), F(-0.5)),
+        [IMAGE],
+        lambda x: np.full_like(x, -0.5),
+    ),
+    "an image resized to a size": (
+        lambda b, x: b.op("Resize", x, None, None, [2, 3, 6, 9], mode="nearest", **FLOORS),
+        [IMAGE],
+        lambda x: x[:, :, np.arange(6) * 4 // 6][..., np.arange(9) * 6 // 9],
+    ),
+    "a maximum that is compared with a number": (
+        lambda b, x: b.op("Equal", b.op("ReduceMax", x, [1], keepdims=0), F(3)),
+        [np.array([[1, 3, 2], [5, 3, 4]], F)],
+        lambda x: x.max(1) == 3,
+    ),
+    "rounded up windows that begin in the padding": (
+        lambda b, x: b.op("MaxPool", x, kernel_shape=[2, 2], strides=[3, 3], **CEIL),
+        [IMAGE[:, :, :, :3]],
+        lambda x: np.stack([x[:, :, :2, :2].max((2, 3)), x[:, :, 3:, :2].max((2, 3))], -1)[
+            ..., None
+        ],
+    ),
+    "axes padded and cropped": (
+        lambda b, x: b.op("Pad", x, [0, -1, 1, 2, 0, 2, -2, -1], F(7)),
+        [IMAGE],
+        lambda x: np.pad(x[:, 1:, :2, :5], [(0, 0), (0, 2), (1, 0), (2, 0)], constant_values=7),
+    ),
+    "the last of equal numbers": (
+        lambda b, x: [
+            b.op(kind, x, axis=1, keepdims=keep, select_last_index=1)
+            for kind, keep in (("ArgMax", 0), ("ArgMin", 1))
+        ],
+        [np.array([[1, 3, 3, 0, 0], [2, 2, 4, 2, 2]], F)],
+        lambda x: [np.array([2, 2]), np.array([[4], [4]])],
+    ),
+    "weights of all embeddings, the empty bags of zeros": (
+        lambda b, x, w: b.ext(
+            "EmbeddingBagOffsets", x, numbers(0, 2, 1), numbers(0, 2, 2), None, w
+        ),
+        [RNG.normal(size=(4, 2)).astype(F), np.array([0.5, 2, -1], F)],
+        lambda x, w: np.stack([x[0] * w[0] + x[2] * w[1], x[0] * 0, x[1] * w[2]]),
+    ),
+    "nothing of size 1 is squeezed": (
+        lambda b, x: b.op("Squeeze", b.op("Neg", x)),
+        [IMAGE],
+        lambda x: -x,
+    ),
+    "rows of a computed shape": (
+        lambda b, x: b.op("Relu", b.op("Expand", x, b.op("Shape", b.op("NonZero", x)))),
+        [np.array([[2], [3]], F)],
+        lambda x: np.array([[2, 2], [3, 3]], F),
+    ),
+    "a state of each step, the last one first": (
+        lambda b, x: b.op("GRU", x, *GRU, hidden_size=2, direction="reverse"),
+        [RNG.normal(size=(3, 2, 4)).astype(F)],
+        None,
+    ),
+    "a sequence with biases of a reset after the product": (
+        lambda b, x: b.op("GRU", x, *GRU, hidden_size=2, linear_before_reset=1),
+        [RNG.normal(size=(3, 2, 4)).astype(F)],
+        None,
+    ),
+    "a sequence of computed weights": (
+        lambda b, x, w: b.op("LSTM", x, w, LSTM[0], b.op("Neg", LSTM[1]), hidden_size=2),
+        [RNG.normal(size=(3, 2, 4)).astype(F), RNG.normal(size=(1, 8, 4)).astype(F)],
+        None,
+    ),
     "a number for no axes": (
         lambda b, x: b.op("Add", x, b.op("ConstantOfShape", b.op("Shape", x), value=TWO)),
         [np.array(1.5, F)],
@@ -859,8 +935,11 @@ def test_written_operators_by_their_formulas(name: str, version: int, tmp_path: 
     inputs = [b.input(f"x{i}", T.from_numpy(x.dtype), x.shape) for i, x in enumerate(feeds)]
     results = write(b, *inputs)
     b.output(*(results if isinstance(results, list | tuple) else [results]))
-    saved(tmp_path / "m.xml", b, model, version)
-    wanted = formula(*feeds)
+    source = saved(tmp_path / "m.xml", b, model, version)
+    if formula is None:
+        wanted = list(source.run({f"x{i}": x for i, x in enumerate(feeds)}).values())
+    else:
+        wanted = formula(*feeds)
     found = infer(tmp_path / "m.xml", feeds)
     for got, want in zip(found, wanted if isinstance(wanted, list) else [wanted], strict=True):
         assert got.shape == want.shape
@@ -901,3 +980,69 @@ def test_random_numbers_of_half_precision_are_floats(tmp_path: Path) -> None:
     saved(tmp_path / "m.xml", b, model, 11)
     (found,) = infer(tmp_path / "m.xml", [np.zeros(1, F)])
     assert found.dtype == F and found.min() >= -2 and found.max() < 3 and found.std() > 0.5
+
+
+# name -> (the operation, the shapes of its inputs, -1 for a dynamic size, and the inputs)
+DYNAMIC: dict[str, tuple[Any, list[list[int]], list[Any]]] = {
+    "a slope for the channels, whose number is not known": (
+        lambda x: opset1.prelu(x, np.array([0.1, 0.2, 0.3], F)),
+        [[2, -1, 4]],
+        [RNG.normal(size=(2, 3, 4)).astype(F)],
+    ),
+    "a slope for columns": (
+        lambda x: opset1.prelu(x, np.array([0.1, 0.2, 0.3, 0.4], F)),
+        [[2, 3, -1]],
+        [RNG.normal(size=(2, 3, 4)).astype(F)],
+    ),
+    "a slice from a computed begin": (
+        lambda x, n: opset1.strided_slice(x, n, numbers(4, 3), numbers(1, 2), [0, 0], [0, 1]),
+        [[4, 5], [-1]],
+        [RNG.normal(size=(4, 5)).astype(F), numbers(1, 0)],
+    ),
+    "a slice to a computed end": (
+        lambda x, n: opset1.strided_slice(x, numbers(1, 0), n, numbers(1, 2), [0, 1], [0, 0]),
+        [[4, 5], [-1]],
+        [RNG.normal(size=(4, 5)).astype(F), numbers(3, 4)],
+    ),
+    "a shape of 0 that copies, of a dynamic size": (
+        lambda x: opset1.reshape(x, numbers(0, 2, -1), True),
+        [[-1, 6]],
+        [RNG.normal(size=(3, 6)).astype(F)],
+    ),
+    "equal parts of a dynamic axis": (
+        lambda x: opset1.split(x, np.int64(1), 3).outputs(),
+        [[2, -1]],
+        [RNG.normal(size=(2, 6)).astype(F)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DYNAMIC)
+def test_operands_of_dynamic_sizes_are_read(name: str, tmp_path: Path) -> None:
+    operation, shapes, feeds = DYNAMIC[name]
+    inputs = [
+        opset1.parameter(ov.PartialShape(shape), x.dtype)
+        for shape, x in zip(shapes, feeds, strict=True)
+    ]
+    for i, p in enumerate(inputs):
+        p.output(0).set_names({f"x{i}"})
+    found = operation(*inputs)
+    results = found if isinstance(found, list) else [found]
+    ov.serialize(ov.Model(results, inputs, "dynamic"), tmp_path / "m.xml")
+    wanted = infer(tmp_path / "m.xml", feeds)
+    model = converter.load(tmp_path / "m.xml")
+    got = list(model.run({f"x{i}": x for i, x in enumerate(feeds)}).values())
+    close(got, wanted, 1e-5)
+
+
+@pytest.mark.parametrize("repeats", [[2], [3, 1, 2], [1, 2, 1, 3]], ids=str)
+def test_repeats_whose_number_is_dynamic_are_read(repeats: list[int], tmp_path: Path) -> None:
+    """The CPU plugin has no results of dynamic rank."""
+    x, n = opset1.parameter([2, 3, 2], F), opset1.parameter(ov.PartialShape([-1]), np.int64)
+    for p, name in ((x, "x"), (n, "n")):
+        p.output(0).set_names({name})
+    ov.serialize(ov.Model([opset1.tile(x, n)], [x, n], "dynamic"), tmp_path / "m.xml")
+    feed = RNG.normal(size=(2, 3, 2)).astype(F)
+    model = converter.load(tmp_path / "m.xml")
+    (found,) = model.run({"x": feed, "n": numbers(*repeats)}).values()
+    np.testing.assert_array_equal(found, np.tile(feed, repeats))
