@@ -281,6 +281,7 @@ def test_antialias_by_factors_is_written_as_the_operator_computes_it(
         )
     )
     source = saved(tmp_path / "m.xml", b, model, 11)
+    assert ("bilinear_pillow" in (tmp_path / "m.xml").read_text()) == (scale == 0.5)
     feed = RNG.standard_normal([int(d) for d in x.shape or ()]).astype(F)
     close(infer(tmp_path / "m.xml", [feed]), list(source.run({"x": feed}).values()), 1e-4)
 
@@ -803,6 +804,8 @@ CEIL = {"ceil_mode": 1, "pads": [0, 0, 1, 1]}
 GRU = [RNG.normal(size=(1, 6, 4)).astype(F), RNG.normal(size=(1, 6, 2)).astype(F)]
 GRU += [RNG.normal(size=(1, 12)).astype(F)]
 LSTM = [RNG.normal(size=(1, 8, 2)).astype(F), RNG.normal(size=(1, 16)).astype(F)]
+BLOCKS: list[Any] = [RNG.integers(0, 256, (4, 6)).astype(np.uint8), np.array([[0.5], [2]], F)]
+BLOCKS[1] = BLOCKS[1] * np.arange(1, 7, dtype=F)
 TWO = ir.tensor(np.array([2], F))
 # name -> (the function of the outputs, the inputs, the outputs by numpy; None: by onnxruntime)
 WRITTEN: dict[str, tuple[Any, list[Any], Any]] = {
@@ -919,6 +922,13 @@ WRITTEN: dict[str, tuple[Any, list[Any], Any]] = {
         [RNG.normal(size=(3, 2, 4)).astype(F), RNG.normal(size=(1, 8, 4)).astype(F)],
         None,
     ),
+    "rows of weights whose blocks are columns": (
+        lambda b, x: b.op(
+            "Gather", b.op("DequantizeLinear", *map(b.const, BLOCKS), axis=0, block_size=2), x
+        ),
+        [numbers(3, 0, 1)],
+        lambda x: (BLOCKS[0] * np.repeat(BLOCKS[1], 2, 0))[x],
+    ),
     "a number for no axes": (
         lambda b, x: b.op("Add", x, b.op("ConstantOfShape", b.op("Shape", x), value=TWO)),
         [np.array(1.5, F)],
@@ -1008,6 +1018,11 @@ DYNAMIC: dict[str, tuple[Any, list[list[int]], list[Any]]] = {
         lambda x: opset1.reshape(x, numbers(0, 2, -1), True),
         [[-1, 6]],
         [RNG.normal(size=(3, 6)).astype(F)],
+    ),
+    "no elements reshaped to 0 and the rest": (
+        lambda x: opset1.reshape(x, numbers(0, -1, 4), False),
+        [[2, -1, 3]],
+        [np.zeros((2, 0, 3), F)],
     ),
     "equal parts of a dynamic axis": (
         lambda x: opset1.split(x, np.int64(1), 3).outputs(),

@@ -332,14 +332,13 @@ def _axes_to_write(
     rank = len(x.shape or ())
     pairs = list(zip(axes, target, strict=True))
     same = [int(v) == dim(x, i) if by_sizes else float(v) == 1.0 for i, v in pairs]
-    last = len(axes) - 1
-    keep = [i for i, s in enumerate(same) if not s] or [last]
+    keep = [i for i, s in enumerate(same) if not s]
     if mode == "linear_onnx" and rank > 3 and all(axes[i] > 1 for i in keep):
         # all of space: of a constant it is computed so only
         return [i for i, axis in enumerate(axes) if axis > 1]
-    if mode != "nearest" and len(keep) == 1:
-        return sorted({keep[0], last if keep[0] != last else last - 1})
-    return keep
+    unchanged = [i for i, s in enumerate(same) if s]
+    missing = max(0, (1 if mode == "nearest" else 2) - len(keep))
+    return sorted([*keep, *unchanged[::-1][:missing]])
 
 
 def _exact(x: ir.Value, y: ir.Value, scales: ir.Value | None, axes: list[int]) -> ir.Value:

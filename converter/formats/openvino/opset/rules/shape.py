@@ -24,7 +24,7 @@ from converter.formats.openvino.opset.rules.fields import (
     scalar,
 )
 from converter.graph.demands import at_least, axis_of, of_counts, of_length
-from converter.graph.infer import Array, known, rank_of, shape_of
+from converter.graph.infer import Array, known, rank_of
 from converter.graph.value import Value
 from converter.graph.windows import of_all_axes, same_pads
 from converter.mapping.concepts.axes import Permutation
@@ -81,12 +81,8 @@ def read_special_zero(r: LiftContext) -> None:
         r.node.inputs[1] = shape if target is None else r.b.value(_settled(x, target))
     elif target is not None or rank_of(x) != 0:
         r.set(allowzero=1)
-        if target is not None and np.any(target == -1):
-            if shape_of(x) is None:
-                raise MappingError(
-                    "a Reshape to 0 and -1 of a dynamic shape is not supported", "X203"
-                )
-            r.node.inputs[1] = r.b.const(np.where(target == -1, 0, target))
+        if target is not None:  # next to a size of 0 the runtime takes -1 for 1
+            r.node.inputs[1] = r.b.const(np.where(target == -1, 1, target))
 
 
 def write_special_zero(w: LowerContext) -> None:
@@ -271,8 +267,6 @@ BROADCAST_MODE = Detail(
 def unsqueeze_to(r: LiftContext, axes: list[int], count: int) -> ir.Value:
     """The input with its axis i at `axes[i]` of `count` axes, the others of size 1."""
     x = r.input(0)
-    if r.rank(x) == 1 and not axes:
-        axes = [count - 1]
     if len(axes) != r.rank(x) or axes != sorted(axes):
         raise MappingError(f"axes mapping {axes} does not fit rank {r.rank(x)}", "R105")
     missing = [i for i in range(count) if i not in axes]
@@ -555,9 +549,7 @@ def rank_is_known(w: LowerContext) -> bool:
     """Return whether the rank of the result is known: not if its shape is an operand of unknown
     length, the last one.
     """
-    shape = w.input(len(w.node.inputs) - 1).shape
-    length = 0 if shape is None or not len(shape) else shape[0]
-    return isinstance(length, int) or w.out.shape is not None
+    return dim(w.input(-1), 0) is not None or w.out.shape is not None
 
 
 KNOWN_RANK = Guard(
