@@ -1021,7 +1021,7 @@ DYNAMIC: dict[str, tuple[Any, list[list[int]], list[Any]]] = {
     ),
     "no elements reshaped to 0 and the rest": (
         lambda x: opset1.reshape(x, numbers(0, -1, 4), False),
-        [[2, -1, 3]],
+        [[2, 0, 3]],
         [np.zeros((2, 0, 3), F)],
     ),
     "equal parts of a dynamic axis": (
@@ -1048,6 +1048,15 @@ def test_operands_of_dynamic_sizes_are_read(name: str, tmp_path: Path) -> None:
     model = converter.load(tmp_path / "m.xml")
     got = list(model.run({f"x{i}": x for i, x in enumerate(feeds)}).values())
     close(got, wanted, 1e-5)
+
+
+def test_no_elements_of_a_dynamic_shape_are_not_reshaped_to_a_rest(tmp_path: Path) -> None:
+    """The runtime takes the rest for 0 instead of 1 where the shape is known later."""
+    x = opset1.parameter(ov.PartialShape([-1, 0, 3]), F)
+    y = opset1.reshape(x, numbers(0, -1, 4), False)
+    ov.serialize(ov.Model([y], [x], "dynamic"), tmp_path / "m.xml")
+    with pytest.raises(UnsupportedError, match="a Reshape to 0 and -1 of a dynamic shape"):
+        converter.load(tmp_path / "m.xml")
 
 
 @pytest.mark.parametrize("repeats", [[2], [3, 1, 2], [1, 2, 1, 3]], ids=str)

@@ -40,6 +40,13 @@ def leaving(*shape: int) -> Change:
     return lambda case: setattr(case.outputs[0], "shape", shape)
 
 
+def cut_weights(case: cases.Case) -> None:
+    """Leave half of the blob."""
+    blob = case.weights["weights"]
+    blob.values = blob.values[: blob.values.size // 2]
+    blob.shape = blob.values.shape
+
+
 ONE = np.float32(1)
 # file, the change (see altered.py, or a function), the message
 REFUSED: list[tuple[str, Change, str]] = [
@@ -62,6 +69,7 @@ REFUSED: list[tuple[str, Change, str]] = [
         "the output port is larger than a deconvolution can produce",
     ),
     ("legacy/BinaryConvolution", "no weights", "the blob 'weights' is absent or too small"),
+    ("legacy/BinaryConvolution", cut_weights, "the blob 'weights' is absent or too small"),
     ("legacy/CTCGreedyDecoder", lambda case: case.inputs.pop(), "takes 2 to 2 inputs, got 1"),
     ("legacy/Tile", "-tiles", "required attribute 'tiles' is absent"),
     ("opset/DetectionOutput", "keep_top_k='-2'", "keep_top_k='-2' is not a valid value"),

@@ -81,7 +81,12 @@ def read_special_zero(r: LiftContext) -> None:
         r.node.inputs[1] = shape if target is None else r.b.value(_settled(x, target))
     elif target is not None or rank_of(x) != 0:
         r.set(allowzero=1)
-        if target is not None:  # next to a size of 0 the runtime takes -1 for 1
+        if target is not None and np.any(target == -1):
+            if shape_of(x) is None:
+                raise MappingError(
+                    "a Reshape to 0 and -1 of a dynamic shape is not supported", "X203"
+                )
+            # the runtime takes it for 1, and for 0 where it infers the shape later
             r.node.inputs[1] = r.b.const(np.where(target == -1, 1, target))
 
 
