@@ -24,7 +24,7 @@ from converter.formats.openvino.opset.rules.fields import (
     scalar,
 )
 from converter.graph.demands import at_least, axis_of, of_counts, of_length
-from converter.graph.infer import Array, known, rank_of
+from converter.graph.infer import Array, known, rank_of, shape_of
 from converter.graph.value import Value
 from converter.graph.windows import of_all_axes, same_pads
 from converter.mapping.concepts.axes import Permutation
