@@ -151,7 +151,7 @@ class Slope(Field):
             slope = self._of_channels(r, x, slope, count if isinstance(count, int) else None)
         elif rank_of(x) == 0 and rank_of(slope) != 0:
             slope = r.b.Reshape(slope, np.zeros(0, np.int64))
-        r.node.inputs[1] = slope if x.dtype is None else r.cast(slope, x.dtype)
+        r.node.inputs[1] = slope
 
     def _of_channels(self, r: LiftContext, x: Value, slope: Value, count: int | None) -> Value:
         assert x.shape is not None
