@@ -15,7 +15,7 @@ import pytest
 import converter
 from converter.api import Model
 from converter.errors import UnsupportedError
-from converter.graph.build import new_model
+from converter.graph.build import Builder, new_model
 from converter.graph.names import set_public_name
 from judged import run_in
 from legacy_rules import layers_of, troubles, types_of
@@ -31,14 +31,89 @@ WHOLE = rng.integers(-9, 10, (3, 4)).astype(np.int32)
 OTHER = rng.integers(-9, 10, (3, 4)).astype(np.int32)
 PIXELS = rng.integers(-(10**6), 10**6, (1, 4, 2, 3)).astype(np.int32)
 BYTES = np.array([[200, 7, 255], [3, 100, 1]], np.uint8)
+TURNS = rng.normal(size=(1, 2, 1, 5, 3)).astype(np.float32)
+EVERY_OTHER = rng.normal(size=(2, 1, 3, 1, 2, 1)).astype(np.float32)
+PLACES = np.array([[0, 1], [2, 3]])
+STEP = [rng.normal(size=(1, 4, n)).astype(np.float32) for n in (4, 1)] + [None]
+PEEPHOLES = np.array([[0.5, -0.7, 2]], np.float32)
 STRANGE = np.array([[np.nan, np.inf, -0.0]], np.float32)
 
 Write = Callable[..., Any]
 Case = tuple[Write, dict[str, np.ndarray], Callable[..., Any]]
 
 
+def last_state(x: np.ndarray) -> np.ndarray:
+    """The state of an LSTM of one element after one step from zeros."""
+    i, o, _, c = np.moveaxis(x[0] @ STEP[0][0].T, -1, 0)
+    c = np.tanh(c) / (1 + np.exp(-i))
+    return (np.tanh(c) / (1 + np.exp(-o - PEEPHOLES[0, 1] * c)))[None, :, None]
+
+
+def repeated(b: Builder, x: ir.Value, goes_on: bool = False) -> ir.Value:
+    """x doubled three times, in a loop that neither counts nor collects."""
+    inner = b.body("body")
+    inner.input("i", T.INT64, [])
+    go = inner.input("go", T.BOOL, [])
+    state = inner.input("s", T.FLOAT, [2, 3, 4])
+    condition = inner.op("Identity", go) if goes_on else inner.const(True)
+    inner.output(condition, inner.op("Add", state, state))
+    return b.op("Loop", 3, True, x, body=inner.graph)
+
+
 # name -> (the function of the outputs, the inputs, the outputs by numpy)
 CASES: dict[str, Case] = {
+    "a product of five axes that are spread by turns": (
+        lambda b, x, y: b.op("MatMul", x, y),
+        {"x": rng.normal(size=(2, 1, 3, 4, 5)).astype(np.float32), "y": TURNS},
+        lambda x, y: x @ y,
+    ),
+    "a sum over seven axes that are spread by turns": (
+        lambda b, x, y: b.op("Add", x, y),
+        {"x": F[:, :1].reshape(2, 1, 2, 1, 2, 1, 1)[..., [0, 0]], "y": EVERY_OTHER},
+        lambda x, y: x + y,
+    ),
+    "rows of a transposed matrix, with a bias for each": (
+        lambda b, x: b.op("Gemm", x, b.const(F[0]), F[1, :2, :1], transA=1, alpha=0.5, beta=2.0),
+        {"x": F[0, :, :2]},
+        lambda x: 0.5 * x.T @ F[0] + 2 * F[1, :2, :1],
+    ),
+    "numbers put into zeros": (
+        lambda b, x: b.op("ScatterND", b.const(np.zeros((3, 4), np.float32)), PLACES, x),
+        {"x": F[0, 0, :2]},
+        lambda x: np.array([[0, x[0], 0, 0], [0] * 4, [0, 0, 0, x[1]]]),
+    ),
+    "whole rows put into ones": (
+        lambda b, x: b.op("ScatterND", b.const(np.ones((3, 4), np.int32)), PLACES[:, :1], x),
+        {"x": WHOLE[:2]},
+        lambda x: np.stack([x[0], np.ones(4), x[1]]),
+    ),
+    "integers put into minus ones": (
+        lambda b, x: b.op("ScatterND", b.const(np.full((3, 4), -1, np.int32)), PLACES, x),
+        {"x": WHOLE[0, :2]},
+        lambda x: np.array([[-1, x[0], -1, -1], [-1] * 4, [-1, -1, -1, x[1]]]),
+    ),
+    "a piece of an image that nobody reads": (
+        lambda b, x: b.ops("Split", x, [1, 2, 3], outputs=3, axis=3)[1:],
+        {"x": IMAGE},
+        lambda x: (x[..., 1:3], x[..., 3:]),
+    ),
+    "one step of a recurrent network with peepholes": (
+        lambda b, x: b.ops("LSTM", x, *STEP, None, None, None, PEEPHOLES, outputs=3, hidden_size=1)[
+            1
+        ],
+        {"x": F[:1, :2]},
+        lambda x: last_state(x),
+    ),
+    "a loop that goes on as it began": (
+        lambda b, x: repeated(b, x, goes_on=True),
+        {"x": F},
+        lambda x: 8 * x,
+    ),
+    "a loop of states alone": (
+        lambda b, x: repeated(b, x),
+        {"x": F},
+        lambda x: 8 * x,
+    ),
     "integers compared": (
         lambda b, x, y: b.op("Less", x, y),
         {"x": WHOLE, "y": OTHER},

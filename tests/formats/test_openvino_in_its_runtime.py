@@ -281,6 +281,7 @@ def test_antialias_by_factors_is_written_as_the_operator_computes_it(
         )
     )
     source = saved(tmp_path / "m.xml", b, model, 11)
+    assert ("bilinear_pillow" in (tmp_path / "m.xml").read_text()) == (scale == 0.5)
     feed = RNG.standard_normal([int(d) for d in x.shape or ()]).astype(F)
     close(infer(tmp_path / "m.xml", [feed]), list(source.run({"x": feed}).values()), 1e-4)
 
@@ -782,3 +783,290 @@ def test_compressed_weights_after_a_reshape_to_one_element(
     middle = stored[:, :, kernel // 2, kernel // 2] * scale[:, None]
     wanted = np.maximum((feed @ middle.T)[:, :, None, None] + bias, 0)
     close(infer(tmp_path / "m.xml", [feed]), [wanted], 1e-4)
+
+
+def numbers(*values: int) -> Any:
+    return np.array(values, np.int64)
+
+
+def planes(b: Builder, x: ir.Value) -> ir.Value:
+    """The brightness of two planes, whose colors nothing reads."""
+    return b.ext("ColorToPlanes", x, order="BGR", single=0)
+
+
+def spectrum(b: Builder, x: ir.Value) -> ir.Value:
+    return b.ext("InverseRealDFT", x, axes=[0, 1], sizes=[3, -1])
+
+
+IMAGE = RNG.normal(size=(2, 3, 4, 6)).astype(F)
+FLOORS = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+CEIL = {"ceil_mode": 1, "pads": [0, 0, 1, 1]}
+GRU = [RNG.normal(size=(1, 6, 4)).astype(F), RNG.normal(size=(1, 6, 2)).astype(F)]
+GRU += [RNG.normal(size=(1, 12)).astype(F)]
+LSTM = [RNG.normal(size=(1, 8, 2)).astype(F), RNG.normal(size=(1, 16)).astype(F)]
+BLOCKS: list[Any] = [RNG.integers(0, 256, (4, 6)).astype(np.uint8), np.array([[0.5], [2]], F)]
+BLOCKS[1] = BLOCKS[1] * np.arange(1, 7, dtype=F)
+TWO = ir.tensor(np.array([2], F))
+# name -> (the function of the outputs, the inputs, the outputs by numpy; None: by onnxruntime)
+WRITTEN: dict[str, tuple[Any, list[Any], Any]] = {
+    "a power of integers": (
+        lambda b, x, y: b.op("Pow", x, y),
+        [np.array([[1.5, -2, 0.25]], F), np.array([[2], [3]], np.int32)],
+        lambda x, y: x**y,
+    ),
+    "integers to a fractional power": (
+        lambda b, x, y: b.op("Pow", x, y),
+        [np.array([[4, 9, 5]], np.int32), np.array([[0.5], [1.5]], F)],
+        lambda x, y: (x**y).astype(np.int32),
+    ),
+    "one length of a signal is given": (
+        spectrum,
+        [RNG.normal(size=(4, 5, 2)).astype(F)],
+        lambda x: np.fft.irfft2(x[..., 0] + 1j * x[..., 1], (3, 8), (0, 1)).astype(F),
+    ),
+    "both halves of the spectrum of real numbers": (
+        lambda b, x: b.op("DFT", x, None, 1),
+        [RNG.normal(size=(2, 5, 3, 1)).astype(F)],
+        lambda x: np.stack([(y := np.fft.fft(x[..., 0], axis=1)).real, y.imag], -1),
+    ),
+    "a slope for each column": (
+        lambda b, x: b.op("PRelu", x, np.array([0.1, 0.2, 0.3, 0.4], F)),
+        [RNG.normal(size=(2, 4, 4)).astype(F)],
+        lambda x: np.where(x < 0, x * [0.1, 0.2, 0.3, 0.4], x),
+    ),
+    "one of three axes resized": (
+        lambda b, x: b.op(
+            "Resize",
+            x,
+            None,
+            np.array([1, 1, 2], F),
+            mode="linear",
+            coordinate_transformation_mode="asymmetric",
+        ),
+        [RNG.normal(size=(2, 3, 4)).astype(F)],
+        lambda x: np.stack([x, (x + np.append(x[..., 1:], x[..., -1:], -1)) / 2], -1).reshape(
+            2, 3, 8
+        ),
+    ),
+    "a pooled image without an index": (
+        lambda b, x: b.op("MaxPool", x, kernel_shape=[2, 3], strides=[2, 1]),
+        [IMAGE],
+        lambda x: np.stack(
+            [x[:, :, :4, i : i + 4].reshape(2, 3, 2, 2, 4).max(3) for i in range(3)]
+        ).max(0),
+    ),
+    "bounds of which the lower one is above the upper one": (
+        lambda b, x: b.op("Clip", x, F(1), F(-0.5)),
+        [IMAGE],
+        lambda x: np.full_like(x, -0.5),
+    ),
+    "an image resized to a size": (
+        lambda b, x: b.op("Resize", x, None, None, [2, 3, 6, 9], mode="nearest", **FLOORS),
+        [IMAGE],
+        lambda x: x[:, :, np.arange(6) * 4 // 6][..., np.arange(9) * 6 // 9],
+    ),
+    "a maximum that is compared with a number": (
+        lambda b, x: b.op("Equal", b.op("ReduceMax", x, [1], keepdims=0), F(3)),
+        [np.array([[1, 3, 2], [5, 3, 4]], F)],
+        lambda x: x.max(1) == 3,
+    ),
+    "rounded up windows that begin in the padding": (
+        lambda b, x: b.op("MaxPool", x, kernel_shape=[2, 2], strides=[3, 3], **CEIL),
+        [IMAGE[:, :, :, :3]],
+        lambda x: np.stack([x[:, :, :2, :2].max((2, 3)), x[:, :, 3:, :2].max((2, 3))], -1)[
+            ..., None
+        ],
+    ),
+    "axes padded and cropped": (
+        lambda b, x: b.op("Pad", x, [0, -1, 1, 2, 0, 2, -2, -1], F(7)),
+        [IMAGE],
+        lambda x: np.pad(x[:, 1:, :2, :5], [(0, 0), (0, 2), (1, 0), (2, 0)], constant_values=7),
+    ),
+    "the last of equal numbers": (
+        lambda b, x: [
+            b.op(kind, x, axis=1, keepdims=keep, select_last_index=1)
+            for kind, keep in (("ArgMax", 0), ("ArgMin", 1))
+        ],
+        [np.array([[1, 3, 3, 0, 0], [2, 2, 4, 2, 2]], F)],
+        lambda x: [np.array([2, 2]), np.array([[4], [4]])],
+    ),
+    "weights of all embeddings, the empty bags of zeros": (
+        lambda b, x, w: b.ext(
+            "EmbeddingBagOffsets", x, numbers(0, 2, 1), numbers(0, 2, 2), None, w
+        ),
+        [RNG.normal(size=(4, 2)).astype(F), np.array([0.5, 2, -1], F)],
+        lambda x, w: np.stack([x[0] * w[0] + x[2] * w[1], x[0] * 0, x[1] * w[2]]),
+    ),
+    "nothing of size 1 is squeezed": (
+        lambda b, x: b.op("Squeeze", b.op("Neg", x)),
+        [IMAGE],
+        lambda x: -x,
+    ),
+    "rows of a computed shape": (
+        lambda b, x: b.op("Relu", b.op("Expand", x, b.op("Shape", b.op("NonZero", x)))),
+        [np.array([[2], [3]], F)],
+        lambda x: np.array([[2, 2], [3, 3]], F),
+    ),
+    "a state of each step, the last one first": (
+        lambda b, x: b.op("GRU", x, *GRU, hidden_size=2, direction="reverse"),
+        [RNG.normal(size=(3, 2, 4)).astype(F)],
+        None,
+    ),
+    "a sequence with biases of a reset after the product": (
+        lambda b, x: b.op("GRU", x, *GRU, hidden_size=2, linear_before_reset=1),
+        [RNG.normal(size=(3, 2, 4)).astype(F)],
+        None,
+    ),
+    "a sequence of computed weights": (
+        lambda b, x, w: b.op("LSTM", x, w, LSTM[0], b.op("Neg", LSTM[1]), hidden_size=2),
+        [RNG.normal(size=(3, 2, 4)).astype(F), RNG.normal(size=(1, 8, 4)).astype(F)],
+        None,
+    ),
+    "rows of weights whose blocks are columns": (
+        lambda b, x: b.op(
+            "Gather", b.op("DequantizeLinear", *map(b.const, BLOCKS), axis=0, block_size=2), x
+        ),
+        [numbers(3, 0, 1)],
+        lambda x: (BLOCKS[0] * np.repeat(BLOCKS[1], 2, 0))[x],
+    ),
+    "a number for no axes": (
+        lambda b, x: b.op("Add", x, b.op("ConstantOfShape", b.op("Shape", x), value=TWO)),
+        [np.array(1.5, F)],
+        lambda x: x + 2,
+    ),
+}
+
+
+@VERSIONS
+@pytest.mark.parametrize("name", WRITTEN)
+def test_written_operators_by_their_formulas(name: str, version: int, tmp_path: Path) -> None:
+    write, feeds, formula = WRITTEN[name]
+    model, b = new_model()
+    inputs = [b.input(f"x{i}", T.from_numpy(x.dtype), x.shape) for i, x in enumerate(feeds)]
+    results = write(b, *inputs)
+    b.output(*(results if isinstance(results, list | tuple) else [results]))
+    source = saved(tmp_path / "m.xml", b, model, version)
+    if formula is None:
+        wanted = list(source.run({f"x{i}": x for i, x in enumerate(feeds)}).values())
+    else:
+        wanted = formula(*feeds)
+    found = infer(tmp_path / "m.xml", feeds)
+    for got, want in zip(found, wanted if isinstance(wanted, list) else [wanted], strict=True):
+        assert got.shape == want.shape
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_brightness_alone_is_written_with_the_plane_of_colors(tmp_path: Path) -> None:
+    """The runtime has the operation from opset17 on, and no kernel for it."""
+    model, b = new_model()
+    b.output(planes(b, b.input("x", T.FLOAT, [1, 4, 6, 3])))
+    saved(tmp_path / "m.xml", b, model, 11)
+    (layer,) = [x for x in ov.Core().read_model(tmp_path / "m.xml").get_ops() if "NV12" in str(x)]
+    assert [list(o.shape) for o in layer.outputs()] == [[1, 4, 6, 1], [1, 2, 3, 2]]
+
+
+@VERSIONS
+@pytest.mark.parametrize("axes", [[1], [1, -1], None], ids=str)
+def test_squeezed_axes_between_dynamic_ones(
+    version: int, axes: list[int] | None, tmp_path: Path
+) -> None:
+    """Runtimes that read v10 take a Squeeze after a recurrent layer for another one."""
+    feed = RNG.normal(size=(2, 1, 5, 4, 1)).astype(F)
+    model, b = new_model()
+    x = b.input("x", T.FLOAT, ["n", 1, "m", 4, 1] if axes else feed.shape)
+    b.output(b.op("Squeeze", x, axes))
+    saved(tmp_path / "m.xml", b, model, version)
+    close(infer(tmp_path / "m.xml", [feed]), [feed.squeeze(axes and tuple(axes))], 0)
+    types = {layer.type for layer in read_ir(tmp_path / "m.xml", None).layers}
+    assert ("Squeeze" in types) == (version == 11)
+
+
+def test_random_numbers_of_half_precision_are_floats(tmp_path: Path) -> None:
+    model, b = new_model()
+    shape, bounds = b.const([40]), [b.const(np.array(v, F)) for v in (-2, 3)]
+    kind = int(T.FLOAT16)
+    x = b.ext("UniformNumbers", shape, *bounds, dtype=kind, global_seed=3, op_seed=5)
+    b.output(b.op("Add", x, b.input("x", T.FLOAT, [1])))
+    saved(tmp_path / "m.xml", b, model, 11)
+    (found,) = infer(tmp_path / "m.xml", [np.zeros(1, F)])
+    assert found.dtype == F and found.min() >= -2 and found.max() < 3 and found.std() > 0.5
+
+
+# name -> (the operation, the shapes of its inputs, -1 for a dynamic size, and the inputs)
+DYNAMIC: dict[str, tuple[Any, list[list[int]], list[Any]]] = {
+    "a slope for the channels, whose number is not known": (
+        lambda x: opset1.prelu(x, np.array([0.1, 0.2, 0.3], F)),
+        [[2, -1, 4]],
+        [RNG.normal(size=(2, 3, 4)).astype(F)],
+    ),
+    "a slope for columns": (
+        lambda x: opset1.prelu(x, np.array([0.1, 0.2, 0.3, 0.4], F)),
+        [[2, 3, -1]],
+        [RNG.normal(size=(2, 3, 4)).astype(F)],
+    ),
+    "a slice from a computed begin": (
+        lambda x, n: opset1.strided_slice(x, n, numbers(4, 3), numbers(1, 2), [0, 0], [0, 1]),
+        [[4, 5], [-1]],
+        [RNG.normal(size=(4, 5)).astype(F), numbers(1, 0)],
+    ),
+    "a slice to a computed end": (
+        lambda x, n: opset1.strided_slice(x, numbers(1, 0), n, numbers(1, 2), [0, 1], [0, 0]),
+        [[4, 5], [-1]],
+        [RNG.normal(size=(4, 5)).astype(F), numbers(3, 4)],
+    ),
+    "a shape of 0 that copies, of a dynamic size": (
+        lambda x: opset1.reshape(x, numbers(0, 2, -1), True),
+        [[-1, 6]],
+        [RNG.normal(size=(3, 6)).astype(F)],
+    ),
+    "no elements reshaped to 0 and the rest": (
+        lambda x: opset1.reshape(x, numbers(0, -1, 4), False),
+        [[2, 0, 3]],
+        [np.zeros((2, 0, 3), F)],
+    ),
+    "equal parts of a dynamic axis": (
+        lambda x: opset1.split(x, np.int64(1), 3).outputs(),
+        [[2, -1]],
+        [RNG.normal(size=(2, 6)).astype(F)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DYNAMIC)
+def test_operands_of_dynamic_sizes_are_read(name: str, tmp_path: Path) -> None:
+    operation, shapes, feeds = DYNAMIC[name]
+    inputs = [
+        opset1.parameter(ov.PartialShape(shape), x.dtype)
+        for shape, x in zip(shapes, feeds, strict=True)
+    ]
+    for i, p in enumerate(inputs):
+        p.output(0).set_names({f"x{i}"})
+    found = operation(*inputs)
+    results = found if isinstance(found, list) else [found]
+    ov.serialize(ov.Model(results, inputs, "dynamic"), tmp_path / "m.xml")
+    wanted = infer(tmp_path / "m.xml", feeds)
+    model = converter.load(tmp_path / "m.xml")
+    got = list(model.run({f"x{i}": x for i, x in enumerate(feeds)}).values())
+    close(got, wanted, 1e-5)
+
+
+def test_no_elements_of_a_dynamic_shape_are_not_reshaped_to_a_rest(tmp_path: Path) -> None:
+    """The runtime takes the rest for 0 instead of 1 where the shape is known later."""
+    x = opset1.parameter(ov.PartialShape([-1, 0, 3]), F)
+    y = opset1.reshape(x, numbers(0, -1, 4), False)
+    ov.serialize(ov.Model([y], [x], "dynamic"), tmp_path / "m.xml")
+    with pytest.raises(UnsupportedError, match="a Reshape to 0 and -1 of a dynamic shape"):
+        converter.load(tmp_path / "m.xml")
+
+
+@pytest.mark.parametrize("repeats", [[2], [3, 1, 2], [1, 2, 1, 3]], ids=str)
+def test_repeats_whose_number_is_dynamic_are_read(repeats: list[int], tmp_path: Path) -> None:
+    """The CPU plugin has no results of dynamic rank."""
+    x, n = opset1.parameter([2, 3, 2], F), opset1.parameter(ov.PartialShape([-1]), np.int64)
+    for p, name in ((x, "x"), (n, "n")):
+        p.output(0).set_names({name})
+    ov.serialize(ov.Model([opset1.tile(x, n)], [x, n], "dynamic"), tmp_path / "m.xml")
+    feed = RNG.normal(size=(2, 3, 2)).astype(F)
+    model = converter.load(tmp_path / "m.xml")
+    (found,) = model.run({"x": feed, "n": numbers(*repeats)}).values()
+    np.testing.assert_array_equal(found, np.tile(feed, repeats))

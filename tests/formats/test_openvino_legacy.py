@@ -18,6 +18,7 @@ import pytest
 import converter
 from converter.api import Model
 from converter.errors import ReadError, UnsupportedError
+from converter.formats.openvino.legacy.lift import constant_of
 from converter.graph.build import Builder, new_model
 from converter.graph.names import set_public_name
 from layers import cases
@@ -785,3 +786,23 @@ def test_a_quotient_before_a_convolution_is_a_product(tmp_path: Path, channels: 
     found = converter.load(tmp_path / "m.xml").run(feeds)
     for wanted, value in zip(Model(model, "onnx").run(feeds).values(), found.values(), strict=True):
         np.testing.assert_allclose(value, wanted, rtol=1e-5)
+
+
+def test_matrices_before_a_transposition_are_read_by_the_product(tmp_path: Path) -> None:
+    model, b = new_model()
+    x, y = b.input("x", ir.DataType.FLOAT, [2, 3, 4]), b.input("y", ir.DataType.FLOAT, [2, 5, 4])
+    b.output(b.op("MatMul", x, b.op("Transpose", y, perm=[0, 2, 1])))
+    converter.save(Model(model, "onnx"), tmp_path / "m.xml", "openvino+ir=7")
+    text = (tmp_path / "m.xml").read_text()
+    assert "Permute" not in text and 'transpose_b="True"' in text
+    feeds = [rng.normal(size=s).astype(np.float32) for s in ((2, 3, 4), (2, 5, 4))]
+    (found,) = converter.load(tmp_path / "m.xml").run(dict(zip("xy", feeds, strict=True))).values()
+    np.testing.assert_allclose(found, feeds[0] @ feeds[1].transpose(0, 2, 1), rtol=1e-5)
+
+
+def test_the_shape_of_filled_rows_has_as_many_elements_as_the_port(tmp_path: Path) -> None:
+    case = cases.read(cases.FOLDER / "legacy" / "SparseFillEmptyRows.toml")
+    model = Model.of(legacy.lift(legacy.build(case)))
+    converter.save(model, tmp_path / "m.xml", "openvino+ir=7")
+    constants = [x for x in legacy.read(tmp_path / "m.xml").layers if x.type == "Const"]
+    assert [5, 4] in [constant_of(x).tolist() for x in constants]

@@ -117,9 +117,6 @@ EXCEPT: dict[str, dict[str, str]] = {
 # rows that only read and have no layer of their own to write, without a file that they read, and
 # why; by operator and kind
 UNREAD: dict[str, dict[str, str]] = {
-    "opset": dict.fromkeys(
-        ("Exp=Selu", "Clip=HardSigmoid"), "the runtime reads computed parameters and has no kernel"
-    ),
     "coreml": {"Div=mvn": "an image of millions of elements, or of unknown size"},
     "legacy": {
         **dict.fromkeys(

@@ -49,15 +49,17 @@ class BodyReader(ABC):
             ):
                 continue
             with self.lifting.noting(self.net.where(layer)):
-                self.bind(layer, self.layer(layer, operands))
+                values = self.layer(layer, operands)
+                if values is not None:
+                    self.bind(layer, values)
 
     def _operand(self, port: tuple[int, int]) -> ir.Value | None:
         source = self.producers.get(port)
         return self.feeds.get(port) if source is None else self.values.get(source)
 
     @abstractmethod
-    def layer(self, layer: Layer, operands: list[ir.Value | None]) -> Sequence[ir.Value]:
-        """The values of a layer's outputs."""
+    def layer(self, layer: Layer, operands: list[ir.Value | None]) -> Sequence[ir.Value] | None:
+        """Return the values of a layer's outputs; None if the layer is refused."""
 
     def bind(self, layer: Layer, values: Sequence[ir.Value]) -> None:
         """Set the values of a layer's output ports; raise MappingError R105 for too few."""

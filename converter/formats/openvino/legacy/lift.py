@@ -96,7 +96,7 @@ class BodyLift(BodyReader):
             {net.pre_process.reference_layer_name: net.pre_process} if net.pre_process else {}
         )
 
-    def layer(self, layer: IrLayer, operands: list[ir.Value | None]) -> list[ir.Value]:
+    def layer(self, layer: IrLayer, operands: list[ir.Value | None]) -> list[ir.Value] | None:
         kind = layer.type.casefold()
         while operands and operands[-1] is None:
             operands.pop()
@@ -110,7 +110,7 @@ class BodyLift(BodyReader):
             return self._memory(layer, operands)
         return self._operation(layer, operands)
 
-    def _operation(self, layer: IrLayer, operands: list[ir.Value | None]) -> list[ir.Value]:
+    def _operation(self, layer: IrLayer, operands: list[ir.Value | None]) -> list[ir.Value] | None:
         kind = spellings().get(layer.type.casefold(), layer.type)
         declared = []
         for port in layer.outputs:
@@ -132,7 +132,7 @@ class BodyLift(BodyReader):
             far.attrs = {k: parsed(v) for k, v in far.attrs.items()}
         results = self.lifting.layer(far)
         if results is None:
-            return []
+            return None
         with self.builder.provenance(
             format="openvino", layer=layer.name, type=layer.type, where=str(layer.line)
         ):

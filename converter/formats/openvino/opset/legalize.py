@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from converter.formats.openvino.fields import dim
 from converter.formats.openvino.opset.rules.elementwise import compared_extreme
 from converter.formats.openvino.opset.rules.fields import RESIZED_AT_ONCE
 from converter.graph.build import Builder, Value, attrs_of
@@ -123,8 +124,7 @@ def top_k(node: ir.Node, b: Builder) -> list[Value] | None:
     if rank is None:
         return None
     axis = a.get("axis", -1) % rank
-    given = x.shape[axis] if x.shape is not None else None
-    count = given if isinstance(given, int) and given else 1
+    count = dim(x, axis) or 1
     if (2**31 // count) ** 2 < count:
         return None  # two digits are not enough
     size = b.Shape(x)[axis : axis + 1]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError
 from converter.formats.openvino.fields import (
     ANCHORS,
     BINS,
@@ -23,18 +21,15 @@ from converter.formats.openvino.fields import (
     SINGLE_IMAGE,
     words,
 )
-from converter.formats.openvino.legacy.rules.context import LiftContext, LowerContext, is_float
-from converter.graph.infer import known, shape_of
+from converter.formats.openvino.legacy.rules.context import LiftContext, LowerContext
+from converter.graph.infer import known
 from converter.graph.value import LOWEST
 from converter.mapping.codecs import Codec, Floats, float_of, number_text
 from converter.mapping.fields import (
     Attr,
     Detail,
     Field,
-    Guard,
-    RequireAttr,
     RequireKey,
-    WriteKey,
     attrs,
     ignore,
     spread,
@@ -69,45 +64,9 @@ class Read(Field):
 # priors ------------------------------------------------------------------------------------------
 
 
-class Images(Field):
-    """Two sizes <-> two values of which the layer only reads the shape. [2, n] of the operator is
-    [1, 2, n] here.
-    """
-
-    inputs = (0, 1)
-
-    def lift(self, r: LiftContext) -> None:
-        sizes = (np.array(r.static(i)[2:], np.int64) for i in (0, 1))
-        r.node.inputs = [r.b.const(s) for s in sizes]
-
-    def lower(self, w: LowerContext) -> None:
-        w.set_inputs(*(self._image(w, i) for i in (0, 1)))
-        w.gives([1, *w.shape(w.out)])
-
-    def _image(self, w: LowerContext, index: int) -> ir.Value:
-        """Return an existing value of this shape, or a constant of zeros."""
-        size = w.ints(index, "the sizes")
-        if min(size) < 1:
-            raise MappingError("a prior box needs an image that is not empty")
-        for value in values_before(w.out.producer()):
-            shape = shape_of(value)
-            images = shape is not None and len(shape) == 4 and list(shape[2:]) == size
-            if images and is_float(value):
-                return value
-        return w.const(np.zeros([1, 1, *size], np.float32), "size")
-
-
-def values_before(owner: ir.Node | None) -> Iterator[ir.Value]:
-    """Yield inputs of the graph, and results of usual image operators, before a node."""
-    usual = ("Conv", "Relu", "MaxPool", "AveragePool", "Concat", "Add", "Mul")
-    if owner is None or not isinstance(owner.graph, ir.Graph):
-        return
-    yield from owner.graph.inputs
-    for node in owner.graph:
-        if node is owner:
-            return
-        if node.domain == "" and node.op_type in usual:
-            yield from node.outputs[:1]
+def sizes_of_images(r: LiftContext) -> None:
+    """Read the sizes of two images, of which the layer reads nothing else."""
+    r.set_inputs(*(np.array(r.static(i)[2:], np.int64) for i in (0, 1)))
 
 
 # detections --------------------------------------------------------------------------------------
@@ -221,12 +180,6 @@ class RegionsAgain(Field):
         r.after_emit(lambda found: [*found, r.b.Identity(r.input(0))])
 
 
-def lists(names: str, omit: str = "") -> list[Attr]:
-    """Convert lists of numbers; those in `omit` are written only if they are not empty."""
-    every = f"{names} {omit}".split()
-    return [Attr(n, kind=Floats, default=Floats(), omit=n in omit.split()) for n in every]
-
-
 class Assumed(Attr):
     """An attribute that the engine ignores: it always uses the default."""
 
@@ -249,32 +202,27 @@ CAFFE = (
     "name_size_file output_directory output_format output_name_prefix prob interp_mode "
     "resize_mode pad_mode pad_value mean_value mirror num_axes save_file mode"
 )
-PRIORS = "=i64:[2,2] =i64:[32,32]"
+SIZES = "min_size max_size aspect_ratio variance fixed_size fixed_ratio density"
 
 RULES: list[Rule] = [
-    op(
+    op(  # boxes are constants in every graph that is written
         "netconv::PriorBox",
         "PriorBox",
-        RequireAttr("min_max_aspect_ratios_order", 1),
-        Guard(
-            "min_size or fixed_size must be given",
-            lambda w: w.attr("min_size") or w.attr("fixed_size"),
-        ),
-        Images(),
-        *lists("min_size max_size aspect_ratio variance", "fixed_size fixed_ratio density"),
         *attrs(flip=False, clip=False, step=0.0, offset=0.5, scale_all_sizes=True),
+        *attrs(**dict.fromkeys(SIZES.split(), Floats())),
         ignore("step_w", "step_h", "img_size", "img_h", "img_w"),
-        example_inputs=PRIORS,
+        before_lift=sizes_of_images,
+        lift_only=True,
     ),
     op(
         "netconv::PriorBoxClustered",
         "PriorBoxClustered",
-        Images(),
-        *lists("width height variance"),
+        *attrs(width=Floats(), height=Floats(), variance=Floats()),
         *CLUSTERS,
         *attrs(clip=False, offset=0.5, img_w=0.0, img_h=0.0),
-        WriteKey("flip", 0),  # without effect, but the engine does not read the layer without it
-        example_inputs=PRIORS,
+        ignore("flip"),
+        before_lift=sizes_of_images,
+        lift_only=True,
     ),
     op(
         "netconv::DetectionOutput",

@@ -41,9 +41,8 @@ recurrent reads LSTMSequence RNNCell RNNSequence ReverseSequence
 detection writes MaxRoiPool netconv::DetectionOutput netconv::DetectronDetectionOutput
 detection writes netconv::DetectronGenerateProposals netconv::DetectronPriorGridGenerator
 detection writes netconv::DetectronROIFeatureExtractor netconv::DetectronTopKROIs
-detection writes netconv::FixedNonMaxSuppression netconv::PSROIPooling netconv::PriorBox
-detection writes netconv::PriorBoxClustered netconv::Proposal netconv::ROIPooling
-detection writes netconv::RegionYolo netconv::ReorgYolo
+detection writes netconv::FixedNonMaxSuppression netconv::PSROIPooling netconv::Proposal
+detection writes netconv::ROIPooling netconv::RegionYolo netconv::ReorgYolo
 detection reads DetectionOutput ExperimentalDetectronDetectionOutput
 detection reads ExperimentalDetectronGenerateProposalsSingleImage
 detection reads ExperimentalDetectronPriorGridGenerator ExperimentalDetectronROIFeatureExtractor

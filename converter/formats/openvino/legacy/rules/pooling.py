@@ -52,22 +52,10 @@ class PoolWindow(Window):
             raise MappingError("the indices output is not supported")
         if any(p >= k for p, k in zip(window.pads, window.kernel * 2, strict=True)):
             raise MappingError("padding must be smaller than the window")
-        if window.ceil:
-            _all_begin_inside(w, window)
         super().write(w, window)
         del w.layer.attrs["dilations"], w.layer.outputs[1:]
         w.set(rounding_type="ceil" if window.ceil else "floor")
         w.layer.attrs["exclude-pad"] = "true"
-
-
-def _all_begin_inside(w: LowerContext, window: Geometry) -> None:
-    """Return whether all windows of the declared shape begin before the end padding; ONNX ignores
-    other windows.
-    """
-    size, out = w.shape()[2:], w.shape(w.out)[2:]
-    windows = zip(out, window.strides, size, window.pads, strict=False)
-    if any((o - 1) * s >= d + p for o, s, d, p in windows):
-        raise MappingError("the declared shape includes a window that begins in the padding")
 
 
 class AverageWindow(PoolWindow):

@@ -210,12 +210,6 @@ def ports_of(r: LiftContext, found: Results, axis: int) -> Results:
 # other layers ------------------------------------------------------------------------------------
 
 
-def all_of_them(r: LiftContext) -> None:
-    """Add a mask of ones: without one every step counts."""
-    if r.optional(1) is None:
-        r.set_input(1, np.ones(r.static()[:2], np.float32))
-
-
 class Merged(Attr):
     """The flag for merging repeated classes, which the engine ignores: it always merges them."""
 
@@ -279,7 +273,6 @@ RULES: list[Rule] = [
             kind,
             Merged("ctc_merge_repeated", kind=bool, default=1),
             ignore("stride"),
-            before_lift=all_of_them,
             example_inputs="4,1,3 4,1",
             lift_only=kind == MISSPELT,
         )

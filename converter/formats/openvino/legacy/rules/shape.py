@@ -321,20 +321,15 @@ class Tiles(Field):
     """One layer for each axis that is repeated.
 
     Tensors of more than five axes are flattened to rows, one for each element of the axes before
-    that axis. Repeats may also be input 1.
+    that axis.
     """
 
     keys = ("axis", "tiles")
     inputs = (1,)
 
     def lift(self, r: LiftContext) -> None:
-        rank = r.rank()
-        if "tiles" not in r.layer.attrs and len(r.layer.inputs) > 1:
-            repeats = r.ints(1, "repeats")
-        else:
-            axis = r.axis(-1)
-            repeats = [r.attr("tiles", int) if i == axis else 1 for i in range(rank)]
-        r.set_inputs(r.data, repeats)
+        axis = r.axis(-1)
+        r.set_inputs(r.data, [r.attr("tiles", int) if i == axis else 1 for i in range(r.rank())])
 
     def lower(self, w: LowerContext) -> None:
         x = w.data

@@ -35,7 +35,7 @@ def window_of(r: LiftContext, rank: int) -> Geometry:
         found = _by_axis(r)
     fault = window_fault(*found.steps, found.pads)
     if len(found.kernel) != rank:
-        fault = f"a window of {len(found.kernel)} axes does not fit an input of rank {rank}"
+        fault = f"a window of {len(found.kernel)} axes does not fit {rank} spatial axes"
     if fault:
         raise MappingError(fault, "R110")
     return found

@@ -151,7 +151,7 @@ class Slope(Field):
             slope = self._of_channels(r, x, slope, count if isinstance(count, int) else None)
         elif rank_of(x) == 0 and rank_of(slope) != 0:
             slope = r.b.Reshape(slope, np.zeros(0, np.int64))
-        r.node.inputs[1] = slope if x.dtype is None else r.cast(slope, x.dtype)
+        r.node.inputs[1] = slope
 
     def _of_channels(self, r: LiftContext, x: Value, slope: Value, count: int | None) -> Value:
         assert x.shape is not None
@@ -515,7 +515,7 @@ def _common(
     order = [{"b": 0, "u": 1, "i": 1, "f": 2}[k] for k in kinds]
     if scalars and (is_scalar := r.rank() == 0) != (r.rank(1) == 0):
         tensor, at = (y, 1) if is_scalar else (x, 0)
-        if order[at] >= order[1 - at]:
+        if order[at] == max(order):
             return tensor
     if order[0] != order[1]:
         return x if order[0] > order[1] else y

@@ -216,13 +216,14 @@ def strided_slice(r: LiftContext) -> ir.Value:
     a, x, b = r.attributes(begin_mask=list, end_mask=list, **more), r.input(0), r.b
     bounds = [r.cast(r.input(i), T.INT64) for i in (1, 2)]
     begin, end = (v if rank_of(v) == 1 else r.reshape(v, [-1]) for v in bounds)
-    count = dim(begin, 0) if dim(begin, 0) is not None else dim(end, 0)
-    if count is None:
+    lengths = {n for v in (begin, end) if (n := dim(v, 0)) is not None}
+    if not lengths:
         raise MappingError("the number of sliced axes is unknown", "X203")
+    count = min(lengths)
     steps = np.ones(count, np.int64) if r.optional(3) is None else known(r.optional(3))
     if steps is None:
         raise MappingError("the strides must be known at conversion time")
-    if {dim(begin, 0), dim(end, 0), count, steps.size} - {None} != {count}:
+    if lengths | {steps.size} != {count}:
         raise MappingError("begin, end and strides must have the same length", "R105")
     masks = {k: ([*v, *[0] * count])[:count] for k, v in vars(a).items()}
     p = SlicePlan.of(count, r.rank(x), masks)
@@ -351,7 +352,6 @@ def eye(r: LiftContext) -> None:
     r.set_inputs(b.Equal(column, b.Unsqueeze(row, [1]) + diagonal))
     if r.optional(3) is not None:
         batch = r.cast(r.input(3), T.INT64)
-        batch = batch if rank_of(batch) == 1 else r.reshape(batch, [-1])
         r.after_first(lambda y: _copies(r, y, batch))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.openvino.fields import ODD_SIZE, odd_window, words
+from converter.formats.openvino.fields import ODD_SIZE, dim, odd_window, words
 from converter.formats.openvino.opset.rules.context import LiftContext, LowerContext
 from converter.formats.openvino.opset.rules.fields import Axes
 from converter.graph.demands import axis_of
@@ -76,8 +76,8 @@ def over_axes(r: LiftContext) -> None:
 
 def _sum_of_neighbors(r: LiftContext, x: Value, axis: int, reach: int) -> Value:
     b, n = r.b, r.rank(x)
-    size = x.shape[axis] if x.shape is not None else None
-    if isinstance(size, int):
+    size = dim(x, axis)
+    if size is not None:
         reach = min(reach, max(size - 1, 0))  # there is nothing but padding beyond
     if not reach:
         return x

@@ -168,7 +168,7 @@ def _along(factors: Array, axis: int, n: int) -> Array:
 
 
 def _dtype(x: ir.Value) -> Any:
-    return x.dtype.numpy() if x.dtype else np.float32
+    return (x.dtype or T.FLOAT).numpy()
 
 
 class MaxIndices(Field):

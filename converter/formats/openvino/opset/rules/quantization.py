@@ -22,7 +22,7 @@ from converter.formats.openvino.opset.rules.fields import BROADCAST, convert
 from converter.graph.demands import axis_of
 from converter.graph.infer import constant, known, rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
-from converter.graph.value import producer_of
+from converter.graph.value import producer_if
 from converter.mapping.fields import Attr, Detail, Field, Guard, ImpliedAttrs
 from converter.mapping.rules import Custom, Rule, custom, op
 from converter.record import record
@@ -66,7 +66,7 @@ def chain(r: LiftContext) -> Chain | None:
 def _chain(x: ir.Value, scale: ir.Value) -> Chain | None:
     if scale.const_value is None or scale.dtype != T.FLOAT or x.dtype != scale.dtype:
         return None
-    minus = _source(x, "Sub")
+    minus = producer_if(x, "Sub")
     weights = _stored(minus.inputs[0] if minus is not None else x)
     shape, steps = shape_of(weights), shape_of(scale)
     if weights is None or shape is None or steps is None or len(steps) not in (0, len(shape)):
@@ -87,14 +87,9 @@ def _chain(x: ir.Value, scale: ir.Value) -> Chain | None:
     return Chain(weights, scale, zero, {"axis": shared[0], "block_size": shape[shared[0]]})
 
 
-def _source(value: ir.Value | None, kind: str) -> ir.Node | None:
-    node = producer_of(value)
-    return node if node is not None and node.op_type == kind else None
-
-
 def _stored(value: ir.Value | None) -> ir.Value | None:
     """Return the integer constant before a Cast."""
-    cast = _source(value, "Cast")
+    cast = producer_if(value, "Cast")
     inner = cast.inputs[0] if cast is not None else None
     constant = inner is not None and inner.const_value is not None
     return inner if constant and inner is not None and inner.dtype in STORED else None
@@ -227,11 +222,12 @@ def _stretch(w: LowerContext, value: ir.Value, axis: int, at: slice, shape: list
             raise MappingError("sub-byte data must be constant")
         return w.reshape(value, shape)
     weight = LazyTensor.of(tensor)
-    if not whole:
-        size = list(shape_of(value) or ())
-        size[axis] = at.stop - at.start
-        weight = weight.derived(lambda array: array[(*[slice(None)] * axis, at)], shape=size)
-    return w.const(weight.reshaped(shape), value.name or "const")
+    if whole:
+        weight = weight.reshaped(shape)
+    else:
+        index = (*[slice(None)] * axis, at)
+        weight = weight.derived(lambda array: array[index].reshape(shape), shape=shape)
+    return w.const(weight, value.name or "const")
 
 
 def write_packed(w: LowerContext) -> None:
@@ -247,7 +243,7 @@ def write_packed(w: LowerContext) -> None:
 
 def table_of(w: LowerContext) -> str:
     """Return the element type whose numbers a constant of indices looks up; "" for other tables."""
-    table, cast = known(w.data), _source(w.input(1), "Cast")
+    table, cast = known(w.data), producer_if(w.input(1), "Cast")
     codes = None if cast is None else cast.inputs[0]
     if table is None or codes is None or codes.const_value is None or codes.dtype != T.UINT4:
         return ""
@@ -256,7 +252,7 @@ def table_of(w: LowerContext) -> str:
 
 def lower_4_bit_indices(w: LowerContext) -> None:
     """Write a 4-bit constant, each the index of a number in the table of the type."""
-    element, cast = table_of(w), _source(w.input(1), "Cast")
+    element, cast = table_of(w), producer_if(w.input(1), "Cast")
     codes = cast.inputs[0] if cast is not None else None
     if not element or codes is None or codes.const_value is None:
         raise no_match(

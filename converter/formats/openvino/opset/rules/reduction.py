@@ -60,7 +60,7 @@ class Reduced(Field):
         if _last_of_three(w, axes) and _meets_a_vector(w):
             self._of_four_axes(w, keep)
             return
-        if keep or rank_of(axes) == 0 or known(axes) is not None or _count(axes) == 1:
+        if keep or rank_of(axes) == 0 or known(axes) is not None or dim(axes, 0) == 1:
             return
         # with several computed axes the runtime does not know the rank of the result
         target = self._target(w, axes)
@@ -72,7 +72,7 @@ class Reduced(Field):
     @staticmethod
     def _target(w: LowerContext, axes: ir.Value) -> Any:
         """Return the sizes of the axes that are not reduced, if the axes are computed."""
-        shape, count, rank = shape_of(w.out), _count(axes), rank_of(w.data)
+        shape, count, rank = shape_of(w.out), dim(axes, 0), rank_of(w.data)
         if shape is not None:
             return list(shape)
         if count is None or rank is None:
@@ -115,7 +115,7 @@ class Reduced(Field):
         if values is not None:
             return w.const(values.astype(np.int64), "axes")
         assert axes is not None
-        if not noop and _count(axes) in (0, None):
+        if not noop and dim(axes, 0) in (0, None):
             message = "the axes must be known at conversion time"
             raise MappingError(message)
         return axes
@@ -132,11 +132,6 @@ def _meets_a_vector(w: LowerContext) -> bool:
     others = (v for use in out.uses() for v in use.node.inputs if v is not None and v is not out)
     counts = (math.prod(s) for v in others if (s := shape_of(v)) and math.prod(s) == max(s))
     return any(count > 1 and size in (None, count) for count in counts)
-
-
-def _count(axes: ir.Value) -> int | None:
-    size = axes.shape[0] if axes.shape is not None and len(axes.shape) else None
-    return size if isinstance(size, int) else None
 
 
 def reduce_as_int32(r: LiftContext) -> None:
@@ -175,46 +170,28 @@ class SortOrder(Field):
         w.set(sort="value")
         if w.version >= 11:
             w.set(stable=True)
-        elif w.attr("sorted", 1) and _read(w.node.outputs[-1]) and _several(w):
+        elif (
+            w.attr("sorted", 1)
+            and w.used(len(w.node.outputs) - 1)
+            and dim(w.data, w.attr("axis")) not in (0, 1)
+        ):
             raise MappingError("stable sorting needs opset 11")
 
 
-def _read(value: ir.Value) -> bool:
-    return value.is_graph_output() or bool(value.uses())
-
-
-def _several(w: LowerContext) -> bool:
-    """Return whether several equal elements are selected, whose order matters."""
-    shape, axis = w.data.shape, axis_of(w.attr("axis"), w.rank())
-    size = shape[axis] if shape is not None else None
-    return not isinstance(size, int) or size > 1
-
-
 class IndexOfBest(SortOrder):
-    """The indices of a TopK with k = 1; for the last of equal elements the axis is reversed."""
+    """The indices of a TopK with k = 1."""
 
-    names = ("axis", "keepdims", "select_last_index")
+    names = ("axis", "keepdims")
     keys = ("axis", *SortOrder.keys)
 
     def lower(self, w: LowerContext) -> None:
         super().lower(w)
-        x, axis = w.data, axis_of(w.attr("axis"), w.rank())
+        axis = axis_of(w.attr("axis"), w.rank())
         w.set(axis=axis)
-        w.set_inputs(x, 1)
+        w.set_inputs(w.data, 1)
         places = w.temporary("places", T.INT64)
-        w.layer.outputs = [w.temporary("values", x.dtype), places]
-        size = x.shape[axis] if x.shape is not None else None
-        if not w.attr("select_last_index"):
-            w.after_emit(lambda: self._shaped(w, places, axis))
-        elif isinstance(size, int) and size:
-            w.layer.inputs[0] = w.emit("Slice", x, [-1], [np.iinfo(np.int64).min + 1], [-1], [axis])
-            w.after_emit(lambda: self._shaped(w, self._from_end(w, places, size), axis))
-        else:
-            raise MappingError("select_last_index=1 on a dynamic axis is not supported", "X203")
-
-    def _from_end(self, w: LowerContext, places: ir.Value, size: int) -> ir.Value:
-        last = np.array(size - 1, np.int64)
-        return w.emit("Subtract", last, places, auto_broadcast="numpy")
+        w.layer.outputs = [w.temporary("values", w.data.dtype), places]
+        w.after_emit(lambda: self._shaped(w, places, axis))
 
     def _shaped(self, w: LowerContext, places: ir.Value, axis: int) -> None:
         if w.attr("keepdims"):
@@ -246,6 +223,7 @@ AXES = "2,3 =[1]"
 COUNT = OutputType("output_type", element_type)
 BEST = (
     RequireKey("index_element_type", "i64", kind=str),
+    RequireAttr("select_last_index", 0),
     IndexOfBest(),
 )
 

@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.formats.openvino.fields import dim
 from converter.formats.openvino.opset.rules.context import LiftContext, LowerContext
 from converter.formats.openvino.opset.rules.fields import RESIZED_AT_ONCE, is_float
 from converter.graph.build import defaults
@@ -232,7 +233,7 @@ def resampled(
     what = (
         f"{a.coordinate_transformation_mode} {a.nearest_mode}"
         if picks
-        else f"mode={a.mode!r} with these options is not supported"
+        else f"mode={a.mode!r} with these options"
     )
     y = x if picks or is_float(x) else r.b.Cast(x, to=T.FLOAT)
     for axis, size, out, scale in _steps(r, x, target, axes, by_scales, what):
@@ -256,7 +257,7 @@ def _weights(a: SimpleNamespace, size: int, out: int, scale: float) -> Array:
     at, places = coordinates(rule, size, out, scale)[:, None], arange(size)[None, :]
     reach = 2 if scale > 1 else int(np.ceil(2 / scale))
     inside = np.abs(places - np.floor(at + 0.5)) <= reach
-    found = np.maximum(0, 1 - np.abs(scale * (at - places))) * inside
+    found = np.maximum(0, 1 - scale * np.abs(at - places)) * inside
     total = found.sum(1, keepdims=True)
     return np.asarray(np.where(total == 0, 0, found / np.where(total == 0, 1, total)))
 
@@ -330,15 +331,14 @@ def _axes_to_write(
     """
     rank = len(x.shape or ())
     pairs = list(zip(axes, target, strict=True))
-    same = [int(v) == _size(x, i) if by_sizes else float(v) == 1.0 for i, v in pairs]
-    last = len(axes) - 1
-    keep = [i for i, s in enumerate(same) if not s] or [last]
+    same = [int(v) == dim(x, i) if by_sizes else float(v) == 1.0 for i, v in pairs]
+    keep = [i for i, s in enumerate(same) if not s]
     if mode == "linear_onnx" and rank > 3 and all(axes[i] > 1 for i in keep):
         # all of space: of a constant it is computed so only
         return [i for i, axis in enumerate(axes) if axis > 1]
-    if mode != "nearest" and len(keep) == 1:
-        return sorted({keep[0], last if keep[0] != last else last - 1})
-    return keep
+    unchanged = [i for i, s in enumerate(same) if s]
+    missing = max(0, (1 if mode == "nearest" else 2) - len(keep))
+    return sorted([*keep, *unchanged[::-1][:missing]])
 
 
 def _exact(x: ir.Value, y: ir.Value, scales: ir.Value | None, axes: list[int]) -> ir.Value:
@@ -354,11 +354,6 @@ def _exact(x: ir.Value, y: ir.Value, scales: ir.Value | None, axes: list[int]) -
     sizes = ir.Value(name="sizes", type=ir.TensorType(T.INT64), shape=ir.Shape([len(after)]))
     set_known(sizes, np.array(after, np.int64))
     return sizes
-
-
-def _size(x: ir.Value, axis: int) -> int | None:
-    found = x.shape[axis] if x.shape is not None else None
-    return found if isinstance(found, int) else None
 
 
 # colors -----------------------------------------------------------------------------------------

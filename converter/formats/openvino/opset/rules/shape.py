@@ -86,7 +86,8 @@ def read_special_zero(r: LiftContext) -> None:
                 raise MappingError(
                     "a Reshape to 0 and -1 of a dynamic shape is not supported", "X203"
                 )
-            r.node.inputs[1] = r.b.const(np.where(target == -1, 0, target))
+            # the runtime takes it for 1, and for 0 where it infers the shape later
+            r.node.inputs[1] = r.b.const(np.where(target == -1, 1, target))
 
 
 def write_special_zero(w: LowerContext) -> None:
@@ -123,7 +124,7 @@ class SizeOneAxes(Field):
     """
 
     def lift(self, r: LiftContext) -> None:
-        axes = r.optional(1) if r.node.op == "Squeeze" else r.input(1)
+        axes = r.optional(1)
         if axes is None or r.node.op == "Unsqueeze" or known(axes) is None:
             InputType((1,), flat=True).lift(r)
             return
@@ -271,8 +272,6 @@ BROADCAST_MODE = Detail(
 def unsqueeze_to(r: LiftContext, axes: list[int], count: int) -> ir.Value:
     """The input with its axis i at `axes[i]` of `count` axes, the others of size 1."""
     x = r.input(0)
-    if r.rank(x) == 1 and not axes:
-        axes = [count - 1]
     if len(axes) != r.rank(x) or axes != sorted(axes):
         raise MappingError(f"axes mapping {axes} does not fit rank {r.rank(x)}", "R105")
     missing = [i for i in range(count) if i not in axes]
@@ -280,16 +279,11 @@ def unsqueeze_to(r: LiftContext, axes: list[int], count: int) -> ir.Value:
 
 
 def broadcast_value(w: LowerContext) -> None:
-    """A constant that is broadcast to the shape; that of no axes is reshaped."""
-    value, shape = w.attr("value", None), known(w.data)
+    """Broadcast a constant to the shape."""
+    value = w.attr("value", None)
     fill = np.zeros((), np.float32) if value is None else np.asarray(value).reshape(())
-    if shape is not None and not shape.size:
-        w.layer.kind = "Reshape"
-        w.set_inputs(fill.reshape(1), [])
-        w.set(special_zero=False)
-    else:
-        w.set_inputs(fill, w.known(w.data))
-        w.set(mode="numpy")
+    w.set_inputs(fill, w.known(w.data))
+    w.set(mode="numpy")
 
 
 class Repeats(Field):
@@ -560,9 +554,7 @@ def rank_is_known(w: LowerContext) -> bool:
     """Return whether the rank of the result is known: not if its shape is an operand of unknown
     length, the last one.
     """
-    shape = w.input(len(w.node.inputs) - 1).shape
-    length = 0 if shape is None or not len(shape) else shape[0]
-    return isinstance(length, int) or w.out.shape is not None
+    return dim(w.input(-1), 0) is not None or w.out.shape is not None
 
 
 KNOWN_RANK = Guard(

@@ -1,0 +1,132 @@
+"""Layers with one fault, each refused with the reason and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from converter.errors import UnsupportedError
+from layers import cases
+from layers.altered import altered_layer
+from layers.models import model_of, network_of
+
+Change = str | Callable[[cases.Case], Any]
+
+
+def constant(index: int, *values: Any) -> Change:
+    """Make an input a constant with these integers."""
+
+    def change(case: cases.Case) -> None:
+        case.inputs[index] = cases.Tensor.of(np.array(values, np.int64), True)
+
+    return change
+
+
+def more(*arrays: Any) -> Change:
+    """Add inputs."""
+    return lambda case: case.inputs.extend(cases.Tensor.of(a, True) for a in arrays)
+
+
+def shaped(*shape: int) -> Change:
+    """Give input 0 another shape."""
+    return lambda case: setattr(case.inputs[0], "shape", shape)
+
+
+def leaving(*shape: int) -> Change:
+    """Declare another shape for output 0."""
+    return lambda case: setattr(case.outputs[0], "shape", shape)
+
+
+def cut_weights(case: cases.Case) -> None:
+    """Leave half of the blob."""
+    blob = case.weights["weights"]
+    blob.values = blob.values[: blob.values.size // 2]
+    blob.shape = blob.values.shape
+
+
+ONE = np.float32(1)
+# file, the change (see altered.py, or a function), the message
+REFUSED: list[tuple[str, Change, str]] = [
+    ("legacy/Convolution", lambda case: case.outputs.clear(), "output port 0 is absent"),
+    (
+        "legacy/Eltwise-operation-sum-coeff",
+        "coeff='1'",
+        "1 coefficients are given for 2 operands",
+    ),
+    ("legacy/Convolution", "group='1.5'", "group='1.5' is not a valid value"),
+    ("legacy/Convolution", "kernel='2,2,2'", "a window of 3 axes does not fit 2 spatial axes"),
+    ("legacy/Convolution", "auto_pad='largest'", "auto_pad='largest' is not known"),
+    ("legacy/Convolution-by-axis", "-kernel-x", "required attribute 'kernel' is absent"),
+    ("legacy/RNNCell", "activations='softmax'", "activations='softmax' contains an unknown"),
+    ("legacy/TopK", "sort='largest'", "sort must be value, index or none"),
+    ("legacy/ArgMax-whole", shaped(), "without an axis, data need at least 1 axis"),
+    (
+        "legacy/Deconvolution",
+        leaving(1, 2, 40, 40),
+        "the output port is larger than a deconvolution can produce",
+    ),
+    ("legacy/BinaryConvolution", "no weights", "the blob 'weights' is absent or too small"),
+    ("legacy/BinaryConvolution", cut_weights, "the blob 'weights' is absent or too small"),
+    ("legacy/CTCGreedyDecoder", lambda case: case.inputs.pop(), "takes 2 to 2 inputs, got 1"),
+    ("legacy/Tile", "-tiles", "required attribute 'tiles' is absent"),
+    ("opset/DetectionOutput", "keep_top_k='-2'", "keep_top_k='-2' is not a valid value"),
+    ("opset/ReorgYolo", "stride='2,3'", "stride='2,3' is not a valid value"),
+    ("opset/Clamp", "type 0 bool", "bounds must be numeric"),
+    ("opset/Convolution", "auto_pad='largest'", "auto_pad='largest' is not known"),
+    ("opset/IRDFT", constant(1), "the axes are empty"),
+    ("opset/DFT", constant(1), "the axes are empty"),
+    ("opset/RDFT", more(np.array([3, 4])), "2 sizes are given for 1 axes"),
+    ("opset/IRDFT", more(np.array([12])), "a signal size larger than the data is not supported"),
+    ("opset/MVN", constant(1), "the axes are empty"),
+    ("opset/MVN-opset1", shaped(24), "the axes are empty"),
+    ("opset/AvgPool", "rounding_type='up'", "rounding_type='up' is not known"),
+    ("opset/GRUCell", "activations='sigmoid,softmax'", "activation 'softmax' is not known"),
+    ("opset/RNNCell-hardsigmoid", "activations_alpha='1,2'", "2 parameters do not fit the activ"),
+    ("opset/LSTMCell", more(np.zeros((1, 12), np.float32)), "peepholes are not supported"),
+    ("opset/Interpolate-opset1-grows", "mode='bicubic'", "mode='bicubic' is not supported in op"),
+    ("opset/Interpolate-opset1-grows", "mode='area'", "mode='area' is not supported"),
+    ("opset/Interpolate-linear", "mode='lanczos'", "mode='lanczos' is not known"),
+    (
+        "opset/Interpolate-linear",
+        "coordinate_transformation_mode='middle'",
+        "coordinate_transformation_mode='middle' with mode='linear' is not supported",
+    ),
+    (
+        "opset/Interpolate-antialias-rank-5",
+        "flip 1",
+        "mode='linear' with these options needs a constant size",
+    ),
+    ("opset/Unsqueeze", lambda case: case.inputs.pop(), "inputs are invalid: Unsqueeze"),
+    ("opset/Eye-batch", constant(3, [2]), "inputs are invalid: Concat"),
+    ("opset/Interpolate-linear", constant(1, 3), "1 sizes are given for 2 axes"),
+    ("opset/Reshape", constant(1, [2, 3]), "a shape must be a vector"),
+    ("opset/Split", "num_splits='9'", "num_splits=9, but there are 2 outputs"),
+    ("opset/Split", shaped(2, 7), "7 elements cannot be split into 2 equal parts"),
+    ("opset/Broadcast-explicit", lambda case: case.inputs.pop(), "the axes mapping is absent"),
+    ("opset/ExtractImagePatches", "sizes='30,30'", "the window is larger than the image"),
+    (
+        "opset/ScaledDotProductAttention-mask",
+        more(ONE, np.ones((1, 1), np.float32)),
+        "attention sinks are not supported",
+    ),
+    ("opset/StridedSlice", constant(3, 1), "begin, end and strides must have the same length"),
+]
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "message"), [pytest.param(*r, id=f"openvino-{r[0]}-{r[2]}") for r in REFUSED]
+)
+def test_a_layer_with_a_fault_is_refused(file: str, change: Change, message: str) -> None:
+    folder = file.partition("/")[0]
+    case = cases.read(cases.FOLDER / f"{file}.toml")
+    if isinstance(change, str):
+        case = altered_layer(case, change)
+    else:
+        change(case)
+    with pytest.raises(UnsupportedError) as e:
+        model_of(folder).lift(network_of(folder, case))
+    (found,) = e.value.diagnostics
+    assert message in found.message and found.where.layer == "layer"
