@@ -181,9 +181,11 @@ NORM_SCALE = 1 / 20000
 
 
 def quantized(
-    project: bool, normalize: bool = False, clip: float = 0.0
+    project: bool, normalize: bool = False, clip: float = 0.0, coupled: bool = False
 ) -> tuple[Table, dict[str, Any], list[Any]]:
-    """With all gates and peepholes; biases have the scales of input * weights."""
+    """With all gates and peepholes, or `coupled`: without an input gate, which then is what the
+    forget gate leaves of 32767. Biases have the scales of input * weights.
+    """
     outputs = 3 if project else UNITS
     sx, sw, sp, sc, sh, sy = SCALES.values()
     unit = 2.0**-8 if normalize else 2.0**-12
@@ -219,6 +221,11 @@ def quantized(
         inputs += [one(a, kinds[1], NORM_SCALE) for a in norms]
     else:
         inputs += [tensor(table, [0], kinds[1], scale=1.0, **absent) for _ in "1234"]
+    if coupled:
+        for index in (1, 5, 9, 12, 20):
+            given = table.operands[inputs[index]]
+            none = tensor(table, [0] * len(given.dimensions), given.type, scale=1.0, **absent)
+            inputs[index] = none
     numbers = [clip, clip, *[unit] * 4, 5, sh]
     inputs += [scalar(table, n, SCALARS[type(n)]) for n in numbers]
     table.inputs = ends
@@ -249,7 +256,8 @@ def quantized(
     def tanh(z: Any, bits: int) -> Any:
         return tanh_table(bits)[z + 32768].astype(np.int64)
 
-    enter, forget, candidate = logistic(gate(0, c)), logistic(gate(1, c)), tanh(gate(2), 3)
+    forget, candidate = logistic(gate(1, c)), tanh(gate(2), 3)
+    enter = 32767 - forget if coupled else logistic(gate(0, c))
     cell = whole(down(forget * c, 15) + down(enter * candidate, 30 - 13))
     if clip:
         cell = np.clip(cell, -int(clip / sc), int(clip / sc))
@@ -265,9 +273,11 @@ def quantized(
 
 @pytest.mark.parametrize("project", [False, True])
 @pytest.mark.parametrize("normalize", [False, True])
-@pytest.mark.parametrize("clip", [0.0, 0.625])
-def test_a_quantized_lstm_by_its_integers(project: bool, normalize: bool, clip: float) -> None:
-    table, feeds, wanted = quantized(project, normalize, clip)
+@pytest.mark.parametrize(("clip", "coupled"), [(0.0, False), (0.1, False), (0.625, True)])
+def test_a_quantized_lstm_by_its_integers(
+    project: bool, normalize: bool, clip: float, coupled: bool
+) -> None:
+    table, feeds, wanted = quantized(project, normalize, clip, coupled)
     assert validate(table) == [] and feature_level(table)[0] == 4
     model = Model.of(lift(table))
     typed = {i.name: feeds[i.name].astype(i.dtype) for i in model.inputs}

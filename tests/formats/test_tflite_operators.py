@@ -617,15 +617,18 @@ def test_numbers_at_their_positions_in_windows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("depth", [2, 3])
-@pytest.mark.parametrize("first", [True, False])
-def test_landmarks_are_moved(tmp_path: Path, depth: int, first: bool) -> None:
+@pytest.mark.parametrize(("first", "scale"), [(True, 2.0), (True, None), (False, None)])
+def test_landmarks_are_moved(
+    tmp_path: Path, depth: int, first: bool, scale: float | None
+) -> None:
     """The first version has rows of numbers and scales the sum."""
     points, matrix = floats(5, depth), floats(1, 4, 4)
-    wanted, scale = points.copy(), 2.0 if first else 1.0
+    wanted = points.copy()
     for i in range(2):
-        wanted[:, i] = points[:, :2] @ matrix[0, i, :2] + matrix[0, i, 3] * scale
+        wanted[:, i] = points[:, :2] @ matrix[0, i, :2] + matrix[0, i, 3] * (scale or 1)
     shape = [1, 1, 1, 5 * depth] if first else [1, 5, depth]
-    options = {"dimensions": depth, "scale": 2.0} if first else {}
+    options = {"dimensions": depth} if first else {}
+    options |= {} if scale is None else {"scale": scale}
     inputs = [Tensor(F, shape), Tensor(F, [1, 4, 4])]
     path = mediapipe(tmp_path, "TransformLandmarks", options, inputs, [Tensor(F, shape)])
     equal(ours(path, [points.reshape(shape), matrix]), [wanted.reshape(shape)])

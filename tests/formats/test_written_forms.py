@@ -83,8 +83,14 @@ def transposed(x: Any) -> Any:
     return found
 
 
+def means(x: Any) -> Any:
+    """The means of two by two neighbors."""
+    return (x[:, :, 1:, 1:] + x[:, :, :-1, 1:] + x[:, :, 1:, :-1] + x[:, :, :-1, :-1]) / 4
+
+
 KERNEL = RNG.normal(size=(2, 2, 3, 2)).astype(F)
 WEIGHTS = RNG.normal(size=(24, 3)).astype(F)
+STACK = RNG.normal(size=(2, 4, 5)).astype(F)
 MANY = 8
 FILE = Path(__file__).with_name("written_forms.txt")
 LINES = dict(
@@ -228,6 +234,22 @@ FORMS: dict[str, Form] = {
         ALL, lambda b, x: [b.Gemm(x, b.const(TABLE), b.const(TABLE[0, :3] * 2), transB=1,
                                   alpha=0.5, beta=2.0)],
         {"x": RNG.normal(size=(2, 4)).astype(F)}, (), []),
+    "a product of transposed stacks": (
+        ALL, lambda b, x, y: [b.MatMul(b.Transpose(x, perm=[0, 2, 1]),
+                                       b.Transpose(y, perm=[0, 2, 1]))],
+        {"x": IMAGE[0].transpose(0, 2, 1), "y": STACK.transpose(0, 2, 1)}, (), [IMAGE[0] @ STACK]),
+    "a mean with counted padding of any height": (
+        (IR, PROGRAM, NETWORK, LITE),
+        lambda b, x: [b.AveragePool(x, kernel_shape=[2, 2], pads=[1, 0, 1, 1],
+                                    count_include_pad=1)],
+        {"x": IMAGE}, ("x:2",), [means(np.pad(IMAGE, ((0, 0), (0, 0), (1, 1), (0, 1))))]),
+    "classes of a computed number": (
+        (IR, PROGRAM, NETWORK, LITE),
+        lambda b, x, n: [b.OneHot(x, n, F([-1, 5]), axis=0)],
+        {"x": whole(0, -1, 1), "n": whole(3)}, (), [np.eye(3, dtype=F)[:, [0, 2, 1]] * 6 - 1]),
+    "rows that are repeated": (
+        ALL, lambda b, x: [b.Expand(x, whole(2, 1, 5, 1))], {"x": TABLE[:, None]}, (),
+        [np.broadcast_to(TABLE[:, None], (2, 3, 5, 4))]),
 }  # fmt: skip
 
 

@@ -54,12 +54,9 @@ from converter.mapping.rules import Custom, Rule, custom, op
 def in_both(r: LiftContext, step: Callable[[str], Step], *names: str) -> Sequence[ir.Value]:
     """Lift both directions, and their last states where the operation gives them."""
     *states, weights = names
-    merged = r.attr("merge_outputs", bool)
-    if merged != (r.binding.outputs["bw_output"] is None):
+    if r.attr("merge_outputs", bool) != (r.binding.outputs["bw_output"] is None):
         raise MappingError("merge_outputs contradicts the number of outputs", "R105")
-    found = both_directions(r, step, states, weights)
-    count = 1 if merged else 2
-    return found if len(r.results) > count else found[:count]
+    return both_directions(r, step, states, weights)
 
 
 def bidirectional_rnn(r: LiftContext) -> Sequence[ir.Value]:
