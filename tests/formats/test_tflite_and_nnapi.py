@@ -22,6 +22,7 @@ from converter.errors import ConverterError, ReadError
 from converter.formats.nnapi.codec import read_table, write_table
 from converter.formats.nnapi.table import Lifetime, Operand, OperandType, Operation, Table
 from converter.formats.tflite.codec import read_flat
+from converter.graph.known import KNOWN_LIMIT
 from converter.io.files import Output
 from judged import run_in
 
@@ -210,6 +211,40 @@ def test_unsigned_weights_of_channels_are_written_signed(tmp_path: Path) -> None
     x = rng.uniform(-1, 1, (1, 2, 4, 4)).astype(F)
     expected = converter.load(tmp_path / "m.onnx").run({"x": x})["y"]
     np.testing.assert_allclose(converter.load(path).run({"x": x})["y"], expected, atol=0.0201)
+
+
+@pytest.mark.parametrize("suffix", [".tflite", ".nnapi.json"])
+def test_a_long_bias_of_8_bits_is_stored_with_the_scale_of_the_products(
+    suffix: str, tmp_path: Path
+) -> None:
+    """Constants of so many elements are not folded."""
+    rng, n = np.random.default_rng(4), KNOWN_LIMIT + 1
+    arrays = {
+        "one": np.array(0.02, F),
+        "s": np.array(0.1, F),
+        "three": np.array(3, np.int8),
+        "zero": np.array(0, np.int8),
+        "w": rng.integers(-127, 128, (n, 2, 1, 1)).astype(np.int8),
+        "b": rng.integers(-128, 128, n).astype(np.int8),
+    }
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "one", "three"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "one", "three"], ["r"]),
+        helper.make_node("DequantizeLinear", ["w", "one", "zero"], ["d"]),
+        helper.make_node("DequantizeLinear", ["b", "s", "three"], ["e"]),
+        helper.make_node("Conv", ["r", "d", "e"], ["c"]),
+        helper.make_node("QuantizeLinear", ["c", "s", "three"], ["p"]),
+        helper.make_node("DequantizeLinear", ["p", "s", "three"], ["y"]),
+    ]
+    path = written(model_of(nodes, {"x": [1, 2, 1, 1]}, arrays, [1, n, 1, 1]), tmp_path, suffix)
+    if suffix == ".tflite":
+        kept = [np.prod(t.shape) for t in read_flat(path).graphs[0].tensors if t.data is not None]
+    else:
+        kept = [o.value.size for o in read_table(path).operands if o.value is not None]
+    assert sorted(kept)[-2:] == [n, 2 * n]
+    x = np.array([0.7, -1.1], F).reshape(1, 2, 1, 1)
+    expected = converter.load(tmp_path / "m.onnx").run({"x": x})["y"]
+    np.testing.assert_allclose(converter.load(path).run({"x": x})["y"], expected, atol=0.1001)
 
 
 def test_an_addend_after_a_convolution_is_its_bias(tmp_path: Path) -> None:

@@ -78,6 +78,7 @@ X = Tensor(F, [2, 3])
 ALONE = {
     "bits": ("BITCAST", [X], [Tensor(I32, [2, 3])]),
     "axes": ("RANK", [X], [Tensor(I32, [])]),
+    "a complex number": ("CAST", [X], [Tensor(C64, [2, 3])]),
     "distinct": ("UNIQUE", [Tensor(I64, [5])], [Tensor(I64, [-1]), Tensor(I32, [5])]),
     "one of many": (
         "ONE_HOT",
@@ -339,14 +340,15 @@ def test_complex_numbers_in_and_out(tmp_path: Path) -> None:
         Tensor(C64, [2, 1, 3]),
         Tensor(C64, [2, 3]),
     ]
-    tensors += [const([3, -1], I32), Tensor(C64, [3, 2]), Tensor(F, [3, 2])]
+    tensors += [const([3, -1], I32), Tensor(C64, [3, 2]), Tensor(F, [3, 2]), Tensor(F, [3, 2])]
     operators = [
         Op("MUL", [0, 1], [2]),
         Op("SQUEEZE", [2], [3], "SqueezeOptions", {"SqueezeDims": [-2]}),
         Op("RESHAPE", [3, 4], [5]),
         Op("IMAG", [5], [6]),
+        Op("CAST", [5], [7]),
     ]
-    path = write(tmp_path / "m.tflite", Graph(tensors, operators, [0, 1], [5, 6]))
+    path = write(tmp_path / "m.tflite", Graph(tensors, operators, [0, 1], [5, 6, 7]))
     alike(path, [complexes(2, 1, 3), complexes(3)])
 
 
