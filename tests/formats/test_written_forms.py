@@ -48,6 +48,15 @@ def lstm(x: Any, w: Any, r: Any, b: Any, h: Any, c: Any) -> list[Any]:
     return [np.stack(every), h, c]
 
 
+def rnn(x: Any, w: Any, r: Any, b: Any, h: Any) -> list[Any]:
+    """All states, and the last one."""
+    every = []
+    for step in x:
+        h = np.maximum(step @ w.T + h @ r.T + b, 0)
+        every.append(h)
+    return [np.stack(every)[:, None], h[None]]
+
+
 def whole(*values: Any) -> Any:
     return np.array(values, np.int64)
 
@@ -143,6 +152,10 @@ FORMS: dict[str, Form] = {
     "a recurrent layer with a computed bias": (
         (IR,), lambda b, x, n: b.LSTM(x, b.const(W), b.const(R), n, hidden_size=2, outputs=3),
         {"x": STEPS, "n": B}, (), []),
+    "a plain recurrent layer": (
+        ALL, lambda b, x, h: b.RNN(x, b.const(W[:, :2]), b.const(R[:, :2]), b.const(B[:, :4]), None,
+                                   h, hidden_size=2, activations=["Relu"], outputs=2),
+        {"x": STEPS, "h": RNG.normal(size=(1, 1, 2)).astype(F)}, (), []),
     "padding of computed amounts": (
         (IR, PROGRAM, NETWORK, LITE),
         lambda b, x, n: [b.Pad(x, b.Concat([0], n, n, [0], axis=0), b.const(F(2)))],
@@ -267,6 +280,8 @@ def expected_of(name: str, feeds: dict[str, Any]) -> list[Any]:
         return [TABLE @ x]
     if name == "a product of transposed matrices":
         return [0.5 * x @ TABLE.T + 2 * TABLE[0, :3] * 2]
+    if name == "a plain recurrent layer":
+        return rnn(x, W[0, :2], R[0, :2], B[0, :2] + B[0, 2:4], feeds["h"][0])
     if "recurrent" in name:
         zero = np.zeros((1, 1, 2), F)
         h, c, bias = feeds.get("h", zero), feeds.get("c", zero), feeds.get("n", B)
