@@ -247,6 +247,25 @@ def test_a_long_bias_of_8_bits_is_stored_with_the_scale_of_the_products(
     np.testing.assert_allclose(converter.load(path).run({"x": x})["y"], expected, atol=0.1001)
 
 
+def test_padding_of_a_quantized_maximum_is_its_least_value(tmp_path: Path) -> None:
+    """The padding is a constant with the scale of the image, larger than a scheme gives."""
+    arrays = {"one": np.array(0.5, F), "three": np.array(3, np.int8)}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "one", "three"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "one", "three"], ["r"]),
+        helper.make_node("MaxPool", ["r"], ["c"], kernel_shape=[3, 2], pads=[2, 1, 0, 0]),
+        helper.make_node("QuantizeLinear", ["c", "one", "three"], ["p"]),
+        helper.make_node("DequantizeLinear", ["p", "one", "three"], ["y"]),
+    ]
+    model = model_of(nodes, {"x": [1, 2, 3, 4]}, arrays, [1, 2, 3, 4])
+    path = written(model, tmp_path, ".tflite")
+    x = -np.arange(5, 29, dtype=F).reshape(1, 2, 3, 4)
+    expected = x.copy()
+    expected[:, :, :, 1:] = x[:, :, :, :-1]
+    expected[:, :, 1:] = expected[:, :, :1]
+    np.testing.assert_array_equal(converter.load(path).run({"x": x})["y"], expected)
+
+
 def test_an_addend_after_a_convolution_is_its_bias(tmp_path: Path) -> None:
     arrays = {"w": floats(3, 2, 1, 1), "b": floats(1, 3, 1, 1)}
     nodes = [
