@@ -620,9 +620,7 @@ def test_numbers_at_their_positions_in_windows(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("depth", [2, 3])
 @pytest.mark.parametrize(("first", "scale"), [(True, 2.0), (True, None), (False, None)])
-def test_landmarks_are_moved(
-    tmp_path: Path, depth: int, first: bool, scale: float | None
-) -> None:
+def test_landmarks_are_moved(tmp_path: Path, depth: int, first: bool, scale: float | None) -> None:
     """The first version has rows of numbers and scales the sum."""
     points, matrix = floats(5, depth), floats(1, 4, 4)
     wanted = points.copy()

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import Diagnostic, MappingError, Where
+from converter.errors import Diagnostic, MappingError
 from converter.formats.lite.context import LiteLiftContext, LiteLowerContext
 from converter.formats.lite.quantization import (
     Quantization,
@@ -176,14 +176,14 @@ class LiftContext(LiteLiftContext):
         fits = stated.size in (1, found.size) and np.allclose(stated, found, rtol=SMALL, atol=0)
         if not factors or not found.size or fits:
             return stated
-        where = self.layer.where
+        layer = self.layer
         self.graph.notes.append(
             Diagnostic(
                 "R112",
                 f"the scale of bias {bias.name!r} is not the product of input "
                 "and weight scales; LiteRT and netconv use the product",
                 "warning",
-                Where(where.file, where.line, where.path, self.layer.name, self.layer.kind),
+                replace(layer.where, layer=layer.name, kind=layer.kind),
                 help="quantize the model again if the scale in the file is intended",
             )
         )
@@ -319,9 +319,7 @@ class LowerContext(LiteLowerContext):
         return self.int32(value, what)
 
     def indices(self, value: ir.Value, largest: bool = False) -> ir.Value:
-        """Return indices or sizes in 32 bits. `largest`: computed ones that are larger are clamped to
-        the largest int32.
-        """
+        """Return indices or sizes in 32 bits. `largest`: computed ones are clamped to int32."""
         array = known(value)
         if array is not None:
             return self.int32(array, "indices")
