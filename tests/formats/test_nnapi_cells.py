@@ -212,6 +212,14 @@ SCALES = {"x": 1 / 64, "w": 1 / 100, "p": 1 / 4096, "c": 1 / 8192, "h": 1 / 128,
 NORM_SCALE = 1 / 20000
 
 
+def logistic(z: Any) -> Any:
+    return logistic_table()[z + 32768].astype(np.int64)
+
+
+def tanh(z: Any, bits: int) -> Any:
+    return tanh_table(bits)[z + 32768].astype(np.int64)
+
+
 def without_input_gate(table: Table, inputs: list[int]) -> list[int]:
     found = list(inputs)
     for index in (1, 5, 9, 12, 20):
@@ -287,12 +295,6 @@ def quantized(
             rows = [layer_norm([int(n) for n in row], norms[i], bias[i], NORM_SCALE) for row in g]
             return np.array(rows)
         return g
-
-    def logistic(z: Any) -> Any:
-        return logistic_table()[z + 32768].astype(np.int64)
-
-    def tanh(z: Any, bits: int) -> Any:
-        return tanh_table(bits)[z + 32768].astype(np.int64)
 
     forget, candidate = logistic(gate(1, c)), tanh(gate(2), 3)
     enter = 32767 - forget if coupled else logistic(gate(0, c))
