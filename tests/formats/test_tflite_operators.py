@@ -128,7 +128,7 @@ def test_segments_in_any_order(tmp_path: Path, name: str, kind: Any) -> None:
 
 @needs_litert
 @pytest.mark.parametrize("combiner", [0, 1, 2])
-@pytest.mark.parametrize("sizes", [[3, 4], [2, 2, 4]])
+@pytest.mark.parametrize("sizes", [[3, 4], [2, 3, 4]])
 @pytest.mark.parametrize("open_", [False, True])
 def test_sparse_look_ups(tmp_path: Path, combiner: int, sizes: list[int], open_: bool) -> None:
     """`open_`: how many ids there are is not known, nor where they are."""
@@ -562,7 +562,7 @@ def mediapipe(
     [
         (VALID, (3, 4), (2, 2), (2, 2), (0, 0)),
         (SAME, (3, 4), (2, 2), (3, 4), (2, 2)),  # kernel - (size - 1) % stride - 1
-        (SAME, (4, 5), (1, 3), (3, 2), (2, 0)),
+        (SAME, (4, 5), (1, 3), (3, 4), (2, 2)),
     ],
 )
 def test_transposed_convolution_with_bias(
