@@ -232,8 +232,8 @@ def without_input_gate(table: Table, inputs: list[int]) -> list[int]:
 def quantized(
     project: bool, normalize: bool = False, clip: float = 0.0, coupled: bool = False
 ) -> tuple[Table, dict[str, Any], list[Any]]:
-    """With all gates and peepholes, or `coupled`: without the input gate, whose share is 32767 minus
-    that of the forget gate. Biases have the scales of input * weights.
+    """With all gates and peepholes, or `coupled`: without the input gate, whose share is 32767
+    minus that of the forget gate. Biases have the scales of input * weights.
     """
     outputs = 3 if project else UNITS
     sx, sw, sp, sc, sh, sy = SCALES.values()

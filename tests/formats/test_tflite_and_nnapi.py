@@ -247,6 +247,37 @@ def test_a_long_bias_of_8_bits_is_stored_with_the_scale_of_the_products(
     np.testing.assert_allclose(converter.load(path).run({"x": x})["y"], expected, atol=0.1001)
 
 
+@pytest.mark.parametrize(
+    ("scale", "zero", "again"),
+    [
+        (0.5, np.int8(3), False),
+        (0.5, np.int8(4), True),
+        (0.25, np.int8(3), True),
+        (0.5, np.uint8(3), True),
+        ([0.5, 0.5, 0.25], np.array([3, 3, 3], np.int8), None),
+    ],
+)
+def test_values_are_quantized_again_for_another_scale_alone(
+    scale: Any, zero: Any, again: bool | None, tmp_path: Path
+) -> None:
+    """Activations have no scale for each channel: such values are not quantized."""
+    arrays = {"s": np.array(0.5, F), "z": np.array(3, np.int8), "t": np.array(scale, F)}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["r"]),
+        helper.make_node("QuantizeLinear", ["r", "t", "n"], ["p"], axis=1),
+        helper.make_node("DequantizeLinear", ["p", "t", "n"], ["y"], axis=1),
+    ]
+    model = model_of(nodes, {"x": [2, 3]}, arrays | {"n": np.asarray(zero)}, [2, 3])
+    path = written(model, tmp_path, ".tflite")
+    kinds = [o.builtin for o in read_flat(path).graphs[0].operators]
+    if again is not None:
+        assert kinds == ["QUANTIZE"] * (2 if again else 1) + ["DEQUANTIZE"]
+    x = np.array([[1.1, -7.3, 30], [-2.6, 0.2, -40]], F)
+    expected = converter.load(tmp_path / "m.onnx").run({"x": x})["y"]
+    np.testing.assert_array_equal(converter.load(path).run({"x": x})["y"], expected)
+
+
 def test_padding_of_a_quantized_maximum_is_its_least_value(tmp_path: Path) -> None:
     """The padding is a constant with the scale of the image, larger than a scheme gives."""
     arrays = {"one": np.array(0.5, F), "three": np.array(3, np.int8)}
