@@ -612,3 +612,18 @@ def test_a_graph_with_a_declaration_is_read_as_its_operator(kind: str) -> None:
     write, expected = COMPOSITES[kind]
     network = through_text(model_of(write, {"x": IMAGE}))
     run_alike(Model.of(network), {"x": IMAGE}, expected)
+
+
+def test_an_image_that_keeps_its_aspect_is_resized_by_one_operation() -> None:
+    """The common factor is the ratio of the sizes of each axis."""
+    x = np.arange(24, dtype=F).reshape(4, 6)
+
+    def build(b: Builder, x: ir.Value) -> ir.Value:
+        how = {"mode": "linear", "keep_aspect_ratio_policy": "not_smaller"}
+        return b.Resize(x, None, None, np.array([5, 12]), **how)
+
+    model = model_of(build, {"x": x})
+    again = Model.of(through_text(Model.of(model)))
+    assert [n.op_type for n in again.ir.graph] == ["Resize"]
+    (expected,) = Model.of(model).run({"x": x}).values()
+    run_alike(again, {"x": x}, expected)

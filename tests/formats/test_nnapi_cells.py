@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 from nnapi_models import I32, constant, scalar, tensor
 
@@ -17,7 +18,10 @@ from converter.formats.nnapi.lift import lift
 from converter.formats.nnapi.lower import lower
 from converter.formats.nnapi.table import Lifetime, Operand, OperandType, Operation, Table
 from converter.formats.nnapi.validate import validate
+from converter.graph.build import new_model
 from converter.graph.fixed_point import logistic_table, tanh_table
+from layers import cases
+from layers.models.nnapi import build
 from support import corpus_cases
 
 rng = np.random.default_rng(7)
@@ -132,6 +136,34 @@ def test_wrong_dimensions_of_a_cell_are_found_out(name: str) -> None:
     assert found.code == "R105" and found.where.kind == table.operations[0].type
 
 
+def test_a_merged_output_and_one_of_the_backward_direction_contradict_each_other() -> None:
+    case = cases.read(cases.FOLDER / "nnapi" / "BIDIRECTIONAL_SEQUENCE_RNN.toml")
+    table = build(case)
+    (operation,) = table.operations
+    names = [t.name for t in case.inputs]
+    table.operands[operation.inputs[names.index("merge_outputs")]].value = np.array(True)
+    with pytest.raises(UnsupportedError, match="merge_outputs contradicts the number of outputs"):
+        lift(table)
+
+
+@pytest.mark.parametrize("activation", ["Relu", "Tanh"])
+def test_a_plain_recurrent_layer_is_one_operation(activation: str) -> None:
+    """The exponential function needs the level that has this operation, which has no Tanh."""
+    model, b = new_model("net")
+    constants = [reals(1, UNITS, n) for n in (INPUTS, UNITS)] + [reals(1, 2 * UNITS)]
+    how: dict[str, Any] = {"hidden_size": UNITS, "activations": [activation], "outputs": 2}
+    with b:
+        every, last = b.RNN(b.input("x", ir.DataType.FLOAT, [5, BATCH, INPUTS]), *constants, **how)
+        b.output(b.Exp(every), last)
+    feeds, source = {"x": reals(5, BATCH, INPUTS)}, Model(model, "onnx")
+    expected = source.run(feeds).values()
+    table = lower(source)
+    kinds = [o.type for o in table.operations]
+    assert ("UNIDIRECTIONAL_SEQUENCE_RNN" in kinds) == (activation == "Relu")
+    for found, right in zip(Model.of(lift(table)).run(feeds).values(), expected, strict=True):
+        np.testing.assert_allclose(found, right, rtol=1e-5, atol=1e-6)
+
+
 # QUANTIZED_LSTM, in the integers that AOSP computes with -----------------------------------------
 
 
@@ -180,10 +212,29 @@ SCALES = {"x": 1 / 64, "w": 1 / 100, "p": 1 / 4096, "c": 1 / 8192, "h": 1 / 128,
 NORM_SCALE = 1 / 20000
 
 
+def logistic(z: Any) -> Any:
+    return logistic_table()[z + 32768].astype(np.int64)
+
+
+def tanh(z: Any, bits: int) -> Any:
+    return tanh_table(bits)[z + 32768].astype(np.int64)
+
+
+def without_input_gate(table: Table, inputs: list[int]) -> list[int]:
+    found = list(inputs)
+    for index in (1, 5, 9, 12, 20):
+        given, none = table.operands[inputs[index]], Lifetime.NO_VALUE
+        sizes = [0] * len(given.dimensions)
+        found[index] = tensor(table, sizes, given.type, scale=1.0, lifetime=none)
+    return found
+
+
 def quantized(
-    project: bool, normalize: bool = False, clip: float = 0.0
+    project: bool, normalize: bool = False, clip: float = 0.0, coupled: bool = False
 ) -> tuple[Table, dict[str, Any], list[Any]]:
-    """With all gates and peepholes; biases have the scales of input * weights."""
+    """With all gates and peepholes, or `coupled`: without the input gate, whose share is 32767
+    minus that of the forget gate. Biases have the scales of input * weights.
+    """
     outputs = 3 if project else UNITS
     sx, sw, sp, sc, sh, sy = SCALES.values()
     unit = 2.0**-8 if normalize else 2.0**-12
@@ -219,6 +270,8 @@ def quantized(
         inputs += [one(a, kinds[1], NORM_SCALE) for a in norms]
     else:
         inputs += [tensor(table, [0], kinds[1], scale=1.0, **absent) for _ in "1234"]
+    if coupled:
+        inputs = without_input_gate(table, inputs)
     numbers = [clip, clip, *[unit] * 4, 5, sh]
     inputs += [scalar(table, n, SCALARS[type(n)]) for n in numbers]
     table.inputs = ends
@@ -243,13 +296,8 @@ def quantized(
             return np.array(rows)
         return g
 
-    def logistic(z: Any) -> Any:
-        return logistic_table()[z + 32768].astype(np.int64)
-
-    def tanh(z: Any, bits: int) -> Any:
-        return tanh_table(bits)[z + 32768].astype(np.int64)
-
-    enter, forget, candidate = logistic(gate(0, c)), logistic(gate(1, c)), tanh(gate(2), 3)
+    forget, candidate = logistic(gate(1, c)), tanh(gate(2), 3)
+    enter = 32767 - forget if coupled else logistic(gate(0, c))
     cell = whole(down(forget * c, 15) + down(enter * candidate, 30 - 13))
     if clip:
         cell = np.clip(cell, -int(clip / sc), int(clip / sc))
@@ -265,9 +313,11 @@ def quantized(
 
 @pytest.mark.parametrize("project", [False, True])
 @pytest.mark.parametrize("normalize", [False, True])
-@pytest.mark.parametrize("clip", [0.0, 0.625])
-def test_a_quantized_lstm_by_its_integers(project: bool, normalize: bool, clip: float) -> None:
-    table, feeds, wanted = quantized(project, normalize, clip)
+@pytest.mark.parametrize(("clip", "coupled"), [(0.0, False), (0.1, False), (0.625, True)])
+def test_a_quantized_lstm_by_its_integers(
+    project: bool, normalize: bool, clip: float, coupled: bool
+) -> None:
+    table, feeds, wanted = quantized(project, normalize, clip, coupled)
     assert validate(table) == [] and feature_level(table)[0] == 4
     model = Model.of(lift(table))
     typed = {i.name: feeds[i.name].astype(i.dtype) for i in model.inputs}

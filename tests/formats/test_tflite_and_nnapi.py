@@ -22,6 +22,7 @@ from converter.errors import ConverterError, ReadError
 from converter.formats.nnapi.codec import read_table, write_table
 from converter.formats.nnapi.table import Lifetime, Operand, OperandType, Operation, Table
 from converter.formats.tflite.codec import read_flat
+from converter.graph.known import KNOWN_LIMIT
 from converter.io.files import Output
 from judged import run_in
 
@@ -210,6 +211,90 @@ def test_unsigned_weights_of_channels_are_written_signed(tmp_path: Path) -> None
     x = rng.uniform(-1, 1, (1, 2, 4, 4)).astype(F)
     expected = converter.load(tmp_path / "m.onnx").run({"x": x})["y"]
     np.testing.assert_allclose(converter.load(path).run({"x": x})["y"], expected, atol=0.0201)
+
+
+@pytest.mark.parametrize("suffix", [".tflite", ".nnapi.json"])
+def test_a_long_bias_of_8_bits_is_stored_with_the_scale_of_the_products(
+    suffix: str, tmp_path: Path
+) -> None:
+    """Constants of so many elements are not folded."""
+    rng, n = np.random.default_rng(4), KNOWN_LIMIT + 1
+    arrays = {
+        "one": np.array(0.02, F),
+        "s": np.array(0.1, F),
+        "three": np.array(3, np.int8),
+        "zero": np.array(0, np.int8),
+        "w": rng.integers(-127, 128, (n, 2, 1, 1)).astype(np.int8),
+        "b": rng.integers(-128, 128, n).astype(np.int8),
+    }
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "one", "three"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "one", "three"], ["r"]),
+        helper.make_node("DequantizeLinear", ["w", "one", "zero"], ["d"]),
+        helper.make_node("DequantizeLinear", ["b", "s", "three"], ["e"]),
+        helper.make_node("Conv", ["r", "d", "e"], ["c"]),
+        helper.make_node("QuantizeLinear", ["c", "s", "three"], ["p"]),
+        helper.make_node("DequantizeLinear", ["p", "s", "three"], ["y"]),
+    ]
+    path = written(model_of(nodes, {"x": [1, 2, 1, 1]}, arrays, [1, n, 1, 1]), tmp_path, suffix)
+    if suffix == ".tflite":
+        kept = [np.prod(t.shape) for t in read_flat(path).graphs[0].tensors if t.data is not None]
+    else:
+        kept = [o.value.size for o in read_table(path).operands if o.value is not None]
+    assert sorted(kept)[-2:] == [n, 2 * n]
+    x = np.array([0.7, -1.1], F).reshape(1, 2, 1, 1)
+    expected = converter.load(tmp_path / "m.onnx").run({"x": x})["y"]
+    np.testing.assert_allclose(converter.load(path).run({"x": x})["y"], expected, atol=0.1001)
+
+
+@pytest.mark.parametrize(
+    ("scale", "zero", "again"),
+    [
+        (0.5, np.int8(3), False),
+        (0.5, np.int8(4), True),
+        (0.25, np.int8(3), True),
+        (0.5, np.uint8(3), True),
+        ([0.5, 0.5, 0.25], np.array([3, 3, 3], np.int8), None),
+    ],
+)
+def test_values_are_quantized_again_for_another_scale_alone(
+    scale: Any, zero: Any, again: bool | None, tmp_path: Path
+) -> None:
+    """Activations have no scale for each channel: such values are not quantized."""
+    arrays = {"s": np.array(0.5, F), "z": np.array(3, np.int8), "t": np.array(scale, F)}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["r"]),
+        helper.make_node("QuantizeLinear", ["r", "t", "n"], ["p"], axis=1),
+        helper.make_node("DequantizeLinear", ["p", "t", "n"], ["y"], axis=1),
+    ]
+    model = model_of(nodes, {"x": [2, 3]}, arrays | {"n": np.asarray(zero)}, [2, 3])
+    path = written(model, tmp_path, ".tflite")
+    kinds = [o.builtin for o in read_flat(path).graphs[0].operators]
+    if again is not None:
+        assert kinds == ["QUANTIZE"] * (2 if again else 1) + ["DEQUANTIZE"]
+    x = np.array([[1.1, -7.3, 30], [-2.6, 0.2, -40]], F)
+    expected = converter.load(tmp_path / "m.onnx").run({"x": x})["y"]
+    np.testing.assert_array_equal(converter.load(path).run({"x": x})["y"], expected)
+
+
+def test_padding_of_a_quantized_maximum_is_its_least_value(tmp_path: Path) -> None:
+    """The padding is a constant with the scale of the image, larger than a scheme gives."""
+    arrays = {"one": np.array(0.5, F), "three": np.array(3, np.int8)}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "one", "three"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "one", "three"], ["r"]),
+        helper.make_node("MaxPool", ["r"], ["c"], kernel_shape=[3, 2], pads=[2, 1, 0, 0]),
+        helper.make_node("QuantizeLinear", ["c", "one", "three"], ["p"]),
+        helper.make_node("DequantizeLinear", ["p", "one", "three"], ["y"]),
+    ]
+    model = model_of(nodes, {"x": [1, 2, 3, 4]}, arrays, [1, 2, 3, 4])
+    path = written(model, tmp_path, ".tflite")
+    x = -np.arange(5, 29, dtype=F).reshape(1, 2, 3, 4)
+    expected = x.copy()
+    expected[:, :, :, 1:] = x[:, :, :, :-1]
+    expected[:, :, 1:] = expected[:, :, :1]
+    np.testing.assert_array_equal(converter.load(path).run({"x": x})["y"], expected)
 
 
 def test_an_addend_after_a_convolution_is_its_bias(tmp_path: Path) -> None:

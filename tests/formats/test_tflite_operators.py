@@ -78,6 +78,7 @@ X = Tensor(F, [2, 3])
 ALONE = {
     "bits": ("BITCAST", [X], [Tensor(I32, [2, 3])]),
     "axes": ("RANK", [X], [Tensor(I32, [])]),
+    "a complex number": ("CAST", [X], [Tensor(C64, [2, 3])]),
     "distinct": ("UNIQUE", [Tensor(I64, [5])], [Tensor(I64, [-1]), Tensor(I32, [5])]),
     "one of many": (
         "ONE_HOT",
@@ -127,7 +128,7 @@ def test_segments_in_any_order(tmp_path: Path, name: str, kind: Any) -> None:
 
 @needs_litert
 @pytest.mark.parametrize("combiner", [0, 1, 2])
-@pytest.mark.parametrize("sizes", [[3, 4], [2, 2, 4]])
+@pytest.mark.parametrize("sizes", [[3, 4], [2, 3, 4]])
 @pytest.mark.parametrize("open_", [False, True])
 def test_sparse_look_ups(tmp_path: Path, combiner: int, sizes: list[int], open_: bool) -> None:
     """`open_`: how many ids there are is not known, nor where they are."""
@@ -339,14 +340,15 @@ def test_complex_numbers_in_and_out(tmp_path: Path) -> None:
         Tensor(C64, [2, 1, 3]),
         Tensor(C64, [2, 3]),
     ]
-    tensors += [const([3, -1], I32), Tensor(C64, [3, 2]), Tensor(F, [3, 2])]
+    tensors += [const([3, -1], I32), Tensor(C64, [3, 2]), Tensor(F, [3, 2]), Tensor(F, [3, 2])]
     operators = [
         Op("MUL", [0, 1], [2]),
         Op("SQUEEZE", [2], [3], "SqueezeOptions", {"SqueezeDims": [-2]}),
         Op("RESHAPE", [3, 4], [5]),
         Op("IMAG", [5], [6]),
+        Op("CAST", [5], [7]),
     ]
-    path = write(tmp_path / "m.tflite", Graph(tensors, operators, [0, 1], [5, 6]))
+    path = write(tmp_path / "m.tflite", Graph(tensors, operators, [0, 1], [5, 6, 7]))
     alike(path, [complexes(2, 1, 3), complexes(3)])
 
 
@@ -560,7 +562,7 @@ def mediapipe(
     [
         (VALID, (3, 4), (2, 2), (2, 2), (0, 0)),
         (SAME, (3, 4), (2, 2), (3, 4), (2, 2)),  # kernel - (size - 1) % stride - 1
-        (SAME, (4, 5), (1, 3), (3, 2), (2, 0)),
+        (SAME, (4, 5), (1, 3), (3, 4), (2, 2)),
     ],
 )
 def test_transposed_convolution_with_bias(
@@ -617,15 +619,16 @@ def test_numbers_at_their_positions_in_windows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("depth", [2, 3])
-@pytest.mark.parametrize("first", [True, False])
-def test_landmarks_are_moved(tmp_path: Path, depth: int, first: bool) -> None:
+@pytest.mark.parametrize(("first", "scale"), [(True, 2.0), (True, None), (False, None)])
+def test_landmarks_are_moved(tmp_path: Path, depth: int, first: bool, scale: float | None) -> None:
     """The first version has rows of numbers and scales the sum."""
     points, matrix = floats(5, depth), floats(1, 4, 4)
-    wanted, scale = points.copy(), 2.0 if first else 1.0
+    wanted = points.copy()
     for i in range(2):
-        wanted[:, i] = points[:, :2] @ matrix[0, i, :2] + matrix[0, i, 3] * scale
+        wanted[:, i] = points[:, :2] @ matrix[0, i, :2] + matrix[0, i, 3] * (scale or 1)
     shape = [1, 1, 1, 5 * depth] if first else [1, 5, depth]
-    options = {"dimensions": depth, "scale": 2.0} if first else {}
+    options = {"dimensions": depth} if first else {}
+    options |= {} if scale is None else {"scale": scale}
     inputs = [Tensor(F, shape), Tensor(F, [1, 4, 4])]
     path = mediapipe(tmp_path, "TransformLandmarks", options, inputs, [Tensor(F, shape)])
     equal(ours(path, [points.reshape(shape), matrix]), [wanted.reshape(shape)])

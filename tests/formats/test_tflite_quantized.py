@@ -157,7 +157,7 @@ ENDS = np.array([-(10**7), -100000, -700, -128, -3, 0, 1, 3, 5, 127, 255, 700, 1
 @pytest.mark.parametrize("pair", [(I32, I8), (I32, I16), (I16, I32), (I16, I8), (I8, I16)])
 def test_quantize_between_integers_saturates(tmp_path: Path, pair: Any, scales: Any) -> None:
     kinds = [np.iinfo(k) for k in pair]
-    zeros = [-5 if k.bits == 8 else 0 for k in kinds]
+    zeros = [{8: -5, 16: 0, 32: 9}[k.bits] for k in kinds]
     x, y = (Tensor(k, [13], None, *p) for k, *p in zip(pair, scales, zeros, strict=True))
     feed = np.clip(ENDS, kinds[0].min, kinds[0].max).astype(pair[0])
     assert_as_litert(single(tmp_path, "QUANTIZE", [x], [y]), [feed])

@@ -91,6 +91,21 @@ def test_steps(kind: str, tmp_path: Path) -> None:
     check(path, floats(2, SIZE))
 
 
+def test_a_step_of_the_older_kernel(tmp_path: Path) -> None:
+    """All gates are one matrix, and the states are inputs and results."""
+    weights = [const(floats(4 * UNITS, SIZE + UNITS)), const(floats(4 * UNITS))]
+    x, h, c = (Tensor(F, [2, n]) for n in (SIZE, UNITS, UNITS))
+    results = [Tensor(F, [2, n]) for n in (UNITS, UNITS, SIZE + UNITS, 4 * UNITS)]
+    options = {"FusedActivationFunction": TANH, "KernelType": 1}
+    operator = Op("LSTM", range(5), range(5, 9), "LSTMOptions", options)
+    graph = Graph([x, h, *weights, c, *results], [operator], [0, 1, 4], range(5, 9))
+    path, feeds = write(tmp_path / "m.tflite", graph), [floats(2, n) for n in (SIZE, UNITS, UNITS)]
+    model = converter.load(path)
+    found = model.run({i.name: feed for i, feed in zip(model.inputs, feeds, strict=True)})
+    for got, value in zip(found.values(), in_litert(path, feeds), strict=True):
+        np.testing.assert_allclose(got, value, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("major", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_sequences(kind: str, major: bool, tmp_path: Path) -> None:

@@ -48,6 +48,15 @@ def lstm(x: Any, w: Any, r: Any, b: Any, h: Any, c: Any) -> list[Any]:
     return [np.stack(every), h, c]
 
 
+def rnn(x: Any, w: Any, r: Any, b: Any, h: Any) -> list[Any]:
+    """All states, and the last one."""
+    every = []
+    for step in x:
+        h = np.maximum(step @ w.T + h @ r.T + b, 0)
+        every.append(h)
+    return [np.stack(every)[:, None], h[None]]
+
+
 def whole(*values: Any) -> Any:
     return np.array(values, np.int64)
 
@@ -83,8 +92,14 @@ def transposed(x: Any) -> Any:
     return found
 
 
+def means(x: Any) -> Any:
+    """The means of two by two neighbors."""
+    return (x[:, :, 1:, 1:] + x[:, :, :-1, 1:] + x[:, :, 1:, :-1] + x[:, :, :-1, :-1]) / 4
+
+
 KERNEL = RNG.normal(size=(2, 2, 3, 2)).astype(F)
 WEIGHTS = RNG.normal(size=(24, 3)).astype(F)
+STACK = RNG.normal(size=(2, 4, 5)).astype(F)
 MANY = 8
 FILE = Path(__file__).with_name("written_forms.txt")
 LINES = dict(
@@ -137,6 +152,10 @@ FORMS: dict[str, Form] = {
     "a recurrent layer with a computed bias": (
         (IR,), lambda b, x, n: b.LSTM(x, b.const(W), b.const(R), n, hidden_size=2, outputs=3),
         {"x": STEPS, "n": B}, (), []),
+    "a plain recurrent layer": (
+        ALL, lambda b, x, h: b.RNN(x, b.const(W[:, :2]), b.const(R[:, :2]), b.const(B[:, :4]), None,
+                                   h, hidden_size=2, activations=["Relu"], outputs=2),
+        {"x": STEPS, "h": RNG.normal(size=(1, 1, 2)).astype(F)}, (), []),
     "padding of computed amounts": (
         (IR, PROGRAM, NETWORK, LITE),
         lambda b, x, n: [b.Pad(x, b.Concat([0], n, n, [0], axis=0), b.const(F(2)))],
@@ -228,6 +247,22 @@ FORMS: dict[str, Form] = {
         ALL, lambda b, x: [b.Gemm(x, b.const(TABLE), b.const(TABLE[0, :3] * 2), transB=1,
                                   alpha=0.5, beta=2.0)],
         {"x": RNG.normal(size=(2, 4)).astype(F)}, (), []),
+    "a product of transposed stacks": (
+        ALL, lambda b, x, y: [b.MatMul(b.Transpose(x, perm=[0, 2, 1]),
+                                       b.Transpose(y, perm=[0, 2, 1]))],
+        {"x": IMAGE[0].transpose(0, 2, 1), "y": STACK.transpose(0, 2, 1)}, (), [IMAGE[0] @ STACK]),
+    "a mean with counted padding of any height": (
+        (IR, PROGRAM, NETWORK, LITE),
+        lambda b, x: [b.AveragePool(x, kernel_shape=[2, 2], pads=[1, 0, 1, 1],
+                                    count_include_pad=1)],
+        {"x": IMAGE}, ("x:2",), [means(np.pad(IMAGE, ((0, 0), (0, 0), (1, 1), (0, 1))))]),
+    "classes of a computed number": (
+        (IR, PROGRAM, NETWORK, LITE),
+        lambda b, x, n: [b.OneHot(x, n, F([-1, 5]), axis=0)],
+        {"x": whole(0, -1, 1), "n": whole(3)}, (), [np.eye(3, dtype=F)[:, [0, 2, 1]] * 6 - 1]),
+    "rows that are repeated": (
+        ALL, lambda b, x: [b.Expand(x, whole(2, 1, 5, 1))], {"x": TABLE[:, None]}, (),
+        [np.broadcast_to(TABLE[:, None], (2, 3, 5, 4))]),
 }  # fmt: skip
 
 
@@ -245,6 +280,8 @@ def expected_of(name: str, feeds: dict[str, Any]) -> list[Any]:
         return [TABLE @ x]
     if name == "a product of transposed matrices":
         return [0.5 * x @ TABLE.T + 2 * TABLE[0, :3] * 2]
+    if name == "a plain recurrent layer":
+        return rnn(x, W[0, :2], R[0, :2], B[0, :2] + B[0, 2:4], feeds["h"][0])
     if "recurrent" in name:
         zero = np.zeros((1, 1, 2), F)
         h, c, bias = feeds.get("h", zero), feeds.get("c", zero), feeds.get("n", B)

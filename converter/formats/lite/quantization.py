@@ -160,8 +160,7 @@ def real_numbers(value: ir.Value | None) -> Array | None:
     if (array := constant(value)) is not None:
         return array.reshape(-1)
     node = constant_dequantized(value)
-    found = None if node is None else parameters(node)
-    if node is None or found is None:
+    if node is None or (found := parameters(node)) is None:
         return None
     stored = constant(node.inputs[0])
     assert stored is not None

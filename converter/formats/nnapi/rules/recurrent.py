@@ -54,12 +54,9 @@ from converter.mapping.rules import Custom, Rule, custom, op
 def in_both(r: LiftContext, step: Callable[[str], Step], *names: str) -> Sequence[ir.Value]:
     """Lift both directions, and their last states where the operation gives them."""
     *states, weights = names
-    merged = r.attr("merge_outputs", bool)
-    if merged != (r.binding.outputs["bw_output"] is None):
+    if r.attr("merge_outputs", bool) != (r.binding.outputs["bw_output"] is None):
         raise MappingError("merge_outputs contradicts the number of outputs", "R105")
-    found = both_directions(r, step, states, weights)
-    count = 1 if merged else 2
-    return found if len(r.results) > count else found[:count]
+    return both_directions(r, step, states, weights)
 
 
 def bidirectional_rnn(r: LiftContext) -> Sequence[ir.Value]:
@@ -249,15 +246,12 @@ def lower_lstm(w: LowerContext) -> None:
 
 
 def lower_rnn(w: LowerContext) -> None:
-    """Write a forward RNN as UNIDIRECTIONAL_SEQUENCE_RNN."""
-    names = list(w.attr("activations", None) or ["Tanh"])
-    if names[0] not in ("Relu", "Tanh", "Sigmoid"):
-        raise MappingError(f"activation {names[0]} is not supported")
-    check(w, names)
+    """Write a forward RNN as UNIDIRECTIONAL_SEQUENCE_RNN, which has no other activation of ONNX."""
+    check(w, ["Relu"])
     x, size = w.stored(w.data), w.static(2)[2]
     found = zip(("weights", "recurrent_weights", "bias"), sequence_weights(w, size), strict=True)
     more: dict[str, Any] = {name: w.number(array, x) for name, array in found}
-    more |= {"activation": CODES.lower(names[0]), "time_major": 1}
+    more |= {"activation": CODES.lower("Relu"), "time_major": 1}
     more["hidden_state_in"] = state(w, 5, size, x)
     y = w.temp([*w.static()[:2], size], x)
     w.operation("UNIDIRECTIONAL_SEQUENCE_RNN", y, input=x, **more)

@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.formats.lite.context import swapped
 from converter.formats.nnapi.collector import Ref
 from converter.formats.nnapi.rules.context import LowerContext
 from converter.graph.build import attrs_of
@@ -32,8 +33,7 @@ def only_permutes_weights(node: ir.Node) -> bool:
 def swaps_last(node: ir.Node) -> bool:
     """Return whether a Transpose swaps the last two axes."""
     perm = [int(i) for i in attrs_of(node).get("perm", ())]
-    n = len(perm)
-    return n > 1 and perm == [*range(n - 2), n - 1, n - 2]
+    return perm == swapped(len(perm))
 
 
 def longer(w: LowerContext, filter_: Ref, rows: list[int]) -> Ref:

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import Diagnostic, MappingError, Where
+from converter.errors import Diagnostic, MappingError
 from converter.formats.lite.context import LiteLiftContext, LiteLowerContext
 from converter.formats.lite.quantization import (
     Quantization,
@@ -58,7 +58,7 @@ NARROW = {
     ir.DataType.UINT64: ir.DataType.INT64,
 }
 INT32 = ir.DataType.INT32
-LARGEST = np.iinfo(np.int32).max
+SMALLEST, LARGEST = np.iinfo(np.int32).min, np.iinfo(np.int32).max
 STORED = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16)
 SMALL = 1e-5  # by which two scales may differ that are the same
 TENSOR_INT32, TENSOR_INT64 = 2, 4  # of TensorType
@@ -176,14 +176,14 @@ class LiftContext(LiteLiftContext):
         fits = stated.size in (1, found.size) and np.allclose(stated, found, rtol=SMALL, atol=0)
         if not factors or not found.size or fits:
             return stated
-        where = self.layer.where
+        layer = self.layer
         self.graph.notes.append(
             Diagnostic(
                 "R112",
                 f"the scale of bias {bias.name!r} is not the product of input "
                 "and weight scales; LiteRT and netconv use the product",
                 "warning",
-                Where(where.file, where.line, where.path, self.layer.name, self.layer.kind),
+                replace(layer.where, layer=layer.name, kind=layer.kind),
                 help="quantize the model again if the scale in the file is intended",
             )
         )
@@ -319,23 +319,18 @@ class LowerContext(LiteLowerContext):
         return self.int32(value, what)
 
     def indices(self, value: ir.Value, largest: bool = False) -> ir.Value:
-        """Return indices or sizes in 32 bits. `largest`: larger numbers are clamped to the largest
-        int32.
-        """
+        """Return indices or sizes in 32 bits. `largest`: computed ones are clamped to int32."""
         array = known(value)
         if array is not None:
-            return self.int32(
-                np.clip(array, -LARGEST - 1, LARGEST) if largest else array, "indices"
-            )
+            return self.int32(array, "indices")
         source = producer_operand(value, "Cast")
         value = value if source is None or source.dtype != INT32 else source
         if value.dtype == INT32:
             return value
         shape = None if value.shape is None else list(value.shape)
         if largest:
-            limits = [self.const(n) for n in (LARGEST, -LARGEST - 1)]
-            value = self.emit("MINIMUM", value, limits[0], shape=shape)
-            value = self.emit("MAXIMUM", value, limits[1], shape=shape)
+            value = self.emit("MINIMUM", value, self.const(LARGEST), shape=shape)
+            value = self.emit("MAXIMUM", value, self.const(SMALLEST), shape=shape)
         types = {"in_data_type": TENSOR_INT64, "out_data_type": TENSOR_INT32}
         return self.emit("CAST", value, dtype=INT32, shape=shape, **types)
 

@@ -106,10 +106,10 @@ def lower_if(w: LowerContext) -> None:
     layer.attrs |= dict(zip(keys, bodies, strict=True))
 
 
-def fresh(t: LowerContext, like: ir.Value, shape: Any = None) -> ir.Value:
-    """Return a new value with the type of another one, and with its shape or the given one."""
+def fresh(t: LowerContext, like: ir.Value) -> ir.Value:
+    """Return a new value with the type and the shape of another one."""
     dims = None if like.shape is None else list(like.shape)
-    return t.temporary(f"{like.name}_carried", like.dtype, dims if shape is None else shape)
+    return t.temporary(f"{like.name}_carried", like.dtype, dims)
 
 
 def layer_of(t: LowerContext, kind: str, *inputs: ir.Value, like: ir.Value, **attrs: Any) -> Layer:
@@ -184,7 +184,8 @@ def outer_size(w: LowerContext, row: ir.Value, axis: int, outer: Sequence[ir.Val
 
 def filled(w: LowerContext, row: ir.Value, turn: ir.Value, begin: ir.Value) -> Pile:
     """Write one row of a scan output with a known number of rows."""
-    state, sizes = fresh(w, row, dims_of(begin)), dims_of(row)
+    state, sizes = fresh(w, row), dims_of(row)
+    state.shape = begin.shape
     line = layer_of(w, "EXPAND_DIMS", row, w.int32(0), like=row)
     line.outputs[0].shape = ir.Shape([1, *sizes])
     first = w.temporary("turn", ir.DataType.INT64, [1])
@@ -202,8 +203,8 @@ def grown(w: LowerContext, row: ir.Value, begin: ir.Value) -> Pile:
     """Append one row to a scan output with an unknown number of rows, which begins with an unused
     row: LiteRT does not run a WHILE with an empty state.
     """
-    sizes = dims_of(row)
-    state = fresh(w, row, [None, *sizes])
+    state, sizes = fresh(w, row), dims_of(row)
+    state.shape = ir.Shape([None, *sizes])
     line = layer_of(w, "EXPAND_DIMS", row, w.int32(0), like=row)
     line.outputs[0].shape = ir.Shape([1, *sizes])
     longer = layer_of(w, "CONCATENATION", state, line.outputs[0], like=state)

@@ -181,17 +181,16 @@ class ResultType(Field):
 
     def lower(self, w: LowerContext) -> None:
         """Cast numbers rounded to half precision back to float32: no kernel supports float16."""
-        source = w.data
-        have, want = source.dtype or D.FLOAT, D(w.attr("to"))
-        types = [NARROW.get(have, have), want]
-        if want in (D.FLOAT16, D.BFLOAT16) and have != D.INT4:
-            half = w.exact(w.result("half", want))
-            w.after_emit(lambda: w.put("CAST", half, in_data_type=NUMBERS[want], out_data_type=0))
-        types[1] = NARROW.get(want, want) if want not in (D.FLOAT16, D.BFLOAT16) else want
+        have, want = w.data.dtype or D.FLOAT, D(w.attr("to"))
+        types = [NARROW.get(have, have), NARROW.get(want, want)]
         keys = ("in_data_type", "out_data_type")
         if have == D.INT4:
             self.four_bits(w, want)
             types[1] = D.FLOAT
+        elif want in (D.FLOAT16, D.BFLOAT16):
+            half = w.exact(w.result("half", want))
+            w.after_emit(lambda: w.put("CAST", half, in_data_type=NUMBERS[want], out_data_type=0))
+            types[1] = want
         if not set(types) <= NUMBERS.keys():
             raise MappingError(f"CAST does not support {types[0].name} to {types[1].name}")
         w.layer.attrs |= {k: NUMBERS[d] for k, d in zip(keys, types, strict=True)}

@@ -74,7 +74,7 @@ def leave(r: LiftContext, values: Sequence[ir.Value], *names: str) -> None:
 
 def single_lstm(r: LiftContext) -> Sequence[ir.Value]:
     """Read one step of an LSTM; with five inputs it is that of the older kernel."""
-    if r.attr("kernel_type", int, 0) == 1:
+    if r.attr("kernel_type", int) == 1:
         return basic(r)
     states = [r.real(r.key(name)) for name in STATES]
     h, c = lstm_step(r, cell_of(r), STATES)(r.b, r.input(0), states, None)

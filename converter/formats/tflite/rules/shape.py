@@ -617,9 +617,8 @@ class ExpandShape(Int64Operand):
     """The shape of an Expand, whose sizes of 1 keep the sizes of the data."""
 
     def lower(self, w: LowerContext) -> None:
-        out = w.out
-        found = None if out.shape is None else dims_of(out)
-        if found is not None and None not in found:
+        found = shape_of(w.out)
+        if found is not None:
             shape = w.int32(found, "shape")
         else:
             own = w.emit("SHAPE", w.data, dtype=INT32, shape=[w.rank()], out_type=TENSOR_INT32)

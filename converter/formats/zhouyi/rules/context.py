@@ -53,7 +53,12 @@ SPELLING: Mapping[Kind, Codec] = {
     Floats: Codec(lambda v: [float(x) for x in _elements(v)], lambda v: [single(x) for x in v]),
     list: Codec(lambda v: [integer_of(x) for x in _elements(v)], lambda v: [int(x) for x in v]),
 }
-WANTED = {int: "an integer of 64 bits", float: "a number", Floats: "a list of numbers"}
+WANTED = {
+    int: "an integer of 64 bits",
+    float: "a number",
+    list: "a list of integers of 64 bits",
+    Floats: "a list of numbers",
+}
 
 
 def blob_of(layer: Layer, name: str) -> Array:
@@ -79,9 +84,9 @@ class LiftContext(context.LiftContext):
             known = ", ".join(map(str, (codec.table or {}).values()))
             message = f"{key}={shown} has no counterpart (known: {known})"
         except (ValueError, TypeError, OverflowError):
-            wanted = "a list of integers of 64 bits" if kind is list else "a valid value"
-            if isinstance(kind, type):
-                wanted = WANTED.get(kind, wanted)
+            wanted = (
+                WANTED.get(kind, "a valid value") if isinstance(kind, type) else "a valid value"
+            )
             message = f"{key} must be {wanted}, got {shown}"
         raise MappingError(message, "R110")
 

@@ -49,15 +49,15 @@ def lift_fake_quantize(r: LiftContext) -> ir.Value:
         raise MappingError(
             f"min={low}, max={high}, num_bits={bits} do not define a quantization range", "R110"
         )
+    levels = np.float32((1 << bits) - 1)
     if low > 0:
         low, high = zero, high - low
     elif high < 0:
         low, high = low - high, zero
     else:
-        step = (high - low) / np.float32((1 << bits) - 1)
+        step = (high - low) / levels
         moved = step * np.rint(low / step) if step else low
         low, high = moved, high + moved - low
-    levels = np.float32((1 << bits) - 1)
     scale = levels / (high - low) if high - low >= np.finfo(np.float32).eps else np.float32(1)
     most = float(2 ** (bits - 1) - 1)
     point = np.float32(np.clip(np.rint(scale * low), -most, most))
