@@ -183,7 +183,12 @@ TEXTS: dict[str, tuple[Build, dict[str, Any], str]] = {
     "an axis that is reversed from its last element": (
         lambda b, x: b.Slice(x, [2], [-100], [1], [-1]),
         X,
-        r'"coreai\.reverse"',
+        r'(?s)^(?!.*"coreai\.slice").*"coreai\.reverse"',
+    ),
+    "an axis that is reversed from beyond its last element": (
+        lambda b, x: b.Slice(x, [9], [-100], [1], [-1]),
+        X,
+        r'(?s)^(?!.*"coreai\.slice").*"coreai\.reverse"',
     ),
     "an average that counts the padding": (
         lambda b, x: b.AveragePool(x, kernel_shape=[2, 3], pads=[1, 1, 1, 1], count_include_pad=1),
