@@ -227,6 +227,11 @@ def begun(b: Any, x: Any, go: Any) -> Any:
 
 
 FORMS: dict[str, tuple[Build, dict[str, Any], Any]] = {
+    "the first elements backwards": (
+        lambda b, x: b.Slice(x, [1], [-100], [1], [-1]),
+        X,
+        X["x"][:, 1::-1],
+    ),
     "a hard sigmoid": (
         lambda b, x: b.HardSigmoid(x, alpha=1 / 6, beta=0.5),
         X,

@@ -73,6 +73,11 @@ def scan(trips: Any, *, until: float | None = None) -> Build:
     return build
 
 
+def _halved(b: Builder, x: ir.Value) -> Any:
+    sizes = b.Concat(b.Shape(x, end=2), [2, 3], axis=0)
+    return b.Resize(x, None, None, sizes, mode="linear")
+
+
 STEPS = {"x": floats(4, 2, 3)}
 HALF = {"activation_alpha": [0.2], "activation_beta": [0.5]}
 COUNT = np.array(3)
@@ -222,6 +227,11 @@ FORMS: dict[str, tuple[Build, dict[str, Any], dict[str, Any]]] = {
     "half the size": (
         lambda b, x: b.Resize(x, None, None, [1, 2, 2, 3], mode="linear"),
         {"x": floats(1, 2, 4, 6)},
+        {},
+    ),
+    "half the size of as many images as there are": (
+        lambda b, x, c: _halved(b, b.Compress(x, c, axis=0)),
+        {"x": floats(3, 2, 4, 6), "c": np.array([True, False, True])},
         {},
     ),
     "twice the size": (
