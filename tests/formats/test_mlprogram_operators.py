@@ -247,6 +247,42 @@ FORMS: dict[str, Form] = {
         {},
         "gru",
     ),
+    "an LSTM of two directions with states and peepholes": (
+        lambda b, x, h, c: b.ops(
+            "LSTM",
+            *(x, floats(2, 8, 4), floats(2, 8, 2), floats(2, 16), None, h, c, floats(2, 6)),
+            outputs=3,
+            hidden_size=2,
+            direction="bidirectional",
+        ),
+        {**X3, "h": floats(2, 3, 2), "c": floats(2, 3, 2)},
+        {},
+        "lstm",
+    ),
+    "a Squeeze of a dynamic size": (
+        lambda b, x: b.Squeeze(x, [0, 2]),
+        {"x": floats(1, 3, 1, 2)},
+        {"x": [None, 3, None, 2]},
+        "slice_by_index",
+    ),
+    "a band without its diagonal": (
+        lambda b, x: (b.Trilu(x, 1), b.Trilu(x, -1, upper=0)),
+        X3,
+        {},
+        "",
+    ),
+    "an even number of channels in a normalization": (
+        lambda b, x: b.LRN(x, size=2, alpha=0.5),
+        X4,
+        {},
+        "",
+    ),
+    "rows of no size that is known": (
+        lambda b, x: b.LayerNormalization(x, F([2])),
+        X3,
+        {"x": [2, 3, None]},
+        "",
+    ),
     "an LSTM for any number of sequences": (
         lambda b, x: b.ops("LSTM", x, floats(1, 8, 4), floats(1, 8, 2), outputs=3, hidden_size=2),
         X3,
@@ -355,6 +391,19 @@ def test_reflections_are_given_for_the_last_two_axes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ios", ["16", "18"])
+def test_a_reset_after_the_product_has_its_own_bias(ios: str, tmp_path: Path) -> None:
+    """Before iOS 18 there is no such operation."""
+
+    def build(b: Builder, x: ir.Value) -> Any:
+        operands = x, floats(1, 6, 4), floats(1, 6, 2), floats(1, 12)
+        return b.ops("GRU", *operands, outputs=2, hidden_size=2, linear_before_reset=1)
+
+    path = tmp_path / "m.mlpackage"
+    check(network_of(build, X3), X3, path, f"mlprogram+ios={ios}")
+    assert ("gru" in {o.type for o in operations(path)}) == (ios == "18")
+
+
+@pytest.mark.parametrize("ios", ["16", "18"])
 @pytest.mark.parametrize("size", [3, 16, 20])
 def test_weights_with_a_table_stay_compact(size: int, ios: str, tmp_path: Path) -> None:
     """The indices have 1, 2, 4, 6 or 8 bits, since iOS 18 in a type of 4 or 8."""
@@ -385,6 +434,12 @@ REFUSED: dict[str, tuple[Build, dict[str, Any], str, str]] = {
         X,
         "mlprogram",
         "Loop: a loop that collects results needs an iteration count",
+    ),
+    "collected booleans": (
+        scan(None, lambda body, y: body.Greater(y, 0.0)),
+        {**X, "n": COUNT},
+        "mlprogram",
+        "Loop: a loop that collects booleans is not supported",
     ),
     "a score threshold since iOS 17": (
         _suppressed,
@@ -440,6 +495,16 @@ DAMAGED: dict[str, tuple[str, dict[str, Any], str]] = {
         {"padding_mode": "wrap"},
         "padding_mode='wrap' is not known",
     ),
+    "cubic sizes": (
+        "resize",
+        {"interpolation_mode": "CUBIC"},
+        "CUBIC with sampling_mode=",
+    ),
+    "numbers of another type": (
+        "quantize",
+        {"output_dtype": "int4"},
+        "output_dtype='int4' is not supported",
+    ),
     "masks for fewer axes": (
         "slice_by_index-masks",
         {"squeeze_mask": [True]},
@@ -489,6 +554,24 @@ PROGRAMS: dict[str, tuple[str, dict[str, Any], Any, str]] = {
         {"input": np.ones(2, F)},
         [2],
         "the input must be a state",
+    ),
+    "an operation without an operand": (
+        "linear",
+        {"weight": "$x", "x": [], "bias": "$x"},
+        [3, 3],
+        "input 'x' must be one value, got 0",
+    ),
+    "lengths of the axis that is reversed": (
+        "reverse_sequence",
+        {"lengths": np.ones(2, np.int32), "seq_axis": 1, "batch_axis": 1},
+        [2, 2],
+        "the lengths of the reversed axis cannot be converted",
+    ),
+    "too many amounts": (
+        "pad",
+        {"pad": np.ones(6, np.int32)},
+        [2, 2],
+        "6 amounts are given for 2 axes",
     ),
     "channels of a vector": (
         "batch_norm",
