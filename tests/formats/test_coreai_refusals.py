@@ -183,7 +183,12 @@ TEXTS: dict[str, tuple[Build, dict[str, Any], str]] = {
     "an axis that is reversed from its last element": (
         lambda b, x: b.Slice(x, [2], [-100], [1], [-1]),
         X,
-        r'"coreai\.reverse"',
+        r'(?s)^(?!.*"coreai\.slice").*"coreai\.reverse"',
+    ),
+    "an axis that is reversed from beyond its last element": (
+        lambda b, x: b.Slice(x, [9], [-100], [1], [-1]),
+        X,
+        r'(?s)^(?!.*"coreai\.slice").*"coreai\.reverse"',
     ),
     "an average that counts the padding": (
         lambda b, x: b.AveragePool(x, kernel_shape=[2, 3], pads=[1, 1, 1, 1], count_include_pad=1),
@@ -194,6 +199,11 @@ TEXTS: dict[str, tuple[Build, dict[str, Any], str]] = {
         lambda b, x: b.InstanceNormalization(x, F([1, 2]), F([0.5, 3])),
         IMAGE,
         r"tensor<1x2x3x4xf32>, tensor<2x1x1xf32>, tensor<2x1x1xf32>",
+    ),
+    "many numbers of eight bits": (
+        lambda b, x: b.Add(x, b.Cast(np.arange(600, dtype=np.int8).reshape(200, 3), to=1)),
+        {"x": floats(200, 3)},
+        r'"coreai.blockwise_shift_scale"',
     ),
     "a small table": (
         lambda b, x: b.Add(x, b.Gather(F([1, 2, 4]), b.Cast(np.uint8([2, 0, 1]), to=6))),
@@ -222,6 +232,36 @@ def begun(b: Any, x: Any, go: Any) -> Any:
 
 
 FORMS: dict[str, tuple[Build, dict[str, Any], Any]] = {
+    "the first elements backwards": (
+        lambda b, x: b.Slice(x, [1], [-100], [1], [-1]),
+        X,
+        X["x"][:, 1::-1],
+    ),
+    "a sum over computed axes": (
+        lambda b, x, a: _declared(b.ReduceSum(x, a, keepdims=1), 2, 1),
+        {**X, "a": np.array([1])},
+        X["x"].sum(1, keepdims=True),
+    ),
+    "a sum over computed axes to a declared size": (
+        lambda b, x, a: _declared(b.ReduceSum(x, a, keepdims=0), 2),
+        {**X, "a": np.array([1])},
+        X["x"].sum(1),
+    ),
+    "starts and ends for both axes": (
+        lambda b, x, s: b.Slice(x, s, [2, 3], [0, 1]),
+        {**X, "s": np.array([0, 1])},
+        X["x"][:, 1:],
+    ),
+    "unsigned numbers of 64 bits": (
+        lambda b, x: b.Cast(b.Cast(x, to=int(D.UINT64)), to=int(D.INT64)),
+        {"x": np.array([1, -3, 1 << 40])},
+        [1, -3, 1 << 40],
+    ),
+    "unsigned numbers of eight bits": (
+        lambda b, x: b.Cast(b.Cast(x, to=int(D.UINT8)), to=int(D.INT32)),
+        {"x": i32(300, -3, 17)},
+        [44, 253, 17],
+    ),
     "a hard sigmoid": (
         lambda b, x: b.HardSigmoid(x, alpha=1 / 6, beta=0.5),
         X,
@@ -285,11 +325,22 @@ FORMS: dict[str, tuple[Build, dict[str, Any], Any]] = {
 }
 
 
+def _declared(y: Any, *shape: int) -> Any:
+    """A value of a declared shape."""
+    y.shape = ir.Shape(shape)
+    return y
+
+
 def _doubling(b: Any, x: Any) -> ir.Graph:
     body = b.loop(3, x)
     body.output(body.const(True), body.Mul(body.states[0], 2.0))
     graph: ir.Graph = body.graph
     return graph
+
+
+def test_parts_of_a_dynamic_axis() -> None:
+    model = model_of(lambda b, x: b.Split(x, axis=1, num_outputs=2, outputs=2), X, "x")
+    run_alike(Model.of(through_text(model)), X, [X["x"][:, :2], X["x"][:, 2:]])
 
 
 @pytest.mark.parametrize("name", FORMS)

@@ -25,6 +25,7 @@ from layers import cases, test_layers
 from layers.models import coreml
 
 Build = Callable[..., Any]
+FAR = np.iinfo(np.int64).max
 rng = np.random.default_rng(23)
 
 
@@ -70,6 +71,11 @@ def scan(trips: Any, *, until: float | None = None) -> Build:
         return body.end(y, y, going=going)
 
     return build
+
+
+def _halved(b: Builder, x: ir.Value) -> Any:
+    sizes = b.Concat(b.Shape(x, end=2), [2, 3], axis=0)
+    return b.Resize(x, None, None, sizes, mode="linear")
 
 
 STEPS = {"x": floats(4, 2, 3)}
@@ -223,6 +229,11 @@ FORMS: dict[str, tuple[Build, dict[str, Any], dict[str, Any]]] = {
         {"x": floats(1, 2, 4, 6)},
         {},
     ),
+    "half the size of as many images as there are": (
+        lambda b, x, c: _halved(b, b.Compress(x, c, axis=0)),
+        {"x": floats(3, 2, 4, 6), "c": np.array([True, False, True])},
+        {},
+    ),
     "twice the size": (
         lambda b, x: b.Resize(
             x,
@@ -233,6 +244,17 @@ FORMS: dict[str, tuple[Build, dict[str, Any], dict[str, Any]]] = {
         ),
         {"x": floats(1, 2, 2, 3)},
         {},
+    ),
+    "slices of a dynamic axis": (
+        lambda b, x: tuple(
+            b.Slice(x, [start], [end], [0], [step])
+            for start, end, step in (
+                *((-1, -FAR, -1), (FAR, 1, -1), (3, -FAR, -2), (-2, 0, -1), (FAR, -4, -2)),
+                *((1, FAR, 1), (-2, FAR, 1), (0, -1, 1), (-FAR, 3, 2), (0, FAR, 3), (1, 4, 2)),
+            )
+        ),
+        {"x": floats(5, 3)},
+        {"x": [None, 3]},
     ),
     "one row": (lambda b, x: b.Flatten(x, axis=0), {"x": floats(2, 3)}, {}),
 }

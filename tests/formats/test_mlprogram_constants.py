@@ -66,17 +66,20 @@ def vectors(axis: int) -> tuple[list[Op], Any]:
     return [op], expected
 
 
-def sparse_table(width: int) -> tuple[list[Op], Any]:
+def sparse_table(width: int, axis: int = 1) -> tuple[list[Op], Any]:
     """The mask and the values that the indices stand for, which become a dense constant."""
     lut = PAIRS[..., :width]
     places = PLACES[MASK]
-    mask = np.repeat(MASK, width, axis=1)
-    values = lut[0, 0][places].reshape(-1)
+    mask = np.repeat(MASK, width, axis=axis)
+    vectors = np.zeros((*MASK.shape, width), F)
+    vectors[MASK] = lut[0, 0][places]
+    whole = vectors if axis == 1 else vectors.transpose(0, 2, 1)
+    values = whole.reshape(mask.shape)[mask]
     given = {
         "indices_mask": MASK.astype(np.uint8),
         "indices_nonzero_data": places,
         "lut": lut.copy(),
-        "vector_axis": np.int32(1),
+        "vector_axis": np.int32(axis),
     }
     made = {"m": ("uint8", list(mask.shape)), "v": ("float32", [values.size])}
     return [Op("constexpr_lut_to_sparse", given, made), dense(mask.shape)], scattered(values, mask)
@@ -149,6 +152,7 @@ CASES: dict[str, tuple[list[Op], Any]] = {
     "vectors along the first axis": vectors(0),
     "a sparse table": sparse_table(1),
     "a sparse table of vectors": sparse_table(2),
+    "a sparse table of vectors along the first axis": sparse_table(2, 0),
     "sparse blocks": sparse_blocks(None),
     "sparse blocks with offsets": sparse_blocks(OFFSET),
     "a mask in bits": bits_of_mask(),

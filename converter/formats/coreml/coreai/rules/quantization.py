@@ -42,7 +42,7 @@ class Scales(Field):
             if r.static(scale) != (1,):
                 axis = r.axis(4, r.rank(x))
             else:
-                scale, zero = (r.b.Reshape(v, []) if v.shape else v for v in (scale, zero))
+                scale, zero = (r.b.Reshape(v, []) for v in (scale, zero))
         r.set(axis=axis)
         offset = r.known(added, "offset2") if added.const_value is not None else None
         needed = offset is None or bool(offset.any())
@@ -62,21 +62,18 @@ class Scales(Field):
         stored = out if w.node.op == "QuantizeLinear" else x
         if w.attr("block_size", 0) or stored.dtype not in STORED:
             raise MappingError("block-wise scales of computed values are not supported")
-        rank = len(scale.shape or ())
-        one = rank == 0 or (scale.shape is not None and list(scale.shape) == [1])
-        if one and rank:
+        shape = w.static(1, "the scales")
+        if shape == (1,):
+            shape = ()
             scale = w.emit("reshape", scale, w.numbers([]), shape=[])
+        one = not shape
         zero = w.optional(2)
         if zero is None:
-            shape = [] if one else [n if isinstance(n, int) else 1 for n in scale.shape or ()]
             zero = w.const(np.zeros(shape, (stored.dtype or D.UINT8).numpy()))
         elif one and zero.shape is not None and len(zero.shape):
             zero = w.emit("reshape", zero, w.numbers([]), shape=[])
-        added = w.const(np.zeros((), (scale.dtype or D.FLOAT).numpy()))
+        added = w.const(np.zeros(shape, (scale.dtype or D.FLOAT).numpy()))
         axis = int(w.attr("axis", 1)) % max(1, w.rank())
-        if not one:
-            shape = [n if isinstance(n, int) else 1 for n in scale.shape or ()]
-            added = w.const(np.zeros(shape, (scale.dtype or D.FLOAT).numpy()))
         w.layer.inputs = [x, scale, zero, added, w.numbers(0 if one else axis)]
 
 

@@ -149,8 +149,6 @@ def _computed(w: LowerContext, rule: str, factors: Array | None) -> list[ir.Valu
         sizes = w.whole(3)
         scale = step("divide", real(sizes), own)
     else:
-        if len(factors) != rank:
-            raise MappingError("scales of some axes only are not supported")
         scale = line(factors)
         sizes = w.emit("cast", step("mul", own, scale), dtype=INDEX, shape=[rank])
     half, one = line([0.5] * rank), line([1.0] * rank)

@@ -271,7 +271,7 @@ class Backwards(Field):
         for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
             n = shape[axis]
             size = n if isinstance(n, int) else LARGE
-            whole = start in (-1, size - 1) or start >= LARGE
+            whole = start == -1 or start >= size - 1
             if step != -1 or not whole or end >= -size:
                 raise no_match("only reversing a whole axis is supported by this operation")
         if not axes:

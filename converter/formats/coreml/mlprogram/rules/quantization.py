@@ -195,7 +195,7 @@ def of_table(r: LiftContext) -> Value:
         whole = numbers_of(indices, bits, shape)
         return r.b.Gather(table.reshape(-1), _palette_indices(r, whole), axis=0)
     groups, width = table.shape[:-2], table.shape[-1]
-    axis = r.attr("vector_axis", int, -1) if r.has("vector_axis") else -1
+    axis = r.attr("vector_axis", int, -1)
     shape = list(indices.shape.numpy())
     if len(groups) != len(shape) or not -len(shape) <= axis < len(shape):
         raise MappingError(
@@ -258,7 +258,7 @@ def table_to_sparse(r: LiftContext) -> Any:
         r.array("indices_nonzero_data"),
         r.array("lut"),
     )
-    axis = r.attr("vector_axis", int, -1) if r.has("vector_axis") else -1
+    axis = r.attr("vector_axis", int, -1)
     whole = looked_up(full(mask, indices), table, axis)
     width = table.shape[-1]
     wide = np.repeat(mask, width, axis=axis) if width > 1 else mask

@@ -336,10 +336,8 @@ def _range(size: Any, start: int, end: int, step: int) -> tuple[int, int, int, b
     if isinstance(size, int):
         first, last, _ = slice(start, end, step).indices(size)
         return first, max(0, last), step, False, last < 0
-    first_of_all = start >= FAR if step < 0 else start == 0
+    first_of_all = start == -1 or start >= FAR if step < 0 else start == 0 or start <= -FAR
     last_of_all = end <= -FAR if step < 0 else end >= FAR
-    if step < 0 and start == -1:
-        first_of_all = True
     begin, stop = (0 if first_of_all else start), (0 if last_of_all else end)
     return begin, stop, step, first_of_all, last_of_all
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any
 
 import onnx_ir as ir
 
@@ -121,35 +120,26 @@ class Window3D(ImageWindow):
 
 # operators around the layer --------------------------------------------------------------------
 
-Stage = tuple[list[Any] | None, Callable[[Value, Value], object]]
+Stage = Callable[[Value, Value], object]
 
 
 def append_stages(w: LowerContext, stages: Sequence[Stage]) -> None:
-    """Append layers after the row's layer, each with the shape of its input."""
-    if not stages:
-        return
+    """Append layers after the row's layer."""
     out = w.layer.outputs[0]
-    sources = [w.temporary("inner", out.dtype, shape) for shape, _ in stages]
-    w.layer.outputs[0] = sources[0]
-    for (_, emit), source, result in zip(stages, sources, [*sources[1:], out], strict=True):
+    values = [*(w.temporary("inner", out.dtype, None) for _ in stages), out]
+    w.layer.outputs[0] = values[0]
+    for emit, source, result in zip(stages, values, values[1:], strict=False):
         w.after_emit(partial(emit, source, result))
 
 
-def insert_height_axis(sizes: Sequence[Any] | None) -> list[Any] | None:
-    """Reshape [N,C,L] to [N,C,1,L]."""
-    return None if sizes is None else [*sizes[:2], 1, *sizes[2:]]
-
-
 def flatten_input(w: LowerContext) -> None:
-    """Insert a height of 1 into the data of a layer with one spatial axis."""
-    x = w.data
-    sizes = insert_height_axis(w.dims(x))
-    w.layer.inputs[0] = w.emit("expandDims", x, shape=sizes, axes=[2])
+    """Reshape the data of a layer with one spatial axis, [N,C,L], to [N,C,1,L]."""
+    w.layer.inputs[0] = w.emit("expandDims", w.data, axes=[2])
 
 
-def flattened_result(w: LowerContext, sizes: Sequence[Any] | None) -> Stage:
+def flattened_result(w: LowerContext) -> Stage:
     """Reshape [N,C,1,L] to the result's [N,C,L]."""
-    return insert_height_axis(sizes), lambda x, y: w.put("squeeze", x, outputs=[y], axes=[2])
+    return lambda x, y: w.put("squeeze", x, outputs=[y], axes=[2])
 
 
 class Conv1dAsConv2d(Field):
@@ -158,7 +148,7 @@ class Conv1dAsConv2d(Field):
     def lower(self, w: LowerContext) -> None:
         if w.rank() == 3:
             flatten_input(w)
-            append_stages(w, [flattened_result(w, w.dims(w.out))])
+            append_stages(w, [flattened_result(w)])
 
 
 # convolutions ------------------------------------------------------------------------------------
@@ -210,7 +200,7 @@ class GroupedFilter(Field):
             if any(d > 1 for d in w.attr("dilations", None) or ()):
                 raise MappingError("dilations with computed weights are not supported by Core ML")
             if len(shape) == 3:
-                weights = w.emit("expandDims", weights, shape=insert_height_axis(shape), axes=[2])
+                weights = w.emit("expandDims", weights, axes=[2])
             w.layer.inputs.append(weights)
 
 
@@ -259,19 +249,18 @@ class Transposed(transposed_window.TransposedWindow):
         return replace(found, target=target, scheme="") if target else found
 
     def write(self, w: LowerContext, window: Geometry) -> None:
-        n, sizes, more = len(window.kernel), w.dims(w.out), elements_after(w)
+        n, more = len(window.kernel), elements_after(w)
         window = replace(window, pads=[max(0, p) for p in window.pads])
         super().write(w, window)  # type: ignore[safe-super]
-        inner = [None] * (n + 2)
         stages: list[Stage] = []
         if n == 1:
             flatten_input(w)
-            stages.append(flattened_result(w, inner))
+            stages.append(flattened_result(w))
         if any(more):
-            stages += self._padded(w, more, inner, sizes)
+            stages += self._padded(w, more)
         append_stages(w, stages)
 
-    def _padded(self, w: LowerContext, more: list[int], inner: Any, sizes: Any) -> list[Stage]:
+    def _padded(self, w: LowerContext, more: list[int]) -> list[Stage]:
         """Append zeros at the end, followed by the bias."""
         amounts = [0, 0, 0, 0, *(v for m in more for v in (0, m))]
 
@@ -282,7 +271,7 @@ class Transposed(transposed_window.TransposedWindow):
             bias = w.numbers(2, "the bias").reshape(-1, *[1] * len(more))
             w.put("addBroadcastable", x, bias, outputs=[y])
 
-        return [(inner, pad), *([] if not w.has(2) else [(sizes, add)])]
+        return [pad, add] if w.has(2) else [pad]
 
 
 class TransposedPlanes(Transposed, ImageWindow):
