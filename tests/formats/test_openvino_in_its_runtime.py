@@ -929,6 +929,20 @@ WRITTEN: dict[str, tuple[Any, list[Any], Any]] = {
         [numbers(3, 0, 1)],
         lambda x: (BLOCKS[0] * np.repeat(BLOCKS[1], 2, 0))[x],
     ),
+    "sums over computed axes": (
+        lambda b, x, axes: [
+            b.op("ReduceSum", x, axes, keepdims=0),
+            b.op("ReduceSum", x, b.op("Concat", axes, [2], axis=0), keepdims=0),
+            b.op("ReduceMax", x, axes),
+        ],
+        [IMAGE, numbers(-1, 1)],
+        None,
+    ),
+    "computed padding of computed axes": (
+        lambda b, x, pads, axes: b.op("Pad", x, pads, F(3), axes),
+        [IMAGE, numbers(1, 0, 2, 1), numbers(-2, 1)],
+        lambda x, pads, axes: np.pad(x, [(0, 0), (0, 1), (1, 2), (0, 0)], constant_values=3),
+    ),
     "a number for no axes": (
         lambda b, x: b.op("Add", x, b.op("ConstantOfShape", b.op("Shape", x), value=TWO)),
         [np.array(1.5, F)],
