@@ -27,6 +27,7 @@ from converter.graph.names import public_name, set_public_name
 ov = pytest.importorskip("openvino")
 from openvino import opset1, opset8, opset11  # noqa: E402
 
+from layers import cases  # noqa: E402
 from openvino_runtime import PRECISE, close, infer  # noqa: E402
 
 F, T = np.float32, ir.DataType
@@ -1084,3 +1085,30 @@ def test_repeats_whose_number_is_dynamic_are_read(repeats: list[int], tmp_path: 
     model = converter.load(tmp_path / "m.xml")
     (found,) = model.run({"x": feed, "n": numbers(*repeats)}).values()
     np.testing.assert_array_equal(found, np.tile(feed, repeats))
+
+
+BACKWARDS = 'start="-1" end="0" stride="-1" part_size="1"'
+FORWARDS = 'start="0" end="-1" stride="1" part_size="1"'
+
+
+def dynamic_iterator(path: Path, ports: str) -> Path:
+    """The iterator of the layers' files over an axis of dynamic size."""
+    text = (cases.FOLDER / "opset" / "TensorIterator.xml").read_text("utf-8")
+    text = text.replace('shape="3,2"', 'shape="?,2"').replace("<dim>3</dim>", "<dim>-1</dim>")
+    path.write_text(text.replace(BACKWARDS, ports), "utf-8")
+    path.with_suffix(".bin").touch()
+    return path
+
+
+@pytest.mark.parametrize("ports", [BACKWARDS, FORWARDS])
+def test_iterations_over_a_dynamic_axis(ports: str, tmp_path: Path) -> None:
+    path = dynamic_iterator(tmp_path / "m.xml", ports)
+    feeds = [RNG.normal(size=s).astype(F) for s in ((5, 2), (1, 2))]
+    found = converter.load(path).run(dict(zip(("x0", "x1"), feeds, strict=True)))
+    close(list(found.values()), infer(path, feeds), 1e-5)
+
+
+def test_parts_of_a_dynamic_axis_are_refused(tmp_path: Path) -> None:
+    path = dynamic_iterator(tmp_path / "m.xml", FORWARDS.replace("1", "2").replace("-2", "-1"))
+    with pytest.raises(UnsupportedError, match="iterations depends on a dynamic dimension"):
+        converter.load(path)
