@@ -198,14 +198,9 @@ class NumberInput(Field):
         if (array := known(value)) is not None:
             value = w.const(array.reshape(()).astype(np.int64))
         else:
-            value = value if value.dtype in INDEX else convert(w, value, ir.DataType.INT64)
+            value = value if value.dtype in INDEX else w.cast(value, ir.DataType.INT64)
             value = scalar(w, value)
         w.layer.inputs[self.position] = value
-
-
-def convert(w: LowerContext, value: ir.Value, dtype: ir.DataType) -> ir.Value:
-    """Return a value converted to a type."""
-    return w.cast(value, dtype)
 
 
 def scalar(w: LowerContext, value: ir.Value) -> ir.Value:

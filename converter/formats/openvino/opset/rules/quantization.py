@@ -18,7 +18,7 @@ from converter.formats.openvino.opset.codes import (
     repacked,
 )
 from converter.formats.openvino.opset.rules.context import LiftContext, LowerContext, element_type
-from converter.formats.openvino.opset.rules.fields import BROADCAST, convert
+from converter.formats.openvino.opset.rules.fields import BROADCAST
 from converter.graph.demands import axis_of
 from converter.graph.infer import constant, known, rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
@@ -127,10 +127,10 @@ def factors(
     """Return Convert(x) - Convert(zero), and the scale in the type of the result."""
     out = w.out.dtype or scale.dtype or T.FLOAT
     # numbers of other types than those of the graph are converted where they are written
-    y = x if x.dtype == T.FLOAT else convert(w, w.stored(x), out)
+    y = x if x.dtype == T.FLOAT else w.cast(w.stored(x), out)
     if zero is not None:
-        y = w.emit("Subtract", y, convert(w, w.stored(zero), out), auto_broadcast="numpy")
-    return y, convert(w, scale, out)
+        y = w.emit("Subtract", y, w.cast(w.stored(zero), out), auto_broadcast="numpy")
+    return y, w.cast(scale, out)
 
 
 def in_blocks(w: LowerContext) -> bool:
@@ -267,11 +267,11 @@ def lower_4_bit_indices(w: LowerContext) -> None:
 def write_rounded(w: LowerContext) -> None:
     """Write Convert(clamp(round(x / scale) + zero)) in f32."""
     out: Any = w.out.dtype
-    x, scale = (convert(w, v, T.FLOAT) for v in (w.data, along(w, w.input(1))))
+    x, scale = (w.cast(v, T.FLOAT) for v in (w.data, along(w, w.input(1))))
     y = w.emit("Divide", x, scale, m_pythondiv=False, auto_broadcast="numpy")
     y = w.emit("Round", y, mode="half_to_even")
     if (zero := w.optional(2)) is not None:
-        point = convert(w, along(w, zero), T.FLOAT)
+        point = w.cast(along(w, zero), T.FLOAT)
         y = w.emit("Add", y, point, auto_broadcast="numpy")
     least, most = RANGES[out]
     w.set_inputs(w.emit("Clamp", y, min=float(least), max=float(most)))
