@@ -1112,3 +1112,26 @@ def test_parts_of_a_dynamic_axis_are_refused(tmp_path: Path) -> None:
     path = dynamic_iterator(tmp_path / "m.xml", FORWARDS.replace("1", "2").replace("-2", "-1"))
     with pytest.raises(UnsupportedError, match="iterations depends on a dynamic dimension"):
         converter.load(path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "attributes"),
+    [
+        ("DFT", 2, {}),
+        ("IDFT", 2, {"inverse": 1}),
+        ("RDFT", 1, {"onesided": 1}),
+    ],
+)
+def test_transforms_are_operations_of_the_opsets(
+    kind: str, size: int, attributes: dict[str, int], tmp_path: Path
+) -> None:
+    model, b = new_model()
+    b.output(b.op("DFT", b.input("x", T.FLOAT, [2, 6, size]), None, 1, **attributes))
+    saved(tmp_path / "m.xml", b, model, 11)
+    x = RNG.normal(size=(2, 6, size)).astype(F)
+    whole = x[..., 0] + (1j * x[..., 1] if size == 2 else 0)
+    wanted = {"DFT": np.fft.fft, "IDFT": np.fft.ifft, "RDFT": np.fft.rfft}[kind](whole)
+    close(
+        infer(tmp_path / "m.xml", [x]), [np.stack([wanted.real, wanted.imag], -1).astype(F)], 1e-5
+    )
+    assert kind in {layer.type for layer in read_ir(tmp_path / "m.xml", None).layers}
