@@ -541,22 +541,6 @@ def _reshape(array: Any, shape: Sequence[int], blob: str) -> Any:
 
 
 @record
-class Ports(Field):
-    """A permutation of activations: input i of the layer is input `order[i]` of the operator.
-
-    Constant inputs that a field owns are not counted.
-    """
-
-    order: tuple[int, ...]
-
-    def lift(self, r: LiftContext) -> None:
-        r.node.inputs = [r.node.inputs[self.order.index(i)] for i in range(len(self.order))]
-
-    def lower(self, w: LowerContext) -> None:
-        w.layer.inputs = [w.layer.inputs[i] for i in self.order]
-
-
-@record
 class InputType(Field):
     """Inputs that the operator requires in one type while the layer accepts others: reading inserts
     a Cast before the operator.

@@ -27,6 +27,7 @@ from converter.graph.names import public_name, set_public_name
 ov = pytest.importorskip("openvino")
 from openvino import opset1, opset8, opset11  # noqa: E402
 
+from layers import cases  # noqa: E402
 from openvino_runtime import PRECISE, close, infer  # noqa: E402
 
 F, T = np.float32, ir.DataType
@@ -929,6 +930,20 @@ WRITTEN: dict[str, tuple[Any, list[Any], Any]] = {
         [numbers(3, 0, 1)],
         lambda x: (BLOCKS[0] * np.repeat(BLOCKS[1], 2, 0))[x],
     ),
+    "sums over computed axes": (
+        lambda b, x, axes: [
+            b.op("ReduceSum", x, axes, keepdims=0),
+            b.op("ReduceSum", x, b.op("Concat", axes, [2], axis=0), keepdims=0),
+            b.op("ReduceMax", x, axes),
+        ],
+        [IMAGE, numbers(-1, 1)],
+        None,
+    ),
+    "computed padding of computed axes": (
+        lambda b, x, pads, axes: b.op("Pad", x, pads, F(3), axes),
+        [IMAGE, numbers(1, 0, 2, 1), numbers(-2, 1)],
+        lambda x, pads, axes: np.pad(x, [(0, 0), (0, 1), (1, 2), (0, 0)], constant_values=3),
+    ),
     "a number for no axes": (
         lambda b, x: b.op("Add", x, b.op("ConstantOfShape", b.op("Shape", x), value=TWO)),
         [np.array(1.5, F)],
@@ -1070,3 +1085,53 @@ def test_repeats_whose_number_is_dynamic_are_read(repeats: list[int], tmp_path: 
     model = converter.load(tmp_path / "m.xml")
     (found,) = model.run({"x": feed, "n": numbers(*repeats)}).values()
     np.testing.assert_array_equal(found, np.tile(feed, repeats))
+
+
+BACKWARDS = 'start="-1" end="0" stride="-1" part_size="1"'
+FORWARDS = 'start="0" end="-1" stride="1" part_size="1"'
+
+
+def dynamic_iterator(path: Path, ports: str) -> Path:
+    """The iterator of the layers' files over an axis of dynamic size."""
+    text = (cases.FOLDER / "opset" / "TensorIterator.xml").read_text("utf-8")
+    text = text.replace('shape="3,2"', 'shape="?,2"').replace("<dim>3</dim>", "<dim>-1</dim>")
+    path.write_text(text.replace(BACKWARDS, ports), "utf-8")
+    path.with_suffix(".bin").touch()
+    return path
+
+
+@pytest.mark.parametrize("ports", [BACKWARDS, FORWARDS])
+def test_iterations_over_a_dynamic_axis(ports: str, tmp_path: Path) -> None:
+    path = dynamic_iterator(tmp_path / "m.xml", ports)
+    feeds = [RNG.normal(size=s).astype(F) for s in ((5, 2), (1, 2))]
+    found = converter.load(path).run(dict(zip(("x0", "x1"), feeds, strict=True)))
+    close(list(found.values()), infer(path, feeds), 1e-5)
+
+
+def test_parts_of_a_dynamic_axis_are_refused(tmp_path: Path) -> None:
+    path = dynamic_iterator(tmp_path / "m.xml", FORWARDS.replace("1", "2").replace("-2", "-1"))
+    with pytest.raises(UnsupportedError, match="iterations depends on a dynamic dimension"):
+        converter.load(path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "attributes"),
+    [
+        ("DFT", 2, {}),
+        ("IDFT", 2, {"inverse": 1}),
+        ("RDFT", 1, {"onesided": 1}),
+    ],
+)
+def test_transforms_are_operations_of_the_opsets(
+    kind: str, size: int, attributes: dict[str, int], tmp_path: Path
+) -> None:
+    model, b = new_model()
+    b.output(b.op("DFT", b.input("x", T.FLOAT, [2, 6, size]), None, 1, **attributes))
+    saved(tmp_path / "m.xml", b, model, 11)
+    x = RNG.normal(size=(2, 6, size)).astype(F)
+    whole = x[..., 0] + (1j * x[..., 1] if size == 2 else 0)
+    wanted = {"DFT": np.fft.fft, "IDFT": np.fft.ifft, "RDFT": np.fft.rfft}[kind](whole)
+    close(
+        infer(tmp_path / "m.xml", [x]), [np.stack([wanted.real, wanted.imag], -1).astype(F)], 1e-5
+    )
+    assert kind in {layer.type for layer in read_ir(tmp_path / "m.xml", None).layers}

@@ -806,3 +806,23 @@ def test_the_shape_of_filled_rows_has_as_many_elements_as_the_port(tmp_path: Pat
     converter.save(model, tmp_path / "m.xml", "openvino+ir=7")
     constants = [x for x in legacy.read(tmp_path / "m.xml").layers if x.type == "Const"]
     assert [5, 4] in [constant_of(x).tolist() for x in constants]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('stride="-1" part_size="1"', 'stride="-2" part_size="1"', "overlap or leave gaps"),
+        (
+            'axis="0" start="-1" end="0" stride="-1" part_size="1"',
+            "",
+            "the iteration count is unknown, because no port is sliced",
+        ),
+        ('0" axis="0" start="-1"', '0" axis="0" start="-2"', r"requires \[2, 3\] iterations"),
+    ],
+)
+def test_iterations_that_ports_contradict(old: str, new: str, message: str, tmp_path: Path) -> None:
+    source = cases.FOLDER / "legacy" / "TensorIterator.xml"
+    (tmp_path / "m.xml").write_text(source.read_text("utf-8").replace(old, new), "utf-8")
+    (tmp_path / "m.bin").write_bytes(source.with_suffix(".bin").read_bytes())
+    with pytest.raises(ReadError, match=message):
+        converter.load(tmp_path / "m.xml")

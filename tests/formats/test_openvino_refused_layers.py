@@ -1,13 +1,20 @@
-"""Layers with one fault, each refused with the reason and nothing else."""
+"""Layers with one fault, each refused with the reason and nothing else; operators that a version
+lacks.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
+import converter
+from converter.api import Model
 from converter.errors import UnsupportedError
 from layers import cases
 from layers.altered import altered_layer
@@ -116,17 +123,50 @@ REFUSED: list[tuple[str, Change, str]] = [
 ]
 
 
+def changed(file: str, change: Change) -> cases.Case:
+    case = cases.read(cases.FOLDER / f"{file}.toml")
+    if isinstance(change, str):
+        return altered_layer(case, change) if change else case
+    change(case)
+    return case
+
+
 @pytest.mark.parametrize(
     ("file", "change", "message"), [pytest.param(*r, id=f"openvino-{r[0]}-{r[2]}") for r in REFUSED]
 )
 def test_a_layer_with_a_fault_is_refused(file: str, change: Change, message: str) -> None:
-    folder = file.partition("/")[0]
-    case = cases.read(cases.FOLDER / f"{file}.toml")
-    if isinstance(change, str):
-        case = altered_layer(case, change)
-    else:
-        change(case)
+    folder, case = file.partition("/")[0], changed(file, change)
     with pytest.raises(UnsupportedError) as e:
         model_of(folder).lift(network_of(folder, case))
     (found,) = e.value.diagnostics
     assert message in found.message and found.where.layer == "layer"
+
+
+# file, the change, the message
+NOT_IN_V10: list[tuple[str, Change, str]] = [
+    ("opset/ROIAlign-aligned_mode-half_pixel_for_nn", "", "half_pixel needs opset9"),
+    ("opset/Unique", "", "Unique needs version 10"),
+]
+
+
+@pytest.mark.parametrize(("file", "change", "message"), NOT_IN_V10)
+def test_an_operator_that_v10_lacks_is_refused(
+    file: str, change: Change, message: str, tmp_path: Path
+) -> None:
+    model = Model.of(model_of("opset").lift(network_of("opset", changed(file, change))))
+    with pytest.raises(UnsupportedError, match=message):
+        model.save(tmp_path / "m.xml", "openvino+ir=10")
+
+
+@pytest.mark.parametrize(("domain", "version"), [("mine", "mine"), ("com.acme", "extension")])
+def test_a_carried_operator_of_openvino_has_its_own_opset(
+    domain: str, version: str, tmp_path: Path
+) -> None:
+    x, y, z = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in "xyz")
+    nodes = [helper.make_node("Warp", ["x"], ["y"], domain=domain)]
+    nodes += [helper.make_node("Relu", ["y"], ["z"])]
+    graph = helper.make_graph(nodes, "g", [x], [z], value_info=[y])
+    opsets = [helper.make_opsetid("", 13), helper.make_opsetid(domain, 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "m.onnx")
+    converter.convert(tmp_path / "m.onnx", tmp_path / "m.xml", allow_custom=True)
+    assert f'type="Warp" version="{version}"' in (tmp_path / "m.xml").read_text()

@@ -24,7 +24,6 @@ from converter.mapping.fields import (
     ImpliedAttrs,
     Nested,
     Outputs,
-    Ports,
     RequireAttr,
     RequireInput,
     RequireKey,
@@ -322,13 +321,6 @@ class TestWeight:
         x = activation(b, 2)
         assert "must be constant" in str(reason(lower, Weight("w", 0), inputs=[x]))
         assert lift(Weight("w", 0), b, w=x).inputs == [x]  # some formats have weights as inputs
-
-
-def test_ports(b: Builder) -> None:
-    x, y = activation(b, 1), activation(b, 2)
-    field = Ports((1, 0))
-    near = lift(field, b, inputs=[x, y])
-    assert near.inputs == [y, x] and lower(field, inputs=near.inputs).inputs == [x, y]
 
 
 def test_guard(b: Builder) -> None:

@@ -233,7 +233,7 @@ RULES: list[Rule] = [
         Attr("keep_top_k", kind=FIRST, default=-1),
         Attr("code_type", kind=CODE, default="corner"),
         Attr("confidence_threshold", kind=AT_LEAST, default=LOWEST),
-        ClipBefore("clip_before_nms", kind=bool, default=0),
+        ClipBefore("clip_before_nms", kind=bool),
         Objectness("objectness_score", kind=float, default=0.0),
         ignore(*CAFFE.split()),
         example_inputs="1,8 1,6 =1,2,8",

@@ -17,7 +17,6 @@ from converter.formats.openvino.opset.rules.fields import (
     BROADCAST,
     HALF,
     computed,
-    convert,
     is_float,
 )
 from converter.graph.infer import constant, known, rank_of
@@ -91,9 +90,9 @@ def convert_to_one_type(w: LowerContext) -> None:
     if x.dtype == y.dtype or x.dtype is None or y.dtype is None:
         return
     if is_float(x) or not is_float(y):
-        w.layer.inputs[1] = convert(w, y, x.dtype)
+        w.layer.inputs[1] = w.cast(y, x.dtype)
         return
-    w.layer.inputs[0] = convert(w, x, y.dtype)
+    w.layer.inputs[0] = w.cast(x, y.dtype)
     power, own = w.result("power", y.dtype), element_type.lower(int(x.dtype))
     w.after_emit(lambda: w.put("Convert", power, destination_type=own))
 

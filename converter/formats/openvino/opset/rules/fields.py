@@ -39,8 +39,6 @@ EXPLICIT = ("explicit", "notset")
 
 def _text(value: Any) -> str:
     """Return a value as the format spells it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
     if isinstance(value, list | tuple):
         return ", ".join(_text(v) for v in value)
     return number_text(value) if isinstance(value, float) else str(value)
@@ -189,10 +187,9 @@ class NumberInput(Field):
     default: int | None = None
 
     def lift(self, r: LiftContext) -> None:
-        value = r.optional(self.position)
-        if value is None and self.default is not None:
-            value = r.b.const(self.default)
-        value = r.cast(r.input(self.position) if value is None else value, ir.DataType.INT64)
+        absent = self.default is not None and r.optional(self.position) is None
+        value = r.b.const(self.default) if absent else r.input(self.position)
+        value = r.cast(value, ir.DataType.INT64)
         flat = value if rank_of(value) == self.rank else r.reshape(value, [1] * self.rank)
         r.set_input(self.position, flat)
 
@@ -201,14 +198,9 @@ class NumberInput(Field):
         if (array := known(value)) is not None:
             value = w.const(array.reshape(()).astype(np.int64))
         else:
-            value = value if value.dtype in INDEX else convert(w, value, ir.DataType.INT64)
+            value = value if value.dtype in INDEX else w.cast(value, ir.DataType.INT64)
             value = scalar(w, value)
         w.layer.inputs[self.position] = value
-
-
-def convert(w: LowerContext, value: ir.Value, dtype: ir.DataType) -> ir.Value:
-    """Return a value converted to a type."""
-    return w.cast(value, dtype)
 
 
 def scalar(w: LowerContext, value: ir.Value) -> ir.Value:

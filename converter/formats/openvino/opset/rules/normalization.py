@@ -13,11 +13,9 @@ from converter.graph.demands import axis_of
 from converter.graph.value import Value
 from converter.mapping.fields import (
     Attr,
-    Detail,
     Field,
     Guard,
     ImpliedAttrs,
-    Ports,
     RequireAttr,
     attrs,
     ignore,
@@ -91,6 +89,11 @@ def _sum_of_neighbors(r: LiftContext, x: Value, axis: int, reach: int) -> Value:
 # mean and variance -------------------------------------------------------------------------------
 
 
+def data_third(r: LiftContext) -> None:
+    """Reorder the operands of the first revision: scale, bias, data, mean, variance."""
+    r.set_inputs(*(r.input(i) for i in (2, 0, 1, 3, 4)))
+
+
 def read_first_axes(r: LiftContext) -> None:
     """Read the axes of the first revision of MVN: a list, or all after the batch with or without
     the channels.
@@ -100,19 +103,6 @@ def read_first_axes(r: LiftContext) -> None:
     r.set(axes=r.attr("reduction_axes", list, []) or rest)
     if not r.node.attrs["axes"]:
         raise MappingError("the axes are empty", "R110")
-
-
-def write_first_axes(w: LowerContext) -> None:
-    """Write the axes of the reduction."""
-    w.set(reduction_axes=w.attr("axes"))
-
-
-FIRST_AXES = Detail(
-    read=read_first_axes,
-    write=write_first_axes,
-    names=("axes",),
-    keys=("reduction_axes", "across_channels"),
-)
 
 
 # a norm ------------------------------------------------------------------------------------------
@@ -151,7 +141,14 @@ NORM = attrs(eps=float, eps_mode=words("add", "max"))
 
 RULES = [
     op("BatchNormalization", "BatchNormInference", *BATCH, since=5),
-    op("BatchNormalization", "BatchNormInference", *BATCH, Ports((1, 2, 0, 3, 4)), until=4),
+    op(
+        "BatchNormalization",
+        "BatchNormInference",
+        *BATCH,
+        before_lift=data_third,
+        until=4,
+        lift_only=True,
+    ),
     op("LRN", "LRN", OVER_CHANNELS, ODD_SIZE, Neighbors()),
     op("Div", "LRN", ignore(*Neighbors.keys), before_lift=over_axes, lift_only=True),
     op(
@@ -175,10 +172,10 @@ RULES = [
         "netconv::MVN",
         "MVN",
         *MVN,
-        FIRST_AXES,
-        RequireAttr("eps_mode", "inside_sqrt"),
+        ignore("across_channels", "reduction_axes"),
+        before_lift=read_first_axes,
         until=5,
-        example_inputs="1,2,3,3",
+        lift_only=True,
     ),
     op(
         "CastLike",

@@ -18,11 +18,11 @@ from converter.formats.openvino.opset.codes import (
     repacked,
 )
 from converter.formats.openvino.opset.rules.context import LiftContext, LowerContext, element_type
-from converter.formats.openvino.opset.rules.fields import BROADCAST, convert
+from converter.formats.openvino.opset.rules.fields import BROADCAST
 from converter.graph.demands import axis_of
 from converter.graph.infer import constant, known, rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
-from converter.graph.value import producer_if
+from converter.graph.value import producer_if, producer_operand
 from converter.mapping.fields import Attr, Detail, Field, Guard, ImpliedAttrs
 from converter.mapping.rules import Custom, Rule, custom, op
 from converter.record import record
@@ -89,10 +89,9 @@ def _chain(x: ir.Value, scale: ir.Value) -> Chain | None:
 
 def _stored(value: ir.Value | None) -> ir.Value | None:
     """Return the integer constant before a Cast."""
-    cast = producer_if(value, "Cast")
-    inner = cast.inputs[0] if cast is not None else None
-    constant = inner is not None and inner.const_value is not None
-    return inner if constant and inner is not None and inner.dtype in STORED else None
+    inner = producer_operand(value, "Cast")
+    stored = inner is not None and inner.const_value is not None and inner.dtype in STORED
+    return inner if stored else None
 
 
 def read_compressed(r: LiftContext) -> None:
@@ -127,10 +126,10 @@ def factors(
     """Return Convert(x) - Convert(zero), and the scale in the type of the result."""
     out = w.out.dtype or scale.dtype or T.FLOAT
     # numbers of other types than those of the graph are converted where they are written
-    y = x if x.dtype == T.FLOAT else convert(w, w.stored(x), out)
+    y = x if x.dtype == T.FLOAT else w.cast(w.stored(x), out)
     if zero is not None:
-        y = w.emit("Subtract", y, convert(w, w.stored(zero), out), auto_broadcast="numpy")
-    return y, convert(w, scale, out)
+        y = w.emit("Subtract", y, w.cast(w.stored(zero), out), auto_broadcast="numpy")
+    return y, w.cast(scale, out)
 
 
 def in_blocks(w: LowerContext) -> bool:
@@ -241,37 +240,28 @@ def write_packed(w: LowerContext) -> None:
     w.set(destination_type="u8")
 
 
-def table_of(w: LowerContext) -> str:
-    """Return the element type whose numbers a constant of indices looks up; "" for other tables."""
-    table, cast = known(w.data), producer_if(w.input(1), "Cast")
-    codes = None if cast is None else cast.inputs[0]
-    if table is None or codes is None or codes.const_value is None or codes.dtype != T.UINT4:
-        return ""
-    return next((n for n, own in TABLES.items() if np.array_equal(table, own)), "")
-
-
 def lower_4_bit_indices(w: LowerContext) -> None:
     """Write a 4-bit constant, each the index of a number in the table of the type."""
-    element, cast = table_of(w), producer_if(w.input(1), "Cast")
-    codes = cast.inputs[0] if cast is not None else None
-    if not element or codes is None or codes.const_value is None:
+    table, codes = known(w.data), producer_operand(w.input(1), "Cast")
+    names = [n for n, own in TABLES.items() if table is not None and np.array_equal(table, own)]
+    if not names or codes is None or codes.const_value is None or codes.dtype != T.UINT4:
         raise no_match(
             "only table lookups with indices of a supported type can be written by this rule"
         )
     stored = LazyTensor.of(codes.const_value)
     name = codes.name or "weights"
-    weights = w.stored(w.const(coded(element, stored.bytes(), stored.shape.numpy(), name), name))
+    weights = w.stored(w.const(coded(names[0], stored.bytes(), stored.shape.numpy(), name), name))
     w.put("Convert", weights, destination_type="f32")
 
 
 def write_rounded(w: LowerContext) -> None:
     """Write Convert(clamp(round(x / scale) + zero)) in f32."""
     out: Any = w.out.dtype
-    x, scale = (convert(w, v, T.FLOAT) for v in (w.data, along(w, w.input(1))))
+    x, scale = (w.cast(v, T.FLOAT) for v in (w.data, along(w, w.input(1))))
     y = w.emit("Divide", x, scale, m_pythondiv=False, auto_broadcast="numpy")
     y = w.emit("Round", y, mode="half_to_even")
     if (zero := w.optional(2)) is not None:
-        point = convert(w, along(w, zero), T.FLOAT)
+        point = w.cast(along(w, zero), T.FLOAT)
         y = w.emit("Add", y, point, auto_broadcast="numpy")
     least, most = RANGES[out]
     w.set_inputs(w.emit("Clamp", y, min=float(least), max=float(most)))

@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from converter.formats.openvino.fields import words
 from converter.formats.openvino.opset.rules.context import LiftContext, LowerContext, element_type
-from converter.formats.openvino.opset.rules.fields import computed, convert
+from converter.formats.openvino.opset.rules.fields import computed
 from converter.graph.demands import at_least
 from converter.mapping.fields import Attr, AttrInput, Detail, RequireAttr, RequireKey, attrs
 from converter.mapping.rules import op
@@ -29,7 +29,7 @@ def write_drawn_type(w: LowerContext) -> None:
     to = T(w.attr("dtype"))
     w.set(output_type=element_type.lower(int(to)))
     for i in (1, 2):
-        w.layer.inputs[i] = convert(w, w.input(i), to)
+        w.layer.inputs[i] = w.cast(w.input(i), to)
     if computed(to) != to:
         drawn = w.result("drawn", to)
         w.after_emit(lambda: w.put("Convert", drawn, destination_type="f32"))

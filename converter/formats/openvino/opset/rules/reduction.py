@@ -82,10 +82,7 @@ class Reduced(Field):
             return []
         places = w.emit("Convert", axes, dtype=T.INT64, destination_type="i64")
         places = w.emit("FloorMod", places, [rank], auto_broadcast="numpy")
-        mode: dict[str, Any] = {}
-        if w.version >= 12:
-            mode = {"reduction": "none", "use_init_val": True}
-        kept = w.emit("ScatterElementsUpdate", [1] * rank, places, [0] * count, 0, **mode)
+        kept = w.emit("ScatterElementsUpdate", [1] * rank, places, [0] * count, 0)
         found = w.emit("NonZero", kept, dtype=T.INT64, output_type="i64")
         order = w.reshape(found, [rank - count])
         sizes = w.emit("ShapeOf", w.data, dtype=T.INT64, output_type="i64")

@@ -8,7 +8,6 @@ import onnx_ir as ir
 
 from converter.formats.openvino.fields import words
 from converter.formats.openvino.opset.rules.context import LiftContext, LowerContext, element_type
-from converter.formats.openvino.opset.rules.fields import convert
 from converter.mapping.fields import Attr, Detail, Field, Outputs, OutputType, RequireAttr, attrs
 from converter.mapping.rules import Rule, op
 from converter.record import record
@@ -25,7 +24,7 @@ class AsInt32(Field):
     def lower(self, w: LowerContext) -> None:
         for i in self.positions:
             if w.has(i):
-                w.layer.inputs[i] = convert(w, w.input(i), T.INT32)
+                w.layer.inputs[i] = w.cast(w.input(i), T.INT32)
 
 
 @record
@@ -37,7 +36,7 @@ class DefaultIndex(Field):
     def lower(self, w: LowerContext) -> None:
         dtype = w.input(1).dtype or T.INT64
         if not w.has(self.position) and w.has(self.position + 1):
-            none = convert(w, w.const([-1]), dtype)
+            none = w.cast(w.const([-1]), dtype)
             w.layer.inputs[self.position] = w.emit("Reshape", none, [], special_zero=False)
 
 

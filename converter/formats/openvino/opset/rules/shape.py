@@ -408,11 +408,8 @@ class Padding(Field):
             return halves
         axes = w.emit("Convert", axes, dtype=T.INT64, destination_type="i64")
         axes = w.emit("FloorMod", axes, [n], auto_broadcast="numpy")
-        mode: dict[str, Any] = {}
-        if w.version >= 12:
-            mode = {"reduction": "none", "use_init_val": True}
         none = w.const([0] * n)
-        return [w.emit("ScatterElementsUpdate", none, axes, v, zero, **mode) for v in halves]
+        return [w.emit("ScatterElementsUpdate", none, axes, v, zero) for v in halves]
 
 
 def cropped(r: LiftContext, x: Value, pads: list[int]) -> tuple[Value, list[int]]:
