@@ -172,14 +172,19 @@ def test_same_of_a_dynamic_size_is_refused_with_a_way_out(target: str, tmp_path:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])
 @pytest.mark.parametrize("mode", ["linear", "nearest"])
-def test_images_that_keep_their_aspect(target: str, policy: str, mode: str, tmp_path: Path) -> None:
-    """Both axes have one factor, of which the rounded sizes are not the ratios."""
+@pytest.mark.parametrize("size", [[8, 9], [10, 12]])
+def test_images_that_keep_their_aspect(
+    target: str, policy: str, mode: str, size: list[int], tmp_path: Path
+) -> None:
+    """Both axes have one factor, of which the rounded sizes may not be the ratios."""
     source, x = tmp_path / "m.onnx", floats(1, 1, 5, 6)
     how = {"mode": mode, "axes": [2, 3], "keep_aspect_ratio_policy": policy}
-    network(source, "Resize", list(x.shape), None, None, np.array([8, 9]), **how)
+    network(source, "Resize", list(x.shape), None, None, np.array(size), **how)
     written = tmp_path / FILES[target]
     converter.convert(source, written, target=target)
     np.testing.assert_allclose(run_written(written, x), run_source(source, x), atol=1e-4)
+    if size == [10, 12] and target in ("tflite", "nnapi"):
+        assert "Resize" in {n.op_type for n in converter.load(written).ir.graph}
 
 
 def test_amounts_of_padding_that_are_an_input_can_be_frozen(tmp_path: Path) -> None:

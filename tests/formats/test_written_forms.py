@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 import pytest
+from tflite_files import in_litert
 
 import converter
 from converter.api import Model
+from converter.engines import litert
 from converter.graph.build import new_model
 
 D = ir.DataType
@@ -162,6 +164,12 @@ FORMS: dict[str, Form] = {
         {"x": TABLE, "n": whole(1)}, (), [np.pad(TABLE, ((0, 1), (1, 0)), constant_values=2)]),
     "the largest of the first axis": (
         ALL, lambda b, x: [b.ArgMax(x, axis=0, keepdims=0)], {"x": TABLE}, (), [TABLE.argmax(0)]),
+    "the smallest along an axis that is kept": (
+        ALL, lambda b, x: [b.ArgMin(x, axis=-2)], {"x": IMAGE}, (),
+        [IMAGE.argmin(2)[:, :, None]]),
+    "the spectrum of a signal": (
+        (LITE, IR), lambda b, x: [b.DFT(x, None, np.int64(2), onesided=1)],
+        {"x": RNG.normal(size=(2, 3, 8, 1)).astype(F)}, (), []),
     "axes without a name": (
         (IR, PROGRAM, NETWORK, LITE), lambda b, x: [b.Squeeze(x)], {"x": TABLE[:, None]}, (),
         [TABLE]),
@@ -280,6 +288,9 @@ def expected_of(name: str, feeds: dict[str, Any]) -> list[Any]:
         return [TABLE @ x]
     if name == "a product of transposed matrices":
         return [0.5 * x @ TABLE.T + 2 * TABLE[0, :3] * 2]
+    if name == "the spectrum of a signal":
+        found = np.fft.rfft(x[..., 0], axis=2)
+        return [np.stack([found.real, found.imag], axis=-1)]
     if name == "a plain recurrent layer":
         return rnn(x, W[0, :2], R[0, :2], B[0, :2] + B[0, 2:4], feeds["h"][0])
     if "recurrent" in name:
@@ -312,6 +323,10 @@ def test_a_form_is_written_and_read(name: str, target: str, tmp_path: Path, reco
     found = list(again.run(feeds).values())
     for actual, expected in zip(found, expected_of(name, feeds), strict=True):
         np.testing.assert_allclose(actual.reshape(np.shape(expected)), expected, 1e-4, 1e-5)
+    if target == LITE and litert.available():
+        computed = in_litert(path, list(feeds.values()), shapes=True)
+        for actual, right in zip(computed, found, strict=True):
+            np.testing.assert_allclose(actual, right, 1e-4, 1e-5)
     operators = operators_of(again)
     if record:
         LINES[f"{target}: {name}"] = operators

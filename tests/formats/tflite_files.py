@@ -13,6 +13,8 @@ import flatbuffers
 import numpy as np
 import tflite as schema
 
+from converter.formats.tflite.codec import read_flat
+
 TYPES = {
     np.dtype(k): getattr(schema.TensorType, name)
     for k, name in (
@@ -211,8 +213,10 @@ def write(path: Path, *graphs: Graph) -> Path:
     return path
 
 
-def in_litert(path: Path, feeds: Sequence[Any], times: int = 1) -> list[Any]:
-    """The outputs of a file in LiteRT, with its own kernels, when it was run so often."""
+def in_litert(path: Path, feeds: Sequence[Any], times: int = 1, shapes: bool = False) -> list[Any]:
+    """The outputs of a file in LiteRT, with its own kernels, when it was run so often. `shapes`:
+    all tensors have the shapes that the file declares.
+    """
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
     kind = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
@@ -222,7 +226,11 @@ def in_litert(path: Path, feeds: Sequence[Any], times: int = 1) -> list[Any]:
         interpreter.resize_tensor_input(detail["index"], np.shape(value))
     interpreter.allocate_tensors()
     for detail, value in zip(details, feeds, strict=True):
-        interpreter.set_tensor(detail["index"], value)
+        interpreter.set_tensor(detail["index"], value.astype(detail["dtype"]))
     for _ in range(times):
         interpreter.invoke()
+    found = {d["index"]: list(d["shape"]) for d in interpreter.get_tensor_details()}
+    for i, tensor in enumerate(read_flat(path).graphs[0].tensors if shapes else ()):
+        pairs = zip(tensor.shape, found[i], strict=True)
+        assert all(n in (-1, m) for n, m in pairs), (tensor.name, tensor.shape, found[i])
     return [interpreter.get_tensor(d["index"]).copy() for d in interpreter.get_output_details()]

@@ -419,7 +419,7 @@ class LowerContext(LiteLowerContext):
         x, numbers = self.about(self.ref(0)), np.zeros(count)
         name = "" if value is None else str(value.name)
         if value is not None:
-            found = real_numbers(value) if self.quantized else constant(value)
+            found = real_numbers(value)
             if found is None and not self.quantized:
                 return self.reshaped(self.real(value), [count])
             if found is None:
