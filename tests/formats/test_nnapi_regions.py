@@ -5,15 +5,19 @@ as the same operations.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 from nnapi_models import F32, I32, constant, scalar, tensor
 
 import converter
 from converter.api import Model
+from converter.errors import UnsupportedError
 from converter.formats.nnapi.codec import read_table, write_table
 from converter.formats.nnapi.table import OperandType, Operation, Table
+from converter.graph.build import attrs_of
 from converter.io.files import Output
 
 REAL, FLAG = OperandType.FLOAT32, OperandType.BOOL
@@ -366,3 +370,24 @@ def test_drawn_classes_keep_their_seeds(tmp_path: Path) -> None:
     again(table, tmp_path)
     written = read_table(tmp_path / "b.nnapi.json")
     assert written.operands[written.operations[0].inputs[2]].array().tolist() == [-3, 2147483647]
+
+
+@pytest.mark.parametrize(("name", "own", "other"), [("logits", 1, 0), ("temperature", 1.0, 2.0)])
+def test_classes_are_drawn_from_logits_alone(
+    name: str, own: Any, other: Any, tmp_path: Path
+) -> None:
+    table = Table()
+    table.inputs = [tensor(table, [2, 5], name="x")]
+    table.outputs = [tensor(table, [2, 7], I32, "y")]
+    seeds = constant(table, [1, 2], I32)
+    operands = [*table.inputs, scalar(table, 7), seeds]
+    table.operations = [Operation("RANDOM_MULTINOMIAL", operands, list(table.outputs))]
+    with Output(tmp_path / "a.nnapi.json") as out:
+        write_table(table, out)
+    model = converter.load(tmp_path / "a.nnapi.json")
+    (drawn,) = (n for n in model.ir.graph if n.op_type == "RandomCategorical")
+    assert attrs_of(drawn)[name] == own
+    kind = ir.AttributeType.FLOAT if isinstance(own, float) else ir.AttributeType.INT
+    drawn.attributes[name] = ir.Attr(name, kind, other)
+    with pytest.raises(UnsupportedError, match=rf"{name}={other} is not supported"):
+        converter.save(model, tmp_path / "b.nnapi.json", "nnapi")
