@@ -185,7 +185,7 @@ def outer_size(w: LowerContext, row: ir.Value, axis: int, outer: Sequence[ir.Val
 def filled(w: LowerContext, row: ir.Value, turn: ir.Value, begin: ir.Value) -> Pile:
     """Write one row of a scan output with a known number of rows."""
     state, sizes = fresh(w, row), dims_of(row)
-    state.shape = begin.shape
+    state.shape = ir.Shape(dims_of(begin))
     line = layer_of(w, "EXPAND_DIMS", row, w.int32(0), like=row)
     line.outputs[0].shape = ir.Shape([1, *sizes])
     first = w.temporary("turn", ir.DataType.INT64, [1])
