@@ -256,6 +256,11 @@ FORMS: dict[str, tuple[Build, dict[str, Any], dict[str, Any]]] = {
         {"x": floats(5, 3)},
         {"x": [None, 3]},
     ),
+    "a computed number of zeros": (
+        lambda b, x, s: b.Add(x, b.ConstantOfShape(s)),
+        {"x": floats(2, 3), "s": np.array([2, 3])},
+        {},
+    ),
     "one row": (lambda b, x: b.Flatten(x, axis=0), {"x": floats(2, 3)}, {}),
 }
 
@@ -396,6 +401,21 @@ def test_layers_are_refused_with_a_reason(name: str) -> None:
     case.attributes |= attributes
     with pytest.raises(ConverterError, match=re.escape(reason)):
         coreml.lift(coreml.build(case))
+
+
+def test_activations_with_the_numbers_of_core_ml_are_one_layer(tmp_path: Path) -> None:
+    build, feeds, _ = FORMS["an LSTM with three activations"]
+    network_of(build, feeds).save(tmp_path / "m.mlmodel")
+    layers = read_mlmodel(tmp_path / "m.mlmodel").proto.neuralNetwork.layers
+    assert "uniDirectionalLSTM" in {x.WhichOneof("layer") for x in layers}
+
+
+def test_classes_are_drawn_by_logarithms(tmp_path: Path) -> None:
+    draw = network_of(lambda b, x: b.Multinomial(x, sample_size=4), {"x": floats(2, 3)})
+    draw.save(tmp_path / "m.mlmodel")
+    found = read_mlmodel(tmp_path / "m.mlmodel").proto.neuralNetwork.layers[0]
+    assert found.categoricalDistribution.isLogits
+    assert found.categoricalDistribution.numSamples == 4
 
 
 def test_a_range_without_an_end_is_refused() -> None:
