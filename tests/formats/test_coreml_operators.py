@@ -452,6 +452,16 @@ def test_a_factor_gives_the_size_however_it_is_rounded(
     assert int(float(factor) * size) == int(factor * np.float32(size)) == wanted
 
 
+def test_one_element_at_a_computed_place_has_a_known_size(tmp_path: Path) -> None:
+    chosen = layer("sliceDynamic", "x b e", "y", strides=[1, 1], squeezeMasks=[True, True])
+    model = network([chosen], {"x": (3, 4), "b": (2,), "e": (2,)}, ["y"])
+    found = converter.load(saved(model, tmp_path / "m.mlmodel"))
+    assert found.outputs[0].shape == (1,)
+    x, at = floats(3, 4), np.array([2, 1], np.float32)
+    (y,) = found.run({"x": x, "b": at, "e": at + 1}).values()
+    np.testing.assert_array_equal(y, x[2, 1:2])
+
+
 @pytest.mark.parametrize("count", [2, 4])
 def test_slopes_are_one_for_each_channel(count: int, tmp_path: Path) -> None:
     slopes = layer("activation", "x", "y", {"PReLU.alpha": floats(count)}, PReLU={})
