@@ -256,6 +256,11 @@ FORMS: dict[str, tuple[Build, dict[str, Any], dict[str, Any]]] = {
         {"x": floats(5, 3)},
         {"x": [None, 3]},
     ),
+    "a computed number of zeros": (
+        lambda b, x, s: b.Add(x, b.ConstantOfShape(s)),
+        {"x": floats(2, 3), "s": np.array([2, 3])},
+        {},
+    ),
     "one row": (lambda b, x: b.Flatten(x, axis=0), {"x": floats(2, 3)}, {}),
 }
 
@@ -398,6 +403,21 @@ def test_layers_are_refused_with_a_reason(name: str) -> None:
         coreml.lift(coreml.build(case))
 
 
+def test_activations_with_the_numbers_of_core_ml_are_one_layer(tmp_path: Path) -> None:
+    build, feeds, _ = FORMS["an LSTM with three activations"]
+    network_of(build, feeds).save(tmp_path / "m.mlmodel")
+    layers = read_mlmodel(tmp_path / "m.mlmodel").proto.neuralNetwork.layers
+    assert "uniDirectionalLSTM" in {x.WhichOneof("layer") for x in layers}
+
+
+def test_classes_are_drawn_by_logarithms(tmp_path: Path) -> None:
+    draw = network_of(lambda b, x: b.Multinomial(x, sample_size=4), {"x": floats(2, 3)})
+    draw.save(tmp_path / "m.mlmodel")
+    found = read_mlmodel(tmp_path / "m.mlmodel").proto.neuralNetwork.layers[0]
+    assert found.categoricalDistribution.isLogits
+    assert found.categoricalDistribution.numSamples == 4
+
+
 def test_a_range_without_an_end_is_refused() -> None:
     case = cases.read(cases.FOLDER / "coreml" / "rangeDynamic.toml")
     case.inputs = []
@@ -430,6 +450,16 @@ def test_a_factor_gives_the_size_however_it_is_rounded(
     (message,) = read_mlmodel(tmp_path / "m.mlmodel").proto.neuralNetwork.layers
     factor = np.float32(message.upsample.fractionalScalingFactor[0])
     assert int(float(factor) * size) == int(factor * np.float32(size)) == wanted
+
+
+def test_one_element_at_a_computed_place_has_a_known_size(tmp_path: Path) -> None:
+    chosen = layer("sliceDynamic", "x b e", "y", strides=[1, 1], squeezeMasks=[True, True])
+    model = network([chosen], {"x": (3, 4), "b": (2,), "e": (2,)}, ["y"])
+    found = converter.load(saved(model, tmp_path / "m.mlmodel"))
+    assert found.outputs[0].shape == (1,)
+    x, at = floats(3, 4), np.array([2, 1], np.float32)
+    (y,) = found.run({"x": x, "b": at, "e": at + 1}).values()
+    np.testing.assert_array_equal(y, x[2, 1:2])
 
 
 @pytest.mark.parametrize("count", [2, 4])

@@ -18,7 +18,7 @@ from converter.api import Model
 from converter.errors import ConverterError, UnsupportedError
 from converter.formats.coreml.proto import Model_pb2
 from converter.graph.build import Builder, new_model
-from formats.mil_files import Block, Op, package
+from formats.mil_files import PACKED, TYPES, Block, Op, package
 from layers import cases, test_layers
 from layers.models import mlprogram
 
@@ -135,6 +135,12 @@ FORMS: dict[str, Form] = {
         X3,
         {},
         "prelu",
+    ),
+    "a vector of one number as a scalar": (
+        lambda b, x: b.Reshape(x, np.zeros(0, np.int64)),
+        {"x": floats(1)},
+        {},
+        "squeeze",
     ),
     "a slope for each of as many columns": (
         lambda b, x: b.PRelu(x, floats(1, 3)),
@@ -417,6 +423,10 @@ def test_weights_with_a_table_stay_compact(size: int, ios: str, tmp_path: Path) 
     value = given["lut"]
     table_type = (value.arguments[0].value if hasattr(value, "arguments") else value).type
     sizes = [n.constant.size for n in table_type.tensorType.dimensions]
+    indices = given["indices"]
+    stored = (indices.arguments[0].value if hasattr(indices, "arguments") else indices).type
+    four = ios == "18" and bits == 4
+    assert stored.tensorType.dataType == (PACKED["uint4"][1] if four else TYPES["uint8"])
     assert (np.prod(sizes), len(sizes)) == (1 << bits, 1 if ios == "16" else 4)
 
 
@@ -603,6 +613,15 @@ def program(tmp_path: Path, ops: list[Op], **inputs: tuple[str, list[int]]) -> A
     """Results of the last operation."""
     block = Block(inputs, ops, [*ops[-1].outputs])
     return converter.load(package(tmp_path / "m.mlpackage", block))
+
+
+def test_labels_may_be_integers(tmp_path: Path) -> None:
+    given = {"probabilities": "$x", "classes": np.array([7, 5, 9], np.int32)}
+    made = {"label": ("int32", []), "p": ("float32", [3])}
+    block = Block({"x": ("float32", [3])}, [Op("classify", given, made)], ["label"])
+    found = converter.load(package(tmp_path / "m.mlpackage", block))
+    label, *_ = found.run({"x": F([0.2, 0.7, 0.1])}).values()
+    assert label == 5
 
 
 def test_a_computed_number_of_elements_is_read(tmp_path: Path) -> None:

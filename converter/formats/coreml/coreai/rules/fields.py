@@ -19,7 +19,7 @@ from converter.mapping.concepts.pads import Pads
 from converter.mapping.fields import AttrInput, Detail, Field, InputType
 
 D = ir.DataType
-LARGE = (1 << 31) - 1
+LARGE = int(np.iinfo(np.int32).max)
 
 
 def position(*indices: int) -> InputType:

@@ -25,7 +25,6 @@ from converter.mapping.fields import Attr, Detail, Field, ImpliedAttrs
 from converter.mapping.rules import Custom, Rule, custom, op
 
 D = ir.DataType
-SMALL = -LARGE - 1
 
 
 def read_sizes(r: LiftContext) -> None:

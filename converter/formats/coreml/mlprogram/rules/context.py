@@ -141,9 +141,8 @@ class LiftContext(context.LiftContext):
         inputs = [
             self.given(name[:-1]) if name.endswith("?") else self.value(name) for name in operands
         ]
-        first = inputs[0]
-        if len(inputs) > 1 and first is not None and first.const_value is not None:
-            first = next((v for v in inputs[:2] if v is not None and v.const_value is None), first)
+        computed = (v for v in inputs[:2] if v is not None and v.const_value is None)
+        first = next(computed, inputs[0])
         kind = None if first is None else first.dtype
         if kind is not None and kind in FLOATS:
             inputs = [
