@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
 
@@ -332,6 +333,17 @@ FORMS: dict[str, Form] = {
         {"x": [None, None, 4]},
         "",
     ),
+    "one and a half times a dynamic size": (
+        lambda b, x: b.Resize(
+            x,
+            *(None, None, b.Cast(b.Mul(b.Cast(b.Shape(x), to=1), F([1, 1, 1.5, 1.5])), to=7)),
+            mode="nearest",
+            nearest_mode="round_prefer_floor",
+        ),
+        X4,
+        {"x": [2, 3, None, None]},
+        "",
+    ),
     "the size of another image": (
         lambda b, x, y: b.Resize(
             x,
@@ -444,6 +456,12 @@ REFUSED: dict[str, tuple[Build, dict[str, Any], str, str]] = {
         X,
         "mlprogram",
         "Loop: a loop that collects results needs an iteration count",
+    ),
+    "collected parts of a size that the data determine": (
+        scan(None, lambda body, y: body.Compress(y, body.Greater(y, 0.0))),
+        {"x": floats(4), "n": COUNT},
+        "mlprogram",
+        "Loop: a result that the loop collects has a dynamic shape",
     ),
     "collected booleans": (
         scan(None, lambda body, y: body.Greater(y, 0.0)),
@@ -613,6 +631,15 @@ def program(tmp_path: Path, ops: list[Op], **inputs: tuple[str, list[int]]) -> A
     """Results of the last operation."""
     block = Block(inputs, ops, [*ops[-1].outputs])
     return converter.load(package(tmp_path / "m.mlpackage", block))
+
+
+def test_random_numbers_keep_their_seed(tmp_path: Path) -> None:
+    given = {"shape": np.array([9], np.int32), "seed": 3}
+    found = program(tmp_path, [Op("random_uniform", given, {"y": ("float32", [9])})])
+    path = tmp_path / "m.onnx"
+    found.save(path)
+    (node,) = (n for n in onnx.load(path).graph.node if n.op_type.startswith("Random"))
+    assert {a.name: a.f for a in node.attribute}["seed"] == 3
 
 
 def test_labels_may_be_integers(tmp_path: Path) -> None:
