@@ -109,6 +109,13 @@ CASES: dict[str, Case] = {
         {"x": F},
         lambda x: 8 * x,
     ),
+    "a convolution with computed weights": (
+        lambda b, x, w: b.op("Conv", x, w),
+        {"x": IMAGE, "w": IMAGE[:, :, :1, :2]},
+        lambda x, w: np.einsum(
+            "bchwk,bck->bhw", np.stack([x[..., :-1], x[..., 1:]], -1), w[:, :, 0]
+        )[:, None],
+    ),
     "a loop of states alone": (
         lambda b, x: repeated(b, x),
         {"x": F},

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import converter
-from converter.errors import UnsupportedError
+from converter.errors import ReadError, UnsupportedError
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(0)
@@ -208,6 +208,14 @@ def test_rotary_embeddings_of_halves_that_are_interleaved_before(tmp_path: Path)
     attrs = 'config.input_interleaved="true" config.rotary_ndims="6"'
     (actual,) = read(tmp_path / "m.xml", "RoPE", attrs, [x, cosine, sine])
     np.testing.assert_allclose(actual, of_halves(apart, cosine, sine), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("count", [0, 5, 8])
+def test_a_part_that_cannot_be_rotated_is_refused(count: int, tmp_path: Path) -> None:
+    x, (cosine, sine) = drawn(2, 3, 5, 6), angles(1, 1, 5, 6)
+    attrs = f'config.rotary_ndims="{count}"'
+    with pytest.raises(ReadError, match="rotary_ndims must be even and at most the size"):
+        read(tmp_path / "m.xml", "RoPE", attrs, [x, cosine, sine])
 
 
 def test_root_mean_square(tmp_path: Path) -> None:

@@ -826,3 +826,33 @@ def test_iterations_that_ports_contradict(old: str, new: str, message: str, tmp_
     (tmp_path / "m.bin").write_bytes(source.with_suffix(".bin").read_bytes())
     with pytest.raises(ReadError, match=message):
         converter.load(tmp_path / "m.xml")
+
+
+def counted(path: Path, passed_on: bool) -> Path:
+    """A network with a loop that collects its states; it ends by a condition, or goes on."""
+    model, b = new_model()
+    inner = b.body("body")
+    inner.input("i", ir.DataType.INT64, [])
+    go = inner.input("go", ir.DataType.BOOL, [])
+    state = inner.input("s", ir.DataType.FLOAT, [1, 3])
+    double = inner.op("Add", state, state)
+    ends = inner.op("Less", inner.op("ReduceMax", double, keepdims=0), np.float32(9))
+    inner.output(inner.op("Identity", go) if passed_on else ends, double, double)
+    x = b.input("x", ir.DataType.FLOAT, [1, 3])
+    b.output(*b.ops("Loop", 4, True, x, outputs=2, body=inner.graph))
+    converter.save(Model(model, "onnx"), path, "openvino+ir=7")
+    return path
+
+
+def test_a_loop_that_passes_its_condition_on_is_an_iterator(tmp_path: Path) -> None:
+    path = counted(tmp_path / "m.xml", passed_on=True)
+    assert 'type="TensorIterator"' in path.read_text()
+    feed = np.array([[1, -2, 0.5]], np.float32)
+    last, every = converter.load(path).run({"x": feed}).values()
+    np.testing.assert_array_equal(last, 16 * feed)
+    np.testing.assert_array_equal(every, [n * feed for n in (2, 4, 8, 16)])
+
+
+def test_a_loop_that_a_computed_condition_ends_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match="Loop"):
+        counted(tmp_path / "m.xml", passed_on=False)

@@ -15,7 +15,9 @@ from onnx import TensorProto, helper
 
 import converter
 from converter.api import Model
-from converter.errors import UnsupportedError
+from converter.errors import MappingError, UnsupportedError
+from converter.formats.openvino.opset.rules.fields import parse_shape
+from converter.io.limits import MOST_AXES
 from layers import cases
 from layers.altered import altered_layer
 from layers.models import model_of, network_of
@@ -170,3 +172,30 @@ def test_a_carried_operator_of_openvino_has_its_own_opset(
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "m.onnx")
     converter.convert(tmp_path / "m.onnx", tmp_path / "m.xml", allow_custom=True)
     assert f'type="Warp" version="{version}"' in (tmp_path / "m.xml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        ("1,3,?,1..4", [1, 3, None, None]),
+        (" 2 , -1", [2, None]),
+        ("..5,7,0", [None, 7, 0]),
+        ("", []),
+        ("...", None),
+    ],
+)
+def test_shapes_of_openvino_may_be_dynamic(text: str, shape: list[int | None] | None) -> None:
+    assert parse_shape(text) == shape
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1,x", "'x' is not a valid dimension"),
+        ("1.5", "'1.5' is not a valid dimension"),
+        (",".join(["1"] * (MOST_AXES + 1)), "dimensions are too many"),
+    ],
+)
+def test_other_shapes_of_openvino_are_refused(text: str, message: str) -> None:
+    with pytest.raises(MappingError, match=message):
+        parse_shape(text)

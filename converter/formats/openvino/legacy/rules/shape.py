@@ -336,8 +336,6 @@ class Tiles(Field):
         repeats = [(a, n) for a, n in enumerate(w.ints(1, "repeats")) if n != 1]
         if not repeats:
             raise no_match("no axis is repeated")
-        if any(n == 0 for _, n in repeats):
-            raise MappingError("repeating an axis 0 times is not supported")
         shape, *front, last = w.shape(), *repeats
         for axis, count in front:
             shape[axis] *= count

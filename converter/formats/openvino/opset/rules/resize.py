@@ -255,9 +255,7 @@ def _weights(a: SimpleNamespace, size: int, out: int, scale: float) -> Array:
         attrs["coordinate_transformation_mode"] = rule
         return weights(attrs, size, out, scale)
     at, places = coordinates(rule, size, out, scale)[:, None], arange(size)[None, :]
-    reach = 2 if scale > 1 else int(np.ceil(2 / scale))
-    inside = np.abs(places - np.floor(at + 0.5)) <= reach
-    found = np.maximum(0, 1 - scale * np.abs(at - places)) * inside
+    found = np.maximum(0, 1 - scale * np.abs(at - places))
     total = found.sum(1, keepdims=True)
     return np.asarray(np.where(total == 0, 0, found / np.where(total == 0, 1, total)))
 
