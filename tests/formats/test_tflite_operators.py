@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx import helper
 
 import converter
 from converter.engines import litert
@@ -776,3 +777,16 @@ def test_a_seed_is_dropped_with_a_note(tmp_path: Path) -> None:
     onnx.save(onnx.helper.make_model(graph, opset_imports=[opset]), tmp_path / "r.onnx")
     notes = converter.save(converter.load(tmp_path / "r.onnx"), tmp_path / "r.tflite")
     assert [(d.code, "seed=5.0" in d.message) for d in notes] == [("X207", True)]
+
+
+@pytest.mark.parametrize("name", ["ADD", "Warp"])
+def test_a_custom_operator_has_no_name_of_a_builtin_one(tmp_path: Path, name: str) -> None:
+    x, y = (helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [2, 3]) for n in "xy")
+    graph = helper.make_graph([helper.make_node(name, ["x"], ["y"], domain="acme")], "g", [x], [y])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("acme", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), tmp_path / "m.onnx")
+    if name == "Warp":
+        converter.convert(tmp_path / "m.onnx", tmp_path / "m.tflite", allow_custom=True)
+        return
+    with pytest.raises(UnsupportedError, match="ADD is the name of an operator of the format"):
+        converter.convert(tmp_path / "m.onnx", tmp_path / "m.tflite", allow_custom=True)

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 import pytest
-from tflite_files import in_litert
 
 import converter
 from converter.api import Model
@@ -324,6 +323,8 @@ def test_a_form_is_written_and_read(name: str, target: str, tmp_path: Path, reco
     for actual, expected in zip(found, expected_of(name, feeds), strict=True):
         np.testing.assert_allclose(actual.reshape(np.shape(expected)), expected, 1e-4, 1e-5)
     if target == LITE and litert.available():
+        from tflite_files import in_litert
+
         computed = in_litert(path, list(feeds.values()), shapes=True)
         for actual, right in zip(computed, found, strict=True):
             np.testing.assert_allclose(actual, right, 1e-4, 1e-5)

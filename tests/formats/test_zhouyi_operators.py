@@ -24,6 +24,8 @@ from converter.formats.zhouyi.operators import find_operator, operators
 from converter.formats.zhouyi.unsupported import QUESTIONS, question
 from converter.formats.zhouyi.validate import validate
 from converter.formats.zhouyi.values import DType
+from layers import cases
+from layers.models.zhouyi import build
 
 FLOAT = DType.FLOAT32
 # sections whose examples are integer files without the declarations of a float file
@@ -169,3 +171,10 @@ def test_every_section_is_read_and_written(name: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(
             np.asarray(found, np.float64), np.asarray(wanted, np.float64), 1e-3, 1e-4
         )
+
+
+def test_a_pyramid_of_three_maps_is_refused() -> None:
+    case = cases.read(cases.FOLDER / "zhouyi" / "PyramidROIAlign-parts.toml")
+    del case.inputs[-1]
+    with pytest.raises(UnsupportedError, match="four feature maps are needed, got 3"):
+        lift(build(case))

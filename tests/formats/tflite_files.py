@@ -226,7 +226,7 @@ def in_litert(path: Path, feeds: Sequence[Any], times: int = 1, shapes: bool = F
         interpreter.resize_tensor_input(detail["index"], np.shape(value))
     interpreter.allocate_tensors()
     for detail, value in zip(details, feeds, strict=True):
-        interpreter.set_tensor(detail["index"], value.astype(detail["dtype"]))
+        interpreter.set_tensor(detail["index"], value)
     for _ in range(times):
         interpreter.invoke()
     found = {d["index"]: list(d["shape"]) for d in interpreter.get_tensor_details()}
