@@ -100,6 +100,8 @@ def test_every_difference_is_seen_and_recorded(tmp_path: Path, change: tuple[str
         ("error 0.0613\n", "error -0.0613\n", False),
         ("16.4 kB, 1.25.3\n", "16.5 kB, 1.25.3\n", False),
         ("16.4 kB, 1.25.3\n", "16.4 kB, 1.25.4\n", False),
+        ("y 4.77e-07 abs, 16 ulp\n", "y 5e-07 abs, 7 ulp\n", True),
+        ("y 4.77e-07 abs, 16 ulp\n", "z 4.77e-07 abs, 16 ulp\n", False),
     ],
 )
 def test_matching_lines(expected: str, actual: str, same: bool) -> None:

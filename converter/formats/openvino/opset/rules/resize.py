@@ -13,7 +13,7 @@ from converter.formats.openvino.fields import dim
 from converter.formats.openvino.opset.rules.context import LiftContext, LowerContext
 from converter.formats.openvino.opset.rules.fields import RESIZED_AT_ONCE, is_float
 from converter.graph.build import defaults
-from converter.graph.demands import axis_of
+from converter.graph.demands import at_least, axis_of
 from converter.graph.infer import Array, known, set_known, shape_of
 from converter.graph.interpolation import coordinates
 from converter.graph.sizes import arange
@@ -88,13 +88,26 @@ def _first(r: LiftContext) -> ir.Value:
     x = _padded(r, a.pads_begin, a.pads_end)
     a.coordinate_transformation_mode = "align_corners" if a.align_corners else "asymmetric"
     axes = [axis_of(v, r.rank(x)) for v in a.axes]
-    sizes, shape = known(r.input(1)), shape_of(x)
+    sizes, shape = _goals(r.input(1), axes), shape_of(x)
     grows = False
     if sizes is not None and shape is not None:
-        pairs = zip(axes, sizes.reshape(-1), strict=True)
-        grows = all(int(n) >= shape[i] for i, n in pairs)
+        grows = all(int(n) >= shape[i] for i, n in zip(axes, sizes, strict=True))
     a.nearest_mode, a.cube_coeff = "floor" if grows else "simple", -0.75
     return resized(r, x, r.input(1), axes, False, a)
+
+
+def _goals(target: ir.Value, axes: list[int]) -> Array | None:
+    """Return the sizes or scales of the axes, None if they are computed.
+
+    Raise MappingError R105 if there is not one for each axis, R110 if one is negative.
+    """
+    found = known(target)
+    if found is None:
+        return None
+    if found.size != len(axes):
+        raise MappingError(f"{found.size} sizes are given for {len(axes)} axes", "R105")
+    at_least(0, sizes=found.reshape(-1).tolist())
+    return found.reshape(-1)
 
 
 def resized(
@@ -112,9 +125,9 @@ def resized(
     own_rule = rule == "tf_half_pixel_for_nn" and not a.mode.endswith("_pillow")
     if smoothed or own_rule or (a.mode, a.nearest_mode) == ("nearest", "simple"):
         return resampled(r, x, target, axes, by_scales, a)
-    goal = known(target)
+    goal = _goals(target, axes)
     if goal is not None and _of_the_middle(x, axes, a.mode):
-        goals = [float(v) for v in goal.reshape(-1)[np.argsort(axes)]]
+        goals = [float(v) for v in goal[np.argsort(axes)]]
         return _middle(r, x, goals, by_scales, a)
     mode, options = _mode(a)
     if rule not in COORDINATES:
@@ -139,7 +152,7 @@ def _wanted(
     """Return scales, sizes, and the axes in order; None for all axes. Axes are listed if they are
     known, since engines fail on a Resize of some axes next to a Transpose.
     """
-    b, order, goal = r.b, [int(i) for i in np.argsort(axes)], known(target)
+    b, order, goal = r.b, [int(i) for i in np.argsort(axes)], _goals(target, axes)
     if by_scales:
         wanted = r.cast(target, T.FLOAT)
     else:
@@ -149,11 +162,9 @@ def _wanted(
         wanted = b.Gather(wanted, order, axis=0)
     chosen: list[int] | None = sorted(axes)
     shape = (1,) * r.rank(x) if by_scales else shape_of(x)
-    if goal is not None and goal.size != len(axes):
-        raise MappingError(f"{goal.size} sizes are given for {len(axes)} axes", "R105")
     if goal is not None and shape is not None:
         whole = np.array(shape, np.float32 if by_scales else np.int64)
-        whole[axes] = goal.reshape(-1)
+        whole[axes] = goal
         wanted, chosen = b.const(whole), None
     return (wanted, None, chosen) if by_scales else (None, wanted, chosen)
 
@@ -212,11 +223,11 @@ def _steps(
     r: LiftContext, x: Value, target: ir.Value, axes: list[int], by_scales: bool, what: str
 ) -> list[tuple[int, int, int, float]]:
     """Return axis, size before, size after and scale of each axis, which must be known."""
-    goals = known(target)
+    goals = _goals(target, axes)
     if goals is None:
         raise MappingError(f"{what} needs a constant size")
     found, shape = [], r.static(x)
-    for axis, goal in zip(axes, goals.reshape(-1), strict=True):
+    for axis, goal in zip(axes, goals, strict=True):
         size = int(shape[axis])
         scale = float(goal) if by_scales else int(goal) / size
         found.append((axis, size, _size_of(size, goal, by_scales), scale))
