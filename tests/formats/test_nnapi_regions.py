@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnx.parser
 import onnx_ir as ir
 import pytest
 from nnapi_models import F32, I32, constant, scalar, tensor
@@ -391,3 +393,18 @@ def test_classes_are_drawn_from_logits_alone(
     drawn.attributes[name] = ir.Attr(name, kind, other)
     with pytest.raises(UnsupportedError, match=rf"{name}={other} is not supported"):
         converter.save(model, tmp_path / "b.nnapi.json", "nnapi")
+
+
+def test_a_plain_recurrent_layer_without_a_named_activation_is_one_of_tanh(tmp_path: Path) -> None:
+    text = """<ir_version: 9, opset_import: ["" : 21]>
+        n (float[4, 1, 3] x) => (float[4, 1, 1, 2] y) { y = RNN <hidden_size = 2> (x, w, r) }"""
+    model = onnx.parser.parse_model(text)
+    for name, sizes in {"w": (1, 2, 3), "r": (1, 2, 2)}.items():
+        array = RNG.normal(size=sizes).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    onnx.save(model, tmp_path / "n.onnx")
+    converter.convert(tmp_path / "n.onnx", tmp_path / "n.nnapi.json", target="nnapi")
+    x = RNG.normal(size=(4, 1, 3)).astype(np.float32)
+    expected = converter.load(tmp_path / "n.onnx").run({"x": x})["y"]
+    got = converter.load(tmp_path / "n.nnapi.json").run({"x": x})["y"]
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
