@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
-import onnx.parser
 import onnx_ir as ir
 import pytest
 from nnapi_models import F32, I32, constant, scalar, tensor
@@ -19,7 +17,7 @@ from converter.api import Model
 from converter.errors import UnsupportedError
 from converter.formats.nnapi.codec import read_table, write_table
 from converter.formats.nnapi.table import OperandType, Operation, Table
-from converter.graph.build import attrs_of
+from converter.graph.build import attrs_of, new_model
 from converter.io.files import Output
 
 REAL, FLAG = OperandType.FLOAT32, OperandType.BOOL
@@ -396,15 +394,15 @@ def test_classes_are_drawn_from_logits_alone(
 
 
 def test_a_plain_recurrent_layer_without_a_named_activation_is_one_of_tanh(tmp_path: Path) -> None:
-    text = """<ir_version: 9, opset_import: ["" : 21]>
-        n (float[4, 1, 3] x) => (float[4, 1, 1, 2] y) { y = RNN <hidden_size = 2> (x, w, r) }"""
-    model = onnx.parser.parse_model(text)
-    for name, sizes in {"w": (1, 2, 3), "r": (1, 2, 2)}.items():
-        array = RNG.normal(size=sizes).astype(np.float32)
-        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
-    onnx.save(model, tmp_path / "n.onnx")
-    converter.convert(tmp_path / "n.onnx", tmp_path / "n.nnapi.json", target="nnapi")
-    x = RNG.normal(size=(4, 1, 3)).astype(np.float32)
-    expected = converter.load(tmp_path / "n.onnx").run({"x": x})["y"]
-    got = converter.load(tmp_path / "n.nnapi.json").run({"x": x})["y"]
-    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+    made, b = new_model("main")
+    x, h = (b.input(n, ir.DataType.FLOAT, d) for n, d in (("x", [4, 2, 3]), ("h", [1, 2, 2])))
+    w, r = (RNG.normal(size=sizes).astype(np.float32) for sizes in ((1, 2, 3), (1, 2, 2)))
+    bias = b.const(RNG.normal(size=(1, 4)).astype(np.float32))
+    b.output(b.op("RNN", x, b.const(w), b.const(r), bias, None, h, hidden_size=2))
+    sizes = {"x": (4, 2, 3), "h": (1, 2, 2)}
+    feeds = {n: RNG.normal(size=d).astype(np.float32) for n, d in sizes.items()}
+    model = Model(made, "onnx")
+    (expected,) = model.run(feeds).values()
+    converter.save(model, tmp_path / "n.nnapi.json", "nnapi")
+    (got,) = converter.load(tmp_path / "n.nnapi.json").run(feeds).values()
+    np.testing.assert_allclose(got.reshape(-1), expected.reshape(-1), rtol=1e-4, atol=1e-5)
