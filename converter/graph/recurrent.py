@@ -27,7 +27,11 @@ Function = Callable[[Builder, Value], Value]
 # A function that writes one time step: the builder, the products with the data [batch, gates], the
 # states [batch, size] -> the new states, of which the first is the output.
 Step = Callable[[Builder, Value, Sequence[Value]], list[Value]]
-_DEFAULTS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
+DEFAULT_ACTIVATIONS = {
+    "LSTM": ["Sigmoid", "Tanh", "Tanh"],
+    "GRU": ["Sigmoid", "Tanh"],
+    "RNN": ["Tanh"],
+}
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 # alpha and beta of activations that have them
 _ALPHA = {
@@ -346,15 +350,15 @@ def gate_functions(kind: str, attrs: dict[str, Any]) -> list[list[Function]] | N
     defaults.
     """
     ways = 2 if attrs.get("direction") == "bidirectional" else 1
-    names = list(attrs.get("activations") or _DEFAULTS[kind] * ways)
-    if len(names) != len(_DEFAULTS[kind]) * ways or not set(names) <= _KNOWN:
+    names = list(attrs.get("activations") or DEFAULT_ACTIVATIONS[kind] * ways)
+    if len(names) != len(DEFAULT_ACTIVATIONS[kind]) * ways or not set(names) <= _KNOWN:
         return None
     alphas, betas, clip = (
         iter(attrs.get("activation_alpha") or ()),
         iter(attrs.get("activation_beta") or ()),
         float(attrs.get("clip") or 0),
     )
-    count = len(_DEFAULTS[kind])
+    count = len(DEFAULT_ACTIVATIONS[kind])
     # the last function of an LSTM is applied to the cell state, which engines do not clip
     made = [
         _function(name, _parameters(name, alphas, betas), 0.0 if i % count == 2 else clip)

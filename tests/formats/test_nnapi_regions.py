@@ -15,6 +15,7 @@ from nnapi_models import F32, I32, constant, scalar, tensor
 import converter
 from converter.api import Model
 from converter.errors import UnsupportedError
+from converter.formats.lite.recurrent import reason_against
 from converter.formats.nnapi.codec import read_table, write_table
 from converter.formats.nnapi.table import OperandType, Operation, Table
 from converter.graph.build import attrs_of, new_model
@@ -406,3 +407,9 @@ def test_a_plain_recurrent_layer_without_a_named_activation_is_one_of_tanh(tmp_p
     converter.save(model, tmp_path / "n.nnapi.json", "nnapi")
     (got,) = converter.load(tmp_path / "n.nnapi.json").run(feeds).values()
     np.testing.assert_allclose(got.reshape(-1), expected.reshape(-1), rtol=1e-4, atol=1e-5)
+
+
+def test_an_activation_that_is_not_named_is_that_of_the_operator() -> None:
+    node = ir.node("RNN", [ir.val("x", ir.DataType.FLOAT, [4, 2, 3])])
+    assert reason_against(node, ["Relu"]) == "activations must be ['Relu'], got ['Tanh']"
+    assert reason_against(node, ["Tanh"]) == ""

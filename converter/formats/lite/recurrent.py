@@ -20,6 +20,7 @@ from converter.graph.activations import ACTIVATIONS
 from converter.graph.build import Builder, attrs_of
 from converter.graph.catalogue.cells import Cell, Gate, Step, rnn_step, steps_of
 from converter.graph.infer import Array, constant
+from converter.graph.recurrent import DEFAULT_ACTIVATIONS
 from converter.graph.value import Value, operand, optional, with_operators
 from converter.mapping.context import static
 
@@ -269,7 +270,7 @@ def reason_against_lengths(node: ir.Node) -> str:
 def reason_against(node: ir.Node, activations: Sequence[str]) -> str:
     """Return why neither format supports an ONNX sequence, in any direction; "" if they may."""
     a = attrs_of(node)
-    names = list(a.get("activations") or activations)
+    names = list(a.get("activations") or DEFAULT_ACTIVATIONS[node.op_type])
     if a.get("clip") or a.get("input_forget"):
         return "clip and input_forget are not supported"
     if any(n != d for n, d in zip(names, [*activations] * 2, strict=False)):

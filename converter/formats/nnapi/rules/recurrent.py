@@ -247,10 +247,7 @@ def lower_lstm(w: LowerContext) -> None:
 
 def lower_rnn(w: LowerContext) -> None:
     """Write a forward RNN as UNIDIRECTIONAL_SEQUENCE_RNN, which has no other activation of ONNX."""
-    names = list(w.attr("activations", None) or ["Tanh"])
-    if names[0] != "Relu":
-        raise MappingError(f"activation {names[0]} is not supported")
-    check(w, names)
+    check(w, ["Relu"])
     x, size = w.stored(w.data), w.static(2)[2]
     found = zip(("weights", "recurrent_weights", "bias"), sequence_weights(w, size), strict=True)
     more: dict[str, Any] = {name: w.number(array, x) for name, array in found}
