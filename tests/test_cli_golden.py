@@ -102,6 +102,11 @@ def test_every_difference_is_seen_and_recorded(tmp_path: Path, change: tuple[str
         ("16.4 kB, 1.25.3\n", "16.4 kB, 1.25.4\n", False),
         ("y 4.77e-07 abs, 16 ulp\n", "y 5e-07 abs, 7 ulp\n", True),
         ("y 4.77e-07 abs, 16 ulp\n", "z 4.77e-07 abs, 16 ulp\n", False),
+        ("y 4.77e-07 abs, 16 ulp\n", "y 5e-03 abs, 16 ulp\n", False),
+        ("equal (max 71 ulp)\n", "equal (max 4 ulp)\n", True),
+        ("equal (max 71 ulp)\n", "equal (max 710 ulp)\n", False),
+        ("(largest difference 2.4e-07)\n", "(largest difference 1.8e-07)\n", True),
+        ("(largest difference 2.4e-07)\n", "(largest difference 0.18)\n", False),
     ],
 )
 def test_matching_lines(expected: str, actual: str, same: bool) -> None:
