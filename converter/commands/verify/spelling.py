@@ -14,6 +14,7 @@ import onnx_ir as ir
 from converter.graph import build
 from converter.graph.build import attrs_of
 from converter.graph.infer import Array, constant, rank_of, shape_of
+from converter.graph.recurrent import DEFAULT_ACTIVATIONS
 from converter.graph.value import optional
 
 Attributes = dict[str, Any]
@@ -31,7 +32,6 @@ _WINDOWS = {
     "QLinearConv",
 }
 _KERNEL = {"Conv": 1, "ConvTranspose": 1, "ConvInteger": 1, "QLinearConv": 3}
-_CELLS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
 _OF_RESULT = {"Unsqueeze", "OneHot"}  # operators whose axes refer to the result
 # operands that default to zeros
 _ZEROS = {
@@ -52,9 +52,9 @@ def attributes(node: ir.Node) -> Attributes:
         del found[name]
     if node.op_type in _WINDOWS:
         _window(node, found)
-    if node.op_type in _CELLS:
+    if node.op_type in DEFAULT_ACTIVATIONS:
         turns = 2 if found.get("direction") == "bidirectional" else 1
-        found.setdefault("activations", _CELLS[node.op_type] * turns)
+        found.setdefault("activations", DEFAULT_ACTIVATIONS[node.op_type] * turns)
         found.pop("hidden_size", None)  # the weights imply it
     rank = _rank(node)
     if rank and isinstance(found.get("axis"), int):
