@@ -84,10 +84,8 @@ class LiftContext(context.LiftContext):
             known = ", ".join(map(str, (codec.table or {}).values()))
             message = f"{key}={shown} has no counterpart (known: {known})"
         except (ValueError, TypeError, OverflowError):
-            wanted = (
-                WANTED.get(kind, "a valid value") if isinstance(kind, type) else "a valid value"
-            )
-            message = f"{key} must be {wanted}, got {shown}"
+            wanted = WANTED.get(kind) if isinstance(kind, type) else None
+            message = f"{key} must be {wanted or 'a valid value'}, got {shown}"
         raise MappingError(message, "R110")
 
     def cast(self, value: ir.Value, dtype: ir.DataType) -> Value:
